@@ -1,0 +1,1 @@
+//! HTTP, JSON, OpenAPI: the REST front end.

@@ -1,0 +1,1 @@
+//! How many of which variant where.

@@ -1,0 +1,1 @@
+//! The pure-Rust engine rten behind the engine trait.

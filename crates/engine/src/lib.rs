@@ -1,0 +1,97 @@
+//! The engine trait: what runs a batch.
+//!
+//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`].
+//!
+//! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
+//! calling thread; the worker owns the threads.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor};
+
+pub mod conformance;
+pub mod emulated;
+
+/// What an engine can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Precisions that are worth generating for this engine, `Fp32` first.
+    pub precisions: Vec<Precision>,
+    /// Distinct graph optimisation levels.
+    pub optimizations: Vec<Optimization>,
+    /// Whether intra-op threads make a difference; otherwise only 1 is generated.
+    pub threads: bool,
+    /// Element types accepted as inputs and outputs.
+    pub data_types: Vec<DataType>,
+}
+
+/// How to load an artefact.
+#[derive(Debug, Clone)]
+pub struct LoadRequest {
+    /// Key of the artefact; loads of one artefact share one copy of its weights.
+    pub artefact: Digest,
+    /// The ONNX file.
+    pub model: Bytes,
+    /// Graph optimisation.
+    pub optimization: Optimization,
+    /// Intra-op threads, at least 1; the calling thread is one of them.
+    pub threads: u16,
+}
+
+/// Why an engine could not load or run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The engine's library is missing or of a wrong version.
+    #[error("engine `{engine}` is not available: {reason}")]
+    Unavailable {
+        /// Engine name.
+        engine: &'static str,
+        /// What to do about it.
+        reason: String,
+    },
+    /// The file is not a model that can be read.
+    #[error("the model cannot be loaded: {0}")]
+    InvalidModel(String),
+    /// The engine has no implementation of an operator (named in the text).
+    #[error("the engine cannot run the model: {0}")]
+    Unsupported(String),
+    /// The batch failed while it ran.
+    #[error("the engine failed: {0}")]
+    Failed(String),
+    /// The inputs do not fit the model.
+    #[error("the inputs do not fit the model: {0}")]
+    InvalidInput(String),
+}
+
+/// An engine. One value per process and kind; shared by all threads.
+///
+/// Contract: `load` may be called concurrently; loading the same artefact twice yields two
+/// handles that share weights. Dropping the last handle of an artefact unloads it and gives its
+/// memory back. Nothing is cached beyond live handles.
+pub trait Engine: Send + Sync {
+    /// Short stable name, part of variant ids: `ort`, `rten`, `emulated`.
+    fn name(&self) -> &'static str;
+
+    /// What variants make sense on this engine.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Prepares an artefact to run.
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
+}
+
+/// A model ready to run.
+///
+/// Contract: `run` may be called from several threads at once; a failed run leaves the model
+/// usable. Inputs come in the signature's order; outputs leave in the signature's order. Results
+/// do not depend on earlier runs.
+pub trait LoadedModel: Send + Sync {
+    /// Inputs and outputs as the engine sees them.
+    fn signature(&self) -> &Signature;
+
+    /// Runs one batch.
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error>;
+
+    /// Bytes of weights, shared by all handles of the artefact.
+    fn weights_bytes(&self) -> u64;
+}

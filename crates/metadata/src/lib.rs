@@ -1,0 +1,1 @@
+//! Instance state machine, leases and change feed.

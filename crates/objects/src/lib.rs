@@ -1,0 +1,1 @@
+//! Artefacts: content-addressed blobs and named files.

@@ -1,0 +1,1 @@
+//! ONNX protobuf: reading, checking, rewriting, quantising.

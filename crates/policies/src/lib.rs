@@ -1,0 +1,1 @@
+//! Every decision of Sextant as pure code.

@@ -1,0 +1,1 @@
+//! Applications, models, variants and jobs in SQL.

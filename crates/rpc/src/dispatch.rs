@@ -1,0 +1,141 @@
+//! Messages of the dispatcher.
+
+use async_trait::async_trait;
+use sextant_types::{ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, VariantId};
+
+/// Whom a query addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Model-less: any variant of any model of the application.
+    Application(ApplicationId),
+    /// Any variant of one model.
+    Model(ModelId),
+    /// This variant and no other; targets other than latency are ignored.
+    Variant(VariantId),
+}
+
+/// One query on its way.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// Whom it addresses.
+    pub route: Route,
+    /// Inputs, checked against the signature by the dispatcher.
+    pub inputs: Vec<NamedTensor>,
+    /// What is asked for.
+    pub targets: Targets,
+    /// When nothing meets the targets, answer with the closest variant instead of refusing.
+    pub best_effort: bool,
+    /// Whether the explanation is wanted.
+    pub explain: bool,
+    /// When the last byte of the request arrived.
+    pub arrived: std::time::Instant,
+}
+
+/// Where the time of a query went, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Timings {
+    /// Waiting for a batch and a device.
+    pub queue_us: f64,
+    /// Running, joining and cutting the batch included.
+    pub compute_us: f64,
+    /// From arrival to answer inside the dispatcher.
+    pub total_us: f64,
+    /// Rows in the batch that carried the query.
+    pub batch_rows: u32,
+}
+
+/// The answer to one query.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The variant that answered.
+    pub variant: VariantId,
+    /// Its model.
+    pub model: ModelId,
+    /// Outputs in the signature's order.
+    pub outputs: Vec<NamedTensor>,
+    /// Where the time went.
+    pub timings: Timings,
+    /// Whether every stated target was met.
+    pub targets_met: bool,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
+}
+
+/// One considered variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Which variant.
+    pub variant: VariantId,
+    /// The lower bound of its quality that an accuracy target is compared with.
+    pub quality_bound: f64,
+    /// Expected latency for this query now: wait, load when needed, run; ms.
+    pub expected_ms: f64,
+    /// US dollars for a thousand queries.
+    pub cost_per_1k_usd: f64,
+    /// Its state: `active`, `inactive`, ..
+    pub state: &'static str,
+    /// `selected`, `dearer`, `accuracy`, `latency`, `cost`, `busy`, `dominated`, ..
+    pub verdict: &'static str,
+}
+
+/// What the selection looked at and why it chose.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Explanation {
+    /// One sentence.
+    pub reason: String,
+    /// Candidates, best first, at most [`Explanation::MOST`].
+    pub candidates: Vec<Candidate>,
+    /// Variants considered in all.
+    pub considered: usize,
+}
+
+impl Explanation {
+    /// Most candidates listed.
+    pub const MOST: usize = 32;
+}
+
+/// Why a query was not answered.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct QueryError {
+    /// Stable code.
+    pub code: Code,
+    /// What happened and what to do.
+    pub message: String,
+    /// When trying again makes sense, milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// The closest variants, for `target_infeasible`.
+    pub closest: Vec<Candidate>,
+}
+
+impl QueryError {
+    /// An error with no advice beyond its message.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            retry_after_ms: None,
+            closest: Vec::new(),
+        }
+    }
+}
+
+/// The dispatcher as other roles see it.
+///
+/// Contract: every query gets exactly one result. Dropping the future gives the query up; it may
+/// still run, its answer is discarded. `query` never blocks the calling thread.
+#[async_trait]
+pub trait Dispatch: Send + Sync {
+    /// Answers one query.
+    async fn query(&self, query: Query) -> Result<Answer, QueryError>;
+
+    /// Inputs and outputs of what `route` addresses. Errors with the not-found codes.
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError>;
+
+    /// Share of the workers' device time that was busy over the last second, 0 to 1. Offline
+    /// jobs pause above 0.4 (INFaaS section 5.3).
+    fn utilization(&self) -> f64;
+
+    /// Whether `route` has an active instance now.
+    fn is_ready(&self, route: &Route) -> bool;
+}

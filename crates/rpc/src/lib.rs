@@ -1,0 +1,23 @@
+//! The client types through which roles reach each other.
+//!
+//! Entry points: [`DispatcherClient`], [`WorkerClient`].
+//!
+//! **Invariant:** only messages and traits; a role implements a trait, another role holds the
+//! client. A client is built from a local handle today; a remote channel fits behind the same
+//! traits.
+
+use std::sync::Arc;
+
+pub mod dispatch;
+pub mod work;
+
+pub use dispatch::{Answer, Candidate, Dispatch, Explanation, Query, QueryError, Route, Timings};
+pub use work::{
+    BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load, Work, WorkError, WorkerInfo,
+};
+
+/// How `api` and jobs reach a dispatcher.
+pub type DispatcherClient = Arc<dyn Dispatch>;
+
+/// How a dispatcher or an autoscaler reaches a worker.
+pub type WorkerClient = Arc<dyn Work>;

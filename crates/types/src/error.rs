@@ -1,0 +1,139 @@
+//! The closed set of error kinds and stable codes. `api` maps kinds to HTTP in one function.
+
+use std::fmt;
+
+/// What an error means for the caller; maps one to one to an HTTP status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request is malformed or breaks a rule: 400.
+    Invalid,
+    /// The named thing does not exist: 404.
+    NotFound,
+    /// The request conflicts with what exists: 409.
+    Conflict,
+    /// A body or tensor over a limit: 413.
+    TooLarge,
+    /// Well formed, yet nothing registered can meet its targets: 422.
+    Infeasible,
+    /// Too many requests at once: 429.
+    Overloaded,
+    /// A fault of the service: 500.
+    Internal,
+    /// Not now; try again: 503.
+    Unavailable,
+    /// The deadline passed: 504.
+    DeadlineExceeded,
+    /// No room left in a store: 507.
+    StorageFull,
+}
+
+impl ErrorKind {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Overloaded | Self::Unavailable | Self::DeadlineExceeded | Self::StorageFull
+        )
+    }
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $kind:ident;)*) => {
+        /// A stable, public error code. Each has a page in `docs/errors/{code}.md`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// Every code, in order of declaration.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+
+            /// The code as clients see it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text,)* }
+            }
+
+            /// What the code means for the caller.
+            pub fn kind(self) -> ErrorKind {
+                match self { $(Code::$name => ErrorKind::$kind,)* }
+            }
+
+            /// The inverse of [`Code::as_str`].
+            pub fn parse(text: &str) -> Option<Code> {
+                match text { $($text => Some(Code::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not the JSON that the route expects.
+    InvalidRequest = "invalid_request", Invalid;
+    /// A name breaks the naming rule.
+    InvalidName = "invalid_name", Invalid;
+    /// A target is NaN, negative or out of range.
+    InvalidTarget = "invalid_target", Invalid;
+    /// A tensor's name, type, shape or data length is wrong.
+    InvalidTensor = "invalid_tensor", Invalid;
+    /// A path of the artefact store leaves the store or is malformed.
+    InvalidPath = "invalid_path", Invalid;
+    /// The file is not an ONNX model, or is truncated.
+    InvalidModel = "invalid_model", Invalid;
+    /// The model keeps weights in files beside it.
+    ExternalData = "external_data", Invalid;
+    /// No engine can run an operator of the model.
+    UnsupportedOperator = "unsupported_operator", Invalid;
+    /// The model's inputs or outputs differ from the application's.
+    SignatureMismatch = "signature_mismatch", Invalid;
+    /// The validation set cannot be read, has no labels or does not fit the model.
+    InvalidValidationSet = "invalid_validation_set", Invalid;
+    /// A record of an offline job's input cannot be read.
+    InvalidRecord = "invalid_record", Invalid;
+    /// No such route.
+    RouteNotFound = "route_not_found", NotFound;
+    /// The route exists, the method does not.
+    MethodNotAllowed = "method_not_allowed", Invalid;
+    /// No application of that name.
+    ApplicationNotFound = "application_not_found", NotFound;
+    /// No model of that name.
+    ModelNotFound = "model_not_found", NotFound;
+    /// No variant of that name.
+    VariantNotFound = "variant_not_found", NotFound;
+    /// No job of that id.
+    JobNotFound = "job_not_found", NotFound;
+    /// No such object in the artefact store.
+    ArtefactNotFound = "artefact_not_found", NotFound;
+    /// An application of that name exists with other settings.
+    ApplicationExists = "application_exists", Conflict;
+    /// A model of that name exists with other content.
+    ModelExists = "model_exists", Conflict;
+    /// The application or model is in use.
+    InUse = "in_use", Conflict;
+    /// The model's registration has not finished.
+    ModelNotReady = "model_not_ready", Unavailable;
+    /// The body or a tensor is over the limit.
+    TooLarge = "too_large", TooLarge;
+    /// Nothing registered can meet the targets; the closest variants come along.
+    TargetInfeasible = "target_infeasible", Infeasible;
+    /// Feasible variants exist, but none can answer in time at the present load.
+    Overloaded = "overloaded", Overloaded;
+    /// A feasible variant is being loaded; try again in a moment.
+    Warming = "warming", Unavailable;
+    /// The deadline passed before the answer was ready.
+    DeadlineExceeded = "deadline_exceeded", DeadlineExceeded;
+    /// The service is shutting down or a worker was lost.
+    Unavailable = "unavailable", Unavailable;
+    /// The artefact store or the registry has no room left.
+    StorageFull = "storage_full", StorageFull;
+    /// The engine failed on this batch.
+    EngineFailed = "engine_failed", Internal;
+    /// A fault of the service.
+    Internal = "internal", Internal;
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

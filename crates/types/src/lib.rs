@@ -1,0 +1,24 @@
+//! The words of Sextant: ids, tensors, targets, signatures, variants, profiles.
+//!
+//! Entry points: [`Tensor`], [`Targets`], [`Variant`], [`Profile`], [`Accuracy`].
+//!
+//! **Invariant:** no I/O of any kind, no clock, no wire schema. HTTP shapes live in `api/`; what is
+//! serialised here is serialised for storage (registry, metadata store), never for clients.
+
+pub mod accuracy;
+pub mod error;
+pub mod id;
+pub mod profile;
+pub mod signature;
+pub mod target;
+pub mod tensor;
+pub mod variant;
+
+pub use accuracy::{Accuracy, Metric};
+pub use error::{Code, ErrorKind};
+pub use id::{ApplicationId, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId};
+pub use profile::{BatchLatency, Profile};
+pub use signature::{Signature, SignatureMismatch, TensorSpec};
+pub use target::{InvalidTarget, Targets};
+pub use tensor::{Data, DataType, InvalidTensor, NamedTensor, Tensor};
+pub use variant::{EngineName, Optimization, Precision, Prices, Variant, VariantSpec};

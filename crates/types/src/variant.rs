@@ -1,0 +1,162 @@
+//! A variant: one way to run a registered model.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Accuracy, ApplicationId, Digest, ModelId, Profile, Signature, VariantId};
+
+/// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EngineName(pub String);
+
+impl fmt::Display for EngineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Number format of weights and arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// As registered.
+    Fp32,
+    /// Half precision weights and arithmetic.
+    Fp16,
+    /// 8-bit weights; activation scales found for each batch.
+    Int8Dynamic,
+    /// 8-bit weights and activations; scales calibrated on the validation set (QDQ).
+    Int8Static,
+}
+
+impl Precision {
+    /// `fp32`, `fp16`, `int8d`, `int8s`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Fp16 => "fp16",
+            Self::Int8Dynamic => "int8d",
+            Self::Int8Static => "int8s",
+        }
+    }
+}
+
+/// How far an engine rewrites the graph before it runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimization {
+    /// Only what never depends on the hardware: constant folding, dead code.
+    Basic,
+    /// Everything the engine has: fusions, hardware-specific layouts.
+    All,
+}
+
+impl Optimization {
+    /// `basic`, `all`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "basic",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The knobs that tell one variant of a model from another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VariantSpec {
+    /// Which engine runs it.
+    pub engine: EngineName,
+    /// Number format.
+    pub precision: Precision,
+    /// Graph optimisation.
+    pub optimization: Optimization,
+    /// Intra-op threads, at least 1.
+    pub threads: u16,
+    /// Most rows in one batch, at least 1.
+    pub max_batch: u16,
+}
+
+impl VariantSpec {
+    /// `ort-fp32-all-t1-b8`.
+    pub fn name(&self) -> String {
+        let Self {
+            engine,
+            precision,
+            optimization,
+            threads,
+            max_batch,
+        } = self;
+        let (precision, optimization) = (precision.name(), optimization.name());
+        format!("{engine}-{precision}-{optimization}-t{threads}-b{max_batch}")
+    }
+}
+
+/// What resources cost; from the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Prices {
+    /// One CPU core for an hour, US dollars.
+    pub core_hour_usd: f64,
+    /// One gibibyte of host memory for an hour, US dollars.
+    pub memory_gib_hour_usd: f64,
+}
+
+impl Default for Prices {
+    /// A general-purpose cloud instance at 0.384 USD an hour for 8 cores and 32 GiB, three
+    /// quarters of the price counted to the cores.
+    fn default() -> Self {
+        Self {
+            core_hour_usd: 0.036,
+            memory_gib_hour_usd: 0.003,
+        }
+    }
+}
+
+/// A measured variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Unique name, `{model}-{spec}`.
+    pub id: VariantId,
+    /// The application it answers for.
+    pub application: ApplicationId,
+    /// The model it was made from.
+    pub model: ModelId,
+    /// The knobs.
+    pub spec: VariantSpec,
+    /// The ONNX file that the engine loads.
+    pub artefact: Digest,
+    /// Inputs and outputs.
+    pub signature: Signature,
+    /// Measured on the validation set.
+    pub accuracy: Accuracy,
+    /// Measured once at registration.
+    pub profile: Profile,
+    /// Price of holding one instance, US dollars an hour.
+    pub cost_per_hour_usd: f64,
+    /// Price of a thousand rows at saturation, US dollars.
+    pub cost_per_1k_usd: f64,
+    /// A variant that is at least as good in accuracy bound, latency, load time and cost, and
+    /// better in one of them. Dominated variants are kept, listed and never selected by targets.
+    pub dominated_by: Option<VariantId>,
+}
+
+impl Variant {
+    /// Latency of a lone query, ms (median of batch 1).
+    pub fn latency_ms(&self) -> f64 {
+        self.profile.latency_ms(1)
+    }
+
+    /// Fills both costs from prices and the profile.
+    pub fn price(&mut self, prices: &Prices) {
+        let gib = self
+            .profile
+            .peak_memory_bytes
+            .max(self.profile.weights_bytes) as f64
+            / (1u64 << 30) as f64;
+        self.cost_per_hour_usd =
+            f64::from(self.spec.threads) * prices.core_hour_usd + gib * prices.memory_gib_hour_usd;
+        self.cost_per_1k_usd =
+            self.cost_per_hour_usd / 3600.0 / self.profile.saturation_rps.max(1e-9) * 1000.0;
+    }
+}

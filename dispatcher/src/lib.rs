@@ -1,0 +1,1 @@
+//! One query's way: choose, queue, batch, send, answer.

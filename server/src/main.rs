@@ -1,0 +1,2 @@
+//! The `sextant` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Whole-system tests, laid out as the URLs are.

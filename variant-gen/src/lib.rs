@@ -1,0 +1,1 @@
+//! Variants from one ONNX file: rewritten, measured, profiled.

@@ -1,0 +1,1 @@
+//! Devices, memory, engines: running a batch on time.
