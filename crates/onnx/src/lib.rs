@@ -1,1 +1,44 @@
-//! ONNX protobuf: reading, checking, rewriting, quantising.
+//! ONNX files: reading, checking, rewriting, quantising.
+//!
+//! Entry points: [`inspect`] says what a model is and refuses what no engine should see;
+//! [`split_weights`] takes the weights out so that sessions can share them; [`proto`] holds the
+//! messages themselves.
+//!
+//! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit
+//! floats, so such a variant would only lose accuracy.
+//!
+//! **Invariant:** no I/O, no clock, no engine: bytes in, bytes out. Nothing in a file can cause a
+//! panic.
+
+use bytes::Bytes;
+use prost::Message;
+
+pub mod error;
+pub mod inspect;
+pub mod proto;
+pub mod tensor;
+mod walk;
+pub mod weights;
+
+pub use error::Error;
+pub use inspect::{ModelInfo, inspect};
+pub use weights::{SHARED_LOCATION, Split, Weight, split_weights};
+
+use proto::ModelProto;
+
+/// Reads a model. Weights share the given buffer. Nesting deeper than 100 messages is refused.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model or are cut short.
+pub fn decode(bytes: &Bytes) -> Result<ModelProto, Error> {
+    if bytes.is_empty() {
+        return Err(Error::NotOnnx("the file is empty".to_owned()));
+    }
+    ModelProto::decode(bytes.clone())
+        .map_err(|error| Error::NotOnnx(format!("it cannot be decoded ({error})")))
+}
+
+/// Writes a model.
+pub fn encode(model: &ModelProto) -> Bytes {
+    Bytes::from(model.encode_to_vec())
+}

@@ -1,0 +1,57 @@
+//! What can be wrong with a model.
+
+use sextant_types::Code;
+
+/// Why a model cannot be read or rewritten.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are not an ONNX model, are cut short, or contradict themselves.
+    #[error("not a valid ONNX model: {0}")]
+    NotOnnx(String),
+    /// A tensor's data lies in another file.
+    #[error("tensor `{tensor}` keeps its data in `{location}`: embed the weights in the ONNX file")]
+    ExternalData {
+        /// Name of the tensor.
+        tensor: String,
+        /// The file it names.
+        location: String,
+    },
+    /// An input or output is not a dense tensor of a known element type and rank.
+    #[error("{direction} `{name}` is {found}: only tensors of a known type and rank are supported")]
+    UnsupportedValue {
+        /// `input` or `output`.
+        direction: &'static str,
+        /// Name of the value.
+        name: String,
+        /// What it is.
+        found: String,
+    },
+    /// The operator set is too old for this rewriting.
+    #[error("operator set {found} is too old: {purpose} needs {needed} or later")]
+    OpsetTooOld {
+        /// What was asked for.
+        purpose: &'static str,
+        /// The oldest that works.
+        needed: i64,
+        /// The model's.
+        found: i64,
+    },
+    /// No node has constant weights that can be quantised.
+    #[error("the model has no MatMul, Gemm or Conv with constant 32-bit float weights to quantise")]
+    NothingToQuantize,
+    /// Calibration saw no finite value of a tensor.
+    #[error("calibration recorded no finite range for tensor `{0}`")]
+    MissingRange(String),
+}
+
+impl Error {
+    /// The public code of this error.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::ExternalData { .. } => Code::ExternalData,
+            Self::NotOnnx(_) | Self::UnsupportedValue { .. } => Code::InvalidModel,
+            Self::OpsetTooOld { .. } | Self::NothingToQuantize => Code::UnsupportedOperator,
+            Self::MissingRange(_) => Code::InvalidValidationSet,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Takes large weights out of a model, so that several sessions can share one copy.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use sextant_types::DataType;
+
+use crate::{
+    Error, decode, encode,
+    proto::{EXTERNAL, ModelProto, StringStringEntryProto, TensorProto},
+};
+
+/// The file that skeletons name in place of the weights. It never exists: ONNX Runtime accepts the
+/// reference because the weights are handed in by name (`AddExternalInitializers`, in the `ort`
+/// crate `with_external_initializer`) before the model is built.
+pub const SHARED_LOCATION: &str = "shared-weights";
+
+/// One weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weight {
+    /// Name of the initialiser.
+    pub name: String,
+    /// Element type; never strings.
+    pub data_type: DataType,
+    /// Dimensions.
+    pub dims: Vec<usize>,
+    /// Little-endian, row-major elements. A slice of the model's own buffer where the file keeps
+    /// them as raw bytes: not aligned to the element size.
+    pub bytes: Bytes,
+}
+
+/// A model and its large weights, apart.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// The model with a reference to [`SHARED_LOCATION`] in place of each weight.
+    pub skeleton: Bytes,
+    /// The weights, in the graph's order.
+    pub weights: Vec<Weight>,
+}
+
+/// Takes the main graph's initialisers of at least `min_bytes` out of a model. What cannot be
+/// shared (strings, types without a fixed width in whole bytes, subgraphs' own constants) stays in.
+///
+/// Values below 128 bytes are better left in: ONNX Runtime reads small ones while it infers shapes.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are not a model.
+pub fn split_weights(model: &Bytes, min_bytes: usize) -> Result<Split, Error> {
+    let mut model = decode(model)?;
+    let weights = take(&mut model, min_bytes);
+    Ok(Split {
+        skeleton: encode(&model),
+        weights,
+    })
+}
+
+fn take(model: &mut ModelProto, min_bytes: usize) -> Vec<Weight> {
+    let Some(graph) = &mut model.graph else {
+        return Vec::new();
+    };
+    let mut uses = BTreeMap::<String, usize>::new();
+    for tensor in &graph.initializer {
+        *uses.entry(tensor.name().to_owned()).or_default() += 1;
+    }
+    let mut offset = 0;
+    let mut weights = Vec::new();
+    for tensor in &mut graph.initializer {
+        let unique = uses.get(tensor.name()) == Some(&1);
+        let Some(weight) = weight(tensor).filter(|it| unique && it.bytes.len() >= min_bytes) else {
+            continue;
+        };
+        *tensor = reference(tensor, offset, weight.bytes.len());
+        offset += weight.bytes.len();
+        weights.push(weight);
+    }
+    weights
+}
+
+fn weight(tensor: &TensorProto) -> Option<Weight> {
+    if tensor.name().is_empty() {
+        return None;
+    }
+    let (data_type, bytes) = tensor.to_bytes()?;
+    Some(Weight {
+        name: tensor.name().to_owned(),
+        data_type,
+        dims: tensor.dims.iter().map(|dim| *dim as usize).collect(),
+        bytes,
+    })
+}
+
+fn reference(tensor: &TensorProto, offset: usize, length: usize) -> TensorProto {
+    let entry = |key: &str, value: String| StringStringEntryProto {
+        key: Some(key.to_owned()),
+        value: Some(value),
+    };
+    TensorProto {
+        name: tensor.name.clone(),
+        data_type: tensor.data_type,
+        dims: tensor.dims.clone(),
+        data_location: Some(EXTERNAL),
+        external_data: vec![
+            entry("location", SHARED_LOCATION.to_owned()),
+            entry("offset", offset.to_string()),
+            entry("length", length.to_string()),
+        ],
+        ..TensorProto::default()
+    }
+}
