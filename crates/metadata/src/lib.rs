@@ -1,1 +1,25 @@
-//! Instance state machine, leases and change feed.
+//! Who runs what: instances and their state machine, worker leases, published variants, and the
+//! change feed that keeps a dispatcher's index current.
+//!
+//! Entry points: [`MetadataStore`] (the contract), [`InProcessStore`] (the default), [`apply`]
+//! (the state machine), [`View`] (a replica fed by events), [`conformance`] (the suite that every
+//! store passes).
+//!
+//! **Invariant:** no decision is taken here and no clock is read: time is an argument, in
+//! milliseconds since the Unix epoch. Nothing on the way of a query waits for this crate.
+
+mod error;
+mod in_process;
+mod instance;
+mod store;
+mod view;
+
+pub mod conformance;
+
+pub use error::Error;
+pub use in_process::{DEFAULT_HISTORY, InProcessStore};
+pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
+pub use store::{
+    Changes, Cursor, Event, Lease, MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
+};
+pub use view::View;

@@ -1,0 +1,1 @@
+//! The properties that every metadata store has; one function each.

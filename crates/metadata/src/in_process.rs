@@ -1,0 +1,273 @@
+//! The store of a single process: the product's default, no stand-in.
+//!
+//! One mutex, held for map operations only, makes every call linearizable. The content is a
+//! [`View`] that is changed by nothing but events, so that followers and the store cannot
+//! disagree: what is emitted is what was applied.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use sextant_types::{Variant, VariantId, WorkerId};
+use tokio::sync::watch;
+
+use crate::{
+    Changes, Command, Cursor, Error, Event, Instance, InstanceKey, Lease, MetadataStore, Snapshot,
+    Transition, View, Worker, WorkerRecord, apply,
+};
+
+/// Events kept for followers that lag behind.
+pub const DEFAULT_HISTORY: usize = 4096;
+
+/// Metadata in this process's memory.
+#[derive(Debug)]
+pub struct InProcessStore {
+    content: Mutex<Content>,
+    head: watch::Sender<Cursor>,
+}
+
+impl InProcessStore {
+    /// An empty store that keeps [`DEFAULT_HISTORY`] events.
+    pub fn new() -> Self {
+        Self::with_history(DEFAULT_HISTORY)
+    }
+
+    /// An empty store that keeps `capacity` events, at least one.
+    pub fn with_history(capacity: usize) -> Self {
+        Self {
+            content: Mutex::new(Content {
+                view: View::default(),
+                history: VecDeque::new(),
+                capacity: capacity.max(1),
+                version_floor: 0,
+            }),
+            head: watch::Sender::new(Cursor::default()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        // Every critical section applies whole events, so a panic elsewhere leaves nothing torn.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Content) -> T) -> T {
+        let mut content = self.lock();
+        let before = content.view.cursor;
+        let result = change(&mut content);
+        let after = content.view.cursor;
+        if after != before {
+            // Inside the lock, so that the head never goes backwards.
+            self.head.send_replace(after);
+        }
+        result
+    }
+}
+
+impl Default for InProcessStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl MetadataStore for InProcessStore {
+    async fn publish_variant(&self, variant: Arc<Variant>) -> Result<bool, Error> {
+        Ok(self.write(|content| {
+            let known = content.view.variants.get(&variant.id);
+            let changes = known.is_none_or(|known| **known != *variant);
+            if changes {
+                content.emit(Event::VariantPublished(variant));
+            }
+            changes
+        }))
+    }
+
+    async fn retire_variant(&self, variant: &VariantId) -> Result<bool, Error> {
+        Ok(self.write(|content| {
+            let known = content.view.variants.contains_key(variant);
+            if known {
+                content.emit(Event::VariantRetired(variant.clone()));
+            }
+            known
+        }))
+    }
+
+    async fn variants(&self) -> Result<Vec<Arc<Variant>>, Error> {
+        Ok(self.lock().view.variants.values().cloned().collect())
+    }
+
+    async fn transition(&self, transition: &Transition, now_ms: u64) -> Result<Instance, Error> {
+        self.write(|content| content.transition(transition, now_ms))
+    }
+
+    async fn instances(&self) -> Result<Vec<Instance>, Error> {
+        Ok(self.lock().view.instances.values().cloned().collect())
+    }
+
+    async fn instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error> {
+        Ok(self.lock().view.instances.get(key).cloned())
+    }
+
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        record: WorkerRecord,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Lease, Error> {
+        let until_ms = now_ms.saturating_add(ttl_ms);
+        Ok(self.write(|content| {
+            let fresh = !content.view.workers.contains_key(worker);
+            content.emit(Event::WorkerChanged(Worker {
+                id: worker.clone(),
+                record,
+                lease_until_ms: until_ms,
+            }));
+            Lease { until_ms, fresh }
+        }))
+    }
+
+    async fn workers(&self, now_ms: u64) -> Result<Vec<Worker>, Error> {
+        let content = self.lock();
+        let live = content.view.workers.values();
+        Ok(live
+            .filter(|worker| worker.lease_until_ms > now_ms)
+            .cloned()
+            .collect())
+    }
+
+    async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error> {
+        Ok(self.write(|content| {
+            let known = content.view.workers.contains_key(worker);
+            if known {
+                content.remove_worker(worker, None);
+            }
+            known
+        }))
+    }
+
+    async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error> {
+        Ok(self.write(|content| {
+            let workers = content.view.workers.values();
+            let dead: Vec<WorkerId> = workers
+                .filter(|worker| worker.lease_until_ms <= now_ms)
+                .map(|worker| worker.id.clone())
+                .collect();
+            for worker in &dead {
+                content.remove_worker(worker, Some(now_ms));
+            }
+            dead
+        }))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, Error> {
+        Ok(self.lock().view.snapshot())
+    }
+
+    async fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
+        self.lock().changes(cursor)
+    }
+
+    async fn changed(&self, cursor: Cursor) -> Result<(), Error> {
+        let mut head = self.head.subscribe();
+        // The sender lives as long as `self`, so waiting can only end with the condition.
+        let _ = head.wait_for(|head| *head != cursor).await;
+        Ok(())
+    }
+}
+
+// === impl Content ===
+
+#[derive(Debug)]
+struct Content {
+    view: View,
+    /// The latest events; the last one has the cursor of `view`.
+    history: VecDeque<Event>,
+    capacity: usize,
+    /// Greatest version of any removed instance: a key that comes back starts beyond it, so that
+    /// a version names one record for ever.
+    version_floor: u64,
+}
+
+impl Content {
+    fn emit(&mut self, event: Event) {
+        self.view.apply(&event);
+        self.view.cursor = Cursor(self.view.cursor.0 + 1);
+        if self.history.len() == self.capacity {
+            self.history.pop_front();
+        }
+        self.history.push_back(event);
+    }
+
+    fn transition(&mut self, transition: &Transition, now_ms: u64) -> Result<Instance, Error> {
+        let key = &transition.key;
+        let Some(worker) = self.view.workers.get(&key.worker) else {
+            return Err(Error::UnknownWorker(key.worker.clone()));
+        };
+        let lease_until_ms = worker.lease_until_ms;
+        let current = self.view.instances.get(key);
+        let version = current.map_or(0, |current| current.version);
+        if let Some(expected) = transition.expected_version
+            && expected != version
+        {
+            return Err(Error::Conflict {
+                key: key.clone(),
+                expected,
+                current: current.cloned().map(Box::new),
+            });
+        }
+        let mut next = match current {
+            Some(current) if current.application != transition.application => {
+                return Err(Error::OtherApplication {
+                    key: key.clone(),
+                    application: current.application.clone(),
+                });
+            }
+            Some(current) => apply(current, &transition.command, now_ms)?,
+            None => apply(&self.absent(transition), &transition.command, now_ms)?,
+        };
+        next.lease_until_ms = lease_until_ms;
+        self.emit(Event::InstanceChanged(next.clone()));
+        Ok(next)
+    }
+
+    fn absent(&self, transition: &Transition) -> Instance {
+        let application = transition.application.clone();
+        Instance::absent(transition.key.clone(), application, self.version_floor)
+    }
+
+    /// Removes a worker and its instances; `lapsed_ms` is the time at which its lease was found
+    /// to have ended, `None` when it leaves on its own.
+    fn remove_worker(&mut self, worker: &WorkerId, lapsed_ms: Option<u64>) {
+        let instances = self.view.instances.values();
+        let held: Vec<Instance> = instances
+            .filter(|instance| instance.key.worker == *worker)
+            .cloned()
+            .collect();
+        for instance in held {
+            let last = lapsed_ms.and_then(|now| apply(&instance, &Command::Expire, now).ok());
+            let version = last.map_or(instance.version, |last| last.version);
+            self.version_floor = self.version_floor.max(version);
+            self.emit(Event::InstanceRemoved(instance.key));
+        }
+        self.emit(Event::WorkerRemoved(worker.clone()));
+    }
+
+    fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
+        let head = self.view.cursor;
+        let oldest = Cursor(head.0 - self.history.len() as u64);
+        if cursor < oldest || cursor > head {
+            return Err(Error::Trimmed { cursor, oldest });
+        }
+        let seen = (cursor.0 - oldest.0) as usize;
+        Ok(Changes {
+            events: self.history.range(seen..).cloned().collect(),
+            cursor: head,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

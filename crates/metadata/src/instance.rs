@@ -1,0 +1,312 @@
+//! The state machine of an instance (INFaaS section 1.3, with the states a real system adds).
+//!
+//! ```text
+//! inactive -> loading -> active <-> overloaded / interfered -> draining -> inactive
+//!    ^  failed <-'          (any state that holds a model may fail) ------> failed
+//! ```
+//!
+//! The machine is total: [`apply`] answers each state and command with the next record or with a
+//! reason. Hysteresis (when to report an overload) is the reporter's business, not the machine's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sextant_types::{ApplicationId, VariantId, WorkerId};
+
+/// Which variant on which worker.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InstanceKey {
+    /// The variant that is loaded, or to be.
+    pub variant: VariantId,
+    /// The worker that holds it.
+    pub worker: WorkerId,
+}
+
+impl InstanceKey {
+    /// Pairs a variant with a worker.
+    pub fn new(variant: VariantId, worker: WorkerId) -> Self {
+        Self { variant, worker }
+    }
+}
+
+impl fmt::Display for InstanceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.variant, self.worker)
+    }
+}
+
+/// Where an instance is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceState {
+    /// Not loaded; nothing is held.
+    Inactive,
+    /// Being fetched and loaded.
+    Loading,
+    /// Loaded, below its peak throughput.
+    Active,
+    /// Serving at its peak throughput: never selected.
+    Overloaded,
+    /// Not overloaded, yet slower than its profile: never selected.
+    Interfered,
+    /// Finishing what it has accepted.
+    Draining,
+    /// Could not be loaded, or broke.
+    Failed,
+}
+
+impl InstanceState {
+    /// Every state, in order of declaration.
+    pub const ALL: [Self; 7] = [
+        Self::Inactive,
+        Self::Loading,
+        Self::Active,
+        Self::Overloaded,
+        Self::Interfered,
+        Self::Draining,
+        Self::Failed,
+    ];
+
+    /// The lower-case name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inactive => "inactive",
+            Self::Loading => "loading",
+            Self::Active => "active",
+            Self::Overloaded => "overloaded",
+            Self::Interfered => "interfered",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
+    /// Whether the model is in memory and runs what it is handed: active, overloaded, interfered.
+    pub fn is_serving(self) -> bool {
+        matches!(self, Self::Active | Self::Overloaded | Self::Interfered)
+    }
+
+    /// Whether it holds or is about to hold memory on its worker.
+    pub fn occupies_memory(self) -> bool {
+        self.is_serving() || matches!(self, Self::Loading | Self::Draining)
+    }
+}
+
+impl fmt::Display for InstanceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The record of one instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Which variant on which worker.
+    pub key: InstanceKey,
+    /// The application that the variant answers for.
+    pub application: ApplicationId,
+    /// Where it is in its life.
+    pub state: InstanceState,
+    /// Grows by one with each transition; never used twice for the same key.
+    pub version: u64,
+    /// When it entered its state, ms since the Unix epoch.
+    pub since_ms: u64,
+    /// When it lapses unless its worker's heartbeat renews it, ms since the Unix epoch. Renewal
+    /// is not a transition: it changes neither the version nor the state.
+    pub lease_until_ms: u64,
+    /// Share of its peak throughput that is in use, 0 to 1.
+    pub load: f64,
+    /// Why it is in its state, where there is something to say.
+    pub reason: Option<String>,
+}
+
+impl Instance {
+    /// An instance that was never loaded: what the first command is applied to. `version` is one
+    /// that the key has left behind, 0 for a new key.
+    pub fn absent(key: InstanceKey, application: ApplicationId, version: u64) -> Self {
+        Self {
+            key,
+            application,
+            state: InstanceState::Inactive,
+            version,
+            since_ms: 0,
+            lease_until_ms: 0,
+            load: 0.0,
+            reason: None,
+        }
+    }
+}
+
+/// What happens to an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Begin to load it.
+    Load,
+    /// It is ready to run.
+    Loaded,
+    /// It could not be loaded.
+    LoadFailed {
+        /// Why.
+        reason: String,
+    },
+    /// It serves at its peak throughput.
+    Overload,
+    /// It is slower than its profile without being overloaded.
+    Interfere,
+    /// It is back to normal.
+    Recover,
+    /// Accept nothing more and finish what it has.
+    Drain,
+    /// Its memory is given back.
+    Unloaded,
+    /// It broke after it was loaded.
+    Fail {
+        /// Why.
+        reason: String,
+    },
+    /// Its worker let the lease lapse.
+    Expire,
+    /// Its measured load; changes no state.
+    Report {
+        /// Share of its peak throughput that is in use, 0 to 1.
+        load: f64,
+    },
+}
+
+impl Command {
+    /// `load`, `load_failed`, ..
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Loaded => "loaded",
+            Self::LoadFailed { .. } => "load_failed",
+            Self::Overload => "overload",
+            Self::Interfere => "interfere",
+            Self::Recover => "recover",
+            Self::Drain => "drain",
+            Self::Unloaded => "unloaded",
+            Self::Fail { .. } => "fail",
+            Self::Expire => "expire",
+            Self::Report { .. } => "report",
+        }
+    }
+}
+
+/// Why the state machine refused a command; the instance is unchanged.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Rejected {
+    /// The state has no such transition.
+    #[error("instance `{key}` is {state}: `{command}` does not apply")]
+    State {
+        /// Which instance.
+        key: InstanceKey,
+        /// The state it is in.
+        state: InstanceState,
+        /// The refused command.
+        command: &'static str,
+    },
+    /// The lease has not lapsed.
+    #[error("instance `{key}` holds its lease until `{lease_until_ms}`, now is `{now_ms}`")]
+    LeaseHeld {
+        /// Which instance.
+        key: InstanceKey,
+        /// End of the lease, ms since the Unix epoch.
+        lease_until_ms: u64,
+        /// The time given, ms since the Unix epoch.
+        now_ms: u64,
+    },
+    /// A load that is not a number from 0 to 1.
+    #[error("instance `{key}` reports a load of `{load}`: it must be from 0 to 1")]
+    Load {
+        /// Which instance.
+        key: InstanceKey,
+        /// The refused value.
+        load: f64,
+    },
+}
+
+/// The state machine: the record after `command` at `now_ms`, one version further, or why not.
+pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Instance, Rejected> {
+    check(current, command, now_ms)?;
+    let state = successor(current.state, command).ok_or_else(|| Rejected::State {
+        key: current.key.clone(),
+        state: current.state,
+        command: command.name(),
+    })?;
+    let moved = state != current.state;
+    Ok(Instance {
+        key: current.key.clone(),
+        application: current.application.clone(),
+        state,
+        version: current.version + 1,
+        since_ms: if moved { now_ms } else { current.since_ms },
+        lease_until_ms: current.lease_until_ms,
+        load: load_after(current, state, command),
+        reason: if moved {
+            reason(command)
+        } else {
+            current.reason.clone()
+        },
+    })
+}
+
+fn check(current: &Instance, command: &Command, now_ms: u64) -> Result<(), Rejected> {
+    match command {
+        Command::Expire if now_ms < current.lease_until_ms => Err(Rejected::LeaseHeld {
+            key: current.key.clone(),
+            lease_until_ms: current.lease_until_ms,
+            now_ms,
+        }),
+        Command::Report { load } if !(0.0..=1.0).contains(load) => Err(Rejected::Load {
+            key: current.key.clone(),
+            load: *load,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The transition table. Overloaded and interfered may follow each other directly: the monitor
+/// that reports them sees one condition per period.
+fn successor(state: InstanceState, command: &Command) -> Option<InstanceState> {
+    use InstanceState::{Active, Draining, Failed, Inactive, Interfered, Loading, Overloaded};
+    match (command, state) {
+        (Command::Load, Inactive | Failed) => Some(Loading),
+        (Command::Loaded, Loading) => Some(Active),
+        (Command::LoadFailed { .. }, Loading) => Some(Failed),
+        (Command::Overload, Active | Interfered) => Some(Overloaded),
+        (Command::Interfere, Active | Overloaded) => Some(Interfered),
+        (Command::Recover, Overloaded | Interfered) => Some(Active),
+        (Command::Drain, Active | Overloaded | Interfered) => Some(Draining),
+        (Command::Unloaded, Draining | Failed) => Some(Inactive),
+        (Command::Fail { .. }, Active | Overloaded | Interfered | Draining) => Some(Failed),
+        (Command::Expire, Loading | Active | Overloaded | Interfered | Draining | Failed) => {
+            Some(Inactive)
+        }
+        (Command::Report { .. }, Active | Overloaded | Interfered | Draining) => Some(state),
+        _ => None,
+    }
+}
+
+fn load_after(current: &Instance, state: InstanceState, command: &Command) -> f64 {
+    match command {
+        Command::Report { load } => *load,
+        _ if state.is_serving() || state == InstanceState::Draining => current.load,
+        _ => 0.0,
+    }
+}
+
+fn reason(command: &Command) -> Option<String> {
+    match command {
+        Command::LoadFailed { reason } | Command::Fail { reason } => Some(reason.clone()),
+        Command::Expire => Some("the worker's lease lapsed".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The contract of a metadata store.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use sextant_types::{ApplicationId, Variant, VariantId, WorkerId};
+
+use crate::{Command, Error, Instance, InstanceKey};
+
+/// A position in the change feed: everything up to it has been seen. Positions of one store only
+/// grow; a position of another store, or of an earlier life of this one, is answered with
+/// [`Error::Trimmed`].
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Cursor(pub u64);
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a worker says about itself with each heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    /// CPU cores that batches may occupy at once.
+    pub cores: u16,
+    /// Bytes that loaded variants may occupy.
+    pub memory_bytes: u64,
+    /// Bytes in use.
+    pub memory_used_bytes: u64,
+    /// Share of core time that was busy over the last second, 0 to 1.
+    pub utilization: f64,
+}
+
+/// A worker and its lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Its name.
+    pub id: WorkerId,
+    /// What it said last.
+    pub record: WorkerRecord,
+    /// When it is taken for dead, ms since the Unix epoch.
+    pub lease_until_ms: u64,
+}
+
+/// The answer to a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// When the lease lapses, ms since the Unix epoch.
+    pub until_ms: u64,
+    /// The worker was unknown or had been expired: none of its instances are recorded, so it has
+    /// to announce again what it holds.
+    pub fresh: bool,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A variant was published, or published again with other content.
+    VariantPublished(Arc<Variant>),
+    /// A variant was retired.
+    VariantRetired(VariantId),
+    /// An instance appeared or took a transition.
+    InstanceChanged(Instance),
+    /// An instance is gone: its worker left or its lease lapsed.
+    InstanceRemoved(InstanceKey),
+    /// A heartbeat: the worker's figures, and a later end of the lease of all its instances.
+    WorkerChanged(Worker),
+    /// A worker left or its lease lapsed; its instances were removed just before.
+    WorkerRemoved(WorkerId),
+}
+
+/// Everything at one moment. Each list is sorted by id.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Published variants.
+    pub variants: Vec<Arc<Variant>>,
+    /// Recorded instances.
+    pub instances: Vec<Instance>,
+    /// Workers that were not expired.
+    pub workers: Vec<Worker>,
+    /// The position of the feed that this content corresponds to, exactly.
+    pub cursor: Cursor,
+}
+
+/// What followed a cursor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Changes {
+    /// In the order in which they took effect.
+    pub events: Vec<Event>,
+    /// Where to go on.
+    pub cursor: Cursor,
+}
+
+/// One step of an instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transition {
+    /// Which instance.
+    pub key: InstanceKey,
+    /// The application that its variant answers for.
+    pub application: ApplicationId,
+    /// `None`: whatever the version is; `Some(0)`: it must not exist; `Some(n)`: it must be at n.
+    pub expected_version: Option<u64>,
+    /// What happens to it.
+    pub command: Command,
+}
+
+/// The shared state of a fleet.
+///
+/// Contract, for every backend:
+/// - **Linearizable.** A call takes effect at one moment between its beginning and its end, and
+///   every later call of anyone sees it. Of two transitions that expect the same version exactly
+///   one succeeds.
+/// - **The store decides nothing.** A transition's outcome is [`crate::apply`]'s; the store only
+///   persists it when the version still holds.
+/// - **Leases.** A worker's heartbeat renews the lease of all its instances. A lease ends when
+///   [`expire`](Self::expire) finds it past `now_ms`, no earlier: a late heartbeat that comes
+///   before still renews. After that the worker's instances are gone and its late transitions are
+///   refused with [`Error::UnknownWorker`], until its next heartbeat starts it afresh.
+/// - **Feed.** Every change is one event, in order, once. Following events from a snapshot's
+///   cursor gives the later state exactly. The history is bounded.
+/// - **Idempotence.** Publishing what is published, retiring and removing what is not there
+///   change nothing and emit nothing.
+/// - **Cancellation.** A dropped future leaves the call done or not done, never half done.
+#[async_trait]
+pub trait MetadataStore: Send + Sync {
+    /// Makes a variant known, or replaces it. Returns whether anything changed.
+    async fn publish_variant(&self, variant: Arc<Variant>) -> Result<bool, Error>;
+
+    /// Forgets a variant; its instances stay until they are drained. Returns whether it was there.
+    async fn retire_variant(&self, variant: &VariantId) -> Result<bool, Error>;
+
+    /// Published variants, sorted by id.
+    async fn variants(&self) -> Result<Vec<Arc<Variant>>, Error>;
+
+    /// Applies one command to an instance, by compare-and-set, and returns the new record.
+    async fn transition(&self, transition: &Transition, now_ms: u64) -> Result<Instance, Error>;
+
+    /// Recorded instances, sorted by key.
+    async fn instances(&self) -> Result<Vec<Instance>, Error>;
+
+    /// One instance; `None` when it was never loaded or is gone.
+    async fn instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error>;
+
+    /// Announces a worker, or renews its lease for `ttl_ms` from `now_ms`.
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        record: WorkerRecord,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Lease, Error>;
+
+    /// Workers whose lease reaches beyond `now_ms`, sorted by id.
+    async fn workers(&self, now_ms: u64) -> Result<Vec<Worker>, Error>;
+
+    /// Removes a worker that leaves on its own, and its instances. Returns whether it was there.
+    async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error>;
+
+    /// Removes the workers whose lease has ended at `now_ms`, with their instances.
+    async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error>;
+
+    /// Everything, and the cursor to follow it from.
+    async fn snapshot(&self) -> Result<Snapshot, Error>;
+
+    /// What followed `cursor`, at once; possibly nothing.
+    async fn changes(&self, cursor: Cursor) -> Result<Changes, Error>;
+
+    /// Waits until [`changes`](Self::changes) has something to say about `cursor`. Returns at
+    /// once when it has already, be it [`Error::Trimmed`]. May be cancelled at any time.
+    async fn changed(&self, cursor: Cursor) -> Result<(), Error>;
+}

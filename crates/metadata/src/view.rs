@@ -1,0 +1,90 @@
+//! A replica of the store's content, kept current by events.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_types::{Variant, VariantId, WorkerId};
+
+use crate::{Changes, Cursor, Event, Instance, InstanceKey, Snapshot, Worker};
+
+/// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
+/// ordered maps, so that iteration never depends on hashing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View {
+    /// Published variants.
+    pub variants: BTreeMap<VariantId, Arc<Variant>>,
+    /// Recorded instances.
+    pub instances: BTreeMap<InstanceKey, Instance>,
+    /// Workers that were not expired.
+    pub workers: BTreeMap<WorkerId, Worker>,
+    /// How far the feed has been followed.
+    pub cursor: Cursor,
+}
+
+impl View {
+    /// Takes over what followed this view's cursor.
+    pub fn follow(&mut self, changes: &Changes) {
+        for event in &changes.events {
+            self.apply(event);
+        }
+        self.cursor = changes.cursor;
+    }
+
+    /// Takes over one event, leaving the cursor alone.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::VariantPublished(variant) => {
+                self.variants.insert(variant.id.clone(), variant.clone());
+            }
+            Event::VariantRetired(id) => {
+                self.variants.remove(id);
+            }
+            Event::InstanceChanged(instance) => {
+                self.instances
+                    .insert(instance.key.clone(), instance.clone());
+            }
+            Event::InstanceRemoved(key) => {
+                self.instances.remove(key);
+            }
+            Event::WorkerChanged(worker) => self.renew(worker),
+            Event::WorkerRemoved(id) => {
+                self.workers.remove(id);
+            }
+        }
+    }
+
+    /// Everything as a snapshot.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            variants: self.variants.values().cloned().collect(),
+            instances: self.instances.values().cloned().collect(),
+            workers: self.workers.values().cloned().collect(),
+            cursor: self.cursor,
+        }
+    }
+
+    fn renew(&mut self, worker: &Worker) {
+        for instance in self.instances.values_mut() {
+            if instance.key.worker == worker.id {
+                instance.lease_until_ms = worker.lease_until_ms;
+            }
+        }
+        self.workers.insert(worker.id.clone(), worker.clone());
+    }
+}
+
+impl From<Snapshot> for View {
+    fn from(snapshot: Snapshot) -> Self {
+        let Snapshot {
+            variants,
+            instances,
+            workers,
+            cursor,
+        } = snapshot;
+        Self {
+            variants: variants.into_iter().map(|v| (v.id.clone(), v)).collect(),
+            instances: instances.into_iter().map(|i| (i.key.clone(), i)).collect(),
+            workers: workers.into_iter().map(|w| (w.id.clone(), w)).collect(),
+            cursor,
+        }
+    }
+}
