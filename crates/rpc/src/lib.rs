@@ -13,7 +13,8 @@ pub mod work;
 
 pub use dispatch::{Answer, Candidate, Dispatch, Explanation, Query, QueryError, Route, Timings};
 pub use work::{
-    BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load, Work, WorkError, WorkerInfo,
+    BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load, VariantUsage, Work,
+    WorkError, WorkerInfo,
 };
 
 /// How `api` and jobs reach a dispatcher.

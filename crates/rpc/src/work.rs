@@ -25,8 +25,8 @@ pub type InferOutcome = Result<BatchResult, InferError>;
 /// The outputs of one batch.
 #[derive(Debug, Clone)]
 pub struct BatchResult {
-    /// For each part of the batch, its outputs in the signature's order.
-    pub outputs: Vec<Vec<Tensor>>,
+    /// For each part of the batch, its outputs in the signature's order, or why it alone failed.
+    pub outputs: Vec<Result<Vec<Tensor>, String>>,
     /// Where the time went.
     pub timings: BatchTimings,
 }
@@ -112,6 +112,15 @@ pub struct WorkerInfo {
     pub utilization: f64,
 }
 
+/// What a loaded variant is used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VariantUsage {
+    /// Which variant.
+    pub variant: VariantId,
+    /// Since its last batch (or its load), ms.
+    pub idle_ms: u64,
+}
+
 /// A worker as other roles see it.
 ///
 /// Contract: `infer` never blocks; its `done` is called exactly once, whatever happens. `load`
@@ -121,6 +130,9 @@ pub struct WorkerInfo {
 pub trait Work: Send + Sync {
     /// What the worker has, now.
     fn info(&self) -> WorkerInfo;
+
+    /// The loaded variants and how long each has been idle.
+    fn usage(&self) -> Vec<VariantUsage>;
 
     /// Queues a batch on the device.
     fn infer(&self, infer: Infer);

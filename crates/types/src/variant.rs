@@ -137,7 +137,7 @@ pub struct Variant {
     /// Price of a thousand rows at saturation, US dollars.
     pub cost_per_1k_usd: f64,
     /// A variant that is at least as good in accuracy bound, latency, load time and cost, and
-    /// better in one of them. Dominated variants are kept, listed and never selected by targets.
+    /// better in one of them. Dominated variants are kept, listed and never loaded for targets.
     pub dominated_by: Option<VariantId>,
 }
 

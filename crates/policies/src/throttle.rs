@@ -1,0 +1,54 @@
+//! When an offline job may run its next chunk (INFaaS section 5.3): on spare resources only.
+
+/// What the throttle looks at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observation {
+    /// Share of the workers' device time spent on *online* queries over the last second, 0 to 1.
+    pub online_utilization: f64,
+    /// Online latency over the profile's, 1 when as profiled; 0 when there were no queries.
+    pub slow_down: f64,
+}
+
+/// What the job should do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Run the next chunk.
+    Run,
+    /// Wait and look again.
+    Pause,
+}
+
+/// Thresholds; resuming needs a clear margin so that a job does not flap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Throttle {
+    /// Pause above this utilisation.
+    pub pause_utilization: f64,
+    /// A paused job resumes below `pause_utilization * resume_share`.
+    pub resume_share: f64,
+    /// Pause when online queries run slower than the profile by this factor.
+    pub pause_slow_down: f64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            pause_utilization: 0.4,
+            resume_share: 0.9,
+            pause_slow_down: 1.5,
+        }
+    }
+}
+
+impl Throttle {
+    /// Decides for a job that is `paused` or running.
+    pub fn decide(&self, paused: bool, seen: Observation) -> Verdict {
+        let share = if paused { self.resume_share } else { 1.0 };
+        let busy = seen.online_utilization > self.pause_utilization * share;
+        let slow = seen.slow_down > 1.0 + (self.pause_slow_down - 1.0) * share;
+        if busy || slow {
+            Verdict::Pause
+        } else {
+            Verdict::Run
+        }
+    }
+}

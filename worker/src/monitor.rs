@@ -1,0 +1,136 @@
+//! The worker's own watch: lease, utilisation, condition of each instance.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use sextant_metadata::{Command, WorkerRecord};
+use sextant_policies::health::{Condition, Health, Window};
+use sextant_rpc::Work;
+use sextant_types::VariantId;
+
+use crate::{Instance, Worker, unix_ms};
+
+/// Keeps the worker's lease and reports the condition of its instances.
+pub struct Service {
+    worker: Arc<Worker>,
+    seen: HashMap<VariantId, Seen>,
+    busy_nanos: u64,
+    nanos: u64,
+}
+
+/// Counters at the last look.
+#[derive(Default)]
+struct Seen {
+    health: Health,
+    rows: u64,
+    batches: u64,
+    run_nanos: u64,
+    expected_nanos: u64,
+}
+
+impl Service {
+    pub(crate) fn new(worker: Arc<Worker>) -> Self {
+        Self {
+            worker,
+            seen: HashMap::new(),
+            busy_nanos: 0,
+            nanos: 0,
+        }
+    }
+
+    /// Runs until `shutdown`, then drains and unloads what is loaded.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        let period = Duration::from_millis(self.worker.config.period_ms.max(10));
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                _ = ticks.tick() => self.look().await,
+            }
+        }
+        self.worker.stop().await;
+    }
+
+    async fn look(&mut self) {
+        let seconds = self.measure_utilization();
+        self.heartbeat().await;
+        let instances = self.worker.shared.instances();
+        self.seen
+            .retain(|variant, _| instances.iter().any(|i| i.variant.id == *variant));
+        for instance in instances {
+            self.inspect(&instance, seconds).await;
+        }
+    }
+
+    fn measure_utilization(&mut self) -> f64 {
+        let shared = &self.worker.shared;
+        let (busy, nanos) = (shared.busy_nanos.load(Ordering::Relaxed), shared.nanos());
+        let wall = nanos.saturating_sub(self.nanos).max(1);
+        let capacity = wall as f64 * f64::from(self.worker.config.cores.max(1));
+        let share = (busy.saturating_sub(self.busy_nanos) as f64 / capacity).min(1.0);
+        shared
+            .utilization_millionths
+            .store((share * 1e6) as u64, Ordering::Relaxed);
+        (self.busy_nanos, self.nanos) = (busy, nanos);
+        wall as f64 / 1e9
+    }
+
+    async fn heartbeat(&self) {
+        let info = self.worker.info();
+        let record = WorkerRecord {
+            cores: info.cores,
+            memory_bytes: info.memory_bytes,
+            memory_used_bytes: info.memory_used_bytes,
+            utilization: info.utilization,
+        };
+        let lease = self.worker.config.lease_ms;
+        let store = &self.worker.metadata;
+        if let Err(error) = store
+            .heartbeat(&info.worker, record, lease, unix_ms())
+            .await
+        {
+            tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
+        }
+    }
+
+    async fn inspect(&mut self, instance: &Instance, seconds: f64) {
+        let seen = self.seen.entry(instance.variant.id.clone()).or_default();
+        let window = seen.window(instance, seconds);
+        let limits = &self.worker.config.thresholds;
+        let command = match seen.health.observe(window, limits) {
+            None if window.batches == 0 => return,
+            None => Command::Report { load: window.load },
+            Some(Condition::Overloaded) => Command::Overload,
+            Some(Condition::Interfered) => Command::Interfere,
+            Some(Condition::Healthy) => Command::Recover,
+        };
+        if let Err(error) = self.worker.command(&instance.variant, command).await {
+            tracing::debug!(variant = %instance.variant.id, %error, "a report was not taken");
+        }
+    }
+}
+
+impl Seen {
+    fn window(&mut self, instance: &Instance, seconds: f64) -> Window {
+        let read = |counter: &std::sync::atomic::AtomicU64, last: &mut u64| {
+            let now = counter.load(Ordering::Relaxed);
+            now.saturating_sub(std::mem::replace(last, now))
+        };
+        let rows = read(&instance.rows, &mut self.rows);
+        let batches = read(&instance.batches, &mut self.batches);
+        let run = read(&instance.run_nanos, &mut self.run_nanos);
+        let expected = read(&instance.expected_nanos, &mut self.expected_nanos);
+        let saturation = instance.variant.profile.saturation_rps.max(1e-9);
+        Window {
+            load: rows as f64 / seconds.max(1e-9) / saturation,
+            slow_down: run as f64 / expected.max(1) as f64,
+            batches,
+        }
+    }
+}
