@@ -1,1 +1,80 @@
 //! ONNX Runtime behind the engine trait.
+//!
+//! Entry points: [`OrtEngine::find_library`], [`OrtEngine::new`].
+//!
+//! The library is loaded at run time, so that the service builds and starts without it. One
+//! ONNX Runtime environment exists per process, with telemetry off and its log sent to `tracing`.
+//!
+//! **Invariant:** one `ort` session is used by one thread at a time (ONNX Runtime's `Run` is not
+//! safe to enter twice, whatever its documentation says); concurrent runs get sessions of their
+//! own from a pool whose weights are shared. Threads never spin while they wait for work.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
+use sextant_types::{DataType, Optimization, Precision};
+
+mod failure;
+mod library;
+mod model;
+mod pool;
+mod tensors;
+
+pub use library::{LIBRARY_FILE, LIBRARY_VERSION};
+
+/// The engine's name in variant ids.
+pub const NAME: &str = "ort";
+
+/// ONNX Runtime. Cheap to clone; every value of a process uses the same environment.
+#[derive(Clone)]
+pub struct OrtEngine {
+    environment: ort::environment::Environment,
+    models: Arc<model::Models>,
+}
+
+impl OrtEngine {
+    /// Loads the library at `library` and starts the process-wide environment.
+    ///
+    /// The first call in a process decides which library is used; later ones share it.
+    pub fn new(library: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            environment: library::environment(library)?,
+            models: Arc::default(),
+        })
+    }
+
+    /// Where the library is: `configured`, else `ORT_DYLIB_PATH`, else the cache folder that
+    /// `cargo xtask provision` fills (`$SEXTANT_CACHE`, or `sextant` in the user's cache folder).
+    ///
+    /// Only files that exist are returned. A configured path that does not exist gives `None`:
+    /// what was asked for is never silently replaced.
+    pub fn find_library(configured: Option<&Path>) -> Option<PathBuf> {
+        library::find(configured)
+    }
+}
+
+impl Engine for OrtEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            precisions: vec![
+                Precision::Fp32,
+                Precision::Int8Dynamic,
+                Precision::Int8Static,
+            ],
+            optimizations: vec![Optimization::Basic, Optimization::All],
+            threads: true,
+            data_types: DataType::ALL.to_vec(),
+        }
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.models.load(&self.environment, request)
+    }
+}

@@ -1,0 +1,86 @@
+//! Finding the library and the one environment of the process.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use ort::{environment::Environment, logging::LogLevel};
+use sextant_engine::Error;
+
+use crate::NAME;
+
+/// The version of ONNX Runtime that is provisioned and tested.
+pub const LIBRARY_VERSION: &str = "1.31.1";
+
+/// The library's file name inside the cache folder's `onnxruntime-{LIBRARY_VERSION}`.
+pub const LIBRARY_FILE: &str = "libonnxruntime.so.1.31.1";
+
+static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
+
+pub(crate) fn find(configured: Option<&Path>) -> Option<PathBuf> {
+    if let Some(path) = configured {
+        return path.is_file().then(|| path.to_path_buf());
+    }
+    let named = env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty());
+    if let Some(path) = named.map(PathBuf::from).filter(|path| path.is_file()) {
+        return Some(path);
+    }
+    let folder = format!("onnxruntime-{LIBRARY_VERSION}");
+    let path = cache_folder()?.join(folder).join(LIBRARY_FILE);
+    path.is_file().then_some(path)
+}
+
+fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    variable("SEXTANT_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| PathBuf::from(cache).join("sextant")))
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/sextant")))
+}
+
+/// The process's environment, created on the first call. It is never released: ONNX Runtime
+/// keeps global state, and releasing it while the process exits is a known cause of crashes.
+pub(crate) fn environment(library: &Path) -> Result<Environment, Error> {
+    let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(environment) = environment.as_ref() {
+        return Ok(environment.clone());
+    }
+    let created = create(library)?;
+    *environment = Some(created.clone());
+    Ok(created)
+}
+
+fn create(library: &Path) -> Result<Environment, Error> {
+    let path = library
+        .canonicalize()
+        .map_err(|error| unavailable(library, &error.to_string()))?;
+    let builder =
+        ort::init_from(&path).map_err(|error| unavailable(library, &error.to_string()))?;
+    let environment = builder
+        .with_name("sextant")
+        .with_telemetry(false)
+        .with_logger(Arc::new(log))
+        .build()
+        .map_err(|error| unavailable(library, &error.to_string()))?;
+    environment.set_log_level(LogLevel::Error);
+    Ok(environment)
+}
+
+fn unavailable(library: &Path, reason: &str) -> Error {
+    Error::Unavailable {
+        engine: NAME,
+        reason: format!(
+            "`{}` is not a usable ONNX Runtime {LIBRARY_VERSION} library: {reason}; \
+             run `cargo xtask provision`",
+            library.display()
+        ),
+    }
+}
+
+/// Every failure also comes back as an error value and is logged where it is handled, so ONNX
+/// Runtime's own lines are only of use when debugging it.
+fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str) {
+    tracing::debug!(target: "onnxruntime", ?level, category, location, "{message}");
+}
