@@ -1,0 +1,1 @@
+//! The properties that every object store has; one function each.

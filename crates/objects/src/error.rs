@@ -1,0 +1,84 @@
+//! What can go wrong in an object store.
+
+use std::io;
+
+use sextant_types::{Code, Digest, ErrorKind};
+
+use crate::InvalidPath;
+
+/// An error of an object store. After any of them no object was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such blob or file.
+    #[error("object `{object}` does not exist")]
+    NotFound {
+        /// Path or digest.
+        object: String,
+    },
+    /// The disk, a quota or the store's own limit is reached.
+    #[error("no room for `{object}` in the artefact store")]
+    StorageFull {
+        /// Path or digest.
+        object: String,
+        /// The operating system's error, if it came from there.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// A blob's bytes are not those it is named after.
+    #[error("blob `{expected}` is corrupt: its bytes hash to `{actual}`")]
+    Corrupt {
+        /// The name.
+        expected: Digest,
+        /// The hash of what is stored.
+        actual: Digest,
+    },
+    /// A path breaks the naming rule, or is a folder or a link.
+    #[error(transparent)]
+    InvalidPath(#[from] InvalidPath),
+    /// A range that begins beyond the object's end.
+    #[error("object `{object}` has `{size}` bytes: the range begins at `{start}`")]
+    Range {
+        /// Path of the object.
+        object: String,
+        /// Its size, bytes.
+        size: u64,
+        /// First byte asked for.
+        start: u64,
+    },
+    /// The stream that was to be stored failed; nothing was stored.
+    #[error("the upload of `{object}` broke off")]
+    Input {
+        /// Path, or `blob`.
+        object: String,
+        /// What the stream said.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system or the network failed.
+    #[error("the artefact store failed on `{object}`")]
+    Io {
+        /// Path or digest.
+        object: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The stable public code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } => Code::ArtefactNotFound,
+            Self::StorageFull { .. } => Code::StorageFull,
+            Self::InvalidPath(_) => Code::InvalidPath,
+            Self::Range { .. } | Self::Input { .. } => Code::InvalidRequest,
+            Self::Corrupt { .. } | Self::Io { .. } => Code::Internal,
+        }
+    }
+
+    /// What the error means for the caller.
+    pub fn kind(&self) -> ErrorKind {
+        self.code().kind()
+    }
+}

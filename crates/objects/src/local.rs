@@ -1,0 +1,387 @@
+//! The store in a local folder.
+//!
+//! ```text
+//! <root>/blobs/ab/abcdef..   content-addressed
+//! <root>/files/<path>        named
+//! <root>/tmp/<uuid>          being written; locked by its writer
+//! ```
+//!
+//! Every path is walked from an open folder, one component at a time and never through a symbolic
+//! link, so no name and no race leads out of the root. A file is written to `tmp`, synced, renamed
+//! into place, and the folder is synced. Temporary files whose writer is gone are removed when the
+//! store is opened; a lock on each tells the difference, so several processes may share a root
+//! (the byte limit then counts only what was there at opening and what this process wrote).
+
+use std::{
+    fs,
+    ops::Range,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use sextant_types::Digest;
+use tokio::task::spawn_blocking;
+
+use crate::{
+    ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob, digest_of,
+};
+
+mod budget;
+mod folder;
+mod listing;
+mod temporary;
+
+use budget::Budget;
+use folder::{Fault, Folder};
+use temporary::Temporary;
+
+/// Bytes gathered from a stream before they are handed to a blocking thread.
+const STREAM_CHUNK_BYTES: usize = 1 << 20;
+
+/// Artefacts in a local folder. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LocalStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    blobs: Folder,
+    files: Folder,
+    temporary: Arc<Folder>,
+    budget: Arc<Budget>,
+    /// Makes "how large was the old one" and "put the new one there" one step.
+    commit: Mutex<()>,
+}
+
+impl LocalStore {
+    /// Opens or creates a store under `root`, removes what dead writers left behind and, when
+    /// `max_bytes` is given, counts what is stored. Blocks the calling thread.
+    pub fn open(root: impl AsRef<Path>, max_bytes: Option<u64>) -> Result<Self, Error> {
+        let root = root.as_ref();
+        let name = root.display().to_string();
+        let failed = |fault: Fault| fault.on_write(&name);
+        fs::create_dir_all(root).map_err(|source| failed(Fault::Io(source)))?;
+        let root = Folder::root(root).map_err(failed)?;
+        let temporary = root.create_child("tmp").map_err(failed)?;
+        temporary::sweep(&temporary).map_err(failed)?;
+        let blobs = root.create_child("blobs").map_err(failed)?;
+        let files = root.create_child("files").map_err(failed)?;
+        let used = blobs.total_bytes().map_err(failed)? + files.total_bytes().map_err(failed)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                blobs,
+                files,
+                temporary: Arc::new(temporary),
+                budget: Arc::new(Budget::new(used, max_bytes)),
+                commit: Mutex::new(()),
+            }),
+        })
+    }
+
+    /// Bytes stored, what is being written included.
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.budget.used()
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        object: impl Into<String>,
+        work: impl FnOnce(&Inner, &str) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = self.inner.clone();
+        let object = object.into();
+        let failed = object.clone();
+        spawn_blocking(move || work(&inner, &object))
+            .await
+            .unwrap_or_else(|panic| Err(Fault::Io(panic.into()).on_write(&failed)))
+    }
+
+    /// Fills a temporary file from a stream.
+    async fn receive(
+        &self,
+        object: &str,
+        hashed: bool,
+        mut bytes: ByteStream<'_>,
+    ) -> Result<Temporary, Error> {
+        let mut temporary = self
+            .blocking(object, move |inner, object| inner.begin(object, hashed))
+            .await?;
+        let mut pending = BytesMut::new();
+        while let Some(piece) = bytes.next().await {
+            pending.extend_from_slice(&piece.map_err(|source| Error::Input {
+                object: object.to_owned(),
+                source,
+            })?);
+            if pending.len() >= STREAM_CHUNK_BYTES {
+                temporary = self
+                    .write(object, temporary, pending.split().freeze())
+                    .await?;
+            }
+        }
+        self.write(object, temporary, pending.freeze()).await
+    }
+
+    async fn write(
+        &self,
+        object: &str,
+        mut temporary: Temporary,
+        bytes: Bytes,
+    ) -> Result<Temporary, Error> {
+        self.blocking(object, move |_, object| {
+            temporary
+                .write(&bytes)
+                .map_err(|fault| fault.on_write(object))?;
+            Ok(temporary)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ObjectStore for LocalStore {
+    async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
+        self.blocking("blob", move |inner, _| {
+            let digest = digest_of(&bytes);
+            let name = digest.to_string();
+            if inner.blob_is_sound(&digest)? {
+                return Ok(digest);
+            }
+            let mut temporary = inner.begin(&name, false)?;
+            temporary
+                .write(&bytes)
+                .map_err(|fault| fault.on_write(&name))?;
+            inner.commit_blob(&digest, temporary)?;
+            Ok(digest)
+        })
+        .await
+    }
+
+    async fn put_blob_stream(&self, bytes: ByteStream<'_>) -> Result<PutBlob, Error> {
+        let mut temporary = self.receive("blob", true, bytes).await?;
+        self.blocking("blob", move |inner, _| {
+            let digest = temporary.digest();
+            let size_bytes = temporary.size_bytes();
+            if !inner.blob_is_sound(&digest)? {
+                inner.commit_blob(&digest, temporary)?;
+            }
+            Ok(PutBlob { digest, size_bytes })
+        })
+        .await
+    }
+
+    async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error> {
+        let expected = *digest;
+        self.blocking(expected.to_string(), move |inner, name| {
+            let read = inner.blob_folder(&expected).and_then(|it| it.read(name));
+            let bytes = read.map_err(|fault| fault.on_read(name))?;
+            let actual = digest_of(&bytes);
+            if actual == expected {
+                Ok(bytes)
+            } else {
+                Err(Error::Corrupt { expected, actual })
+            }
+        })
+        .await
+    }
+
+    async fn has_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        let digest = *digest;
+        self.blocking(digest.to_string(), move |inner, name| {
+            let size = inner.blob_folder(&digest).and_then(|it| it.size(name));
+            absent_as_none(size, name).map(|size| size.is_some())
+        })
+        .await
+    }
+
+    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        let digest = *digest;
+        self.blocking(digest.to_string(), move |inner, name| {
+            let folder = inner.blob_folder(&digest);
+            inner.delete(folder, name, name)
+        })
+        .await
+    }
+
+    async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error> {
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, object| {
+            let mut temporary = inner.begin(object, false)?;
+            temporary
+                .write(&bytes)
+                .map_err(|fault| fault.on_write(object))?;
+            inner.commit_file(&path, temporary)
+        })
+        .await
+    }
+
+    async fn put_stream(&self, path: &ObjectPath, bytes: ByteStream<'_>) -> Result<u64, Error> {
+        let temporary = self.receive(path.as_str(), false, bytes).await?;
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, _| {
+            let size_bytes = temporary.size_bytes();
+            inner.commit_file(&path, temporary)?;
+            Ok(size_bytes)
+        })
+        .await
+    }
+
+    async fn get(&self, path: &ObjectPath) -> Result<Bytes, Error> {
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, object| {
+            let (folder, name) = inner.locate(&path);
+            folder
+                .and_then(|folder| folder.read(name))
+                .map_err(|fault| fault.on_read(object))
+        })
+        .await
+    }
+
+    async fn get_range(&self, path: &ObjectPath, range: Range<u64>) -> Result<Bytes, Error> {
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, object| {
+            let (folder, name) = inner.locate(&path);
+            let file = folder
+                .and_then(|folder| folder.open(name))
+                .map_err(|fault| fault.on_read(object))?;
+            folder::read_range(file, range, object)
+        })
+        .await
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Option<ObjectInfo>, Error> {
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, object| {
+            let (folder, name) = inner.locate(&path);
+            let found = absent_as_none(folder.and_then(|folder| folder.file(name)), object)?;
+            Ok(found.map(|file| file.info(path.clone())))
+        })
+        .await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
+        let request = request.clone();
+        self.blocking(request.prefix.clone(), move |inner, prefix| {
+            listing::list(&inner.files, &request).map_err(|fault| fault.on_read(prefix))
+        })
+        .await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<bool, Error> {
+        let path = path.clone();
+        self.blocking(path.to_string(), move |inner, object| {
+            let (folder, name) = inner.locate(&path);
+            inner.delete(folder, name, object)
+        })
+        .await
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn begin(&self, object: &str, hashed: bool) -> Result<Temporary, Error> {
+        Temporary::create(self.temporary.clone(), self.budget.clone(), hashed)
+            .map_err(|fault| fault.on_write(object))
+    }
+
+    fn locate<'a>(&self, path: &'a ObjectPath) -> (Result<Folder, Fault>, &'a str) {
+        let (folders, name) = split(path);
+        (self.files.descend(folders), name)
+    }
+
+    fn blob_folder(&self, digest: &Digest) -> Result<Folder, Fault> {
+        self.blobs.descend([shard(digest).as_str()])
+    }
+
+    /// Whether the blob is there with the right bytes. Its folder is synced, since another writer
+    /// may have put it there a moment ago.
+    fn blob_is_sound(&self, digest: &Digest) -> Result<bool, Error> {
+        let name = digest.to_string();
+        let stored = self.blob_folder(digest).and_then(|folder| {
+            let bytes = folder.read(&name)?;
+            folder.sync()?;
+            Ok(bytes)
+        });
+        let stored = absent_as_none(stored, &name)?;
+        Ok(stored.is_some_and(|bytes| digest_of(&bytes) == *digest))
+    }
+
+    fn commit_blob(&self, digest: &Digest, temporary: Temporary) -> Result<(), Error> {
+        let name = digest.to_string();
+        self.blobs
+            .create_descend([shard(digest).as_str()])
+            .and_then(|folder| self.commit(temporary, &folder, &name))
+            .map_err(|fault| fault.on_write(&name))
+    }
+
+    fn commit_file(&self, path: &ObjectPath, temporary: Temporary) -> Result<(), Error> {
+        let (folders, name) = split(path);
+        self.files
+            .create_descend(folders)
+            .and_then(|folder| self.commit(temporary, &folder, name))
+            .map_err(|fault| fault.on_write(path.as_str()))
+    }
+
+    fn commit(&self, mut temporary: Temporary, folder: &Folder, name: &str) -> Result<(), Fault> {
+        temporary.sync()?;
+        let replaced = {
+            let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+            let replaced = match folder.size(name) {
+                Ok(size) => size,
+                // A link at the place of the file is replaced, not followed.
+                Err(Fault::Missing | Fault::Link) => 0,
+                Err(fault) => return Err(fault),
+            };
+            temporary.move_to(folder, name)?;
+            replaced
+        };
+        self.budget.release(replaced);
+        folder.sync()
+    }
+
+    fn delete(
+        &self,
+        folder: Result<Folder, Fault>,
+        name: &str,
+        object: &str,
+    ) -> Result<bool, Error> {
+        let removed = folder.and_then(|folder| {
+            let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+            let size = folder.size(name)?;
+            folder.unlink(name)?;
+            folder.sync()?;
+            Ok(size)
+        });
+        let removed = absent_as_none(removed, object)?;
+        self.budget.release(removed.unwrap_or(0));
+        Ok(removed.is_some())
+    }
+}
+
+fn split(path: &ObjectPath) -> (impl Iterator<Item = &str>, &str) {
+    let (folders, name) = path
+        .as_str()
+        .rsplit_once('/')
+        .unwrap_or(("", path.as_str()));
+    (folders.split('/').filter(|folder| !folder.is_empty()), name)
+}
+
+/// The folder of a blob: the first two digits, so that no folder grows too large.
+fn shard(digest: &Digest) -> String {
+    format!("{:02x}", digest.as_bytes()[0])
+}
+
+fn absent_as_none<T>(found: Result<T, Fault>, object: &str) -> Result<Option<T>, Error> {
+    match found.map_err(|fault| fault.on_read(object)) {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! How many bytes the store may hold.
+
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::folder::Fault;
+
+/// Bytes in use and the most there may be.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl Budget {
+    pub(super) fn new(used: u64, max: Option<u64>) -> Self {
+        Self {
+            used: AtomicU64::new(used),
+            max: max.unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes`, or nothing when they do not fit.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Fault> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .map(drop)
+            .map_err(|_| Fault::Full(None::<io::Error>))
+    }
+
+    /// Gives back at most what is in use: other processes may have removed files behind our back.
+    pub(super) fn release(&self, bytes: u64) {
+        let _ = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                Some(used.saturating_sub(bytes))
+            });
+    }
+}

@@ -1,0 +1,125 @@
+//! The contract of an object store.
+
+use std::{io, ops::Range, pin::Pin};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use sextant_types::Digest;
+use sha2::{Digest as _, Sha256};
+
+use crate::{Error, ObjectPath};
+
+/// Bytes that arrive piece by piece: an upload.
+pub type ByteStream<'a> = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send + 'a>>;
+
+/// A stored file as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// Its name.
+    pub path: ObjectPath,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// When it was last written, ms since the Unix epoch.
+    pub modified_ms: u64,
+}
+
+/// What to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Only paths that begin with this text; empty for all.
+    pub prefix: String,
+    /// Only paths behind this one: the end of the page before.
+    pub after: Option<ObjectPath>,
+    /// Most objects in the answer, at least 1.
+    pub limit: usize,
+}
+
+impl ListRequest {
+    /// The first thousand objects under a prefix.
+    pub fn prefix(prefix: impl Into<String>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            after: None,
+            limit: 1000,
+        }
+    }
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// In the order of their paths' bytes.
+    pub objects: Vec<ObjectInfo>,
+    /// Where the next page begins, if there is more: [`ListRequest::after`].
+    pub next: Option<ObjectPath>,
+}
+
+/// A blob that was streamed into the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutBlob {
+    /// Its name.
+    pub digest: Digest,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+}
+
+/// SHA-256 of bytes in memory: the name they have as a blob.
+pub fn digest_of(bytes: &[u8]) -> Digest {
+    Digest::from_bytes(Sha256::digest(bytes).into())
+}
+
+/// Where artefacts live.
+///
+/// Contract, for every backend:
+/// - **Whole or not at all.** A reader, also one after a crash, sees an object as one `put` wrote
+///   it. A call that returned has been made durable. Of concurrent puts to one path the last to
+///   finish stands.
+/// - **Blobs are named by content.** Storing the same bytes again is no error and heals a blob
+///   that was damaged; reading verifies, and answers damage with [`Error::Corrupt`], never with
+///   wrong bytes.
+/// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat`, `false` for deletes and
+///   `has_blob`.
+/// - **Full** is [`Error::StorageFull`], and leaves nothing behind that takes up room.
+/// - A path is used as an object or as the folder of others, not both; a backend may refuse the
+///   latter of the two with [`Error::InvalidPath`].
+/// - **Cancellation.** A dropped call is done or not done, never half.
+#[async_trait]
+pub trait ObjectStore: Send + Sync {
+    /// Stores bytes under their hash.
+    async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error>;
+
+    /// Stores bytes under their hash as they arrive; memory use does not grow with their size.
+    async fn put_blob_stream(&self, bytes: ByteStream<'_>) -> Result<PutBlob, Error>;
+
+    /// Reads and verifies a blob.
+    async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error>;
+
+    /// Whether a blob is stored; its content is not verified.
+    async fn has_blob(&self, digest: &Digest) -> Result<bool, Error>;
+
+    /// Removes a blob. Returns whether it was there.
+    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error>;
+
+    /// Writes a file, replacing what it held.
+    async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error>;
+
+    /// Writes a file as its bytes arrive and returns its size in bytes.
+    async fn put_stream(&self, path: &ObjectPath, bytes: ByteStream<'_>) -> Result<u64, Error>;
+
+    /// Reads a file.
+    async fn get(&self, path: &ObjectPath) -> Result<Bytes, Error>;
+
+    /// Reads part of a file. The range's end may lie beyond the file's: the rest is returned. A
+    /// start beyond the end is [`Error::Range`].
+    async fn get_range(&self, path: &ObjectPath, range: Range<u64>) -> Result<Bytes, Error>;
+
+    /// Size and time of a file; `None` when it does not exist.
+    async fn stat(&self, path: &ObjectPath) -> Result<Option<ObjectInfo>, Error>;
+
+    /// Files under a prefix, sorted, page by page.
+    async fn list(&self, request: &ListRequest) -> Result<Page, Error>;
+
+    /// Removes a file. Returns whether it was there.
+    async fn delete(&self, path: &ObjectPath) -> Result<bool, Error>;
+}
