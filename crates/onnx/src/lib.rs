@@ -1,8 +1,8 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
 //! Entry points: [`inspect`] says what a model is and refuses what no engine should see;
-//! [`split_weights`] takes the weights out so that sessions can share them; [`proto`] holds the
-//! messages themselves.
+//! [`split_weights`] takes the weights out so that sessions can share them; [`builder`] writes small
+//! models; [`proto`] holds the messages themselves.
 //!
 //! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit
 //! floats, so such a variant would only lose accuracy.
@@ -13,8 +13,10 @@
 use bytes::Bytes;
 use prost::Message;
 
+pub mod builder;
 pub mod error;
 pub mod inspect;
+mod make;
 pub mod proto;
 pub mod tensor;
 mod walk;

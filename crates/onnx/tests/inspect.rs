@@ -1,0 +1,269 @@
+//! Reading models, good and bad.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use sextant_onnx::{
+    Error,
+    builder::{self, BATCH, Dim, ModelBuilder},
+    decode, encode, inspect,
+    proto::{
+        AttributeProto, EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto,
+        TensorProto, TypeProto, type_proto,
+    },
+    split_weights,
+};
+use sextant_types::DataType;
+
+fn edit(bytes: &Bytes, change: impl FnOnce(&mut GraphProto)) -> Bytes {
+    let mut model = decode(bytes).unwrap();
+    change(model.graph.as_mut().unwrap());
+    encode(&model)
+}
+
+fn mlp() -> Bytes {
+    builder::mlp(&[4, 8, 3], 1)
+}
+
+fn external(name: &str) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_owned()),
+        data_type: Some(1),
+        dims: vec![2],
+        data_location: Some(EXTERNAL),
+        external_data: vec![StringStringEntryProto {
+            key: Some("location".to_owned()),
+            value: Some("../../etc/passwd".to_owned()),
+        }],
+        ..TensorProto::default()
+    }
+}
+
+#[test]
+fn an_mlp_is_described() {
+    let info = inspect(&mlp()).unwrap();
+    assert_eq!(info.opset, builder::OPSET);
+    assert_eq!(info.op_types, ["Gemm", "Relu"]);
+    assert_eq!(info.nodes, 3);
+    assert_eq!(info.parameters, 4 * 8 + 8 + 8 * 3 + 3);
+    assert_eq!(info.weights_bytes, 4 * info.parameters);
+    assert!(info.signature.batched);
+    let names: Vec<_> = info
+        .signature
+        .inputs
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(names, ["input"]);
+    assert_eq!(info.signature.inputs[0].shape, [None, Some(4)]);
+    assert_eq!(info.signature.outputs[0].shape, [None, Some(3)]);
+}
+
+#[test]
+fn strings_pass() {
+    let info = inspect(&builder::identity(DataType::Bytes, &[BATCH])).unwrap();
+    assert_eq!(info.signature.inputs[0].data_type, DataType::Bytes);
+}
+
+#[test]
+fn batching_needs_one_dynamic_leading_dimension() {
+    let batched = |dims: &[&[Dim]], output: &[Dim]| {
+        let mut builder = ModelBuilder::new("b", 0);
+        for (index, dims) in dims.iter().enumerate() {
+            builder.input(&format!("i{index}"), DataType::Fp32, dims);
+        }
+        builder.output("o", DataType::Fp32, output);
+        builder.node("Identity", &["i0"], &["o"]);
+        inspect(&builder.build()).unwrap().signature.batched
+    };
+    let (n, m, one) = (Dim::Dynamic("n"), Dim::Dynamic("m"), Dim::Fixed(1));
+    assert!(batched(&[&[n, one]], &[n, one]));
+    assert!(batched(&[&[n, m], &[n]], &[m]));
+    assert!(!batched(&[&[one, n]], &[n]));
+    assert!(!batched(&[&[n]], &[one]));
+    assert!(!batched(&[&[n]], &[]));
+    assert!(!batched(&[&[n, n]], &[n]));
+    assert!(!batched(&[&[n], &[m]], &[n]));
+}
+
+#[test]
+fn what_is_not_onnx_is_refused() {
+    for bytes in [
+        &b""[..],
+        b"hello, this is text",
+        b"\x80\x04pickle",
+        &[0xff; 64],
+    ] {
+        let refused = inspect(&Bytes::copy_from_slice(bytes));
+        assert!(matches!(refused, Err(Error::NotOnnx(_))), "{refused:?}");
+    }
+    let whole = mlp();
+    let cut = inspect(&whole.slice(..whole.len() - 40));
+    assert!(matches!(cut, Err(Error::NotOnnx(_))), "{cut:?}");
+}
+
+#[test]
+fn external_data_is_named_wherever_it_hides() {
+    let at_top = edit(&mlp(), |graph| graph.initializer.push(external("far")));
+    let in_constant = edit(&mlp(), |graph| {
+        let value = AttributeProto::tensor("value", external("far"));
+        graph
+            .node
+            .push(NodeProto::new("Constant", "c", &[], &["c"]).with(value));
+    });
+    let in_subgraph = edit(&mlp(), |graph| {
+        let body = GraphProto {
+            initializer: vec![external("far")],
+            ..GraphProto::default()
+        };
+        let branch = AttributeProto {
+            name: Some("then_branch".to_owned()),
+            g: Some(Box::new(body)),
+            ..AttributeProto::default()
+        };
+        graph
+            .node
+            .push(NodeProto::new("If", "if", &["c"], &["d"]).with(branch));
+    });
+    for bytes in [at_top, in_constant, in_subgraph] {
+        let expected = Error::ExternalData {
+            tensor: "far".to_owned(),
+            location: "../../etc/passwd".to_owned(),
+        };
+        assert_eq!(inspect(&bytes).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn tensors_that_contradict_themselves_are_refused() {
+    let refused = |change: fn(&mut TensorProto)| {
+        let bytes = edit(&mlp(), |graph| change(&mut graph.initializer[0]));
+        match inspect(&bytes) {
+            Err(Error::NotOnnx(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(|it| it.dims = vec![8, 5]).contains("128 bytes"));
+    assert!(refused(|it| it.dims = vec![-8, -4]).contains("impossible"));
+    assert!(refused(|it| it.dims = vec![i64::MAX, 4]).contains("impossible"));
+    assert!(refused(|it| it.data_type = Some(99)).contains("unknown type"));
+    assert!(refused(|it| it.raw_data = None).contains("0 elements"));
+}
+
+#[test]
+fn graphs_without_ends_are_refused() {
+    let no_inputs = edit(&mlp(), |graph| graph.input.clear());
+    let no_outputs = edit(&mlp(), |graph| graph.output.clear());
+    let twice = edit(&mlp(), |graph| graph.output.push(graph.output[0].clone()));
+    let no_graph = encode(&ModelProto {
+        graph: None,
+        ..decode(&mlp()).unwrap()
+    });
+    for (bytes, reason) in [
+        (no_inputs, "no inputs"),
+        (no_outputs, "no outputs"),
+        (twice, "declared twice"),
+        (no_graph, "no graph"),
+    ] {
+        let error = inspect(&bytes).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn inputs_that_are_no_tensors_are_refused() {
+    let typed = |value: type_proto::Value| {
+        edit(&mlp(), |graph| {
+            graph.input[0].r#type = Some(TypeProto {
+                value: Some(value),
+                denotation: None,
+            });
+        })
+    };
+    let sequence = typed(type_proto::Value::SequenceType(Box::default()));
+    let rankless = typed(type_proto::Value::TensorType(type_proto::Tensor {
+        elem_type: Some(1),
+        shape: None,
+    }));
+    for (bytes, what) in [(sequence, "a sequence"), (rankless, "unknown rank")] {
+        let error = inspect(&bytes).unwrap_err();
+        assert!(matches!(error, Error::UnsupportedValue { .. }), "{error:?}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused_without_a_crash() {
+    // Fields of `ModelProto.graph`, then `GraphProto.node`, `NodeProto.attribute`,
+    // `AttributeProto.g` over and over; written inside out.
+    let mut inner = Vec::new();
+    for _ in 0..5_000 {
+        for field in [6u8, 5, 1] {
+            let mut outer = vec![field << 3 | 2];
+            prost::encode_length_delimiter(inner.len(), &mut outer).expect("a vector grows");
+            outer.append(&mut inner);
+            inner = outer;
+        }
+    }
+    let mut bytes = vec![7 << 3 | 2];
+    prost::encode_length_delimiter(inner.len(), &mut bytes).expect("a vector grows");
+    bytes.append(&mut inner);
+    let bytes = Bytes::from(bytes);
+    assert!(matches!(inspect(&bytes), Err(Error::NotOnnx(_))));
+}
+
+#[test]
+fn large_weights_come_out_and_the_rest_stays() {
+    let model = mlp();
+    let split = split_weights(&model, 64).unwrap();
+    let names: Vec<_> = split.weights.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["w0", "w1"]);
+    assert_eq!(split.weights[0].dims, [8, 4]);
+    assert_eq!(split.weights[0].bytes.len(), 128);
+    assert_eq!(split.weights[0].data_type, DataType::Fp32);
+    let skeleton = decode(&split.skeleton).unwrap().graph.unwrap();
+    let kept: Vec<_> = skeleton
+        .initializer
+        .iter()
+        .map(TensorProto::is_external)
+        .collect();
+    assert_eq!(kept, [true, false, true, false]);
+    assert!(split.skeleton.len() < model.len());
+}
+
+#[test]
+fn typed_fields_become_bytes() {
+    let halves = TensorProto {
+        dims: vec![2],
+        data_type: Some(10),
+        int32_data: vec![0x3c00, 0xc000],
+        ..TensorProto::default()
+    };
+    assert_eq!(halves.to_floats(), Some(vec![1.0, -2.0]));
+    let signed = TensorProto {
+        dims: vec![2],
+        data_type: Some(3),
+        int32_data: vec![-1, 7],
+        ..TensorProto::default()
+    };
+    assert_eq!(signed.to_bytes().unwrap().1, [0xff, 7][..]);
+}
+
+proptest! {
+    #[test]
+    fn damaged_files_never_panic(
+        cut in 0usize..4096,
+        flips in prop::collection::vec((0usize..4096, any::<u8>()), 0..6),
+    ) {
+        let whole = builder::conv_net(2, 3, 1);
+        let mut bytes = whole.to_vec();
+        for (at, value) in flips {
+            let at = at % bytes.len();
+            bytes[at] ^= value;
+        }
+        bytes.truncate(bytes.len() - cut % bytes.len().min(2048));
+        let bytes = Bytes::from(bytes);
+        let _ = inspect(&bytes);
+        let _ = split_weights(&bytes, 0);
+    }
+}
