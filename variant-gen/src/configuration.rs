@@ -1,0 +1,156 @@
+//! Which ways of running a model are tried.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use sextant_engine::Capabilities;
+use sextant_types::{DataType, EngineName, Optimization, Precision, Signature, VariantSpec};
+
+/// Batch sizes that are measured, and the maximum batches of the variants.
+pub const BATCHES: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// What has to be loaded and measured on its own: a variant without its maximum batch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Which engine runs it.
+    pub engine: EngineName,
+    /// Number format.
+    pub precision: Precision,
+    /// Graph optimisation.
+    pub optimization: Optimization,
+    /// Intra-op threads, at least 1.
+    pub threads: u16,
+}
+
+impl Configuration {
+    /// `ort-fp32-all-t1`.
+    pub fn name(&self) -> String {
+        let Self {
+            engine,
+            precision,
+            optimization,
+            threads,
+        } = self;
+        let (precision, optimization) = (precision.name(), optimization.name());
+        format!("{engine}-{precision}-{optimization}-t{threads}")
+    }
+
+    /// The variant of this configuration with a maximum batch.
+    pub fn variant(&self, max_batch: u16) -> VariantSpec {
+        VariantSpec {
+            engine: self.engine.clone(),
+            precision: self.precision,
+            optimization: self.optimization,
+            threads: self.threads,
+            max_batch,
+        }
+    }
+}
+
+/// Everything `engine` can do with `cores` cores, in a fixed order.
+pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<Configuration> {
+    let threads = thread_counts(capabilities.threads, cores);
+    let mut configurations = Vec::new();
+    for precision in unique(&capabilities.precisions) {
+        for optimization in unique(&capabilities.optimizations) {
+            for threads in &threads {
+                configurations.push(Configuration {
+                    engine: EngineName(engine.to_owned()),
+                    precision,
+                    optimization,
+                    threads: *threads,
+                });
+            }
+        }
+    }
+    configurations
+}
+
+/// 1, 2, 4, .. up to the machine's cores; only 1 where threads make no difference.
+pub fn thread_counts(threads: bool, cores: u16) -> Vec<u16> {
+    if !threads {
+        return vec![1];
+    }
+    std::iter::successors(Some(1u16), |threads| threads.checked_mul(2))
+        .take_while(|threads| *threads <= cores.max(1))
+        .collect()
+}
+
+/// Batch sizes to measure: 1, 2, 4 .. 64, only 1 for a model without a batch dimension.
+pub fn batch_sizes(batched: bool, largest: u16) -> Vec<u16> {
+    let largest = if batched { largest.max(1) } else { 1 };
+    BATCHES
+        .into_iter()
+        .take_while(|batch| *batch <= largest)
+        .collect()
+}
+
+/// The first input or output type that an engine does not take.
+pub fn unsupported_type(capabilities: &Capabilities, signature: &Signature) -> Option<DataType> {
+    signature
+        .inputs
+        .iter()
+        .chain(&signature.outputs)
+        .map(|spec| spec.data_type)
+        .find(|data_type| !capabilities.data_types.contains(data_type))
+}
+
+fn unique<T: Ord + Copy>(values: &[T]) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    values
+        .iter()
+        .copied()
+        .filter(|value| seen.insert(*value))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capabilities(threads: bool) -> Capabilities {
+        Capabilities {
+            precisions: vec![Precision::Fp32, Precision::Int8Dynamic, Precision::Fp32],
+            optimizations: vec![Optimization::Basic, Optimization::All],
+            threads,
+            data_types: vec![DataType::Fp32],
+        }
+    }
+
+    #[test]
+    fn every_combination_once() {
+        let names: Vec<String> = enumerate("ort", &capabilities(true), 3)
+            .iter()
+            .map(Configuration::name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "ort-fp32-basic-t1",
+                "ort-fp32-basic-t2",
+                "ort-fp32-all-t1",
+                "ort-fp32-all-t2",
+                "ort-int8d-basic-t1",
+                "ort-int8d-basic-t2",
+                "ort-int8d-all-t1",
+                "ort-int8d-all-t2",
+            ]
+        );
+        assert_eq!(enumerate("rten", &capabilities(false), 64).len(), 4);
+    }
+
+    #[test]
+    fn threads_double_up_to_the_cores() {
+        assert_eq!(thread_counts(true, 6), [1, 2, 4]);
+        assert_eq!(thread_counts(true, 0), [1]);
+        assert_eq!(thread_counts(true, u16::MAX).len(), 16);
+        assert_eq!(thread_counts(false, 8), [1]);
+    }
+
+    #[test]
+    fn one_row_without_a_batch_dimension() {
+        assert_eq!(batch_sizes(false, 64), [1]);
+        assert_eq!(batch_sizes(true, 64), BATCHES);
+        assert_eq!(batch_sizes(true, 20), [1, 2, 4, 8, 16]);
+    }
+}

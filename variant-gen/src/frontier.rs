@@ -1,0 +1,211 @@
+//! Which variants are worth considering.
+//!
+//! A variant is dominated when another of the same application is at least as good in all five of
+//! accuracy bound, latency of a lone query, load time, hourly cost and throughput at saturation,
+//! and better in one. (At least as good in the last two implies the price per thousand rows.)
+//! Variants that are equal in all five keep the one with the smallest name. Domination is a
+//! partial order, so every dominated variant has a dominator that is not dominated itself: that
+//! one is named, the cheapest if there are several.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use sextant_types::{Variant, VariantId};
+
+/// The five scores, each on a scale where smaller is better.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Scores([f64; 5]);
+
+/// For each variant, in the order given, the variant on the frontier that dominates it. All must
+/// belong to one application. Sorting, then each variant against the frontier so far: n log n + n
+/// times the frontier's size.
+pub fn dominators(variants: &[Variant]) -> Vec<Option<VariantId>> {
+    let scores: Vec<Scores> = variants.iter().map(Scores::of).collect();
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    order.sort_by(|a, b| {
+        let by_scores = scores[*a].compare(&scores[*b]);
+        by_scores.then_with(|| variants[*a].id.cmp(&variants[*b].id))
+    });
+    let mut frontier: Vec<usize> = Vec::new();
+    let mut dominated_by = vec![None; variants.len()];
+    for index in order {
+        // Whatever dominates a variant sorts before it.
+        let dominator = frontier
+            .iter()
+            .find(|other| scores[**other].covers(&scores[index]));
+        match dominator {
+            Some(other) => dominated_by[index] = Some(variants[*other].id.clone()),
+            None => frontier.push(index),
+        }
+    }
+    dominated_by
+}
+
+/// Sets `dominated_by` on all variants of one application and returns those that changed.
+pub fn mark(variants: &mut [Variant]) -> Vec<Arc<Variant>> {
+    let dominators = dominators(variants);
+    let mut changed = Vec::new();
+    for (variant, dominator) in variants.iter_mut().zip(dominators) {
+        if variant.dominated_by != dominator {
+            variant.dominated_by = dominator;
+            changed.push(Arc::new(variant.clone()));
+        }
+    }
+    changed
+}
+
+impl Scores {
+    /// Cost first: sorting by it makes the cheapest dominator the first one found.
+    fn of(variant: &Variant) -> Self {
+        Self([
+            variant.cost_per_hour_usd,
+            -variant.accuracy.quality_bound(),
+            variant.latency_ms(),
+            variant.profile.load_ms,
+            -variant.profile.saturation_rps,
+        ])
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let pairs = self.0.iter().zip(&other.0);
+        pairs
+            .map(|(a, b)| a.total_cmp(b))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.0
+            .iter()
+            .zip(&other.0)
+            .all(|(a, b)| a.total_cmp(b).is_le())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sextant_types::{
+        Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, Optimization,
+        Precision, Profile, Signature, VariantSpec,
+    };
+
+    use super::*;
+
+    /// Small integers, so that ties are common: cost, accuracy, latency, load time, throughput.
+    fn variant(index: usize, scores: [u8; 5]) -> Variant {
+        let [cost, accuracy, latency, load, throughput] = scores.map(f64::from);
+        Variant {
+            id: VariantId::new(format!("v{index:04}")).expect("valid"),
+            application: ApplicationId::new("a").expect("valid"),
+            model: ModelId::new("m").expect("valid"),
+            spec: VariantSpec {
+                engine: EngineName("emulated".to_owned()),
+                precision: Precision::Fp32,
+                optimization: Optimization::All,
+                threads: 1,
+                max_batch: 1,
+            },
+            artefact: Digest::from_bytes([0; 32]),
+            signature: Signature {
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                batched: true,
+            },
+            accuracy: Accuracy {
+                metric: Metric::Top1,
+                value: 1.0,
+                lower: accuracy,
+                upper: 1.0,
+                records: 1,
+                evaluation_batch: 32,
+            },
+            profile: Profile {
+                load_ms: load,
+                batches: vec![BatchLatency {
+                    batch: 1,
+                    p50_ms: latency,
+                    p99_ms: latency,
+                    mean_ms: latency,
+                    samples: 1,
+                }],
+                alpha_ms: 0.0,
+                beta_ms: 0.0,
+                residual_ms: 0.0,
+                saturation_rps: throughput,
+                peak_memory_bytes: 0,
+                weights_bytes: 0,
+            },
+            cost_per_hour_usd: cost,
+            cost_per_1k_usd: 0.0,
+            dominated_by: None,
+        }
+    }
+
+    fn variants() -> impl Strategy<Value = Vec<Variant>> {
+        proptest::collection::vec(proptest::array::uniform5(0u8..4), 0..60).prop_map(|all| {
+            let numbered = all.into_iter().enumerate();
+            numbered.map(|(i, scores)| variant(i, scores)).collect()
+        })
+    }
+
+    fn beats(a: &Variant, b: &Variant) -> bool {
+        let (x, y) = (Scores::of(a), Scores::of(b));
+        x.covers(&y) && (x != y || a.id < b.id)
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_comparing_all_pairs(mut variants in variants()) {
+            let found = dominators(&variants);
+            for (variant, dominator) in variants.iter().zip(&found) {
+                let wanted = variants.iter().any(|other| beats(other, variant));
+                prop_assert_eq!(dominator.is_some(), wanted);
+                if let Some(id) = dominator {
+                    let at = variants.iter().position(|other| other.id == *id).expect("known");
+                    prop_assert!(beats(&variants[at], variant));
+                    prop_assert!(found[at].is_none(), "the dominator is on the frontier");
+                }
+            }
+            // Order does not matter, and marking twice changes nothing.
+            mark(&mut variants);
+            let mut reversed: Vec<Variant> = variants.iter().rev().cloned().collect();
+            prop_assert!(mark(&mut reversed).is_empty());
+            prop_assert!(mark(&mut variants).is_empty());
+        }
+
+        #[test]
+        fn adding_and_taking_away_a_model_restores_the_marks(
+            before in variants(),
+            added in variants(),
+        ) {
+            let mut before = before;
+            mark(&mut before);
+            let mut all = before.clone();
+            all.extend(added.into_iter().enumerate().map(|(i, mut variant)| {
+                variant.id = VariantId::new(format!("w{i:04}")).expect("valid");
+                variant
+            }));
+            mark(&mut all);
+            all.truncate(before.len());
+            mark(&mut all);
+            prop_assert_eq!(all, before);
+        }
+    }
+
+    #[test]
+    fn the_cheapest_dominator_is_named() {
+        let variants = [
+            variant(0, [3, 1, 3, 3, 1]),
+            variant(1, [2, 2, 2, 2, 2]),
+            variant(2, [1, 1, 3, 3, 1]),
+        ];
+        let found = dominators(&variants);
+        assert_eq!(found, [Some(variants[2].id.clone()), None, None]);
+    }
+
+    #[test]
+    fn nothing_is_dominated_alone() {
+        assert_eq!(dominators(&[variant(0, [9; 5])]), [None]);
+        assert!(dominators(&[]).is_empty());
+    }
+}

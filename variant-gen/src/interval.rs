@@ -1,0 +1,158 @@
+//! 95 % intervals of measured accuracies.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Two-sided 95 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+/// Seed of the resampling: the interval is a function of the scores alone.
+const SEED: u64 = 0x05e5_7a47;
+const RESAMPLES: usize = 1000;
+const FEWEST_RESAMPLES: usize = 200;
+/// Draws in all; beyond it, larger sets are resampled less often.
+const MOST_DRAWS: usize = 20_000_000;
+
+/// A point estimate and its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub lower: f64,
+    /// Upper end.
+    pub upper: f64,
+}
+
+/// Wilson's score interval for `successes` out of `trials`. Successes may be fractional (shares
+/// of a record's labels): records, not labels, count as independent trials.
+pub fn wilson(successes: f64, trials: u64) -> Interval {
+    if trials == 0 {
+        return Interval {
+            value: 0.0,
+            lower: 0.0,
+            upper: 1.0,
+        };
+    }
+    let n = trials as f64;
+    let p = successes / n;
+    let z2 = Z * Z;
+    let denominator = 1.0 + z2 / n;
+    let centre = (p + z2 / (2.0 * n)) / denominator;
+    let half = Z / denominator * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).max(0.0).sqrt();
+    Interval {
+        value: p,
+        lower: if p <= 0.0 {
+            0.0
+        } else {
+            (centre - half).clamp(0.0, p)
+        },
+        upper: if p >= 1.0 {
+            1.0
+        } else {
+            (centre + half).clamp(p, 1.0)
+        },
+    }
+}
+
+/// Percentile bootstrap of the mean, from a fixed seed.
+pub fn bootstrap(scores: &[f64]) -> Interval {
+    if scores.is_empty() {
+        return Interval {
+            value: 0.0,
+            lower: 0.0,
+            upper: 0.0,
+        };
+    }
+    let value = mean(scores.iter().copied(), scores.len());
+    let resamples = (MOST_DRAWS / scores.len()).clamp(FEWEST_RESAMPLES, RESAMPLES);
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let mut means: Vec<f64> = (0..resamples)
+        .map(|_| {
+            let draws = (0..scores.len()).map(|_| scores[rng.random_range(0..scores.len())]);
+            mean(draws, scores.len())
+        })
+        .collect();
+    means.sort_by(f64::total_cmp);
+    Interval {
+        value,
+        lower: quantile(&means, 0.025).min(value),
+        upper: quantile(&means, 0.975).max(value),
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>, count: usize) -> f64 {
+    values.sum::<f64>() / count as f64
+}
+
+/// Quantile of sorted values, linear in between (NumPy's default). 0 for no values.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let position = share.clamp(0.0, 1.0) * last as f64;
+    let below = position.floor() as usize;
+    let above = (below + 1).min(last);
+    let fraction = position - position.floor();
+    sorted[below] + fraction * (sorted[above] - sorted[below])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-4
+    }
+
+    #[test]
+    fn wilson_agrees_with_published_values() {
+        // Newcombe (1998), table I, method 3: 81/263, 15/148, 0/20, 1/29.
+        for (successes, trials, lower, upper) in [
+            (81.0, 263, 0.2553, 0.3662),
+            (15.0, 148, 0.0624, 0.1605),
+            (0.0, 20, 0.0, 0.1611),
+            (1.0, 29, 0.0061, 0.1718),
+        ] {
+            let interval = wilson(successes, trials);
+            assert!(close(interval.lower, lower), "{interval:?}");
+            assert!(close(interval.upper, upper), "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn wilson_stays_inside_its_range() {
+        assert_eq!(wilson(20.0, 20).upper, 1.0);
+        assert!(close(wilson(20.0, 20).lower, 1.0 - 0.1611));
+        assert_eq!(wilson(0.0, 0).upper, 1.0);
+    }
+
+    #[test]
+    fn bootstrap_covers_the_normal_interval() {
+        let scores: Vec<f64> = (0..400).map(|i| f64::from(i % 20)).collect();
+        let interval = bootstrap(&scores);
+        // Standard error 5.766 / 20 = 0.2883.
+        assert_eq!(interval.value, 9.5);
+        assert!(
+            (interval.lower - (9.5 - Z * 0.2883)).abs() < 0.06,
+            "{interval:?}"
+        );
+        assert!(
+            (interval.upper - (9.5 + Z * 0.2883)).abs() < 0.06,
+            "{interval:?}"
+        );
+        assert_eq!(interval, bootstrap(&scores));
+    }
+
+    #[test]
+    fn bootstrap_of_a_constant_is_a_point() {
+        let interval = bootstrap(&[0.25; 7]);
+        assert_eq!((interval.lower, interval.upper), (0.25, 0.25));
+    }
+
+    #[test]
+    fn quantiles_interpolate() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.5);
+        assert_eq!(quantile(&[1.0], 0.99), 1.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}

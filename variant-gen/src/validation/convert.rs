@@ -1,0 +1,175 @@
+//! Bringing elements to another type without changing what they mean.
+
+use bytes::BytesMut;
+use half::{bf16, f16};
+use sextant_types::{Data, DataType, Tensor};
+
+/// One element, exactly: every numeric type fits one of the two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    /// Integers and booleans.
+    Integer(i128),
+    /// All floats.
+    Float(f64),
+}
+
+/// What may happen to a value on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rounding {
+    /// Floats may be rounded to the nearest value, not to infinity.
+    Nearest,
+    /// Nothing may change.
+    Exact,
+}
+
+/// An input as the model takes it; see the module above for the rules.
+pub(super) fn input(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
+    convert(tensor, to, Rounding::Nearest)
+}
+
+/// Labels in the output's type, unchanged in value.
+pub(super) fn exact(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
+    convert(tensor, to, Rounding::Exact)
+}
+
+/// Every element of a numeric tensor; `None` for strings.
+pub(super) fn numbers(tensor: &Tensor) -> Option<impl Iterator<Item = Number> + '_> {
+    let data_type = tensor.data_type();
+    let size = data_type.size()?;
+    let Data::Plain(bytes) = tensor.data() else {
+        return None;
+    };
+    Some(
+        bytes
+            .chunks_exact(size)
+            .map(move |element| decode(data_type, element)),
+    )
+}
+
+fn convert(tensor: &Tensor, to: DataType, rounding: Rounding) -> Result<Tensor, String> {
+    let from = tensor.data_type();
+    if from == to {
+        return Ok(tensor.clone());
+    }
+    let Some(values) = numbers(tensor).filter(|_| to != DataType::Bytes) else {
+        return Err("strings and numbers are never exchanged".to_owned());
+    };
+    let mut bytes = BytesMut::with_capacity(tensor.len() * to.size().unwrap_or(1));
+    for value in values {
+        encode(value, to, rounding, &mut bytes)?;
+    }
+    Tensor::from_bytes(to, tensor.shape().to_vec(), bytes.freeze()).map_err(|e| e.to_string())
+}
+
+/// Whether elements have fractions.
+pub(super) fn is_float(data_type: DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
+    )
+}
+
+fn decode(data_type: DataType, element: &[u8]) -> Number {
+    macro_rules! read {
+        ($type:ty) => {
+            bytemuck::pod_read_unaligned::<$type>(element)
+        };
+    }
+    match data_type {
+        DataType::Bool | DataType::Uint8 | DataType::Bytes => Number::Integer(read!(u8).into()),
+        DataType::Uint16 => Number::Integer(read!(u16).into()),
+        DataType::Uint32 => Number::Integer(read!(u32).into()),
+        DataType::Uint64 => Number::Integer(read!(u64).into()),
+        DataType::Int8 => Number::Integer(read!(i8).into()),
+        DataType::Int16 => Number::Integer(read!(i16).into()),
+        DataType::Int32 => Number::Integer(read!(i32).into()),
+        DataType::Int64 => Number::Integer(read!(i64).into()),
+        DataType::Fp16 => Number::Float(read!(f16).into()),
+        DataType::Bf16 => Number::Float(read!(bf16).into()),
+        DataType::Fp32 => Number::Float(read!(f32).into()),
+        DataType::Fp64 => Number::Float(read!(f64)),
+    }
+}
+
+/// Appends `value` as an element of `to`, or says why it cannot be one.
+pub(super) fn encode(
+    value: Number,
+    to: DataType,
+    rounding: Rounding,
+    bytes: &mut BytesMut,
+) -> Result<(), String> {
+    macro_rules! integer {
+        ($type:ty) => {{
+            let Number::Integer(value) = value else {
+                return Err(fractional(value, to));
+            };
+            let value = <$type>::try_from(value).map_err(|_| out_of_range(value, to))?;
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }};
+    }
+    macro_rules! float {
+        ($narrow:expr) => {{
+            let wide = to_f64(value, to)?;
+            let narrow = $narrow(wide);
+            check_rounding(wide, narrow.into(), rounding, to)?;
+            bytes.extend_from_slice(&narrow.to_le_bytes());
+        }};
+    }
+    match to {
+        DataType::Uint8 => integer!(u8),
+        DataType::Uint16 => integer!(u16),
+        DataType::Uint32 => integer!(u32),
+        DataType::Uint64 => integer!(u64),
+        DataType::Int8 => integer!(i8),
+        DataType::Int16 => integer!(i16),
+        DataType::Int32 => integer!(i32),
+        DataType::Int64 => integer!(i64),
+        DataType::Fp16 => float!(f16::from_f64),
+        DataType::Bf16 => float!(bf16::from_f64),
+        DataType::Fp32 => float!(|wide: f64| wide as f32),
+        DataType::Fp64 => float!(|wide: f64| wide),
+        DataType::Bool | DataType::Bytes => return Err(format!("a number is not {to}")),
+    }
+    Ok(())
+}
+
+/// Integers have to survive the way into a float; floats are what they are.
+fn to_f64(value: Number, to: DataType) -> Result<f64, String> {
+    match value {
+        Number::Float(value) => Ok(value),
+        Number::Integer(value) => {
+            let wide = value as f64;
+            let limit = match to {
+                DataType::Fp64 => 1i128 << 53,
+                DataType::Fp32 => 1 << 24,
+                DataType::Fp16 => 1 << 11,
+                _ => 1 << 8,
+            };
+            if value.abs() <= limit {
+                return Ok(wide);
+            }
+            Err(format!("`{value}` is not exact in {to}"))
+        }
+    }
+}
+
+fn check_rounding(wide: f64, back: f64, rounding: Rounding, to: DataType) -> Result<(), String> {
+    if rounding == Rounding::Exact && wide != back && !wide.is_nan() {
+        return Err(format!("`{wide}` is not exact in {to}"));
+    }
+    if wide.is_finite() && !back.is_finite() {
+        return Err(format!("`{wide}` is out of the range of {to}"));
+    }
+    Ok(())
+}
+
+fn fractional(value: Number, to: DataType) -> String {
+    match value {
+        Number::Float(value) => format!("float `{value}` where {to} is needed"),
+        Number::Integer(value) => out_of_range(value, to),
+    }
+}
+
+fn out_of_range(value: i128, to: DataType) -> String {
+    format!("`{value}` is out of the range of {to}")
+}

@@ -1,0 +1,211 @@
+//! Every way in which a validation set can be wrong.
+
+use sextant_types::{DataType, InvalidTensor};
+
+/// Why a validation set was refused. All of them carry the code `invalid_validation_set`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// There is nothing to score on.
+    #[error("the validation set has no records")]
+    NoRecords,
+    /// More records than are accepted.
+    #[error("the validation set has more than `{limit}` records")]
+    TooManyRecords {
+        /// The limit.
+        limit: usize,
+    },
+    /// More bytes than are accepted, counted after decompression.
+    #[error("the validation set is larger than `{limit}` bytes once decompressed")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
+    /// The archive cannot be read.
+    #[error("the .npz archive cannot be read: {0}")]
+    Archive(String),
+    /// An entry of the archive is damaged or cut short.
+    #[error("array `{name}` of the .npz archive cannot be read: {why}")]
+    Entry {
+        /// The array's name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The same array twice.
+    #[error("array `{0}` is in the .npz archive twice")]
+    DuplicateArray(String),
+    /// An array nobody asked for.
+    #[error("array `{given}` is neither an input nor `labels`: the model's inputs are {known}")]
+    UnknownArray {
+        /// The array's name.
+        given: String,
+        /// The model's inputs, quoted.
+        known: String,
+    },
+    /// The element type has no counterpart in a tensor.
+    #[error("array `{name}` has dtype `{dtype}`: use a bool, integer, float or string dtype")]
+    Dtype {
+        /// The array's name.
+        name: String,
+        /// The type as NumPy writes it.
+        dtype: String,
+    },
+    /// The array holds pickled Python objects.
+    #[error("array `{name}` holds Python objects, which are never unpickled: give it a dtype")]
+    Objects {
+        /// The array's name.
+        name: String,
+    },
+    /// The array is stored column by column.
+    #[error("array `{name}` is in Fortran order: save `numpy.ascontiguousarray({name})` instead")]
+    FortranOrder {
+        /// The array's name.
+        name: String,
+    },
+    /// An array's data has another length than its header says.
+    #[error("array `{name}` of shape {shape:?} needs `{expected}` bytes, `{given}` are there")]
+    Length {
+        /// The array's name.
+        name: String,
+        /// The shape in the header.
+        shape: Vec<usize>,
+        /// Bytes that the shape needs.
+        expected: u64,
+        /// Bytes that are there.
+        given: u64,
+    },
+    /// A line of JSONL cannot be read.
+    #[error("record {record}: {why}")]
+    Record {
+        /// Number of the record, from 1.
+        record: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// A model input has no data.
+    #[error("input `{name}` is missing from the validation set")]
+    MissingInput {
+        /// The input's name.
+        name: String,
+    },
+    /// There is nothing to compare with.
+    #[error("the validation set has no `labels`")]
+    MissingLabels,
+    /// A scalar where a dimension has to count records.
+    #[error("`{name}` is a scalar: its first dimension has to count the records")]
+    NoRecordDimension {
+        /// Which array.
+        name: String,
+    },
+    /// Arrays disagree on the number of records.
+    #[error("input `{name}` has `{records}` records, `labels` has `{labels}`")]
+    RecordCounts {
+        /// The input's name.
+        name: String,
+        /// Its records.
+        records: usize,
+        /// The labels' records.
+        labels: usize,
+    },
+    /// An input's records have another shape than the model takes.
+    #[error("input `{name}` has shape {given:?}: the model takes {expected}")]
+    Shape {
+        /// The input's name.
+        name: String,
+        /// The shape in the file.
+        given: Vec<usize>,
+        /// The accepted shape.
+        expected: String,
+    },
+    /// An input's values do not fit the model's type.
+    #[error("input `{name}` is {from}, the model takes {to}: {why}")]
+    Convert {
+        /// The input's name.
+        name: String,
+        /// The type in the file.
+        from: DataType,
+        /// The type the model takes.
+        to: DataType,
+        /// Which value cannot be brought over.
+        why: String,
+    },
+    /// The labels have another shape than the output.
+    #[error(
+        "`labels` has shape {given:?}: metric `{metric}` on output `{output}` needs {expected}"
+    )]
+    LabelShape {
+        /// The shape in the file.
+        given: Vec<usize>,
+        /// The metric.
+        metric: String,
+        /// The scored output.
+        output: String,
+        /// The accepted shape.
+        expected: String,
+    },
+    /// The labels have a type that the metric cannot use.
+    #[error("`labels` is {given}: metric `{metric}` needs {expected}")]
+    LabelType {
+        /// The type in the file.
+        given: DataType,
+        /// The metric.
+        metric: String,
+        /// What would do.
+        expected: String,
+    },
+    /// A label cannot be what the output says.
+    #[error("label {record} is `{value}`: {why}")]
+    Label {
+        /// Number of the label, from 1.
+        record: usize,
+        /// Its value.
+        value: String,
+        /// Why it cannot be.
+        why: String,
+    },
+    /// The model's output has no axis to take a class from.
+    #[error("metric `{metric}` needs a class axis: output `{output}` has shape {shape}")]
+    NoClassAxis {
+        /// The scored output.
+        output: String,
+        /// Its shape.
+        shape: String,
+        /// The metric.
+        metric: String,
+    },
+    /// The output's type cannot be scored by the metric.
+    #[error("metric `{metric}` cannot score output `{output}` of type {data_type}")]
+    MetricType {
+        /// The scored output.
+        output: String,
+        /// Its type.
+        data_type: DataType,
+        /// The metric.
+        metric: String,
+    },
+    /// The model has nothing to score.
+    #[error("the model has no output")]
+    NoOutput,
+    /// What the model answered has another shape than the labels expect.
+    #[error(
+        "output `{output}` of {records} records has shape {given:?}: the labels need {expected}"
+    )]
+    OutputShape {
+        /// The scored output.
+        output: String,
+        /// Records in the batch.
+        records: usize,
+        /// The shape it came in.
+        given: Vec<usize>,
+        /// What the labels need.
+        expected: String,
+    },
+    /// A tensor could not be built.
+    #[error("`{name}`: {source}")]
+    Tensor {
+        /// Which array.
+        name: String,
+        /// Why not.
+        source: InvalidTensor,
+    },
+}

@@ -1,0 +1,171 @@
+//! What the first output should be, in the form the metric compares.
+
+use sextant_types::{DataType, Metric, Tensor, TensorSpec};
+
+use super::{Expected, Invalid, RowShape, convert, convert::Number, fit_row, row_shape};
+
+/// The labels of all records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Labels {
+    /// Labels in one record: 1, or one per position for outputs like `[records, positions, classes]`.
+    pub per_record: usize,
+    /// What each should be.
+    pub values: Expectation,
+}
+
+/// The form that a metric compares with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expectation {
+    /// Indices along the output's last axis.
+    Classes(Vec<u64>),
+    /// The output itself.
+    Exact(Tensor),
+    /// The output's values.
+    Real(Vec<f64>),
+}
+
+/// Checks labels against metric and output.
+pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Invalid> {
+    let output = expected
+        .signature
+        .outputs
+        .first()
+        .ok_or(Invalid::NoOutput)?;
+    let row = row_shape(output, expected.signature.batched);
+    let context = Context {
+        labels,
+        output,
+        expected,
+    };
+    match expected.metric {
+        Metric::Top1 | Metric::TopK(_) => {
+            let (classes, positions) = row.split_last().ok_or(Invalid::NoOutput)?;
+            context.check_shape(positions)?;
+            context.classes(*classes)
+        }
+        Metric::Exact => {
+            context.check_shape(row)?;
+            context.exact()
+        }
+        Metric::MeanAbsoluteError => {
+            context.check_shape(row)?;
+            context.real()
+        }
+    }
+}
+
+/// Everything a refusal has to name.
+struct Context<'a> {
+    labels: &'a Tensor,
+    output: &'a TensorSpec,
+    expected: Expected<'a>,
+}
+
+impl Context<'_> {
+    fn check_shape(&self, row: RowShape<'_>) -> Result<(), Invalid> {
+        let given = self.labels.shape().get(1..).unwrap_or_default();
+        if fit_row(given, row, self.expected.signature.batched).is_some() {
+            return Ok(());
+        }
+        Err(Invalid::LabelShape {
+            given: self.labels.shape().to_vec(),
+            metric: self.expected.metric.name(),
+            output: self.output.name.clone(),
+            expected: super::shape_text(row),
+        })
+    }
+
+    fn classes(&self, classes: Option<u64>) -> Result<Labels, Invalid> {
+        let values = integers(self.labels).ok_or_else(|| self.wrong_type("integers"))?;
+        let values = values
+            .enumerate()
+            .map(|(index, value)| {
+                let class = u64::try_from(value).ok();
+                class
+                    .filter(|class| classes.is_none_or(|classes| *class < classes))
+                    .ok_or_else(|| self.no_such_class(index, value, classes))
+            })
+            .collect::<Result<Vec<u64>, Invalid>>()?;
+        Ok(self.with(Expectation::Classes(values)))
+    }
+
+    fn exact(&self) -> Result<Labels, Invalid> {
+        let to = self.output.data_type;
+        let tensor = convert::exact(self.labels, to)
+            .map_err(|why| self.wrong_type(&format!("values of {to}: {why}")))?;
+        Ok(self.with(Expectation::Exact(tensor)))
+    }
+
+    fn real(&self) -> Result<Labels, Invalid> {
+        let numbers = convert::numbers(self.labels).ok_or_else(|| self.wrong_type("numbers"))?;
+        let values = numbers
+            .enumerate()
+            .map(|(index, number)| match number {
+                Number::Integer(value) => Ok(value as f64),
+                Number::Float(value) if value.is_finite() => Ok(value),
+                Number::Float(value) => Err(Invalid::Label {
+                    record: index + 1,
+                    value: value.to_string(),
+                    why: "an error from it cannot be a number".to_owned(),
+                }),
+            })
+            .collect::<Result<Vec<f64>, Invalid>>()?;
+        Ok(self.with(Expectation::Real(values)))
+    }
+
+    fn with(&self, values: Expectation) -> Labels {
+        let records = self.labels.rows();
+        Labels {
+            per_record: self.labels.len().checked_div(records).unwrap_or(0),
+            values,
+        }
+    }
+
+    fn wrong_type(&self, expected: &str) -> Invalid {
+        Invalid::LabelType {
+            given: self.labels.data_type(),
+            metric: self.expected.metric.name(),
+            expected: expected.to_owned(),
+        }
+    }
+
+    fn no_such_class(&self, index: usize, value: i128, classes: Option<u64>) -> Invalid {
+        let why = match classes {
+            Some(classes) => format!("output `{}` has `{classes}` classes", self.output.name),
+            None => "classes count from 0".to_owned(),
+        };
+        Invalid::Label {
+            record: index + 1,
+            value: value.to_string(),
+            why,
+        }
+    }
+}
+
+/// The values of a tensor of integers; floats and booleans are no class numbers.
+fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
+    let integral = !convert::is_float(labels.data_type()) && labels.data_type() != DataType::Bool;
+    let numbers = convert::numbers(labels).filter(|_| integral)?;
+    Some(numbers.filter_map(|number| match number {
+        Number::Integer(value) => Some(value),
+        Number::Float(_) => None,
+    }))
+}
+
+/// The type in which labels are read when the file does not say one.
+pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>), Invalid> {
+    let output = expected
+        .signature
+        .outputs
+        .first()
+        .ok_or(Invalid::NoOutput)?;
+    let row = row_shape(output, expected.signature.batched);
+    Ok(match expected.metric {
+        Metric::Top1 | Metric::TopK(_) => (
+            DataType::Int64,
+            row.split_last().map_or(row, |(_, positions)| positions),
+        ),
+        Metric::Exact => (output.data_type, row),
+        Metric::MeanAbsoluteError => (DataType::Fp64, row),
+    })
+}

@@ -1,0 +1,341 @@
+//! Validation sets: what is read, and how everything else is refused.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use npyz::{WriterBuilder, npz::NpzWriter};
+use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
+use sextant_variant_gen::validation::{
+    Expectation, Expected, Invalid, Limits, ValidationSet, read,
+};
+
+fn spec(name: &str, data_type: DataType, shape: &[Option<u64>]) -> TensorSpec {
+    TensorSpec {
+        name: name.to_owned(),
+        data_type,
+        shape: shape.to_vec(),
+    }
+}
+
+/// `x: FP32 [?, 2] -> y: FP32 [?, 3]`.
+fn classifier() -> Signature {
+    Signature {
+        inputs: vec![spec("x", DataType::Fp32, &[None, Some(2)])],
+        outputs: vec![spec("y", DataType::Fp32, &[None, Some(3)])],
+        batched: true,
+    }
+}
+
+fn expected(signature: &Signature, metric: Metric) -> Expected<'_> {
+    Expected {
+        signature,
+        metric,
+        limits: Limits::default(),
+    }
+}
+
+/// Builds an archive in memory.
+struct Archive(Vec<(String, Vec<u8>)>);
+
+impl Archive {
+    fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn array<T: npyz::AutoSerialize + npyz::Serialize + Copy>(
+        mut self,
+        name: &str,
+        shape: &[u64],
+        values: &[T],
+    ) -> Self {
+        let mut file = Vec::new();
+        let mut writer = npyz::WriteOptions::new()
+            .default_dtype()
+            .shape(shape)
+            .writer(&mut file)
+            .begin_nd()
+            .expect("begins");
+        writer.extend(values.iter().copied()).expect("writes");
+        writer.finish().expect("finishes");
+        self.0.push((name.to_owned(), file));
+        self
+    }
+
+    fn zip(self) -> Bytes {
+        let mut out = std::io::Cursor::new(Vec::new());
+        let mut npz = NpzWriter::new(&mut out);
+        for (name, file) in self.0 {
+            let zip = npz.zip_writer();
+            zip.start_file(format!("{name}.npy"), Default::default())
+                .expect("starts");
+            zip.write_all(&file).expect("writes");
+        }
+        drop(npz);
+        out.into_inner().into()
+    }
+}
+
+fn good() -> Archive {
+    Archive::new()
+        .array("x", &[3, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+        .array("labels", &[3], &[0i64, 2, 1])
+}
+
+fn top1(bytes: &Bytes) -> Result<ValidationSet, Invalid> {
+    read(bytes, expected(&classifier(), Metric::Top1))
+}
+
+#[test]
+fn npz_and_jsonl_say_the_same() {
+    let npz = top1(&good().zip()).expect("reads");
+    let jsonl = r#"
+        {"inputs": {"x": [1, 2.0]}, "label": 0}
+        {"label": 2, "inputs": {"x": [3, 4]}}
+
+        {"inputs": {"x": [5, 6]}, "label": 1}
+    "#;
+    let jsonl = top1(&Bytes::from(jsonl)).expect("reads");
+    for set in [&npz, &jsonl] {
+        assert_eq!(set.records(), 3);
+        assert_eq!(set.labels().values, Expectation::Classes(vec![0, 2, 1]));
+        let rows = set.rows(1, 2).expect("rows");
+        assert_eq!(rows[0].name, "x");
+        assert_eq!(rows[0].tensor.shape(), [2, 2]);
+        assert_eq!(rows[0].tensor.to_vec(), Some(vec![3f32, 4.0, 5.0, 6.0]));
+    }
+}
+
+#[test]
+fn profiling_batches_repeat_the_records() {
+    let set = top1(&good().zip()).expect("reads");
+    let batch = set.repeated(7).expect("repeats");
+    assert_eq!(batch[0].tensor.shape(), [7, 2]);
+    let values = batch[0].tensor.to_vec::<f32>().expect("floats");
+    assert_eq!(values[..2], values[6..8]);
+    assert_eq!(values[..2], values[12..]);
+    assert_eq!(set.repeated(6).expect("repeats")[0].tensor.rows(), 6);
+    assert_eq!(set.repeated(2).expect("repeats")[0].tensor.rows(), 2);
+}
+
+#[test]
+fn inputs_take_the_models_type_when_nothing_is_lost() {
+    let bytes = |archive: Archive| archive.array("labels", &[1], &[0u8]).zip();
+    for archive in [
+        Archive::new().array("x", &[1, 2], &[1u8, 2]),
+        Archive::new().array("x", &[1, 2], &[1f64, 2.0]),
+        Archive::new().array("x", &[1, 2], &[1i64, 2]),
+        Archive::new().array("x", &[1, 2], &[half::f16::ONE, half::f16::from_f32(2.0)]),
+    ] {
+        let set = top1(&bytes(archive)).expect("reads");
+        let rows = set.rows(0, 1).expect("rows");
+        assert_eq!(rows[0].tensor.to_vec(), Some(vec![1f32, 2.0]));
+    }
+    for archive in [
+        Archive::new().array("x", &[1, 2], &[1e39f64, 0.0]),
+        Archive::new().array("x", &[1, 2], &[(1i64 << 24) + 1, 0]),
+    ] {
+        let result = top1(&bytes(archive));
+        assert!(matches!(result, Err(Invalid::Convert { .. })), "{result:?}");
+    }
+    let mut signature = classifier();
+    signature.inputs[0].data_type = DataType::Int32;
+    for archive in [
+        Archive::new().array("x", &[1, 2], &[1f32, 2.0]),
+        Archive::new().array("x", &[1, 2], &[1i64 << 40, 2]),
+    ] {
+        let result = read(&bytes(archive), expected(&signature, Metric::Top1));
+        assert!(matches!(result, Err(Invalid::Convert { .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn labels_are_never_rounded() {
+    let x = || Archive::new().array("x", &[1, 2], &[1f32, 2.0]);
+    let floats = top1(&x().array("labels", &[1], &[1f64]).zip());
+    assert!(
+        matches!(floats, Err(Invalid::LabelType { .. })),
+        "{floats:?}"
+    );
+    let exact = |value: f64| {
+        let archive = x().array("labels", &[1, 3], &[value, 0.0, 1.0]);
+        read(&archive.zip(), expected(&classifier(), Metric::Exact))
+    };
+    assert!(exact(0.5).is_ok());
+    assert!(matches!(exact(0.1), Err(Invalid::LabelType { .. })));
+    let mae = x().array("labels", &[1, 3], &[0.1f64, 0.2, 0.3]).zip();
+    let mae = read(&mae, expected(&classifier(), Metric::MeanAbsoluteError)).expect("reads");
+    assert_eq!(mae.labels().values, Expectation::Real(vec![0.1, 0.2, 0.3]));
+    let nan = x().array("labels", &[1, 3], &[f64::NAN, 0.2, 0.3]).zip();
+    let nan = read(&nan, expected(&classifier(), Metric::MeanAbsoluteError));
+    assert!(matches!(nan, Err(Invalid::Label { .. })), "{nan:?}");
+}
+
+#[test]
+fn sets_that_do_not_fit_are_refused() {
+    let x = || Archive::new().array("x", &[2, 2], &[0f32; 4]);
+    let cases: Vec<(&str, Archive)> = vec![
+        ("no labels", x()),
+        ("no input", Archive::new().array("labels", &[2], &[0i64; 2])),
+        ("unknown array", x().array("z", &[2], &[0f32; 2])),
+        ("counts differ", x().array("labels", &[3], &[0i64; 3])),
+        ("class too large", x().array("labels", &[2], &[0i64, 3])),
+        ("negative class", x().array("labels", &[2], &[0i64, -1])),
+        ("label shape", x().array("labels", &[2, 3], &[0i64; 6])),
+        ("scalar labels", x().array("labels", &[], &[0i64])),
+        (
+            "input shape",
+            Archive::new()
+                .array("x", &[2, 3], &[0f32; 6])
+                .array("labels", &[2], &[0i64; 2]),
+        ),
+        (
+            "no records",
+            Archive::new()
+                .array::<f32>("x", &[0, 2], &[])
+                .array::<i64>("labels", &[0], &[]),
+        ),
+        ("boolean labels", x().array("labels", &[2], &[true, false])),
+    ];
+    for (what, archive) in cases {
+        let result = top1(&archive.zip());
+        println!("{what}: {result:?}");
+        assert!(result.is_err(), "{what}");
+    }
+}
+
+#[test]
+fn damaged_archives_are_refused_wherever_they_are_cut() {
+    let bytes = good().zip();
+    assert!(top1(&bytes).is_ok());
+    for end in 0..bytes.len() {
+        assert!(top1(&bytes.slice(..end)).is_err(), "cut at {end}");
+    }
+    let mut flipped = bytes.to_vec();
+    for index in 0..flipped.len() {
+        flipped[index] ^= 0x55;
+        // Some bytes (dates) carry no meaning; no change may panic.
+        let _ = top1(&Bytes::copy_from_slice(&flipped));
+        flipped[index] ^= 0x55;
+    }
+}
+
+#[test]
+fn a_zip_bomb_stops_at_the_limit() {
+    let zeros = vec![0f32; 4 << 20];
+    let bomb = Archive::new()
+        .array("x", &[2 << 20, 2], &zeros)
+        .array("labels", &[1], &[0i64])
+        .zip();
+    assert!(bomb.len() < 1 << 20);
+    let signature = classifier();
+    let mut expected = expected(&signature, Metric::Top1);
+    expected.limits.bytes = 1 << 20;
+    assert_eq!(
+        read(&bomb, expected).err(),
+        Some(Invalid::TooLarge { limit: 1 << 20 })
+    );
+    expected.limits = Limits::default();
+    expected.limits.records = 2;
+    assert_eq!(
+        read(&good().zip(), expected).err(),
+        Some(Invalid::TooManyRecords { limit: 2 })
+    );
+}
+
+#[test]
+fn bad_lines_name_their_record() {
+    let good = r#"{"inputs": {"x": [1, 2]}, "label": 0}"#;
+    for bad in [
+        "{",
+        "[]",
+        "null",
+        r#"{"inputs": {"x": [1, 2]}}"#,
+        r#"{"inputs": {}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 2], "z": 1}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 2]}, "label": 0, "weight": 1}"#,
+        r#"{"inputs": {"x": [1, [2]]}, "label": 0}"#,
+        r#"{"inputs": {"x": [[1], 2]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 2, 3]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, "2"]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, null]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 1e39]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 1e999]}, "label": 0}"#,
+        r#"{"inputs": {"x": [1, 2]}, "label": 0.5}"#,
+        r#"{"inputs": {"x": [1, 2]}, "label": "0"}"#,
+        r#"{"inputs": {"x": [1, 2]}, "label": [0, 1]}"#,
+        "\u{fffd}",
+    ] {
+        let result = top1(&Bytes::from(format!("{good}\n{bad}\n")));
+        println!("{bad}: {result:?}");
+        let named = matches!(result, Err(Invalid::Record { record: 2, .. }));
+        assert!(named, "{bad}");
+    }
+    assert_eq!(top1(&Bytes::new()).err(), Some(Invalid::NoRecords));
+    assert_eq!(top1(&Bytes::from("\n\n")).err(), Some(Invalid::NoRecords));
+    let deep = format!("{{\"inputs\": {{\"x\": {}", "[".repeat(100_000));
+    assert!(top1(&Bytes::from(deep)).is_err());
+}
+
+#[test]
+fn records_of_differing_shape_are_told_to_be_padded() {
+    let mut signature = classifier();
+    signature.inputs[0].shape[1] = None;
+    let lines =
+        "{\"inputs\": {\"x\": [1, 2]}, \"label\": 0}\n{\"inputs\": {\"x\": [1]}, \"label\": 0}";
+    let result = read(&Bytes::from(lines), expected(&signature, Metric::Top1));
+    let error = result.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(error.contains("pad"), "{error}");
+}
+
+#[test]
+fn models_without_a_batch_dimension_take_one_record_at_a_time() {
+    let signature = Signature {
+        inputs: vec![spec("x", DataType::Fp32, &[Some(1), Some(2)])],
+        outputs: vec![spec("y", DataType::Fp32, &[Some(1), Some(3)])],
+        batched: false,
+    };
+    for (x, labels) in [(&[3, 2][..], &[3][..]), (&[3, 1, 2], &[3, 1])] {
+        let archive = Archive::new()
+            .array("x", x, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+            .array("labels", labels, &[0i64, 2, 1]);
+        let set = read(&archive.zip(), expected(&signature, Metric::Top1)).expect("reads");
+        let row = set.rows(1, 1).expect("row");
+        let wanted = Tensor::from_elements(vec![1, 2], &[3f32, 4.0]).expect("fits");
+        assert_eq!(row[0].tensor, wanted);
+        assert_eq!(set.repeated(64).expect("one")[0].tensor.shape(), [1, 2]);
+    }
+}
+
+#[test]
+fn flat_rows_and_strings_are_read() {
+    let signature = Signature {
+        inputs: vec![
+            spec("image", DataType::Uint8, &[None, Some(2), Some(2)]),
+            spec("text", DataType::Bytes, &[None, Some(1)]),
+        ],
+        outputs: vec![spec("y", DataType::Bytes, &[None, Some(1)])],
+        batched: true,
+    };
+    let lines = r#"{"inputs": {"image": [1, 2, 3, 4], "text": ["a"]}, "label": ["b"]}
+{"inputs": {"image": [[5, 6], [7, 255]], "text": ["é"]}, "label": ["c"]}"#;
+    let set = read(&Bytes::from(lines), expected(&signature, Metric::Exact)).expect("reads");
+    let rows = set.rows(0, 2).expect("rows");
+    assert_eq!(rows[0].tensor.shape(), [2, 2, 2]);
+    assert_eq!(
+        rows[0].tensor.to_vec(),
+        Some(vec![1u8, 2, 3, 4, 5, 6, 7, 255])
+    );
+    let result = read(&Bytes::from(lines), expected(&signature, Metric::Top1));
+    assert!(matches!(result, Err(Invalid::MetricType { .. })));
+}
+
+#[test]
+fn metrics_that_the_output_cannot_have_are_refused() {
+    let mut signature = classifier();
+    signature.outputs[0].shape = vec![None];
+    let result = read(&good().zip(), expected(&signature, Metric::TopK(2)));
+    assert!(matches!(result, Err(Invalid::NoClassAxis { .. })));
+    signature.outputs.clear();
+    let result = read(&good().zip(), expected(&signature, Metric::Top1));
+    assert_eq!(result.err(), Some(Invalid::NoOutput));
+}
