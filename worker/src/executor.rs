@@ -141,7 +141,7 @@ fn run_batches(inbox: &Inbox, shared: &Shared) {
             Err(InferError::TooLate)
         } else {
             match shared.instance(&variant) {
-                Some(instance) => run(shared, &instance, parts, started),
+                Some(instance) => run(shared, &instance, &parts, started),
                 None => Err(InferError::NotLoaded(variant)),
             }
         };
@@ -154,7 +154,7 @@ fn run_batches(inbox: &Inbox, shared: &Shared) {
 fn run(
     shared: &Shared,
     instance: &Instance,
-    parts: Vec<Vec<NamedTensor>>,
+    parts: &[Vec<NamedTensor>],
     started: Instant,
 ) -> Result<BatchResult, InferError> {
     let result = catch_unwind(AssertUnwindSafe(|| run_parts(instance, parts, started)))
@@ -172,18 +172,18 @@ fn run(
 /// dimension), or a batch that fails, are run one by one, so that no query spoils another.
 fn run_parts(
     instance: &Instance,
-    parts: Vec<Vec<NamedTensor>>,
+    parts: &[Vec<NamedTensor>],
     started: Instant,
 ) -> Result<BatchResult, InferError> {
     if parts.len() > 1
-        && let Some(joined) = join(&parts)
-        && let Ok(result) = run_joined(instance, &parts, &joined, started)
+        && let Some(joined) = join(parts)
+        && let Ok(result) = run_joined(instance, parts, &joined, started)
     {
         return Ok(result);
     }
     let alone =
         |part: &Vec<NamedTensor>| run_joined(instance, std::slice::from_ref(part), part, started);
-    if let [part] = parts.as_slice() {
+    if let [part] = parts {
         return alone(part);
     }
     let mut outputs = Vec::with_capacity(parts.len());
@@ -193,7 +193,7 @@ fn run_parts(
         exec_us: 0.0,
         output_us: 0.0,
     };
-    for part in &parts {
+    for part in parts {
         match alone(part) {
             Ok(mut result) => {
                 timings.exec_us += result.timings.exec_us;

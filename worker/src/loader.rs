@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_metadata::{Command, InstanceKey};
+use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_rpc::WorkError;
 use sextant_types::{Variant, VariantId};
 
@@ -122,15 +122,28 @@ impl Worker {
         variant: &Variant,
         command: Command,
     ) -> Result<(), WorkError> {
-        let key = InstanceKey {
-            variant: variant.id.clone(),
-            worker: self.config.worker.clone(),
+        let transition = Transition {
+            key: InstanceKey::new(variant.id.clone(), self.config.worker.clone()),
+            application: variant.application.clone(),
+            expected_version: None,
+            command,
         };
         self.metadata
-            .transition(&key, &variant.application, None, command, unix_ms())
+            .transition(&transition, unix_ms())
             .await
             .map(|_| ())
             .map_err(|error| WorkError::Rejected(error.to_string()))
+    }
+
+    /// Records again what is loaded, after the lease had lapsed.
+    pub(crate) async fn announce(&self) {
+        for instance in self.shared.instances() {
+            for command in [Command::Load, Command::Loaded] {
+                if let Err(error) = self.command(&instance.variant, command).await {
+                    tracing::warn!(variant = %instance.variant.id, %error, "not announced");
+                }
+            }
+        }
     }
 
     /// Unloads everything and refuses new batches.

@@ -57,6 +57,11 @@ impl Service {
         self.worker.stop().await;
     }
 
+    /// Announces the worker, so that it may load variants before [`Self::run`] is polled.
+    pub async fn announce(&mut self) {
+        self.heartbeat().await;
+    }
+
     async fn look(&mut self) {
         let seconds = self.measure_utilization();
         self.heartbeat().await;
@@ -91,11 +96,15 @@ impl Service {
         };
         let lease = self.worker.config.lease_ms;
         let store = &self.worker.metadata;
-        if let Err(error) = store
+        match store
             .heartbeat(&info.worker, record, lease, unix_ms())
             .await
         {
-            tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
+            Ok(lease) if lease.fresh => self.worker.announce().await,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
+            }
         }
     }
 
@@ -105,7 +114,9 @@ impl Service {
         let limits = &self.worker.config.thresholds;
         let command = match seen.health.observe(window, limits) {
             None if window.batches == 0 => return,
-            None => Command::Report { load: window.load },
+            None => Command::Report {
+                load: window.load.clamp(0.0, 1.0),
+            },
             Some(Condition::Overloaded) => Command::Overload,
             Some(Condition::Interfered) => Command::Interfere,
             Some(Condition::Healthy) => Command::Recover,

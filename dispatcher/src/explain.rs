@@ -1,0 +1,82 @@
+//! What was considered for a query and why; composed only when asked for.
+
+use sextant_policies::select::{
+    self, Decision, Demand, Entry, Index, Readiness, expected_ms, verdict,
+};
+use sextant_rpc::{Candidate, Explanation};
+
+use crate::index::{Known, LiveLoad};
+
+/// One considered variant.
+pub(crate) fn candidate(
+    known: &Known,
+    entry: &Entry,
+    demand: &Demand,
+    load: &LiveLoad<'_>,
+) -> Candidate {
+    Candidate {
+        variant: known.variant.id.clone(),
+        quality_bound: entry.quality_bound,
+        expected_ms: expected_ms(entry, demand, load),
+        cost_per_1k_usd: entry.cost_per_1k_usd,
+        state: entry.readiness.name(),
+        verdict: verdict(entry, demand, load),
+    }
+}
+
+/// The selection in words: the chosen variant first, then the nearest others by cost.
+pub(crate) fn explain(
+    index: &Index,
+    demand: &Demand,
+    load: &LiveLoad<'_>,
+    decision: &Decision,
+    chosen: &Known,
+) -> Explanation {
+    let mut entries: Vec<&Entry> = index.entries().iter().collect();
+    entries.sort_by(|a, b| {
+        let chosen_first = (b.ordinal == chosen.ordinal).cmp(&(a.ordinal == chosen.ordinal));
+        let near = |entry: &Entry| select::distance(entry, demand);
+        chosen_first
+            .then(a.dominated.cmp(&b.dominated))
+            .then(near(a).total_cmp(&near(b)))
+            .then(a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd))
+            .then(a.ordinal.cmp(&b.ordinal))
+    });
+    let considered = entries.len();
+    let candidates = entries
+        .into_iter()
+        .take(Explanation::MOST)
+        .filter_map(|entry| Some((load.snapshot.known(entry.ordinal)?, entry)))
+        .map(|(known, entry)| {
+            let mut one = candidate(known, entry, demand, load);
+            if known.ordinal == chosen.ordinal {
+                one.verdict = "selected";
+            }
+            one
+        })
+        .collect();
+    Explanation {
+        reason: reason(decision, chosen, demand),
+        candidates,
+        considered,
+    }
+}
+
+fn reason(decision: &Decision, chosen: &Known, demand: &Demand) -> String {
+    let id = &chosen.variant.id;
+    match decision {
+        Decision::Use { .. } if chosen.readiness == Readiness::Active => {
+            format!("`{id}` is the cheapest active variant that meets the targets")
+        }
+        Decision::Use { .. } => format!(
+            "`{id}` is overloaded or interfered, yet the cheapest that still meets the targets"
+        ),
+        Decision::LoadThenUse { .. } => format!(
+            "no active variant meets the targets; `{id}` is the cheapest that does when its load is counted in"
+        ),
+        _ => format!(
+            "nothing meets the targets; `{id}` is the closest (distance {:.3})",
+            select::distance(&chosen.entry(), demand)
+        ),
+    }
+}

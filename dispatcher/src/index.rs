@@ -1,0 +1,286 @@
+//! The in-memory index: everything a selection needs, rebuilt when the metadata changes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use sextant_metadata::{InstanceState, View};
+use sextant_policies::{
+    schedule::{Nanos, QueueSpec},
+    select::{Entry, Index, Load, Readiness},
+};
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, ModelId, Signature, Variant, VariantId, WorkerId};
+
+use crate::device::Device;
+
+/// Numbers for variants that never change while the dispatcher lives.
+#[derive(Default)]
+pub(crate) struct Interner {
+    ordinals: HashMap<VariantId, u32>,
+}
+
+/// One published variant.
+pub(crate) struct Known {
+    pub(crate) ordinal: u32,
+    pub(crate) variant: Arc<Variant>,
+    pub(crate) readiness: Readiness,
+    /// Positions of the devices that serve it.
+    pub(crate) devices: Vec<usize>,
+    /// 99th percentile of a batch of `index + 1` rows, ns.
+    pub(crate) latency: Arc<[Nanos]>,
+}
+
+/// What may answer an application or a model.
+pub(crate) struct Scope {
+    pub(crate) index: Index,
+    pub(crate) signature: Signature,
+}
+
+/// The index at one moment.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    /// By ordinal; `None` where a variant was retired.
+    known: Vec<Option<Arc<Known>>>,
+    by_variant: HashMap<VariantId, u32>,
+    applications: HashMap<ApplicationId, Scope>,
+    models: HashMap<ModelId, Scope>,
+}
+
+impl Interner {
+    fn ordinal(&mut self, variant: &VariantId) -> u32 {
+        let next = self.ordinals.len() as u32;
+        *self.ordinals.entry(variant.clone()).or_insert(next)
+    }
+}
+
+impl Snapshot {
+    /// Builds the index from the store's view. `workers` gives each device's worker by position.
+    pub(crate) fn build(view: &View, workers: &[WorkerId], interner: &mut Interner) -> Self {
+        let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
+        for instance in view.instances.values() {
+            if let Some(at) = workers.iter().position(|id| *id == instance.key.worker) {
+                states
+                    .entry(&instance.key.variant)
+                    .or_default()
+                    .push((at, instance.state));
+            }
+        }
+        let mut snapshot = Self::default();
+        for variant in view.variants.values() {
+            let instances = states.get(&variant.id).map_or(&[][..], Vec::as_slice);
+            let known = Known::new(interner.ordinal(&variant.id), variant, instances);
+            snapshot.insert(known);
+        }
+        snapshot.index_scopes();
+        snapshot
+    }
+
+    pub(crate) fn known(&self, ordinal: u32) -> Option<&Arc<Known>> {
+        self.known.get(ordinal as usize)?.as_ref()
+    }
+
+    pub(crate) fn variant(&self, id: &VariantId) -> Option<&Arc<Known>> {
+        self.known(*self.by_variant.get(id)?)
+    }
+
+    pub(crate) fn application(&self, id: &ApplicationId) -> Option<&Scope> {
+        self.applications.get(id)
+    }
+
+    pub(crate) fn model(&self, id: &ModelId) -> Option<&Scope> {
+        self.models.get(id)
+    }
+
+    /// Every published variant, by ordinal.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+        self.known.iter().flatten()
+    }
+
+    /// Whether an instance answers for `route` now.
+    pub(crate) fn is_ready(&self, route: &Route) -> bool {
+        let serving = |scope: Option<&Scope>| {
+            scope.is_some_and(|scope| {
+                scope
+                    .index
+                    .entries()
+                    .iter()
+                    .any(|entry| is_serving(entry.readiness))
+            })
+        };
+        match route {
+            Route::Application(id) => serving(self.application(id)),
+            Route::Model(id) => serving(self.model(id)),
+            Route::Variant(id) => self
+                .variant(id)
+                .is_some_and(|known| is_serving(known.readiness)),
+        }
+    }
+
+    fn insert(&mut self, known: Known) {
+        let at = known.ordinal as usize;
+        if self.known.len() <= at {
+            self.known.resize_with(at + 1, || None);
+        }
+        self.by_variant
+            .insert(known.variant.id.clone(), known.ordinal);
+        self.known[at] = Some(Arc::new(known));
+    }
+
+    fn index_scopes(&mut self) {
+        let mut applications: BTreeMap<ApplicationId, Vec<Arc<Known>>> = BTreeMap::new();
+        let mut models: BTreeMap<ModelId, Vec<Arc<Known>>> = BTreeMap::new();
+        for known in self.known.iter().flatten() {
+            let variant = &known.variant;
+            applications
+                .entry(variant.application.clone())
+                .or_default()
+                .push(Arc::clone(known));
+            models
+                .entry(variant.model.clone())
+                .or_default()
+                .push(Arc::clone(known));
+        }
+        self.applications = applications.into_iter().filter_map(scope).collect();
+        self.models = models.into_iter().filter_map(scope).collect();
+    }
+}
+
+fn scope<K>((key, members): (K, Vec<Arc<Known>>)) -> Option<(K, Scope)> {
+    let signature = members.first()?.variant.signature.clone();
+    let entries = members.iter().map(|known| known.entry()).collect();
+    Some((
+        key,
+        Scope {
+            index: Index::new(entries),
+            signature,
+        },
+    ))
+}
+
+fn is_serving(readiness: Readiness) -> bool {
+    matches!(readiness, Readiness::Active | Readiness::Degraded)
+}
+
+// === impl Known ===
+
+impl Known {
+    fn new(ordinal: u32, variant: &Arc<Variant>, instances: &[(usize, InstanceState)]) -> Self {
+        let devices = instances
+            .iter()
+            .filter(|(_, state)| state.is_serving())
+            .map(|(at, _)| *at)
+            .collect();
+        Self {
+            ordinal,
+            variant: Arc::clone(variant),
+            readiness: readiness(instances),
+            devices,
+            latency: latency_table(variant),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        let variant = &self.variant;
+        Entry {
+            ordinal: self.ordinal,
+            quality_bound: variant.accuracy.quality_bound(),
+            latency_ms: self
+                .latency
+                .first()
+                .map_or(f64::INFINITY, |nanos| *nanos as f64 / 1e6),
+            load_ms: variant.profile.load_ms,
+            cost_per_1k_usd: variant.cost_per_1k_usd,
+            max_rows: self.max_rows(),
+            dominated: variant.dominated_by.is_some(),
+            readiness: self.readiness,
+        }
+    }
+
+    pub(crate) fn max_rows(&self) -> u32 {
+        u32::from(self.variant.spec.max_batch.max(1))
+    }
+
+    pub(crate) fn queue_spec(&self, max_waiting_rows: u32) -> QueueSpec {
+        QueueSpec {
+            max_rows: self.max_rows(),
+            batched: self.variant.signature.batched,
+            slots: self.variant.spec.threads.max(1),
+            latency: self.latency.to_vec(),
+            max_waiting_rows,
+        }
+    }
+}
+
+/// The best state of the instances decides.
+fn readiness(instances: &[(usize, InstanceState)]) -> Readiness {
+    let of = |state: InstanceState| match state {
+        InstanceState::Active => Readiness::Active,
+        InstanceState::Overloaded | InstanceState::Interfered => Readiness::Degraded,
+        InstanceState::Loading => Readiness::Loading,
+        InstanceState::Failed => Readiness::Failed,
+        InstanceState::Inactive | InstanceState::Draining => Readiness::Inactive,
+    };
+    instances
+        .iter()
+        .map(|(_, state)| of(*state))
+        .min()
+        .unwrap_or(Readiness::Inactive)
+}
+
+/// The profile's 99th percentiles as a table that never decreases.
+fn latency_table(variant: &Variant) -> Arc<[Nanos]> {
+    let mut longest = 0;
+    (1..=u32::from(variant.spec.max_batch.max(1)))
+        .map(|rows| {
+            let ms = variant.profile.tail_latency_ms(rows).clamp(0.0, 1e12);
+            longest = longest.max((ms * 1e6) as Nanos);
+            longest
+        })
+        .collect()
+}
+
+// === LiveLoad ===
+
+/// The state that selection reads while it chooses.
+pub(crate) struct LiveLoad<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) devices: &'a [Arc<Device>],
+    pub(crate) now: Nanos,
+}
+
+impl LiveLoad<'_> {
+    /// The device on which `known` would start first.
+    pub(crate) fn least_loaded(&self, known: &Known) -> Option<&Arc<Device>> {
+        known
+            .devices
+            .iter()
+            .filter_map(|at| self.devices.get(*at))
+            .min_by_key(|device| device.wait(self.now))
+    }
+}
+
+impl Load for LiveLoad<'_> {
+    fn wait_ms(&self, ordinal: u32) -> f64 {
+        let Some(known) = self.snapshot.known(ordinal) else {
+            return f64::INFINITY;
+        };
+        self.least_loaded(known)
+            .map_or(f64::INFINITY, |device| device.wait(self.now) as f64 / 1e6)
+    }
+
+    fn extra_ms(&self, ordinal: u32, rows: u32) -> f64 {
+        if rows <= 1 {
+            return 0.0;
+        }
+        let Some(known) = self.snapshot.known(ordinal) else {
+            return f64::INFINITY;
+        };
+        let at = (rows as usize - 1).min(known.latency.len().saturating_sub(1));
+        match (known.latency.first(), known.latency.get(at)) {
+            (Some(first), Some(all)) => (all - first) as f64 / 1e6,
+            _ => f64::INFINITY,
+        }
+    }
+}

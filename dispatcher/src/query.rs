@@ -1,0 +1,476 @@
+//! The way of one query through the dispatcher.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use sextant_policies::{
+    schedule::{DropReason, NEVER, Request},
+    select::{self, Decision, Demand},
+};
+use sextant_rpc::{
+    Answer, Dispatch, Explanation, InferError, Query, QueryError, Route, Timings, WorkerClient,
+};
+use sextant_types::{Code, NamedTensor, Signature, Targets};
+use tokio::sync::oneshot;
+
+use crate::{
+    Dispatcher,
+    device::{Done, Pending, Refusal},
+    explain::{candidate, explain},
+    index::{Known, LiveLoad, Scope, Snapshot},
+};
+
+/// What the selection came to.
+struct Chosen {
+    known: Arc<Known>,
+    /// Whether it has to be loaded first.
+    load: bool,
+    explanation: Option<Explanation>,
+}
+
+/// How often a query whose instance went away under it is placed anew.
+const PLACEMENTS: usize = 3;
+
+impl Dispatcher {
+    /// Answers one query; `online` ones are what offline jobs make room for.
+    pub(crate) async fn answer(&self, query: Query, online: bool) -> Result<Answer, QueryError> {
+        query
+            .targets
+            .validate()
+            .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))?;
+        let Query {
+            route,
+            inputs,
+            targets,
+            best_effort,
+            explain,
+            arrived,
+        } = query;
+        let signature = self.signature(&route)?;
+        let (inputs, rows) = signature
+            .bind(inputs)
+            .map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        let ask = Ask {
+            route,
+            targets,
+            rows: rows as u32,
+            best_effort,
+            explain,
+            arrived,
+        };
+        let mut last = QueryError::new(Code::Unavailable, "no instance could take the query");
+        for _ in 0..PLACEMENTS {
+            let chosen = self.choose(&ask)?;
+            if chosen.load {
+                self.await_load(&chosen.known, &ask).await?;
+            }
+            match self.run(&chosen.known, inputs.clone(), &ask, online).await {
+                Ok(done) => return Ok(self.compose(chosen, done, &ask)),
+                Err(Refusal::Dropped(DropReason::Gone))
+                | Err(Refusal::Worker(InferError::NotLoaded(_))) => {
+                    last = refused(&Refusal::Dropped(DropReason::Gone), &chosen.known);
+                }
+                Err(refusal) => return Err(refused(&refusal, &chosen.known)),
+            }
+        }
+        Err(last)
+    }
+
+    fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+        let snapshot = self.snapshot.load();
+        match &ask.route {
+            Route::Variant(id) => {
+                let known = snapshot.variant(id).ok_or_else(|| not_found(&ask.route))?;
+                self.choose_named(known, ask)
+            }
+            Route::Application(id) => {
+                let scope = snapshot
+                    .application(id)
+                    .ok_or_else(|| not_found(&ask.route))?;
+                self.choose_among(&snapshot, scope, ask)
+            }
+            Route::Model(id) => {
+                let scope = snapshot.model(id).ok_or_else(|| not_found(&ask.route))?;
+                self.choose_among(&snapshot, scope, ask)
+            }
+        }
+    }
+
+    fn choose_named(&self, known: &Arc<Known>, ask: &Ask) -> Result<Chosen, QueryError> {
+        if ask.rows > known.max_rows() {
+            let (rows, most, id) = (ask.rows, known.max_rows(), &known.variant.id);
+            let message = format!("`{rows}` rows: variant `{id}` takes at most `{most}`");
+            return Err(QueryError::new(Code::InvalidTensor, message));
+        }
+        let explanation = ask.explain.then(|| Explanation {
+            reason: "the query names this variant".to_owned(),
+            candidates: Vec::new(),
+            considered: 1,
+        });
+        let load = known.devices.is_empty();
+        Ok(Chosen {
+            known: Arc::clone(known),
+            load,
+            explanation,
+        })
+    }
+
+    fn choose_among(
+        &self,
+        snapshot: &Snapshot,
+        scope: &Scope,
+        ask: &Ask,
+    ) -> Result<Chosen, QueryError> {
+        let load = LiveLoad {
+            snapshot,
+            devices: &self.devices,
+            now: self.clock.now(),
+        };
+        let demand = ask.demand();
+        let decision = select::select(&scope.index, &demand, &load);
+        let (ordinal, must_load) = match &decision {
+            Decision::Use { ordinal } => (*ordinal, false),
+            Decision::LoadThenUse { ordinal } => (*ordinal, true),
+            refusal => {
+                self.load_in_background(snapshot, refusal);
+                let closest = ask
+                    .best_effort
+                    .then(|| select::best_effort(&scope.index, &demand));
+                match closest
+                    .flatten()
+                    .and_then(|ordinal| snapshot.known(ordinal))
+                {
+                    Some(known) => (known.ordinal, known.devices.is_empty()),
+                    None => return Err(refuse(refusal, scope, &demand, &load)),
+                }
+            }
+        };
+        let known = snapshot
+            .known(ordinal)
+            .ok_or_else(|| QueryError::new(Code::Internal, "the chosen variant is unknown"))?;
+        let explanation = ask
+            .explain
+            .then(|| explain(&scope.index, &demand, &load, &decision, known));
+        Ok(Chosen {
+            known: Arc::clone(known),
+            load: must_load,
+            explanation,
+        })
+    }
+
+    fn load_in_background(&self, snapshot: &Snapshot, decision: &Decision) {
+        if let Decision::Warming { ordinal, .. } = decision
+            && let Some(known) = snapshot.known(*ordinal)
+        {
+            self.loads.start(&known.variant, self.workers_by_use());
+        }
+    }
+
+    /// Workers with the most room first.
+    fn workers_by_use(&self) -> Vec<WorkerClient> {
+        let mut workers: Vec<(u64, WorkerClient)> = self
+            .devices
+            .iter()
+            .map(|device| {
+                let info = device.worker.info();
+                let free = info.memory_bytes.saturating_sub(info.memory_used_bytes);
+                (free, Arc::clone(&device.worker))
+            })
+            .collect();
+        workers.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
+        workers.into_iter().map(|(_, worker)| worker).collect()
+    }
+
+    /// Loads the variant and waits until the index says that it serves.
+    async fn await_load(&self, known: &Known, ask: &Ask) -> Result<(), QueryError> {
+        let id = &known.variant.id;
+        let mut revisions = self.revision.subscribe();
+        let mut ended = self.loads.ended();
+        self.loads.start(&known.variant, self.workers_by_use());
+        let longest = Duration::from_millis(self.config.max_load_wait_ms);
+        let until = ask.deadline().unwrap_or(Instant::now() + longest);
+        loop {
+            if self.snapshot.load().is_ready(&Route::Variant(id.clone())) {
+                return Ok(());
+            }
+            if let Some(reason) = self.loads.failure(id) {
+                return Err(QueryError::new(Code::Unavailable, reason));
+            }
+            let changed = async {
+                tokio::select! {
+                    changed = revisions.changed() => changed,
+                    changed = ended.changed() => changed,
+                }
+            };
+            if tokio::time::timeout_at(until.into(), changed)
+                .await
+                .is_err()
+            {
+                return Err(warming(known));
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        known: &Known,
+        inputs: Vec<NamedTensor>,
+        ask: &Ask,
+        online: bool,
+    ) -> Result<Done, Refusal> {
+        let receiver = {
+            let snapshot = self.snapshot.load();
+            let load = LiveLoad {
+                snapshot: &snapshot,
+                devices: &self.devices,
+                now: self.clock.now(),
+            };
+            // The index may have moved on since the choice: take the instance as it is now.
+            let current = snapshot.known(known.ordinal).map_or(known, Arc::as_ref);
+            let device = load
+                .least_loaded(current)
+                .ok_or(Refusal::Dropped(DropReason::Gone))?;
+            let (reply, receiver) = oneshot::channel();
+            let deadline = ask
+                .deadline()
+                .map_or(NEVER, |deadline| self.clock.nanos(deadline));
+            let payload = Pending {
+                variant: known.variant.id.clone(),
+                inputs,
+                online,
+                reply,
+            };
+            device.enqueue(
+                known.ordinal,
+                Request {
+                    payload,
+                    rows: ask.rows,
+                    deadline,
+                },
+            );
+            receiver
+        };
+        receiver
+            .await
+            .unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown)))
+    }
+
+    fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
+        let Chosen {
+            known, explanation, ..
+        } = chosen;
+        let variant = &known.variant;
+        let total = ask.arrived.elapsed();
+        let timings = Timings {
+            queue_us: us(done.timings.started.saturating_duration_since(ask.arrived)),
+            compute_us: done.timings.input_us + done.timings.exec_us + done.timings.output_us,
+            total_us: us(total),
+            batch_rows: done.batch_rows,
+        };
+        let names = variant
+            .signature
+            .outputs
+            .iter()
+            .map(|spec| spec.name.clone());
+        let outputs = names
+            .zip(done.outputs)
+            .map(|(name, tensor)| NamedTensor { name, tensor })
+            .collect();
+        Answer {
+            variant: variant.id.clone(),
+            model: variant.model.clone(),
+            outputs,
+            timings,
+            targets_met: met(&ask.targets, &known, total),
+            explanation,
+        }
+    }
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
+    let variant = &known.variant;
+    targets
+        .latency_ms
+        .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
+        && targets
+            .min_quality
+            .is_none_or(|least| variant.accuracy.quality_bound() >= least)
+        && targets
+            .max_cost_per_1k_usd
+            .is_none_or(|most| variant.cost_per_1k_usd <= most)
+}
+
+// === Ask ===
+
+/// A query without its inputs.
+struct Ask {
+    route: Route,
+    targets: Targets,
+    rows: u32,
+    best_effort: bool,
+    explain: bool,
+    arrived: Instant,
+}
+
+impl Ask {
+    /// When the answer must be ready. A best-effort query is never dropped for being late.
+    fn deadline(&self) -> Option<Instant> {
+        if self.best_effort {
+            return None;
+        }
+        let ms = self.targets.latency_ms?;
+        self.arrived.checked_add(Duration::from_secs_f64(ms / 1e3))
+    }
+
+    fn demand(&self) -> Demand {
+        let spent_ms = self.arrived.elapsed().as_secs_f64() * 1e3;
+        Demand {
+            latency_ms: self
+                .targets
+                .latency_ms
+                .map_or(f64::INFINITY, |ms| ms - spent_ms),
+            min_quality: self.targets.min_quality.unwrap_or(f64::NEG_INFINITY),
+            max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
+            rows: self.rows,
+        }
+    }
+}
+
+// === Refusals ===
+
+fn not_found(route: &Route) -> QueryError {
+    match route {
+        Route::Application(id) => QueryError::new(
+            Code::ApplicationNotFound,
+            format!("no application `{id}` with a registered model"),
+        ),
+        Route::Model(id) => QueryError::new(
+            Code::ModelNotFound,
+            format!("no model `{id}` with variants"),
+        ),
+        Route::Variant(id) => QueryError::new(Code::VariantNotFound, format!("no variant `{id}`")),
+    }
+}
+
+fn refuse(decision: &Decision, scope: &Scope, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
+    match decision {
+        Decision::Busy { wait_ms, ordinal } => {
+            let name = load
+                .snapshot
+                .known(*ordinal)
+                .map(|known| known.variant.id.to_string());
+            let name = name.unwrap_or_default();
+            let mut error = QueryError::new(
+                Code::Overloaded,
+                format!(
+                    "variants that meet the targets are busy; `{name}` is free in {wait_ms:.1} ms"
+                ),
+            );
+            error.retry_after_ms = Some(wait_ms.ceil().max(1.0) as u64);
+            error
+        }
+        Decision::Warming { ordinal, .. } => match load.snapshot.known(*ordinal) {
+            Some(known) => warming(known),
+            None => QueryError::new(Code::Unavailable, "the variant was retired"),
+        },
+        Decision::Infeasible { closest } => {
+            let mut error = QueryError::new(
+                Code::TargetInfeasible,
+                infeasible_text(closest.is_empty(), demand.rows),
+            );
+            error.closest = closest
+                .iter()
+                .filter_map(|ordinal| load.snapshot.known(*ordinal))
+                .map(|known| candidate(known, &known.entry(), demand, load))
+                .collect();
+            error
+        }
+        Decision::Use { .. } | Decision::LoadThenUse { .. } => QueryError::new(
+            Code::Internal,
+            format!("{} variants", scope.index.entries().len()),
+        ),
+    }
+}
+
+fn infeasible_text(empty: bool, rows: u32) -> String {
+    if empty {
+        return format!("no variant takes a query of `{rows}` rows: split it");
+    }
+    "no registered variant can meet the targets; the closest ones are listed".to_owned()
+}
+
+fn warming(known: &Known) -> QueryError {
+    let (id, ms) = (&known.variant.id, known.variant.profile.load_ms);
+    let message =
+        format!("variant `{id}` is being loaded, which takes about {ms:.0} ms; try again");
+    let mut error = QueryError::new(Code::Warming, message);
+    error.retry_after_ms = Some(ms.ceil().max(1.0) as u64);
+    error
+}
+
+fn refused(refusal: &Refusal, known: &Known) -> QueryError {
+    let id = &known.variant.id;
+    let (code, message) = match refusal {
+        Refusal::Dropped(DropReason::Infeasible) => (
+            Code::Overloaded,
+            format!("variant `{id}` is too busy to answer in time"),
+        ),
+        Refusal::Dropped(DropReason::QueueFull) => (
+            Code::Overloaded,
+            format!("the queue of variant `{id}` is full"),
+        ),
+        Refusal::Dropped(DropReason::Expired) | Refusal::Worker(InferError::TooLate) => (
+            Code::DeadlineExceeded,
+            format!("variant `{id}` could not start before the deadline"),
+        ),
+        Refusal::Dropped(DropReason::Gone) | Refusal::Worker(InferError::NotLoaded(_)) => {
+            (Code::Unavailable, format!("variant `{id}` was unloaded"))
+        }
+        Refusal::Worker(InferError::Failed(reason)) => (
+            Code::EngineFailed,
+            format!("variant `{id}` failed: {reason}"),
+        ),
+        Refusal::Worker(InferError::ShuttingDown) => {
+            (Code::Unavailable, "the service is shutting down".to_owned())
+        }
+    };
+    let mut error = QueryError::new(code, message);
+    if code.kind().is_retryable() {
+        error.retry_after_ms = Some(known.variant.latency_ms().ceil().max(1.0) as u64);
+    }
+    error
+}
+
+// === impl Dispatch ===
+
+#[async_trait]
+impl Dispatch for Dispatcher {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        self.answer(query, true).await
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        let snapshot = self.snapshot.load();
+        let signature = match route {
+            Route::Application(id) => snapshot.application(id).map(|scope| &scope.signature),
+            Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
+            Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
+        };
+        signature.cloned().ok_or_else(|| not_found(route))
+    }
+
+    fn utilization(&self) -> f64 {
+        self.online.utilization()
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        self.snapshot.load().is_ready(route)
+    }
+}

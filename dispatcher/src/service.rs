@@ -1,0 +1,110 @@
+//! Keeps the index current: follows the metadata store's change feed.
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use sextant_metadata::{MetadataStore, View};
+use sextant_types::WorkerId;
+
+use crate::{
+    Dispatcher,
+    index::{Interner, Snapshot},
+};
+
+/// Pause after a failure of the store before it is asked again.
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// The dispatcher's background work.
+pub struct Service {
+    dispatcher: Arc<Dispatcher>,
+    metadata: Arc<dyn MetadataStore>,
+    interner: Interner,
+    workers: Vec<WorkerId>,
+    /// For each (device, variant) that a scheduler knows: its publication, to notice changes.
+    loaded: BTreeMap<(usize, u32), Arc<sextant_types::Variant>>,
+}
+
+impl Service {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, metadata: Arc<dyn MetadataStore>) -> Self {
+        let workers = dispatcher
+            .devices
+            .iter()
+            .map(|device| device.worker.info().worker)
+            .collect();
+        Self {
+            dispatcher,
+            metadata,
+            interner: Interner::default(),
+            workers,
+            loaded: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until `shutdown`. While the store is away the last index stays in use.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        let timers: Vec<_> = self
+            .dispatcher
+            .devices
+            .iter()
+            .map(|device| tokio::spawn(Arc::clone(device).run_timer()))
+            .collect();
+        tokio::select! {
+            () = shutdown => {}
+            () = self.follow() => {}
+        }
+        timers.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    async fn follow(&mut self) {
+        loop {
+            let followed = self.follow_from_snapshot().await;
+            if let Err(error) = followed {
+                tracing::warn!(%error, "the change feed broke off; reading everything again");
+                tokio::time::sleep(BACK_OFF).await;
+            }
+        }
+    }
+
+    async fn follow_from_snapshot(&mut self) -> Result<(), sextant_metadata::Error> {
+        let mut view = View::from(self.metadata.snapshot().await?);
+        loop {
+            self.publish(&view);
+            self.metadata.changed(view.cursor).await?;
+            let changes = self.metadata.changes(view.cursor).await?;
+            view.follow(&changes);
+        }
+    }
+
+    /// Builds the new index, tells the schedulers what came and went, then lets queries see it.
+    fn publish(&mut self, view: &View) {
+        let snapshot = Snapshot::build(view, &self.workers, &mut self.interner);
+        self.tell_schedulers(&snapshot);
+        self.dispatcher.snapshot.store(Arc::new(snapshot));
+        self.dispatcher
+            .revision
+            .send_modify(|revision| *revision += 1);
+    }
+
+    fn tell_schedulers(&mut self, snapshot: &Snapshot) {
+        let mut loaded = BTreeMap::new();
+        for known in snapshot.all() {
+            for at in &known.devices {
+                loaded.insert((*at, known.ordinal), Arc::clone(&known.variant));
+            }
+        }
+        let devices = &self.dispatcher.devices;
+        for ((at, ordinal), variant) in &loaded {
+            let unchanged = self
+                .loaded
+                .get(&(*at, *ordinal))
+                .is_some_and(|before| Arc::ptr_eq(before, variant));
+            if let (false, Some(known)) = (unchanged, snapshot.known(*ordinal)) {
+                let spec = known.queue_spec(self.dispatcher.config.max_waiting_rows);
+                devices[*at].on_loaded(*ordinal, spec);
+            }
+        }
+        for (at, ordinal) in self.loaded.keys().filter(|key| !loaded.contains_key(key)) {
+            devices[*at].on_unloaded(*ordinal);
+        }
+        self.loaded = loaded;
+    }
+}
