@@ -1,1 +1,29 @@
-//! HTTP, JSON, OpenAPI: the REST front end.
+//! The HTTP front end: `/v1` (Sextant's own), `/v2` (Open Inference Protocol), health, metrics,
+//! documentation.
+//!
+//! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`].
+//!
+//! **Invariant:** only this crate knows HTTP, JSON shapes and OpenAPI, and it never knows how a
+//! variant is chosen: queries go to a dispatcher client, everything else to the stores.
+
+pub mod body;
+pub mod codec;
+pub mod json;
+pub mod limits;
+pub mod problem;
+
+mod docs;
+mod health;
+mod layer;
+mod metrics;
+mod query;
+mod routes;
+mod serve;
+mod state;
+mod targets;
+
+pub use limits::Limits;
+pub use metrics::Metrics;
+pub use routes::{openapi, router};
+pub use serve::{Error, serve};
+pub use state::{ApiParts, ApiState};

@@ -1,0 +1,107 @@
+//! Tensors on the wire: JSON and the binary extension of the Open Inference Protocol.
+//!
+//! Reading is two steps without a tree in between: serde finds the borders of `data` while it
+//! checks the syntax, then [`elements`] reads the numbers by the declared type straight into the
+//! tensor's bytes. Writing appends to a byte vector. Numbers are written as the shortest decimal
+//! that reads back to the same value. JSON has no NaN and no infinities: they are written as
+//! `null`; clients that need them use the binary extension.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sextant_types::{Code, DataType, NamedTensor};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+pub mod binary;
+pub mod elements;
+pub mod write;
+
+/// Text that borrows from the body unless it has escapes. (serde borrows a plain `Option<Cow>`
+/// never.)
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+/// One input tensor in JSON.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = Tensor)]
+pub struct TensorBody<'a> {
+    /// Name of the input in the graph.
+    #[serde(borrow)]
+    #[schema(value_type = String, example = "input")]
+    pub name: Cow<'a, str>,
+    /// Dimensions.
+    #[schema(example = json!([1, 64]))]
+    pub shape: Vec<usize>,
+    /// `BOOL`, `UINT8` .. `UINT64`, `INT8` .. `INT64`, `FP16`, `BF16`, `FP32`, `FP64`, `BYTES`.
+    #[serde(borrow)]
+    #[schema(value_type = String, example = "FP32")]
+    pub datatype: Cow<'a, str>,
+    /// Elements, row-major: flat, or nested as `shape` says.
+    #[serde(borrow, default)]
+    #[schema(value_type = Vec<serde_json::Value>)]
+    pub data: Option<&'a RawValue>,
+    /// Open Inference Protocol parameters of this input.
+    #[serde(default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub parameters: TensorParameters,
+}
+
+/// Parameters of one tensor; others are ignored.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct TensorParameters {
+    /// Bytes of this tensor behind the JSON part of the body.
+    pub binary_data_size: Option<usize>,
+    /// Whether this output is wanted in binary.
+    pub binary_data: Option<bool>,
+}
+
+// === impl TensorBody ===
+
+impl TensorBody<'_> {
+    /// The tensor, its elements in JSON.
+    pub fn into_tensor(self, index: usize) -> Result<NamedTensor, Problem> {
+        let data_type = self.data_type(index)?;
+        let Some(data) = self.data else {
+            let detail = format!("input `{}` has no `data`", short(&self.name));
+            return Err(Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}]")));
+        };
+        let tensor = elements::parse(data_type, self.shape, data.get())
+            .map_err(|error| refuse(&self.name, index, &error))?;
+        Ok(NamedTensor::new(self.name, tensor))
+    }
+
+    /// The declared element type.
+    pub fn data_type(&self, index: usize) -> Result<DataType, Problem> {
+        DataType::parse(&self.datatype).ok_or_else(|| {
+            let (name, given) = (short(&self.name), short(&self.datatype));
+            let known = DataType::ALL.map(DataType::name).join(" ");
+            let detail = format!("input `{name}` has datatype `{given}`: use one of `{known}`");
+            Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}].datatype"))
+        })
+    }
+}
+
+/// Reads all inputs of a query.
+pub fn read_inputs(inputs: Vec<TensorBody<'_>>) -> Result<Vec<NamedTensor>, Problem> {
+    inputs
+        .into_iter()
+        .enumerate()
+        .map(|(index, input)| input.into_tensor(index))
+        .collect()
+}
+
+fn refuse(name: &str, index: usize, error: &dyn std::fmt::Display) -> Problem {
+    let detail = format!("input `{}`: {error}", short(name));
+    Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}].data"))
+}
+
+/// The first 64 characters: enough to recognise, not enough to flood a log.
+pub(crate) fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(64) {
+        Some((end, _)) => Cow::Owned(format!("{}..", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,271 @@
+//! Elements of a tensor out of JSON text.
+//!
+//! The text is a complete JSON value already (serde has checked it), so a scan for brackets and
+//! separators is enough. The scan keeps a counter for each depth and never recurses: the depth
+//! is bounded by the rank.
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use sextant_types::{DataType, InvalidTensor, Tensor};
+
+/// Why a `data` member is not the tensor that `shape` and `datatype` announce.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// An element is not a value of the type.
+    #[error("element {index} is `{token}`, which is no {data_type}")]
+    Element {
+        /// Row-major index.
+        index: usize,
+        /// What stands there, shortened.
+        token: String,
+        /// The declared type.
+        data_type: DataType,
+    },
+    /// Nesting that contradicts the shape.
+    #[error(
+        "the nesting of `data` does not match shape {shape:?}: send it flat or nested as the shape"
+    )]
+    Nesting {
+        /// The declared shape.
+        shape: Vec<usize>,
+    },
+    /// The number of elements is wrong.
+    #[error(transparent)]
+    Tensor(#[from] InvalidTensor),
+}
+
+/// Reads `text`, one JSON value, as a tensor.
+pub fn parse(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
+    match data_type {
+        DataType::Bool => plain::<bool>(data_type, shape, text),
+        DataType::Uint8 => plain::<u8>(data_type, shape, text),
+        DataType::Uint16 => plain::<u16>(data_type, shape, text),
+        DataType::Uint32 => plain::<u32>(data_type, shape, text),
+        DataType::Uint64 => plain::<u64>(data_type, shape, text),
+        DataType::Int8 => plain::<i8>(data_type, shape, text),
+        DataType::Int16 => plain::<i16>(data_type, shape, text),
+        DataType::Int32 => plain::<i32>(data_type, shape, text),
+        DataType::Int64 => plain::<i64>(data_type, shape, text),
+        DataType::Fp16 => plain::<f16>(data_type, shape, text),
+        DataType::Bf16 => plain::<bf16>(data_type, shape, text),
+        DataType::Fp32 => plain::<f32>(data_type, shape, text),
+        DataType::Fp64 => plain::<f64>(data_type, shape, text),
+        DataType::Bytes => strings(shape, text),
+    }
+}
+
+/// One element of a plain tensor.
+trait Parse: Sized {
+    /// Appends the little-endian bytes of `token`; `None` when it is no such value.
+    fn append(token: &str, out: &mut Vec<u8>) -> Option<()>;
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {
+        $(impl Parse for $type {
+            fn append(token: &str, out: &mut Vec<u8>) -> Option<()> {
+                let value: $type = token.parse().ok()?;
+                out.extend_from_slice(&value.to_le_bytes());
+                Some(())
+            }
+        })*
+    };
+}
+
+integers!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+macro_rules! floats {
+    ($($type:ty, $token:ident => $value:expr;)*) => {
+        $(impl Parse for $type {
+            fn append($token: &str, out: &mut Vec<u8>) -> Option<()> {
+                let value: $type = $value;
+                // Too large for the type: an infinity that nobody has written.
+                value.is_finite().then(|| out.extend_from_slice(&value.to_le_bytes()))
+            }
+        })*
+    };
+}
+
+floats! {
+    f16, token => f16::from_f64(token.parse().ok()?);
+    bf16, token => bf16::from_f64(token.parse().ok()?);
+    f32, token => token.parse().ok()?;
+    f64, token => token.parse().ok()?;
+}
+
+impl Parse for bool {
+    fn append(token: &str, out: &mut Vec<u8>) -> Option<()> {
+        let value = match token {
+            "true" | "1" => 1,
+            "false" | "0" => 0,
+            _ => return None,
+        };
+        out.push(value);
+        Some(())
+    }
+}
+
+fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
+    let size = data_type.size().unwrap_or(1);
+    // An element takes two characters at least: a shape cannot make us reserve more than the
+    // body justifies.
+    let room = expected(&shape).min(text.len() / 2 + 1) * size;
+    let mut out = Vec::with_capacity(room);
+    scan(&shape, text, |index, token| {
+        // Quoted numbers are no numbers, and neither are words that Rust's parser knows.
+        let first = token.as_bytes()[0];
+        let number = first == b'-' || first.is_ascii_digit() || data_type == DataType::Bool;
+        let read = if number {
+            T::append(token, &mut out)
+        } else {
+            None
+        };
+        read.ok_or_else(|| bad(index, token, data_type))
+    })?;
+    Ok(Tensor::from_bytes(data_type, shape, Bytes::from(out))?)
+}
+
+fn strings(shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
+    let mut out = Vec::with_capacity(expected(&shape).min(text.len() / 3 + 1));
+    scan(&shape, text, |index, token| {
+        let value: String =
+            serde_json::from_str(token).map_err(|_| bad(index, token, DataType::Bytes))?;
+        out.push(Bytes::from(value));
+        Ok(())
+    })?;
+    Ok(Tensor::from_strings(shape, out)?)
+}
+
+fn expected(shape: &[usize]) -> usize {
+    shape
+        .iter()
+        .fold(1usize, |product, dim| product.saturating_mul(*dim))
+}
+
+fn bad(index: usize, token: &str, data_type: DataType) -> Error {
+    Error::Element {
+        index,
+        token: super::short(token).into_owned(),
+        data_type,
+    }
+}
+
+/// Calls `element` for every scalar in order and checks the nesting.
+fn scan<'a>(
+    shape: &[usize],
+    text: &'a str,
+    mut element: impl FnMut(usize, &'a str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let bytes = text.as_bytes();
+    let mut nesting = Nesting::new(shape);
+    let (mut at, mut index) = (0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b' ' | b'\n' | b'\r' | b'\t' | b',' => at += 1,
+            b'[' => {
+                nesting.open()?;
+                at += 1;
+            }
+            b']' => {
+                nesting.close()?;
+                at += 1;
+            }
+            _ => {
+                let end = token_end(bytes, at);
+                nesting.element()?;
+                element(index, &text[at..end])?;
+                index += 1;
+                at = end;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn token_end(bytes: &[u8], start: usize) -> usize {
+    if bytes[start] == b'"' {
+        return string_end(bytes, start);
+    }
+    bytes[start..]
+        .iter()
+        .position(|byte| matches!(byte, b',' | b']' | b' ' | b'\n' | b'\r' | b'\t'))
+        .map_or(bytes.len(), |length| start + length)
+}
+
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(offset) = memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+        at += offset;
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// Checks that brackets are flat or follow the shape.
+struct Nesting<'a> {
+    shape: &'a [usize],
+    /// Members seen so far of the open array at each depth.
+    counts: Vec<usize>,
+    /// Depth at which elements stand, once one was seen.
+    leaf: Option<usize>,
+}
+
+impl<'a> Nesting<'a> {
+    fn new(shape: &'a [usize]) -> Self {
+        let counts = Vec::with_capacity(shape.len().clamp(1, 16));
+        Self {
+            shape,
+            counts,
+            leaf: None,
+        }
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
+        if let Some(parent) = self.counts.last_mut() {
+            *parent += 1;
+        }
+        self.counts.push(0);
+        let depth = self.counts.len();
+        let most = self.leaf.unwrap_or(self.shape.len().max(1));
+        if depth > most { self.refuse() } else { Ok(()) }
+    }
+
+    fn element(&mut self) -> Result<(), Error> {
+        let depth = self.counts.len();
+        if self.leaf != Some(depth) {
+            let fits = depth == 1 || depth == self.shape.len();
+            if self.leaf.is_some() || !fits {
+                return self.refuse();
+            }
+            self.leaf = Some(depth);
+        }
+        if let Some(count) = self.counts.last_mut() {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        let depth = self.counts.len();
+        let count = self.counts.pop();
+        // Flat data of the wrong length is reported by the tensor itself, with both numbers.
+        let nested = self.leaf.is_some_and(|leaf| leaf > 1);
+        let wanted = depth.checked_sub(1).and_then(|at| self.shape.get(at));
+        if nested && count.as_ref() != wanted {
+            return self.refuse();
+        }
+        Ok(())
+    }
+
+    fn refuse(&self) -> Result<(), Error> {
+        Err(Error::Nesting {
+            shape: self.shape.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

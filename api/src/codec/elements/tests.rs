@@ -1,0 +1,138 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn floats(shape: &[usize], text: &str) -> Result<Vec<f32>, Error> {
+    let tensor = parse(DataType::Fp32, shape.to_vec(), text)?;
+    Ok(tensor.to_vec().expect("the type was asked for"))
+}
+
+#[test]
+fn flat_and_nested_are_the_same() {
+    let flat = floats(&[2, 3], "[1,2, 3,4.5 ,5e0,-6]");
+    assert_eq!(flat, Ok(vec![1.0, 2.0, 3.0, 4.5, 5.0, -6.0]));
+    assert_eq!(flat, floats(&[2, 3], " [ [1,2,3],\n[4.5,5,-6] ] "));
+}
+
+#[test]
+fn a_scalar_stands_alone_or_in_a_list() {
+    assert_eq!(floats(&[], "7"), Ok(vec![7.0]));
+    assert_eq!(floats(&[], "[7]"), Ok(vec![7.0]));
+    assert_eq!(floats(&[0, 4], "[]"), Ok(vec![]));
+    assert_eq!(floats(&[2, 0], "[[],[]]"), Ok(vec![]));
+}
+
+#[test]
+fn nesting_must_follow_the_shape() {
+    let cases: [(&[usize], &str); 7] = [
+        (&[2, 3], "[[1,2],[3,4],[5,6]]"),
+        (&[2, 2], "[[1,2],3,4]"),
+        (&[2, 2], "[[1],[2,3,4]]"),
+        (&[4], "[[1,2,3,4]]"),
+        (&[1, 2, 2], "[[1,2],[3,4]]"),
+        (&[2, 1], "[[],[1],[2]]"),
+        (&[4], "[1,[2,3,4]]"),
+    ];
+    for (shape, text) in cases {
+        let result = floats(shape, text);
+        assert!(
+            matches!(result, Err(Error::Nesting { .. })),
+            "{text}: {result:?}"
+        );
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused_without_recursion() {
+    let text = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    assert!(matches!(floats(&[1], &text), Err(Error::Nesting { .. })));
+}
+
+#[test]
+fn a_wrong_count_tells_both_numbers() {
+    let error = floats(&[2, 3], "[1,2,3]").expect_err("three are missing");
+    assert_eq!(
+        error.to_string(),
+        "shape [2, 3] needs 6 elements of FP32, 3 are given"
+    );
+    let huge = [usize::MAX, usize::MAX];
+    assert!(matches!(
+        floats(&huge, "[1]"),
+        Err(Error::Tensor(InvalidTensor::TooLarge(_)))
+    ));
+}
+
+#[test]
+fn elements_must_be_of_the_type() {
+    let refused = [
+        (DataType::Fp32, "1e39"),
+        (DataType::Fp32, "1e999"),
+        (DataType::Fp16, "70000"),
+        (DataType::Fp64, "null"),
+        (DataType::Fp32, "\"NaN\""),
+        (DataType::Fp32, "true"),
+        (DataType::Fp32, "{\"a\":1}"),
+        (DataType::Int8, "128"),
+        (DataType::Uint8, "-1"),
+        (DataType::Int64, "1.0"),
+        (DataType::Int64, "9223372036854775808"),
+        (DataType::Bool, "2"),
+        (DataType::Bytes, "1"),
+        (DataType::Bytes, "null"),
+    ];
+    for (data_type, token) in refused {
+        let result = parse(data_type, vec![1], &format!("[{token}]"));
+        let Err(Error::Element {
+            index,
+            token: found,
+            ..
+        }) = result
+        else {
+            panic!("{data_type} {token}: {result:?}");
+        };
+        assert_eq!((index, found.as_str()), (0, token));
+    }
+}
+
+#[test]
+fn strings_keep_escapes_and_brackets() {
+    let text = r#"["a,]b","\"q\"","\\","é\u00e9"]"#;
+    let tensor = parse(DataType::Bytes, vec![4], text).expect("four strings");
+    let wanted: Vec<Bytes> = ["a,]b", "\"q\"", "\\", "éé"]
+        .map(Bytes::from_static_str)
+        .into();
+    assert_eq!(tensor.data(), &sextant_types::Data::Strings(wanted));
+}
+
+trait FromStaticStr {
+    fn from_static_str(text: &'static str) -> Bytes;
+}
+
+impl FromStaticStr for Bytes {
+    fn from_static_str(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+}
+
+proptest! {
+    #[test]
+    fn written_numbers_read_back(values: Vec<f32>) {
+        let values: Vec<f32> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let tensor = Tensor::from_elements(vec![values.len()], &values).expect("fits");
+        let mut text = Vec::new();
+        super::super::write::tensor(&mut text, &sextant_types::NamedTensor::new("x", tensor));
+        let value: serde_json::Value = serde_json::from_slice(&text).expect("valid JSON");
+        let read = floats(&[values.len()], &value["data"].to_string()).expect("the same shape");
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&read), bits(&values));
+    }
+
+    #[test]
+    fn any_json_is_read_or_refused(shape in prop::collection::vec(0usize..4, 0..4), text in r#"(\[|\]|,|1|-2.5|"a"|true|null| |\{\}){0,20}"#) {
+        if serde_json::from_str::<serde_json::Value>(&text).is_ok() {
+            for data_type in DataType::ALL {
+                let _ = parse(data_type, shape.clone(), &text);
+            }
+        }
+    }
+}

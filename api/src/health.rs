@@ -1,0 +1,42 @@
+//! `/health`: whether the process lives and whether it takes requests.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use sextant_types::Code;
+use utoipa::ToSchema;
+
+use crate::{ApiState, problem::Problem, query::schema::ProblemBody};
+
+/// A health answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Health)]
+pub struct HealthBody {
+    /// `live` or `ready`.
+    pub status: &'static str,
+}
+
+/// Whether the process lives.
+#[utoipa::path(get, path = "/health/live", tag = "health",
+    responses((status = 200, description = "The process lives", body = HealthBody)))]
+pub async fn live() -> Json<HealthBody> {
+    Json(HealthBody { status: "live" })
+}
+
+/// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away.
+#[utoipa::path(get, path = "/health/ready", tag = "health",
+    responses(
+        (status = 200, description = "Requests are taken", body = HealthBody),
+        (status = 503, description = "Not now", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn ready(State(state): State<ApiState>) -> Result<Json<HealthBody>, Problem> {
+    if state.is_draining() {
+        return Err(draining());
+    }
+    Ok(Json(HealthBody { status: "ready" }))
+}
+
+/// The refusal while the service shuts down.
+pub(crate) fn draining() -> Problem {
+    Problem::new(Code::Unavailable, "the service is shutting down").retry_after_ms(1000)
+}

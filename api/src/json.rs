@@ -1,0 +1,35 @@
+//! Reading JSON bodies so that a mistake can be found.
+
+use serde::{Deserialize, de::DeserializeOwned};
+use sextant_types::Code;
+
+use crate::problem::{Position, Problem};
+
+/// Reads a body that may borrow from itself. A body that is refused is read a second time, with
+/// the path recorded: the cost of good messages is paid only by bad requests.
+pub fn borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// Reads a body into an owned value.
+pub fn owned<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    borrowed(body)
+}
+
+fn explain<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) -> Problem {
+    if body.starts_with(&[0x1f, 0x8b]) {
+        let detail = "the body is compressed: send it without `Content-Encoding`";
+        return Problem::new(Code::InvalidRequest, detail);
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let field = serde_path_to_error::deserialize::<_, T>(&mut deserializer)
+        .err()
+        .map(|error| error.path().to_string())
+        .filter(|path| path != ".");
+    let position = Position {
+        line: error.line(),
+        column: error.column(),
+    };
+    let problem = Problem::new(Code::InvalidRequest, error.to_string());
+    problem.at(position, field)
+}

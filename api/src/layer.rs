@@ -1,0 +1,64 @@
+//! The outermost layer: renders problems, counts them, and turns a panic into one.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::{Method, StatusCode, Uri, header},
+    middleware::Next,
+    response::Response,
+};
+use futures::FutureExt;
+use sextant_types::Code;
+
+use crate::{ApiState, problem::Problem};
+
+/// Runs a request and renders what went wrong.
+pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
+    let uri = request.uri().clone();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let response = response.unwrap_or_else(|panic| {
+        tracing::error!(path = uri.path(), panic = text(&panic), "handler panicked");
+        let detail = "the request failed unexpectedly; the log has the cause";
+        axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
+    });
+    let Some(problem) = response.extensions().get::<Problem>() else {
+        return response;
+    };
+    let route = matched.as_ref().map_or("none", MatchedPath::as_str);
+    state.metrics().problem(route, problem.code());
+    tracing::debug!(path = uri.path(), ?problem, "refused");
+    let protocol = uri.path().starts_with("/v2");
+    let mut rendered = problem.render(uri.path(), protocol);
+    for name in [header::ALLOW, header::CONTENT_RANGE] {
+        if let Some(value) = response.headers().get(&name) {
+            rendered.headers_mut().insert(name, value.clone());
+        }
+    }
+    rendered
+}
+
+/// The answer to a path that is not served.
+pub async fn not_found(method: Method, uri: Uri) -> Problem {
+    let detail = format!("there is no route `{method} {}`", uri.path());
+    Problem::new(Code::RouteNotFound, detail)
+}
+
+/// The answer to a method that a path does not take.
+pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    debug_assert_eq!(
+        crate::problem::status(Code::MethodNotAllowed),
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    let detail = format!("`{}` does not take `{method}`", uri.path());
+    Problem::new(Code::MethodNotAllowed, detail)
+}
+
+fn text(panic: &Box<dyn Any + Send>) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("unknown")
+}

@@ -1,0 +1,235 @@
+//! Errors as clients see them: RFC 9457 problem documents with stable codes.
+//!
+//! A handler returns a [`Problem`]; it becomes a bare response that carries the problem, and the
+//! outermost layer renders it, because only there the path of the request is known.
+
+use std::fmt;
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Map, Value, json};
+use sextant_rpc::{Candidate, QueryError};
+use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor};
+
+pub mod pages;
+
+/// Longest detail that is sent, in characters: details quote what the client sent.
+const MAX_DETAIL_CHARS: usize = 2_000;
+
+/// One error on its way to the client. Small: the content is boxed.
+#[derive(Clone)]
+pub struct Problem(Box<Content>);
+
+#[derive(Clone)]
+struct Content {
+    code: Code,
+    detail: String,
+    retry_after_ms: Option<u64>,
+    closest: Vec<Candidate>,
+    position: Option<Position>,
+    field: Option<String>,
+}
+
+/// Where in a JSON body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in bytes.
+    pub column: usize,
+}
+
+/// The HTTP status of an error kind.
+pub fn status_of_kind(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::Infeasible => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        ErrorKind::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+    }
+}
+
+/// The HTTP status of a code: that of its kind, and 405 for a wrong method.
+pub fn status(code: Code) -> StatusCode {
+    match code {
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        code => status_of_kind(code.kind()),
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// A problem with no members beyond the standard ones.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self(Box::new(Content {
+            code,
+            detail: detail.into(),
+            retry_after_ms: None,
+            closest: Vec::new(),
+            position: None,
+            field: None,
+        }))
+    }
+
+    /// A fault of the service: the cause goes to the log, not to the client.
+    pub fn internal(context: &str, cause: &dyn fmt::Display) -> Self {
+        tracing::error!(context, error = %cause, "request failed");
+        Self::new(
+            Code::Internal,
+            format!("{context} failed; the log has the cause"),
+        )
+    }
+
+    /// Adds when trying again makes sense, in milliseconds.
+    pub fn retry_after_ms(mut self, milliseconds: u64) -> Self {
+        self.0.retry_after_ms = Some(milliseconds);
+        self
+    }
+
+    /// Adds where in the body the fault lies.
+    pub fn at(mut self, position: Position, field: Option<String>) -> Self {
+        self.0.position = Some(position);
+        self.0.field = field;
+        self
+    }
+
+    /// Adds which field is at fault.
+    pub fn field(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
+    }
+
+    /// The stable code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// What happened.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// The document's members. `instance` is the path of the request; `protocol` problems also
+    /// carry `error`, which clients of the Open Inference Protocol insist on.
+    pub fn document(&self, instance: &str, protocol: bool) -> Value {
+        let Content {
+            code,
+            detail,
+            retry_after_ms,
+            closest,
+            position,
+            field,
+        } = self.0.as_ref();
+        let detail: String = detail.chars().take(MAX_DETAIL_CHARS).collect();
+        let mut members = Map::new();
+        let mut add = |name: &str, value: Value| members.insert(name.to_owned(), value);
+        add("type", format!("/docs/errors/{code}").into());
+        add("title", pages::title(*code).into());
+        add("status", status(*code).as_u16().into());
+        if protocol {
+            add("error", detail.as_str().into());
+        }
+        add("detail", detail.into());
+        add("instance", instance.into());
+        add("code", code.as_str().into());
+        if let Some(milliseconds) = retry_after_ms {
+            add("retry_after_ms", (*milliseconds).into());
+        }
+        if !closest.is_empty() {
+            add("closest", closest.iter().map(candidate).collect());
+        }
+        if let Some(Position { line, column }) = position {
+            add("line", (*line).into());
+            add("column", (*column).into());
+        }
+        if let Some(field) = field {
+            add("field", field.as_str().into());
+        }
+        Value::Object(members)
+    }
+
+    /// The complete response.
+    pub fn render(&self, instance: &str, protocol: bool) -> Response {
+        let document = self.document(instance, protocol).to_string();
+        let mut response = Response::new(Body::from(document));
+        *response.status_mut() = status(self.0.code);
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, content_type);
+        if let Some(milliseconds) = self.0.retry_after_ms {
+            let seconds = milliseconds.div_ceil(1000).max(1);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl fmt::Debug for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = status(self.0.code).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        let mut problem = Self::new(error.code, error.message);
+        problem.0.retry_after_ms = error.retry_after_ms;
+        problem.0.closest = error.closest;
+        problem
+    }
+}
+
+impl From<InvalidId> for Problem {
+    fn from(error: InvalidId) -> Self {
+        Self::new(Code::InvalidName, error.to_string())
+    }
+}
+
+impl From<InvalidTarget> for Problem {
+    fn from(error: InvalidTarget) -> Self {
+        Self::new(Code::InvalidTarget, error.to_string())
+    }
+}
+
+impl From<InvalidTensor> for Problem {
+    fn from(error: InvalidTensor) -> Self {
+        Self::new(Code::InvalidTensor, error.to_string())
+    }
+}
+
+/// A candidate as JSON. The bound is named after the metric's direction: errors are negative on
+/// the quality scale.
+pub(crate) fn candidate(candidate: &Candidate) -> Value {
+    let bound = candidate.quality_bound;
+    let (name, bound) = if bound.is_sign_negative() {
+        ("error_bound", -bound)
+    } else {
+        ("accuracy_bound", bound)
+    };
+    json!({
+        "variant": candidate.variant.as_str(),
+        name: bound,
+        "expected_ms": candidate.expected_ms,
+        "cost_per_1k_usd": candidate.cost_per_1k_usd,
+        "state": candidate.state,
+        "verdict": candidate.verdict,
+    })
+}

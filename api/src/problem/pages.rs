@@ -1,0 +1,50 @@
+//! The page of each error code, part of the program.
+//!
+//! The match is exhaustive: a code without a page does not compile.
+
+use sextant_types::Code;
+
+/// The page of `code` as Markdown: title, meaning, cause, action.
+pub fn page(code: Code) -> &'static str {
+    match code {
+        Code::InvalidRequest => include_str!("../../../docs/errors/invalid_request.md"),
+        Code::InvalidName => include_str!("../../../docs/errors/invalid_name.md"),
+        Code::InvalidTarget => include_str!("../../../docs/errors/invalid_target.md"),
+        Code::InvalidTensor => include_str!("../../../docs/errors/invalid_tensor.md"),
+        Code::InvalidPath => include_str!("../../../docs/errors/invalid_path.md"),
+        Code::InvalidModel => include_str!("../../../docs/errors/invalid_model.md"),
+        Code::ExternalData => include_str!("../../../docs/errors/external_data.md"),
+        Code::UnsupportedOperator => include_str!("../../../docs/errors/unsupported_operator.md"),
+        Code::SignatureMismatch => include_str!("../../../docs/errors/signature_mismatch.md"),
+        Code::InvalidValidationSet => {
+            include_str!("../../../docs/errors/invalid_validation_set.md")
+        }
+        Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),
+        Code::RouteNotFound => include_str!("../../../docs/errors/route_not_found.md"),
+        Code::MethodNotAllowed => include_str!("../../../docs/errors/method_not_allowed.md"),
+        Code::ApplicationNotFound => include_str!("../../../docs/errors/application_not_found.md"),
+        Code::ModelNotFound => include_str!("../../../docs/errors/model_not_found.md"),
+        Code::VariantNotFound => include_str!("../../../docs/errors/variant_not_found.md"),
+        Code::JobNotFound => include_str!("../../../docs/errors/job_not_found.md"),
+        Code::ArtefactNotFound => include_str!("../../../docs/errors/artefact_not_found.md"),
+        Code::ApplicationExists => include_str!("../../../docs/errors/application_exists.md"),
+        Code::ModelExists => include_str!("../../../docs/errors/model_exists.md"),
+        Code::InUse => include_str!("../../../docs/errors/in_use.md"),
+        Code::ModelNotReady => include_str!("../../../docs/errors/model_not_ready.md"),
+        Code::TooLarge => include_str!("../../../docs/errors/too_large.md"),
+        Code::TargetInfeasible => include_str!("../../../docs/errors/target_infeasible.md"),
+        Code::Overloaded => include_str!("../../../docs/errors/overloaded.md"),
+        Code::Warming => include_str!("../../../docs/errors/warming.md"),
+        Code::DeadlineExceeded => include_str!("../../../docs/errors/deadline_exceeded.md"),
+        Code::Unavailable => include_str!("../../../docs/errors/unavailable.md"),
+        Code::StorageFull => include_str!("../../../docs/errors/storage_full.md"),
+        Code::EngineFailed => include_str!("../../../docs/errors/engine_failed.md"),
+        Code::Internal => include_str!("../../../docs/errors/internal.md"),
+    }
+}
+
+/// The page's first heading: the `title` of problem documents.
+pub fn title(code: Code) -> &'static str {
+    let first = page(code).lines().next().unwrap_or_default();
+    first.trim_start_matches("# ")
+}

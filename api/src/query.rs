@@ -1,0 +1,218 @@
+//! `/v1/queries`: one query, answered in time.
+//!
+//! This is the hot path: no lock is held across an await, nothing is logged, the body is read
+//! without a tree and the answer is written into one vector.
+
+use std::time::Instant;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderValue, header},
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sextant_rpc::{Answer, Explanation, Query, Route};
+use sextant_types::{ApplicationId, Code, ModelId, VariantId};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    codec::{self, TensorBody, Text, write},
+    json,
+    problem::{self, Problem},
+    targets::TargetsBody,
+};
+
+pub(crate) mod schema;
+
+/// What to do when nothing meets the targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInfeasible {
+    /// Refuse with `target_infeasible` and the closest variants.
+    #[default]
+    Reject,
+    /// Answer with the closest variant; `targets_met` is then false.
+    BestEffort,
+}
+
+/// A query. Exactly one of `application`, `model` and `variant` says whom it addresses.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Query)]
+pub struct QueryBody<'a> {
+    /// Echoed in the answer.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<Text<'a>>,
+    /// Any variant of any model of this application.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "digits")]
+    pub application: Option<Text<'a>>,
+    /// Any variant of this model.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub model: Option<Text<'a>>,
+    /// This variant and no other.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub variant: Option<Text<'a>>,
+    /// What is asked for; the application's default targets fill what is left out.
+    #[serde(default)]
+    pub targets: TargetsBody,
+    /// One tensor for each input of the model.
+    #[serde(borrow)]
+    #[schema(value_type = Vec<TensorBody<'_>>)]
+    pub inputs: Vec<TensorBody<'a>>,
+    /// Whether to tell what was considered and why; also `?explain=true`.
+    #[serde(default)]
+    pub explain: bool,
+    /// What to do when nothing meets the targets.
+    #[serde(default)]
+    pub on_infeasible: OnInfeasible,
+}
+
+/// Answers one query.
+#[utoipa::path(
+    post,
+    path = "/v1/queries",
+    tag = "queries",
+    params(("explain" = Option<bool>, Query, description = "tell what was considered and why")),
+    request_body(content = inline(QueryBody<'_>), content_type = "application/json"),
+    responses(
+        (status = 200, description = "The answer", body = schema::AnswerBody),
+        (status = 422, description = "Nothing can meet the targets", body = schema::ProblemBody,
+            content_type = "application/problem+json"),
+        (status = "default", description = "Any other error", body = schema::ProblemBody,
+            content_type = "application/problem+json"),
+    )
+)]
+pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let result = create_inner(&state, request).await;
+    if let Err(problem) = &result {
+        state.metrics().query_failed(problem.code());
+    }
+    result
+}
+
+async fn create_inner(state: &ApiState, request: Request) -> Result<Response, Problem> {
+    let _permit = state.admit()?;
+    let explain = wants_explanation(request.uri().query());
+    let body = crate::body::collect(request.into_body(), state.limits().body()).await?;
+    let arrived = Instant::now();
+    let (query, id) = read(state, &body, explain, arrived)?;
+    let answer = state.dispatcher().query(query).await?;
+    let out = answer_json(&answer, id.as_deref());
+    state.metrics().query_answered(&answer, arrived.elapsed());
+    Ok(json_response(out))
+}
+
+/// Reads a query and the text of its id.
+pub(crate) fn read(
+    state: &ApiState,
+    body: &[u8],
+    explain: bool,
+    arrived: Instant,
+) -> Result<(Query, Option<String>), Problem> {
+    let body: QueryBody<'_> = json::borrowed(body)?;
+    let route = route(
+        body.application.as_ref(),
+        body.model.as_ref(),
+        body.variant.as_ref(),
+    )?;
+    let targets = state.with_defaults(&route, body.targets.read()?);
+    let query = Query {
+        route,
+        inputs: codec::read_inputs(body.inputs)?,
+        targets,
+        best_effort: body.on_infeasible == OnInfeasible::BestEffort,
+        explain: explain || body.explain,
+        arrived,
+    };
+    Ok((query, body.id.map(|id| id.0.into_owned())))
+}
+
+/// Whom a request addresses: exactly one name must be given.
+pub(crate) fn route(
+    application: Option<&Text<'_>>,
+    model: Option<&Text<'_>>,
+    variant: Option<&Text<'_>>,
+) -> Result<Route, Problem> {
+    match (application, model, variant) {
+        (Some(name), None, None) => Ok(Route::Application(ApplicationId::new(&name.0)?)),
+        (None, Some(name), None) => Ok(Route::Model(ModelId::new(&name.0)?)),
+        (None, None, Some(name)) => Ok(Route::Variant(VariantId::new(&name.0)?)),
+        _ => Err(Problem::new(
+            Code::InvalidRequest,
+            "give exactly one of `application`, `model` and `variant`",
+        )),
+    }
+}
+
+fn wants_explanation(query: Option<&str>) -> bool {
+    query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair, "explain" | "explain=true" | "explain=1"))
+    })
+}
+
+fn answer_json(answer: &Answer, id: Option<&str>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.push(b'{');
+    if let Some(id) = id {
+        out.extend_from_slice(b"\"id\":");
+        write::string(&mut out, id);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"model\":");
+    write::string(&mut out, answer.model.as_str());
+    out.extend_from_slice(b",\"variant\":");
+    write::string(&mut out, answer.variant.as_str());
+    out.extend_from_slice(b",\"outputs\":");
+    write::list(&mut out, &answer.outputs, write::tensor);
+    let met = if answer.targets_met { "true" } else { "false" };
+    out.extend_from_slice(b",\"targets_met\":");
+    out.extend_from_slice(met.as_bytes());
+    timings(&mut out, answer);
+    if let Some(explanation) = &answer.explanation {
+        out.extend_from_slice(b",\"explanation\":");
+        out.extend_from_slice(explain_json(explanation).to_string().as_bytes());
+    }
+    out.push(b'}');
+    out
+}
+
+fn timings(out: &mut Vec<u8>, answer: &Answer) {
+    let timings = &answer.timings;
+    for (name, value) in [
+        (",\"timings\":{\"queue_us\":", timings.queue_us),
+        (",\"compute_us\":", timings.compute_us),
+        (",\"total_us\":", timings.total_us),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        write::microseconds(out, value);
+    }
+    out.extend_from_slice(b",\"batch_rows\":");
+    write::integer(out, timings.batch_rows);
+    out.push(b'}');
+}
+
+/// What the selection looked at, as JSON.
+pub(crate) fn explain_json(explanation: &Explanation) -> Value {
+    json!({
+        "reason": explanation.reason,
+        "considered": explanation.considered,
+        "candidates": explanation.candidates.iter().map(problem::candidate).collect::<Value>(),
+    })
+}
+
+/// A 200 with a JSON body.
+pub(crate) fn json_response(body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

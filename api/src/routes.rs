@@ -1,0 +1,51 @@
+//! All routes, registered once: the router and its description come from the same list.
+
+use axum::Router;
+use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_swagger_ui::SwaggerUi;
+
+use crate::{ApiState, docs, health, layer, metrics, query};
+
+/// The complete front end.
+pub fn router(state: ApiState) -> Router {
+    let (router, openapi) = described().split_for_parts();
+    router
+        .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi))
+        .fallback(layer::not_found)
+        .method_not_allowed_fallback(layer::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(
+            state.clone(),
+            layer::finish,
+        ))
+        .with_state(state)
+}
+
+/// The description of the interface, as served at `/openapi.json`.
+pub fn openapi() -> OpenApi {
+    described().into_openapi()
+}
+
+fn described() -> OpenApiRouter<ApiState> {
+    let info = InfoBuilder::new()
+        .title("Sextant")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "Model-less inference: say what latency, accuracy and cost you need; Sextant chooses \
+             the model variant that answers.",
+        ))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").build()))
+        .contact(Some(
+            ContactBuilder::new()
+                .name(Some("The Sextant maintainers"))
+                .build(),
+        ))
+        .build();
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
+        .routes(routes!(query::create))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(metrics::scrape))
+        .routes(routes!(docs::index))
+        .routes(routes!(docs::error_page))
+}

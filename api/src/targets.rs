@@ -1,0 +1,107 @@
+//! Targets on the wire.
+
+use serde::{Deserialize, Serialize};
+use sextant_types::{Code, Metric, Targets};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// What a query asks for. A member left out is no demand.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Targets)]
+pub struct TargetsBody {
+    /// Deadline in milliseconds, counted from the arrival of the last byte of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, example = 20.0)]
+    pub latency_ms: Option<f64>,
+    /// Least accuracy, 0 to 1, for the metrics top1, top5 and exact. Compared with the lower
+    /// bound of the measured 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1, example = 0.95)]
+    pub min_accuracy: Option<f64>,
+    /// Greatest mean absolute error, for the metric mae. Compared with the upper bound of the
+    /// measured 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub max_error: Option<f64>,
+    /// Most to be paid for a thousand queries, US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub max_cost_per_1k_usd: Option<f64>,
+}
+
+// === impl TargetsBody ===
+
+impl TargetsBody {
+    /// Checks the values and puts accuracy on the quality scale.
+    pub fn read(self) -> Result<Targets, Problem> {
+        let targets = Targets {
+            latency_ms: self.latency_ms,
+            min_quality: self.quality()?,
+            max_cost_per_1k_usd: self.max_cost_per_1k_usd,
+        };
+        targets.validate()?;
+        Ok(targets)
+    }
+
+    /// The same targets in the terms of a metric.
+    pub fn show(targets: &Targets, metric: Metric) -> Self {
+        let higher = metric.higher_is_better();
+        Self {
+            latency_ms: targets.latency_ms,
+            min_accuracy: targets.min_quality.filter(|_| higher),
+            max_error: targets.min_quality.filter(|_| !higher).map(|value| -value),
+            max_cost_per_1k_usd: targets.max_cost_per_1k_usd,
+        }
+    }
+
+    /// Refuses an accuracy target of the other kind of metric.
+    pub fn suits(&self, metric: Metric) -> Result<(), Problem> {
+        let (name, use_instead, given) = if metric.higher_is_better() {
+            ("max_error", "min_accuracy", self.max_error)
+        } else {
+            ("min_accuracy", "max_error", self.min_accuracy)
+        };
+        if given.is_none() {
+            return Ok(());
+        }
+        let metric = metric.name();
+        let detail = format!("target `{name}` has no meaning for `{metric}`: use `{use_instead}`");
+        Err(Problem::new(Code::InvalidTarget, detail).field(name))
+    }
+
+    fn quality(&self) -> Result<Option<f64>, Problem> {
+        match (self.min_accuracy, self.max_error) {
+            (Some(_), Some(_)) => Err(Problem::new(
+                Code::InvalidTarget,
+                "`min_accuracy` and `max_error` exclude each other",
+            )),
+            (Some(value), None) => in_range("min_accuracy", value, 1.0).map(Some),
+            (None, Some(value)) => in_range("max_error", value, f64::MAX).map(|value| Some(-value)),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What `targets` leave open is filled from `defaults`.
+pub fn merge(targets: Targets, defaults: &Targets) -> Targets {
+    Targets {
+        latency_ms: targets.latency_ms.or(defaults.latency_ms),
+        min_quality: targets.min_quality.or(defaults.min_quality),
+        max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(defaults.max_cost_per_1k_usd),
+    }
+}
+
+fn in_range(name: &'static str, value: f64, most: f64) -> Result<f64, Problem> {
+    if (0.0..=most).contains(&value) {
+        return Ok(value);
+    }
+    let rule = if most > 1.0 {
+        "at least 0"
+    } else {
+        "between 0 and 1"
+    };
+    let detail = format!("target `{name}` is `{value}`: it must be {rule}");
+    Err(Problem::new(Code::InvalidTarget, detail).field(name))
+}

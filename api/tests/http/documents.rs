@@ -1,0 +1,87 @@
+use std::path::{Path, PathBuf};
+
+use sextant_api::problem::{pages, status};
+use sextant_types::Code;
+
+use crate::double::{Api, Recorder};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn the_committed_description_is_current() {
+    let path = root().join("openapi/sextant.json");
+    let mut current = sextant_api::openapi().to_pretty_json().expect("serialises");
+    current.push('\n');
+    if std::env::var_os("SEXTANT_BLESS").is_some() {
+        std::fs::write(&path, &current).expect("written");
+    }
+    let committed = std::fs::read_to_string(&path).expect("openapi/sextant.json exists");
+    assert!(
+        committed == current,
+        "openapi/sextant.json is not what the routes say: run this test with SEXTANT_BLESS=1"
+    );
+}
+
+#[test]
+fn each_code_has_a_page_and_each_page_a_code() {
+    for code in Code::ALL {
+        let page = pages::page(*code);
+        let heading = format!("`{code}`, HTTP status {}", status(*code).as_u16());
+        for part in [heading.as_str(), "## Meaning", "## Cause", "## Action"] {
+            assert!(page.contains(part), "docs/errors/{code}.md lacks `{part}`");
+        }
+        assert!(!pages::title(*code).is_empty());
+    }
+    let folder = std::fs::read_dir(root().join("docs/errors")).expect("the folder exists");
+    for entry in folder {
+        let name = entry
+            .expect("readable")
+            .file_name()
+            .into_string()
+            .expect("UTF-8");
+        let code = name.strip_suffix(".md").expect("a Markdown file");
+        assert!(
+            Code::parse(code).is_some(),
+            "docs/errors/{name} has no code"
+        );
+    }
+}
+
+#[tokio::test]
+async fn documentation_is_served() {
+    let api = Api::new(Recorder::answering());
+    let json = api.get("/openapi.json").await.json();
+    assert!(json["paths"]["/v1/queries"]["post"].is_object());
+    let page = api.get("/docs/errors/target_infeasible").await;
+    assert_eq!(page.headers["content-type"], "text/markdown; charset=utf-8");
+    assert!(page.bytes.starts_with(b"# Nothing registered"));
+    let docs = api.get("/docs/").await;
+    assert_eq!(docs.status, 200);
+    let html = String::from_utf8(docs.bytes).expect("UTF-8");
+    assert!(
+        html.contains("swagger") && !html.contains("https://"),
+        "{html}"
+    );
+    assert_eq!(api.get("/").await.json()["name"], "sextant");
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_without_client_names() {
+    let api = Api::new(Recorder::answering());
+    let query = r#"{"application":"digits","inputs":[]}"#;
+    assert_eq!(api.call("POST", "/v1/queries", query).await.status, 200);
+    api.get("/made/up/by/a/client").await;
+    let reading = api.get("/metrics").await;
+    let text = String::from_utf8(reading.bytes).expect("UTF-8");
+    for line in [
+        "sextant_queries_total{model=\"mlp\",variant=\"mlp-ort-fp32-all-t1-b32\"} 1",
+        "sextant_query_duration_seconds_count{model=\"mlp\"} 1",
+        "sextant_problems_total{route=\"none\",code=\"route_not_found\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+    assert!(!text.contains("made"), "{text}");
+}

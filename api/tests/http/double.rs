@@ -1,0 +1,179 @@
+//! A dispatcher that decides nothing: it records what it is asked and gives the answer it was
+//! given.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Request, StatusCode},
+};
+use serde_json::Value;
+use sextant_api::{ApiParts, ApiState, Limits, router};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
+use sextant_types::{DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use tower::ServiceExt;
+
+type Reply = Box<dyn Fn(&Query) -> Result<Answer, QueryError> + Send + Sync>;
+
+/// Records queries and replies by a function.
+pub struct Recorder {
+    /// What was asked, oldest first.
+    pub queries: Mutex<Vec<Query>>,
+    reply: Reply,
+}
+
+impl Recorder {
+    pub fn new(
+        reply: impl Fn(&Query) -> Result<Answer, QueryError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            queries: Mutex::default(),
+            reply: Box::new(reply),
+        })
+    }
+
+    pub fn answering() -> Arc<Self> {
+        Self::new(|_| Ok(answer()))
+    }
+
+    pub fn last(&self) -> Query {
+        let queries = self.queries.lock().expect("not poisoned");
+        queries.last().expect("a query arrived").clone()
+    }
+}
+
+pub fn answer() -> Answer {
+    let tensor = Tensor::from_elements(vec![1, 3], &[0.25f32, -1.0, 1e-9]).expect("fits");
+    Answer {
+        variant: "mlp-ort-fp32-all-t1-b32".parse().expect("a name"),
+        model: "mlp".parse().expect("a name"),
+        outputs: vec![NamedTensor::new("probabilities", tensor)],
+        timings: Timings {
+            queue_us: 12.34,
+            compute_us: 100.0,
+            total_us: 130.0,
+            batch_rows: 4,
+        },
+        targets_met: true,
+        explanation: None,
+    }
+}
+
+#[async_trait]
+impl Dispatch for Recorder {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        let reply = (self.reply)(&query);
+        self.queries.lock().expect("not poisoned").push(query);
+        reply
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        use sextant_types::Code;
+        match route {
+            Route::Application(name) if name.as_str() == "digits" => Ok(signature()),
+            Route::Model(name) if name.as_str() == "mlp" => Ok(signature()),
+            Route::Variant(name) if name.as_str() == "mlp-ort-fp32-all-t1-b32" => Ok(signature()),
+            Route::Application(_) => Err(QueryError::new(Code::ApplicationNotFound, "none")),
+            Route::Model(_) => Err(QueryError::new(Code::ModelNotFound, "none")),
+            Route::Variant(_) => Err(QueryError::new(Code::VariantNotFound, "none")),
+        }
+    }
+
+    fn utilization(&self) -> f64 {
+        0.0
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        self.signature(route).is_ok()
+    }
+}
+
+fn signature() -> Signature {
+    let spec = |name: &str, columns| TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape: vec![None, Some(columns)],
+    };
+    Signature {
+        inputs: vec![spec("input", 3)],
+        outputs: vec![spec("probabilities", 3)],
+        batched: true,
+    }
+}
+
+/// A router over a recorder.
+pub struct Api {
+    router: Router,
+}
+
+/// A response, read to its end.
+pub struct Reading {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub bytes: Vec<u8>,
+}
+
+impl Reading {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| {
+            panic!("{error}: {}", String::from_utf8_lossy(&self.bytes));
+        })
+    }
+
+    /// Asserts that this is a problem document of a code, and returns it.
+    pub fn problem(&self, code: &str) -> Value {
+        let json = self.json();
+        assert_eq!(json["code"], code, "{json}");
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(json["status"], self.status.as_u16());
+        assert_eq!(json["type"], format!("/docs/errors/{code}"));
+        for member in ["title", "detail", "instance"] {
+            assert!(
+                json[member].as_str().is_some_and(|text| !text.is_empty()),
+                "{json}"
+            );
+        }
+        json
+    }
+}
+
+impl Api {
+    pub fn new(dispatcher: Arc<Recorder>) -> Self {
+        Self::limited(dispatcher, Limits::default())
+    }
+
+    pub fn limited(dispatcher: Arc<Recorder>, limits: Limits) -> Self {
+        let state = ApiState::new(ApiParts { dispatcher, limits });
+        Self {
+            router: router(state),
+        }
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Reading {
+        let Ok(response) = self.router.clone().oneshot(request).await;
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX)
+            .await
+            .expect("a whole body");
+        Reading {
+            status: parts.status,
+            headers: parts.headers,
+            bytes: bytes.into(),
+        }
+    }
+
+    pub async fn get(&self, path: &str) -> Reading {
+        self.call("GET", path, "").await
+    }
+
+    /// Sends a body without a content type: none is ever required.
+    pub async fn call(&self, method: &str, path: &str, body: impl Into<Body>) -> Reading {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(body.into());
+        self.send(request.expect("a request")).await
+    }
+}

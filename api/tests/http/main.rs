@@ -1,0 +1,6 @@
+//! The wire format, through the complete router and without a socket.
+
+mod documents;
+mod double;
+mod errors;
+mod queries;

@@ -1,0 +1,121 @@
+use serde_json::json;
+use sextant_rpc::{Candidate, Explanation, QueryError, Route};
+use sextant_types::Code;
+
+use crate::double::{Api, Recorder, answer};
+
+const QUERY: &str = r#"{"application":"digits","targets":{"latency_ms":20,"min_accuracy":0.95},
+    "inputs":[{"name":"input","shape":[1,3],"datatype":"FP32","data":[[0.1,2,-3e2]]}]}"#;
+
+#[tokio::test]
+async fn a_query_arrives_as_it_was_sent() {
+    let recorder = Recorder::answering();
+    let reading = Api::new(recorder.clone())
+        .call("POST", "/v1/queries", QUERY)
+        .await;
+    assert_eq!(reading.status, 200);
+    let query = recorder.last();
+    assert_eq!(
+        query.route,
+        Route::Application("digits".parse().expect("a name"))
+    );
+    assert_eq!(query.targets.latency_ms, Some(20.0));
+    assert_eq!(query.targets.min_quality, Some(0.95));
+    assert!(!query.best_effort && !query.explain);
+    assert_eq!(query.inputs[0].name, "input");
+    assert_eq!(query.inputs[0].tensor.shape(), [1, 3]);
+    assert_eq!(
+        query.inputs[0].tensor.to_vec::<f32>(),
+        Some(vec![0.1, 2.0, -300.0])
+    );
+}
+
+#[tokio::test]
+async fn the_answer_as_json() {
+    let api = Api::new(Recorder::answering());
+    let reading = api.call("POST", "/v1/queries", QUERY).await;
+    assert_eq!(reading.headers["content-type"], "application/json");
+    let wanted = r#"{"model":"mlp","variant":"mlp-ort-fp32-all-t1-b32","outputs":[{"name":"probabilities","shape":[1,3],"datatype":"FP32","data":[0.25,-1.0,1e-9]}],"targets_met":true,"timings":{"queue_us":12.3,"compute_us":100.0,"total_us":130.0,"batch_rows":4}}"#;
+    assert_eq!(String::from_utf8_lossy(&reading.bytes), wanted);
+}
+
+#[tokio::test]
+async fn an_id_is_echoed_and_an_explanation_shown() {
+    let recorder = Recorder::new(|query| {
+        let explanation = Explanation {
+            reason: "the cheapest of 2".to_owned(),
+            candidates: vec![candidate(0.97), candidate(-0.5)],
+            considered: 2,
+        };
+        let mut answer = answer();
+        answer.explanation = query.explain.then_some(explanation);
+        Ok(answer)
+    });
+    let api = Api::new(recorder);
+    let body = QUERY.replacen('{', r#"{"id":"q\"1","on_infeasible":"best_effort","#, 1);
+    let json = api
+        .call("POST", "/v1/queries?explain=true", body)
+        .await
+        .json();
+    assert_eq!(json["id"], "q\"1");
+    let explanation = &json["explanation"];
+    assert_eq!(explanation["considered"], 2);
+    assert_eq!(explanation["candidates"][0]["accuracy_bound"], 0.97);
+    assert_eq!(explanation["candidates"][1]["error_bound"], 0.5);
+    let json = api.call("POST", "/v1/queries", QUERY).await.json();
+    assert!(json.get("explanation").is_none());
+}
+
+#[tokio::test]
+async fn an_infeasible_target_names_the_closest() {
+    let recorder = Recorder::new(|_| {
+        let mut error = QueryError::new(Code::TargetInfeasible, "nothing is that fast");
+        error.closest = vec![candidate(0.97)];
+        Err(error)
+    });
+    let reading = Api::new(recorder).call("POST", "/v1/queries", QUERY).await;
+    assert_eq!(reading.status, 422);
+    let problem = reading.problem("target_infeasible");
+    let wanted = json!([{"variant": "mlp-ort-fp32-all-t1-b8", "accuracy_bound": 0.97,
+        "expected_ms": 3.0, "cost_per_1k_usd": 0.001, "state": "active", "verdict": "latency"}]);
+    assert_eq!(problem["closest"], wanted);
+    assert_eq!(problem["instance"], "/v1/queries");
+}
+
+#[tokio::test]
+async fn a_refusal_for_now_says_when_to_come_back() {
+    let recorder = Recorder::new(|_| {
+        let mut error = QueryError::new(Code::Overloaded, "too much");
+        error.retry_after_ms = Some(1_200);
+        Err(error)
+    });
+    let reading = Api::new(recorder).call("POST", "/v1/queries", QUERY).await;
+    assert_eq!(reading.status, 429);
+    assert_eq!(reading.headers["retry-after"], "2");
+    assert_eq!(reading.problem("overloaded")["retry_after_ms"], 1_200);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_coded_error_and_the_next_query_is_served() {
+    let recorder = Recorder::new(|query| {
+        assert!(query.targets.latency_ms != Some(20.0), "as asked for");
+        Ok(answer())
+    });
+    let api = Api::new(recorder);
+    let reading = api.call("POST", "/v1/queries", QUERY).await;
+    assert_eq!(reading.status, 500);
+    reading.problem("internal");
+    let other = QUERY.replace("20", "21");
+    assert_eq!(api.call("POST", "/v1/queries", other).await.status, 200);
+}
+
+fn candidate(quality_bound: f64) -> Candidate {
+    Candidate {
+        variant: "mlp-ort-fp32-all-t1-b8".parse().expect("a name"),
+        quality_bound,
+        expected_ms: 3.0,
+        cost_per_1k_usd: 0.001,
+        state: "active",
+        verdict: "latency",
+    }
+}
