@@ -10,8 +10,12 @@ CPU give the same files; another CPU may round differently in the last bits.
 
 Every model takes `pixels` [N, 64] (8 x 8, row by row, intensities 0..16 as in the data set) and
 returns `scores` [N, 10] (logits). The scaling of the pixels and the batch normalisation are folded
-into the weights, so the files hold plain operators only: Gemm, Conv, Relu, MaxPool, Add,
-GlobalAveragePool, Reshape, Flatten.
+into the weights, so the files hold plain operators only: Gemm, MatMul, Conv, Relu, MaxPool, Add,
+GlobalAveragePool, ReduceMean, Reshape, Flatten.
+
+The large network looks at five views of each image (as it is, and moved by half a pixel in four
+directions) and averages the scores. Moving an image is linear, so the views are a product with a
+fixed matrix; five times the work buys the last errors.
 """
 
 import argparse
@@ -74,7 +78,7 @@ RECIPES = {
     ),
     "cnn-large": Recipe(
         (
-            ("image",),
+            ("views", 5),
             ("conv", 1, 96),
             ("residual", 96),
             ("residual", 96),
@@ -83,6 +87,7 @@ RECIPES = {
             ("residual", 160),
             ("mean",),
             ("dense", 160, 10, False),
+            ("vote", 5),
         ),
         epochs=40,
         rate=0.002,
@@ -169,6 +174,23 @@ def initial(layers, key):
     return params, stats
 
 
+VIEWS = ((0.0, 0.0), (0.5, 0.0), (-0.5, 0.0), (0.0, 0.5), (0.0, -0.5))
+
+
+def views(count):
+    """The first `count` views, shifted with linear interpolation, as a matrix [64, count * 64]."""
+    grid = jnp.mgrid[0:SIDE, 0:SIDE].astype(jnp.float32)
+
+    def moved(unit, shift):
+        where = [grid[0] + shift[0], grid[1] + shift[1]]
+        return map_coordinates(unit, where, order=1).reshape(-1)
+
+    units = jnp.eye(SIDE * SIDE).reshape(-1, SIDE, SIDE)
+    shifts = jnp.array(VIEWS[:count])
+    every = jax.vmap(lambda unit: jax.vmap(lambda shift: moved(unit, shift))(shifts))(units)
+    return every.reshape(SIDE * SIDE, -1)
+
+
 def patches(x):
     """3 x 3 neighbourhoods with zero padding: [n, h, w, c] -> [n, h, w, 9c]."""
     height, width = x.shape[1:3]
@@ -200,6 +222,12 @@ def forward(layers, params, stats, pixels, training):
         match layer:
             case ("image",):
                 x = x.reshape(-1, SIDE, SIDE, 1)
+            case ("views", count):
+                # Trained on single (distorted) images: the views are for answering only.
+                x = x if training else x @ views(count)
+                x = x.reshape(-1, SIDE, SIDE, 1)
+            case ("vote", count):
+                x = x if training else x.reshape(-1, count, CLASSES).mean(1)
             case ("dense", _, _, relu):
                 x = x @ p["w"] + p["b"]
                 x = jax.nn.relu(x) if relu else x
@@ -332,6 +360,16 @@ def export(name, layers, params, stats):
             case ("image",):
                 shape = graph.weight("image.shape", [-1, 1, SIDE, SIDE], np.int64)
                 x = graph.node("Reshape", [x, shape], label)
+            case ("views", count):
+                matrix = graph.weight(f"{label}.weight", views(count) * gain)
+                shape = graph.weight("image.shape", [-1, 1, SIDE, SIDE], np.int64)
+                x = graph.node("MatMul", [x, matrix], f"{label}.rows")
+                x = graph.node("Reshape", [x, shape], label)
+                gain = 1.0
+            case ("vote", count):
+                shape = graph.weight("views.shape", [-1, count, CLASSES], np.int64)
+                x = graph.node("Reshape", [x, shape], label)
+                x = graph.node("ReduceMean", [x], "scores", axes=[1], keepdims=0)
             case ("dense", _, _, relu):
                 x = graph.dense(x, "scores" if last else label, p, gain)
                 x = graph.node("Relu", [x], f"{label}.relu") if relu else x
