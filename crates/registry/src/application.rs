@@ -1,0 +1,182 @@
+//! Applications.
+
+use sextant_types::{ApplicationId, Metric, ModelId, Signature, Targets};
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use crate::{
+    Entity, Error, Registry,
+    rows::{Columns, document},
+};
+
+/// An application: what its models are scored by and what its queries ask for by default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Application {
+    /// Its name.
+    pub id: ApplicationId,
+    /// How accuracy is measured.
+    pub metric: Metric,
+    /// For people.
+    pub description: String,
+    /// Targets of queries that state none.
+    pub default_targets: Targets,
+    /// Inputs and outputs that all its models share; `None` until the first model fixes them.
+    pub signature: Option<Signature>,
+}
+
+impl Registry {
+    /// Creates an application and returns whether it is new. Creating it again with the same
+    /// settings changes nothing; with others it is [`Error::Exists`]. A signature that is given
+    /// is fixed from the beginning; none given asks nothing of one that is there.
+    pub async fn create_application(&self, application: &Application) -> Result<bool, Error> {
+        let mut tx = self.begin().await?;
+        if let Some(known) = find(&mut tx, &application.id).await? {
+            let signature = known.signature.clone();
+            let same = Application {
+                signature: application.signature.clone().or(signature),
+                ..application.clone()
+            };
+            return if known == same {
+                Ok(false)
+            } else {
+                Err(Error::exists(Entity::Application, &application.id))
+            };
+        }
+        insert(&mut tx, application).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// One application.
+    pub async fn application(&self, id: &ApplicationId) -> Result<Application, Error> {
+        let mut reader = self.inner.readers.acquire().await?;
+        get(&mut reader, id).await
+    }
+
+    /// All applications, sorted by name.
+    pub async fn applications(&self) -> Result<Vec<Application>, Error> {
+        let rows = sqlx::query("select * from applications order by id")
+            .fetch_all(&self.inner.readers)
+            .await?;
+        rows.iter().map(application).collect()
+    }
+
+    /// Removes an application; refused with [`Error::InUse`] while it has models or unfinished
+    /// jobs.
+    pub async fn delete_application(&self, id: &ApplicationId) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        get(&mut tx, id).await?;
+        let models = sqlx::query("select 1 from models where application = $1 limit 1")
+            .bind(id.as_str())
+            .fetch_optional(&mut *tx)
+            .await?;
+        if models.is_some() {
+            return Err(Error::in_use(Entity::Application, id, "it has models"));
+        }
+        let jobs = sqlx::query(
+            "select 1 from jobs where application = $1 \
+             and state in ('queued', 'running', 'paused') limit 1",
+        )
+        .bind(id.as_str())
+        .fetch_optional(&mut *tx)
+        .await?;
+        if jobs.is_some() {
+            return Err(Error::in_use(
+                Entity::Application,
+                id,
+                "it has unfinished jobs",
+            ));
+        }
+        sqlx::query("delete from applications where id = $1")
+            .bind(id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Fixes the signature of a model's application, or checks that it is the fixed one:
+    /// [`Error::SignatureMismatch`] otherwise. A signature that no other model stands by (all of
+    /// them failed or are gone) gives way.
+    pub async fn fix_signature(&self, model: &ModelId, signature: &Signature) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        let model = crate::model::get(&mut tx, model).await?;
+        let application = get(&mut tx, &model.application).await?;
+        if application.signature.as_ref() == Some(signature) {
+            return Ok(());
+        }
+        let others = sqlx::query(
+            "select 1 from models where application = $1 and id <> $2 and status <> 'failed' \
+             limit 1",
+        )
+        .bind(model.application.as_str())
+        .bind(model.id.as_str())
+        .fetch_optional(&mut *tx)
+        .await?;
+        if application.signature.is_some() && others.is_some() {
+            return Err(Error::SignatureMismatch {
+                application: model.application,
+            });
+        }
+        let text = document(Entity::Application, &application.id, signature)?;
+        sqlx::query("update applications set signature = $2 where id = $1")
+            .bind(application.id.as_str())
+            .bind(text)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+pub(crate) async fn get(
+    connection: &mut SqliteConnection,
+    id: &ApplicationId,
+) -> Result<Application, Error> {
+    find(connection, id)
+        .await?
+        .ok_or_else(|| Error::not_found(Entity::Application, id))
+}
+
+async fn find(
+    connection: &mut SqliteConnection,
+    id: &ApplicationId,
+) -> Result<Option<Application>, Error> {
+    let row = sqlx::query("select * from applications where id = $1")
+        .bind(id.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(application).transpose()
+}
+
+async fn insert(connection: &mut SqliteConnection, application: &Application) -> Result<(), Error> {
+    let id = &application.id;
+    let targets = document(Entity::Application, id, &application.default_targets)?;
+    let signature = application
+        .signature
+        .as_ref()
+        .map(|signature| document(Entity::Application, id, signature))
+        .transpose()?;
+    sqlx::query(
+        "insert into applications (id, metric, description, default_targets, signature) \
+         values ($1, $2, $3, $4, $5)",
+    )
+    .bind(id.as_str())
+    .bind(application.metric.name())
+    .bind(application.description.as_str())
+    .bind(targets)
+    .bind(signature)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+fn application(row: &SqliteRow) -> Result<Application, Error> {
+    let columns = Columns::new(row, Entity::Application, "id")?;
+    Ok(Application {
+        id: columns.parse("id")?,
+        metric: columns.one_of("metric", Metric::parse)?,
+        description: columns.text("description")?,
+        default_targets: columns.json("default_targets")?,
+        signature: columns.optional_json("signature")?,
+    })
+}

@@ -1,0 +1,189 @@
+//! What the holder of a job says about it. Each call is refused with [`Error::Cancelled`] or
+//! [`Error::LeaseLost`] when the job is no longer the caller's.
+
+use serde_json::Value;
+use sextant_types::{JobId, Variant};
+use sqlx::{Sqlite, Transaction};
+
+use super::{Job, JobKind, JobState, queue};
+use crate::{
+    Entity, Error, Failure, ModelStatus, Registry, model,
+    rows::{document, int},
+    variant,
+};
+
+impl Registry {
+    /// Stores how far the job has come.
+    pub async fn advance(
+        &self,
+        id: &JobId,
+        owner: &str,
+        step: &str,
+        (done, total): (u64, u64),
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let mut tx = self.held(id, owner).await?.tx;
+        sqlx::query(
+            "update jobs set step = $2, progress_done = $3, progress_total = $4, \
+             updated_ms = $5 where id = $1",
+        )
+        .bind(id.as_str())
+        .bind(step)
+        .bind(int(done))
+        .bind(int(total))
+        .bind(int(now_ms))
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Extends the claim to `now_ms + lease_ms`. A claim that lapsed may be renewed while nobody
+    /// else took the job.
+    pub async fn renew(
+        &self,
+        id: &JobId,
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let mut tx = self.held(id, owner).await?.tx;
+        sqlx::query("update jobs set lease_until_ms = $2, updated_ms = $3 where id = $1")
+            .bind(id.as_str())
+            .bind(int(now_ms.saturating_add(lease_ms)))
+            .bind(int(now_ms))
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Marks the job as waiting for spare resources, or as running again; the claim stays.
+    pub async fn set_paused(
+        &self,
+        id: &JobId,
+        owner: &str,
+        paused: bool,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let state = if paused {
+            JobState::Paused
+        } else {
+            JobState::Running
+        };
+        let mut tx = self.held(id, owner).await?.tx;
+        sqlx::query("update jobs set state = $2, updated_ms = $3 where id = $1")
+            .bind(id.as_str())
+            .bind(state.as_str())
+            .bind(int(now_ms))
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Gives the job back unfinished, to go on later where its progress ends.
+    pub async fn release(&self, id: &JobId, owner: &str, now_ms: u64) -> Result<(), Error> {
+        let mut tx = self.held(id, owner).await?.tx;
+        end(&mut tx, id, JobState::Queued, now_ms).await?;
+        tx.commit().await?;
+        self.wake_runners();
+        Ok(())
+    }
+
+    /// Ends the job with a result. The model of a [`JobKind::Register`] job becomes ready in the
+    /// same transaction.
+    pub async fn finish(
+        &self,
+        id: &JobId,
+        owner: &str,
+        result: &Value,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        self.finish_with(id, owner, &[], result, now_ms).await
+    }
+
+    /// [`finish`](Self::finish) and [`put_variants`](Self::put_variants) in one transaction: the
+    /// last step of a registration.
+    pub async fn finish_with(
+        &self,
+        id: &JobId,
+        owner: &str,
+        variants: &[Variant],
+        result: &Value,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let Held { mut tx, job } = self.held(id, owner).await?;
+        variant::put(&mut tx, variants).await?;
+        if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
+            model::set_status(&mut tx, model, ModelStatus::Ready, None).await?;
+        }
+        sqlx::query("update jobs set result = $2 where id = $1")
+            .bind(id.as_str())
+            .bind(document(Entity::Job, id, result)?)
+            .execute(&mut *tx)
+            .await?;
+        end(&mut tx, id, JobState::Succeeded, now_ms).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Ends the job with an error. The model of a [`JobKind::Register`] job fails with the same
+    /// error in the same transaction.
+    pub async fn fail(
+        &self,
+        id: &JobId,
+        owner: &str,
+        failure: &Failure,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let Held { mut tx, job } = self.held(id, owner).await?;
+        if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
+            model::set_status(&mut tx, model, ModelStatus::Failed, Some(failure)).await?;
+        }
+        sqlx::query("update jobs set error_code = $2, error_message = $3 where id = $1")
+            .bind(id.as_str())
+            .bind(failure.code.as_str())
+            .bind(failure.message.as_str())
+            .execute(&mut *tx)
+            .await?;
+        end(&mut tx, id, JobState::Failed, now_ms).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// A transaction in which the job is the caller's.
+    async fn held(&self, id: &JobId, owner: &str) -> Result<Held, Error> {
+        let mut tx = self.begin().await?;
+        let job = queue::get(&mut tx, id).await?;
+        if job.state == JobState::Cancelled {
+            return Err(Error::Cancelled { job: job.id });
+        }
+        if job.state.is_final() || job.owner.as_deref() != Some(owner) {
+            return Err(Error::LeaseLost {
+                job: job.id,
+                owner: owner.to_owned(),
+            });
+        }
+        Ok(Held { tx, job })
+    }
+}
+
+struct Held {
+    tx: Transaction<'static, Sqlite>,
+    job: Job,
+}
+
+/// Puts the job into a state in which nobody holds it.
+async fn end(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: &JobId,
+    state: JobState,
+    now_ms: u64,
+) -> Result<(), Error> {
+    sqlx::query(
+        "update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 \
+         where id = $1",
+    )
+    .bind(id.as_str())
+    .bind(state.as_str())
+    .bind(int(now_ms))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! Models, and the steps of their registration.
+
+use serde_json::Value;
+use sextant_types::{ApplicationId, Code, Digest, ModelId, VariantId};
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use crate::{
+    Entity, Error, Job, NewJob, Registry, application, job,
+    rows::{Columns, document, int},
+    variant,
+};
+
+/// How far a model's registration has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModelStatus {
+    /// Variants are being generated and measured.
+    Registering,
+    /// Its variants answer queries.
+    Ready,
+    /// Registration failed; the name may be registered again.
+    Failed,
+}
+
+impl ModelStatus {
+    /// `registering`, `ready`, `failed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Registering => "registering",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Registering, Self::Ready, Self::Failed]
+            .into_iter()
+            .find(|status| status.as_str() == name)
+    }
+}
+
+/// Why a registration or a job failed, as clients are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Stable code.
+    pub code: Code,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// Pairs a code with its message.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// A registered model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// Its name.
+    pub id: ModelId,
+    /// The application it was registered under.
+    pub application: ApplicationId,
+    /// Its ONNX file.
+    pub digest: Digest,
+    /// Its validation set.
+    pub validation: Digest,
+    /// Size of the ONNX file, bytes.
+    pub size_bytes: u64,
+    /// How far its registration has come.
+    pub status: ModelStatus,
+    /// Why its registration failed.
+    pub error: Option<Failure>,
+    /// When it was registered, ms since the Unix epoch.
+    pub created_ms: u64,
+}
+
+/// A model to register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewModel {
+    /// Its name.
+    pub id: ModelId,
+    /// The application to register it under; it must exist.
+    pub application: ApplicationId,
+    /// Its ONNX file.
+    pub digest: Digest,
+    /// Its validation set.
+    pub validation: Digest,
+    /// Size of the ONNX file, bytes.
+    pub size_bytes: u64,
+}
+
+/// The answer to the creation of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// The row as it stands.
+    pub model: Model,
+    /// Whether the call wrote it; `false`: the same content was registered before.
+    pub created: bool,
+}
+
+/// The answer to a registration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registration {
+    /// The model as it stands.
+    pub model: Model,
+    /// The job that registers it or did.
+    pub job: Job,
+    /// Whether the call began it; `false`: the same content was registered before.
+    pub created: bool,
+}
+
+/// The stored result of one step of a registration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Unique within the model, e.g. `evaluate/ort-fp32-all-t1-b8`.
+    pub name: String,
+    /// Whatever the step needs to be skipped later.
+    pub result: Value,
+}
+
+impl Registry {
+    /// Creates a model's row with status [`ModelStatus::Registering`]. Idempotent on the same
+    /// application, file and validation set; [`Error::Exists`] on other content, unless the
+    /// earlier registration failed: then it is replaced, with its steps and variants.
+    pub async fn create_model(&self, model: &NewModel, now_ms: u64) -> Result<Created, Error> {
+        let mut tx = self.begin().await?;
+        let created = create(&mut tx, model, now_ms).await?;
+        tx.commit().await?;
+        Ok(created)
+    }
+
+    /// [`create_model`](Self::create_model) and the job that registers it, in one transaction: a
+    /// crash leaves both or neither. When the model is there already, its job is returned.
+    pub async fn register_model(
+        &self,
+        model: &NewModel,
+        job: &NewJob,
+        now_ms: u64,
+    ) -> Result<Registration, Error> {
+        let mut tx = self.begin().await?;
+        let Created { model, created } = create(&mut tx, model, now_ms).await?;
+        let earlier = if created {
+            None
+        } else {
+            job::registration_of(&mut tx, &model.id).await?
+        };
+        let job = match earlier {
+            Some(earlier) => earlier,
+            None => job::create(&mut tx, job, now_ms).await?,
+        };
+        tx.commit().await?;
+        self.wake_runners();
+        Ok(Registration {
+            model,
+            job,
+            created,
+        })
+    }
+
+    /// One model.
+    pub async fn model(&self, id: &ModelId) -> Result<Model, Error> {
+        let mut reader = self.inner.readers.acquire().await?;
+        get(&mut reader, id).await
+    }
+
+    /// All models, or those of one application, sorted by name.
+    pub async fn models(&self, application: Option<&ApplicationId>) -> Result<Vec<Model>, Error> {
+        let rows =
+            sqlx::query("select * from models where $1 is null or application = $1 order by id")
+                .bind(application.map(ApplicationId::as_str))
+                .fetch_all(&self.inner.readers)
+                .await?;
+        rows.iter().map(model).collect()
+    }
+
+    /// Removes a model with its variants and steps, and returns the variants' names, to be
+    /// retired. [`Error::InUse`] while a job of the model is unfinished. With an application's
+    /// last model its signature goes too.
+    pub async fn delete_model(&self, id: &ModelId) -> Result<Vec<VariantId>, Error> {
+        let mut tx = self.begin().await?;
+        let model = get(&mut tx, id).await?;
+        if job::unfinished_of(&mut tx, id).await? {
+            return Err(Error::in_use(Entity::Model, id, "it has unfinished jobs"));
+        }
+        let variants = variant::names_of(&mut tx, id).await?;
+        sqlx::query("delete from models where id = $1")
+            .bind(id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query(
+            "update applications set signature = null where id = $1 \
+             and not exists (select 1 from models where application = $1)",
+        )
+        .bind(model.application.as_str())
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(variants)
+    }
+
+    /// Stores a step's result, replacing an earlier one.
+    pub async fn put_step(&self, model: &ModelId, name: &str, result: &Value) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        get(&mut tx, model).await?;
+        sqlx::query(
+            "insert into steps (model, name, result) values ($1, $2, $3) \
+             on conflict (model, name) do update set result = excluded.result",
+        )
+        .bind(model.as_str())
+        .bind(name)
+        .bind(document(Entity::Model, model, result)?)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// The stored results of a model's steps, sorted by name.
+    pub async fn steps(&self, model: &ModelId) -> Result<Vec<Step>, Error> {
+        let rows = sqlx::query("select * from steps where model = $1 order by name")
+            .bind(model.as_str())
+            .fetch_all(&self.inner.readers)
+            .await?;
+        rows.iter().map(step).collect()
+    }
+}
+
+pub(crate) async fn get(connection: &mut SqliteConnection, id: &ModelId) -> Result<Model, Error> {
+    find(connection, id)
+        .await?
+        .ok_or_else(|| Error::not_found(Entity::Model, id))
+}
+
+/// Sets a model's status; a model that is gone is no error.
+pub(crate) async fn set_status(
+    connection: &mut SqliteConnection,
+    id: &ModelId,
+    status: ModelStatus,
+    failure: Option<&Failure>,
+) -> Result<(), Error> {
+    sqlx::query("update models set status = $2, error_code = $3, error_message = $4 where id = $1")
+        .bind(id.as_str())
+        .bind(status.as_str())
+        .bind(failure.map(|failure| failure.code.as_str()))
+        .bind(failure.map(|failure| failure.message.as_str()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+async fn find(connection: &mut SqliteConnection, id: &ModelId) -> Result<Option<Model>, Error> {
+    let row = sqlx::query("select * from models where id = $1")
+        .bind(id.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(model).transpose()
+}
+
+async fn create(
+    connection: &mut SqliteConnection,
+    new: &NewModel,
+    now_ms: u64,
+) -> Result<Created, Error> {
+    application::get(connection, &new.application).await?;
+    if let Some(known) = find(connection, &new.id).await? {
+        if known.status != ModelStatus::Failed {
+            let same = known.application == new.application
+                && known.digest == new.digest
+                && known.validation == new.validation;
+            return if same {
+                Ok(Created {
+                    model: known,
+                    created: false,
+                })
+            } else {
+                Err(Error::exists(Entity::Model, &new.id))
+            };
+        }
+        // Steps and variants go with it.
+        sqlx::query("delete from models where id = $1")
+            .bind(new.id.as_str())
+            .execute(&mut *connection)
+            .await?;
+    }
+    sqlx::query(
+        "insert into models (id, application, digest, validation, size_bytes, status, created_ms) \
+         values ($1, $2, $3, $4, $5, $6, $7)",
+    )
+    .bind(new.id.as_str())
+    .bind(new.application.as_str())
+    .bind(new.digest.to_string())
+    .bind(new.validation.to_string())
+    .bind(int(new.size_bytes))
+    .bind(ModelStatus::Registering.as_str())
+    .bind(int(now_ms))
+    .execute(&mut *connection)
+    .await?;
+    Ok(Created {
+        model: get(connection, &new.id).await?,
+        created: true,
+    })
+}
+
+fn model(row: &SqliteRow) -> Result<Model, Error> {
+    let columns = Columns::new(row, Entity::Model, "id")?;
+    Ok(Model {
+        id: columns.parse("id")?,
+        application: columns.parse("application")?,
+        digest: columns.parse("digest")?,
+        validation: columns.parse("validation")?,
+        size_bytes: columns.count("size_bytes")?,
+        status: columns.one_of("status", ModelStatus::parse)?,
+        error: columns.failure()?,
+        created_ms: columns.count("created_ms")?,
+    })
+}
+
+fn step(row: &SqliteRow) -> Result<Step, Error> {
+    let columns = Columns::new(row, Entity::Model, "model")?;
+    Ok(Step {
+        name: columns.text("name")?,
+        result: columns.json("result")?,
+    })
+}

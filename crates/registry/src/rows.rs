@@ -1,0 +1,117 @@
+//! Between Rust values and columns.
+
+use std::{fmt::Display, str::FromStr};
+
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Row, sqlite::SqliteRow};
+
+use crate::{Entity, Error, Failure};
+use sextant_types::Code;
+
+/// A row whose columns are read with a good error message.
+pub(crate) struct Columns<'r> {
+    row: &'r SqliteRow,
+    entity: Entity,
+    id: String,
+}
+
+impl<'r> Columns<'r> {
+    pub(crate) fn new(row: &'r SqliteRow, entity: Entity, key: &str) -> Result<Self, Error> {
+        let id = row.try_get(key)?;
+        Ok(Self { row, entity, id })
+    }
+
+    pub(crate) fn text(&self, column: &'static str) -> Result<String, Error> {
+        Ok(self.row.try_get(column)?)
+    }
+
+    pub(crate) fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
+        Ok(self.row.try_get(column)?)
+    }
+
+    pub(crate) fn count<T: TryFrom<i64, Error: Display>>(
+        &self,
+        column: &'static str,
+    ) -> Result<T, Error> {
+        let value: i64 = self.row.try_get(column)?;
+        T::try_from(value).map_err(|error| self.corrupt(column, error))
+    }
+
+    pub(crate) fn parse<T: FromStr<Err: Display>>(&self, column: &'static str) -> Result<T, Error> {
+        self.text(column)?
+            .parse()
+            .map_err(|error| self.corrupt(column, error))
+    }
+
+    pub(crate) fn parse_optional<T: FromStr<Err: Display>>(
+        &self,
+        column: &'static str,
+    ) -> Result<Option<T>, Error> {
+        self.optional_text(column)?
+            .map(|text| text.parse().map_err(|error| self.corrupt(column, error)))
+            .transpose()
+    }
+
+    /// A value of a closed set of names.
+    pub(crate) fn one_of<T>(
+        &self,
+        column: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Error> {
+        let text = self.text(column)?;
+        parse(&text).ok_or_else(|| self.corrupt(column, format!("unknown value `{text}`")))
+    }
+
+    pub(crate) fn json<T: DeserializeOwned>(&self, column: &'static str) -> Result<T, Error> {
+        serde_json::from_str(&self.text(column)?).map_err(|error| self.corrupt(column, error))
+    }
+
+    pub(crate) fn optional_json<T: DeserializeOwned>(
+        &self,
+        column: &'static str,
+    ) -> Result<Option<T>, Error> {
+        self.optional_text(column)?
+            .map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(column, error)))
+            .transpose()
+    }
+
+    /// The pair of error columns; a code that this version does not know is an internal one.
+    pub(crate) fn failure(&self) -> Result<Option<Failure>, Error> {
+        let code = self.optional_text("error_code")?;
+        let message = self.optional_text("error_message")?.unwrap_or_default();
+        Ok(code.map(|code| Failure {
+            code: Code::parse(&code).unwrap_or(Code::Internal),
+            message,
+        }))
+    }
+
+    fn corrupt(&self, column: &'static str, reason: impl Display) -> Error {
+        Error::Corrupt {
+            entity: self.entity,
+            id: self.id.clone(),
+            column,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// Writes a document, and reads it back: JSON turns a NaN into a null that would make the row
+/// unreadable later.
+pub(crate) fn document<T>(entity: Entity, id: impl Display, value: &T) -> Result<String, Error>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let unstorable = |error: serde_json::Error| Error::Unstorable {
+        entity,
+        id: id.to_string(),
+        reason: error.to_string(),
+    };
+    let text = serde_json::to_string(value).map_err(unstorable)?;
+    serde_json::from_str::<T>(&text).map_err(unstorable)?;
+    Ok(text)
+}
+
+/// A count or a time as SQL knows it.
+pub(crate) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
