@@ -6,5 +6,7 @@ pub mod configuration;
 pub mod fit;
 pub mod frontier;
 pub mod interval;
+pub mod measure;
+pub mod memory;
 pub mod score;
 pub mod validation;

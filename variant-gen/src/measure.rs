@@ -1,0 +1,461 @@
+//! Measures one configuration: load time, latency per batch size, memory, accuracy.
+//!
+//! The order matters. Batches are swept from small to large with the memory peak read after each,
+//! so that a smaller batch is never charged for a larger one; the evaluation, which runs batches
+//! of 32, comes last. Calls block; the caller puts them on a thread of their own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_types::{
+    Accuracy, BatchLatency, Data, Metric, NamedTensor, Profile, Signature, Tensor,
+};
+
+use crate::{
+    configuration::batch_sizes,
+    fit,
+    interval::quantile,
+    memory::{Baseline, MemorySource},
+    score::{ScoreError, Scorer},
+    validation::{Invalid, ValidationSet},
+};
+
+/// Memory is rounded up to it: a process that does other things cannot be measured more finely.
+const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
+
+/// How much effort a measurement takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Time for one batch size, once the least number of runs is done.
+    pub budget: Duration,
+    /// Least number of runs of one batch size.
+    pub runs: u32,
+    /// Most runs of one batch size.
+    pub most_runs: u32,
+    /// A run slower than this is repeated less often.
+    pub slow: Duration,
+    /// Least number of slow runs.
+    pub slow_runs: u32,
+    /// A run slower than this ends the sweep: larger batches are not offered.
+    pub slowest: Duration,
+    /// How often loading is repeated, while it is not slow.
+    pub loads: u32,
+    /// Largest batch that is measured.
+    pub largest_batch: u16,
+    /// Rows per batch while scoring.
+    pub evaluation_batch: u16,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            budget: Duration::from_millis(60),
+            runs: 10,
+            most_runs: 2_000,
+            slow: Duration::from_millis(250),
+            slow_runs: 3,
+            slowest: Duration::from_secs(5),
+            loads: 3,
+            largest_batch: 64,
+            evaluation_batch: 32,
+        }
+    }
+}
+
+/// Asks a measurement to stop; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+/// What is measured.
+pub struct Subject<'a> {
+    /// The engine.
+    pub engine: &'a dyn Engine,
+    /// Artefact, optimisation, threads.
+    pub request: LoadRequest,
+    /// Inputs and outputs of the registered model, which the engine has to agree with.
+    pub signature: &'a Signature,
+    /// Records to score on and to profile with.
+    pub validation: &'a ValidationSet,
+    /// How outputs are scored.
+    pub metric: Metric,
+}
+
+/// One measured batch size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// How long it takes.
+    pub latency: BatchLatency,
+    /// Peak memory of a variant with this maximum batch, bytes.
+    pub peak_memory_bytes: u64,
+    /// Where that figure comes from.
+    pub memory: MemorySource,
+}
+
+/// All that was measured about one configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Score on the validation set.
+    pub accuracy: Accuracy,
+    /// Median time to load, ms.
+    pub load_ms: f64,
+    /// Batch sizes in increasing order; never empty.
+    pub points: Vec<Point>,
+    /// Bytes of the weights.
+    pub weights_bytes: u64,
+    /// Why larger batches were not measured.
+    pub stopped: Option<String>,
+}
+
+/// Why a configuration could not be measured.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MeasureError {
+    /// The engine refused the model.
+    #[error(transparent)]
+    Load(sextant_engine::Error),
+    /// The engine failed while it ran.
+    #[error("a batch of `{batch}` failed: {source}")]
+    Run {
+        /// Rows in the batch.
+        batch: usize,
+        /// What the engine said.
+        source: sextant_engine::Error,
+    },
+    /// The engine sees other inputs or outputs than the model declares.
+    #[error("the engine sees other inputs or outputs than the model declares")]
+    Signature,
+    /// The output cannot be scored.
+    #[error(transparent)]
+    Score(#[from] ScoreError),
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Measures `subject`.
+pub fn measure(
+    subject: &Subject<'_>,
+    effort: &Effort,
+    cancel: &Cancel,
+) -> Result<Measurement, MeasureError> {
+    let baseline = Baseline::take();
+    let (model, load_ms) = load(subject, effort, cancel)?;
+    check_signature(subject.signature, model.signature())?;
+    let sweep = Sweep {
+        subject,
+        effort,
+        cancel,
+        model: model.as_ref(),
+        baseline,
+    };
+    let (points, stopped) = sweep.points()?;
+    Ok(Measurement {
+        accuracy: evaluate(model.as_ref(), subject, effort, cancel)?,
+        load_ms,
+        points,
+        weights_bytes: model.weights_bytes(),
+        stopped,
+    })
+}
+
+/// Scores a loaded model on the whole validation set, in file order.
+pub fn evaluate(
+    model: &dyn LoadedModel,
+    subject: &Subject<'_>,
+    effort: &Effort,
+    cancel: &Cancel,
+) -> Result<Accuracy, MeasureError> {
+    let validation = subject.validation;
+    let output = subject.signature.outputs.first();
+    let name = output
+        .map(|output| output.name.as_str())
+        .unwrap_or_default();
+    let mut scorer = Scorer::new(subject.metric, validation.labels(), name);
+    let batch = match subject.signature.batched {
+        true => effort.evaluation_batch.max(1),
+        false => 1,
+    };
+    for start in (0..validation.records()).step_by(usize::from(batch)) {
+        cancel.check()?;
+        let rows = usize::from(batch).min(validation.records() - start);
+        let inputs = validation.rows(start, rows).map_err(ScoreError::from)?;
+        let outputs = run(model, &inputs, rows)?;
+        let scored = outputs.first().ok_or(Invalid::NoOutput);
+        scorer.push(scored.map_err(ScoreError::from)?, rows)?;
+    }
+    Ok(scorer.finish(u32::from(batch)))
+}
+
+// === impl Cancel ===
+
+impl Cancel {
+    /// Asks for the stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), MeasureError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(MeasureError::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
+// === impl Measurement ===
+
+impl Measurement {
+    /// Largest measured batch.
+    pub fn max_batch(&self) -> u32 {
+        self.points.last().map_or(1, |point| point.latency.batch)
+    }
+
+    /// The profile of the variant whose batches have at most `max_batch` rows: only what it can
+    /// do counts.
+    pub fn profile(&self, max_batch: u16) -> Profile {
+        let within = |point: &&Point| point.latency.batch <= u32::from(max_batch);
+        let points: Vec<&Point> = self.points.iter().filter(within).collect();
+        let batches: Vec<BatchLatency> = points.iter().map(|point| point.latency).collect();
+        let line = fit::line(&batches);
+        let peak = points.iter().map(|point| point.peak_memory_bytes).max();
+        let peak = peak.unwrap_or(self.weights_bytes).max(self.weights_bytes);
+        Profile {
+            load_ms: self.load_ms,
+            alpha_ms: line.alpha_ms,
+            beta_ms: line.beta_ms,
+            residual_ms: line.residual_ms,
+            saturation_rps: fit::saturation_rps(&batches),
+            peak_memory_bytes: peak.div_ceil(MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES,
+            weights_bytes: self.weights_bytes,
+            batches,
+        }
+    }
+}
+
+// === helpers ===
+
+fn load(
+    subject: &Subject<'_>,
+    effort: &Effort,
+    cancel: &Cancel,
+) -> Result<(Arc<dyn LoadedModel>, f64), MeasureError> {
+    let mut times = Vec::new();
+    loop {
+        cancel.check()?;
+        let started = Instant::now();
+        let model = subject.engine.load(&subject.request);
+        let model = model.map_err(MeasureError::Load)?;
+        let elapsed = started.elapsed();
+        times.push(milliseconds(elapsed));
+        if times.len() >= effort.loads as usize || elapsed > effort.slow {
+            times.sort_by(f64::total_cmp);
+            return Ok((model, quantile(&times, 0.5)));
+        }
+    }
+}
+
+/// Names, in order, and types: what batches are bound by. Engines may know less about shapes.
+fn check_signature(declared: &Signature, seen: &Signature) -> Result<(), MeasureError> {
+    let all = |signature: &Signature| {
+        let specs = signature.inputs.iter().chain(&signature.outputs);
+        let of_spec = |spec: &sextant_types::TensorSpec| (spec.name.clone(), spec.data_type);
+        specs.map(of_spec).collect::<Vec<_>>()
+    };
+    let counts = |signature: &Signature| (signature.inputs.len(), signature.outputs.len());
+    if counts(declared) == counts(seen) && all(declared) == all(seen) {
+        return Ok(());
+    }
+    Err(MeasureError::Signature)
+}
+
+fn run(
+    model: &dyn LoadedModel,
+    inputs: &[NamedTensor],
+    batch: usize,
+) -> Result<Vec<Tensor>, MeasureError> {
+    model
+        .run(inputs)
+        .map_err(|source| MeasureError::Run { batch, source })
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// One pass over the batch sizes.
+struct Sweep<'a> {
+    subject: &'a Subject<'a>,
+    effort: &'a Effort,
+    cancel: &'a Cancel,
+    model: &'a dyn LoadedModel,
+    baseline: Baseline,
+}
+
+/// What a batch size came to.
+enum Outcome {
+    Point(Point),
+    /// Too slow to be offered.
+    Slow(Duration),
+}
+
+impl Sweep<'_> {
+    /// The measured batch sizes, and why there are not more.
+    fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
+        let mut points = Vec::new();
+        let batched = self.subject.signature.batched;
+        for batch in batch_sizes(batched, self.effort.largest_batch) {
+            match self.point(batch) {
+                Ok(Outcome::Point(point)) => points.push(point),
+                Ok(Outcome::Slow(took)) => {
+                    let took = milliseconds(took).round();
+                    let reason = format!("a batch of `{batch}` takes `{took}` ms");
+                    return Ok((points, Some(reason)));
+                }
+                Err(MeasureError::Run { source, .. }) if batch > 1 => {
+                    let reason = format!("a batch of `{batch}` failed: {source}");
+                    return Ok((points, Some(reason)));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok((points, None))
+    }
+
+    fn point(&self, batch: u16) -> Result<Outcome, MeasureError> {
+        let rows = usize::from(batch);
+        let inputs = self.subject.validation.repeated(rows);
+        let inputs = inputs.map_err(ScoreError::from)?;
+        self.cancel.check()?;
+        let started = Instant::now();
+        let outputs = run(self.model, &inputs, rows)?;
+        let first = started.elapsed();
+        if first > self.effort.slowest && batch > 1 {
+            return Ok(Outcome::Slow(first));
+        }
+        let times = self.times(&inputs, rows, first)?;
+        let tensors = inputs.iter().map(|input| &input.tensor).chain(&outputs);
+        let floor = self.model.weights_bytes() + tensors.map(held_bytes).sum::<u64>();
+        let (peak_memory_bytes, memory) = self.baseline.peak(floor);
+        Ok(Outcome::Point(Point {
+            latency: summarise(batch, times),
+            peak_memory_bytes,
+            memory,
+        }))
+    }
+
+    /// Times of runs after the first one, which warms up; ms. A run that is too slow to be
+    /// repeated is its own sample.
+    fn times(
+        &self,
+        inputs: &[NamedTensor],
+        rows: usize,
+        first: Duration,
+    ) -> Result<Vec<f64>, MeasureError> {
+        let effort = self.effort;
+        if first > effort.slowest {
+            return Ok(vec![milliseconds(first)]);
+        }
+        let least = match first > effort.slow {
+            true => effort.slow_runs,
+            false => effort.runs,
+        };
+        let mut times = Vec::new();
+        let begun = Instant::now();
+        let enough = |times: &[f64]| {
+            let runs = times.len() as u64;
+            runs >= u64::from(least.max(1))
+                && (begun.elapsed() >= effort.budget || runs >= u64::from(effort.most_runs))
+        };
+        while !enough(&times) {
+            self.cancel.check()?;
+            let started = Instant::now();
+            run(self.model, inputs, rows)?;
+            times.push(milliseconds(started.elapsed()));
+        }
+        Ok(times)
+    }
+}
+
+fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
+    times.sort_by(f64::total_cmp);
+    BatchLatency {
+        batch: u32::from(batch),
+        p50_ms: quantile(&times, 0.5),
+        p99_ms: quantile(&times, 0.99),
+        mean_ms: times.iter().sum::<f64>() / times.len().max(1) as f64,
+        samples: u32::try_from(times.len()).unwrap_or(u32::MAX),
+    }
+}
+
+fn held_bytes(tensor: &Tensor) -> u64 {
+    let overhead = match tensor.data() {
+        Data::Plain(_) => 0,
+        Data::Strings(strings) => size_of_val(strings.as_slice()),
+    };
+    (tensor.byte_len() + overhead) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measurement(points: &[(u32, f64, u64)]) -> Measurement {
+        Measurement {
+            accuracy: Accuracy {
+                metric: Metric::Top1,
+                value: 0.5,
+                lower: 0.4,
+                upper: 0.6,
+                records: 100,
+                evaluation_batch: 32,
+            },
+            load_ms: 3.0,
+            points: points
+                .iter()
+                .map(|(batch, p50_ms, peak_memory_bytes)| Point {
+                    latency: BatchLatency {
+                        batch: *batch,
+                        p50_ms: *p50_ms,
+                        p99_ms: *p50_ms,
+                        mean_ms: *p50_ms,
+                        samples: 10,
+                    },
+                    peak_memory_bytes: *peak_memory_bytes,
+                    memory: MemorySource::Measured,
+                })
+                .collect(),
+            weights_bytes: 5,
+            stopped: None,
+        }
+    }
+
+    #[test]
+    fn a_variant_is_credited_only_with_what_its_batches_can_do() {
+        let measured = measurement(&[(1, 1.0, 10), (2, 1.5, 3 << 20), (4, 2.5, 9 << 20)]);
+        let one = measured.profile(1);
+        assert_eq!(one.batches.len(), 1);
+        assert_eq!(one.saturation_rps, 1000.0);
+        assert_eq!(one.peak_memory_bytes, 1 << 20);
+        let two = measured.profile(2);
+        assert_eq!(two.peak_memory_bytes, 3 << 20);
+        assert!((two.alpha_ms - 0.5).abs() < 1e-12);
+        assert_eq!(measured.profile(64), measured.profile(4));
+        assert_eq!(measured.max_batch(), 4);
+    }
+
+    #[test]
+    fn samples_are_summarised_by_order_statistics() {
+        let latency = summarise(2, vec![3.0, 1.0, 2.0]);
+        assert_eq!(
+            (latency.p50_ms, latency.mean_ms, latency.samples),
+            (2.0, 2.0, 3)
+        );
+        assert!((latency.p99_ms - 2.98).abs() < 1e-12);
+    }
+}
