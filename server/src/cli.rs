@@ -1,0 +1,154 @@
+//! The command line: every command but `serve`, `config` and `openapi` talks HTTP to a server.
+//!
+//! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
+//! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    config::{self, Config},
+    logging, serve,
+};
+
+mod artefact;
+mod client;
+#[cfg(test)]
+mod docs;
+mod error;
+mod follow;
+mod input;
+mod job;
+mod listing;
+mod npy;
+mod output;
+mod query;
+mod register;
+mod settings;
+mod targets;
+mod upload;
+mod variants;
+
+pub use error::Error;
+
+use client::Client;
+use output::Output;
+use settings::Settings;
+
+/// Model-less inference: say how fast and how accurate, not which model.
+#[derive(Debug, Parser)]
+#[command(name = "sextant", version, max_term_width = 100)]
+pub struct Arguments {
+    /// Address of the server that client commands talk to.
+    #[arg(
+        long,
+        global = true,
+        env = "SEXTANT_SERVER",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
+    server: String,
+    /// Answer in JSON on standard output, errors in JSON on standard error.
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service.
+    Serve(Settings),
+    /// Print the configuration that `serve` would run with, as TOML.
+    Config(Inspect),
+    /// Register a trained model and follow how its variants are made and measured.
+    Register(register::Register),
+    /// Ask an application, a model or a variant.
+    Query(query::Query),
+    /// List variants: what they answer, how well, how fast and for how much.
+    Variants(variants::Variants),
+    /// List models.
+    Models,
+    /// List applications.
+    Applications,
+    /// Submit and follow jobs.
+    #[command(subcommand)]
+    Job(job::Job),
+    /// Put, get, list and delete files of the artefact store.
+    #[command(subcommand)]
+    Artefact(artefact::Artefact),
+    /// List workers.
+    Workers,
+    /// Print the OpenAPI document of the API.
+    Openapi,
+}
+
+/// Print the configuration that `serve` would run with, as TOML.
+#[derive(Debug, clap::Args)]
+struct Inspect {
+    /// Describe every setting instead, in Markdown.
+    #[arg(long)]
+    describe: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Does what the command line says.
+pub fn run(arguments: Arguments) -> Result<(), Error> {
+    let output = Output {
+        json: arguments.json,
+    };
+    match arguments.command {
+        Command::Serve(settings) => run_service(settings.load()?),
+        Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
+        Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
+        Command::Openapi => output.value(&sextant_api::openapi()),
+        command => {
+            let client = Client::new(&arguments.server)?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(Error::Runtime)?;
+            runtime.block_on(ask(command, &client, output))
+        }
+    }
+}
+
+async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Error> {
+    match command {
+        Command::Register(register) => register.run(client, output).await,
+        Command::Query(query) => query.run(client, output).await,
+        Command::Variants(variants) => variants.run(client, output).await,
+        Command::Models => listing::models(client, output).await,
+        Command::Applications => listing::applications(client, output).await,
+        Command::Workers => listing::workers(client, output).await,
+        Command::Job(job) => job.run(client, output).await,
+        Command::Artefact(artefact) => artefact.run(client, output).await,
+        Command::Serve(_) | Command::Config(_) | Command::Openapi => Ok(()),
+    }
+}
+
+fn run_service(config: Config) -> Result<(), Error> {
+    logging::start(&config.log).map_err(Error::Service)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(usize::from(config.runtime.threads()))
+        .thread_name("sextant")
+        .enable_all()
+        .build()
+        .map_err(Error::Runtime)?;
+    runtime.block_on(serve::run(config)).map_err(Error::Service)
+}
+
+fn print_configuration(config: Config, output: Output) -> Result<(), Error> {
+    let config = config.resolved();
+    if output.json {
+        return output.value(&config);
+    }
+    let text = toml::to_string(&config).map_err(|error| {
+        Error::from(config::Error::Unreadable {
+            origin: "the configuration".to_owned(),
+            reason: error.to_string(),
+        })
+    })?;
+    output.text(text.trim_end())
+}

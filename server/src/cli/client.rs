@@ -1,0 +1,123 @@
+//! HTTP to a server: addresses, problem documents, broken connections.
+
+use reqwest::{Method, RequestBuilder, Response, Url, header};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Error, error::Problem};
+
+/// A server to ask.
+#[derive(Debug, Clone)]
+pub struct Client {
+    base: Url,
+    http: reqwest::Client,
+}
+
+impl Client {
+    /// Checks the address; nothing is sent.
+    pub fn new(server: &str) -> Result<Self, Error> {
+        let base = Url::parse(server)
+            .map_err(|error| Error::Usage(format!("`--server {server}`: {error}")))?;
+        if base.scheme() != "http" || base.cannot_be_a_base() {
+            let text = format!("`--server {server}`: it must begin with `http://`");
+            return Err(Error::Usage(text));
+        }
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
+            .no_proxy()
+            .build()
+            .map_err(|source| Error::Http {
+                server: server.to_owned(),
+                source,
+            })?;
+        Ok(Self { base, http })
+    }
+
+    /// A request to `/{segment}/{segment}..`, each segment escaped.
+    pub fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
+        self.http.request(method, self.url(segments))
+    }
+
+    /// `GET` with query parameters, its answer read as JSON.
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        segments: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<T, Error> {
+        let mut url = self.url(segments);
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        self.answer(self.http.get(url)).await
+    }
+
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// `GET`, its answer read as JSON.
+    pub async fn get<T: DeserializeOwned>(&self, segments: &[&str]) -> Result<T, Error> {
+        self.answer(self.request(Method::GET, segments)).await
+    }
+
+    /// `POST` of a JSON body, its answer read as JSON.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        segments: &[&str],
+        body: &Value,
+    ) -> Result<T, Error> {
+        self.answer(self.request(Method::POST, segments).json(body))
+            .await
+    }
+
+    /// Sends, refuses problem documents, and reads the answer as JSON.
+    pub async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
+        let response = self.send(request).await?;
+        let body = response.bytes().await.map_err(|error| self.failed(error))?;
+        serde_json::from_slice(&body).map_err(|error| Error::Answer {
+            reason: format!("`{}` sent no such JSON: {error}", self.base),
+        })
+    }
+
+    /// Sends and refuses everything but success.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
+        let response = request.send().await.map_err(|error| self.failed(error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refusal(response).await)
+    }
+
+    /// Its address, without a slash at the end.
+    pub fn server(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// A broken connection, told apart from an absent server.
+    pub fn failed(&self, source: reqwest::Error) -> Error {
+        let server = self.server();
+        match source.is_connect() {
+            true => Error::Unreachable { server, source },
+            false => Error::Http { server, source },
+        }
+    }
+
+    async fn refusal(&self, response: Response) -> Error {
+        let status = response.status();
+        let kind = response.headers().get(header::CONTENT_TYPE).cloned();
+        let body = response.bytes().await.unwrap_or_default();
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(document) if document.get("code").is_some() => Error::Problem(Box::new(Problem {
+                document,
+                server: self.server(),
+            })),
+            _ => Error::Answer {
+                reason: format!("`{}` answered {status} with {kind:?}", self.base),
+            },
+        }
+    }
+}

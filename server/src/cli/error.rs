@@ -1,0 +1,182 @@
+//! Why a command did not succeed, how it is told and with which exit code.
+
+use std::{io, path::PathBuf};
+
+use serde_json::{Value, json};
+
+use super::output::{Table, candidates};
+use crate::config;
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments do not make sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Configuration(#[from] config::Error),
+    /// The server answered with a problem document.
+    #[error("{}", .0.summary())]
+    Problem(Box<Problem>),
+    /// Nobody listens.
+    #[error("no server answers at `{server}`")]
+    Unreachable {
+        /// Where it was looked for.
+        server: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The connection broke, or what answered is not Sextant.
+    #[error("the request to `{server}` failed")]
+    Http {
+        /// Whom.
+        server: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The server's answer, or a value for it, is not what it should be.
+    #[error("unexpected answer: {reason}")]
+    Answer {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A job that was followed did not succeed.
+    #[error("job `{job}` {state}{}", detail(.code, .message))]
+    Job {
+        /// Which job.
+        job: String,
+        /// `failed` or `cancelled`.
+        state: String,
+        /// The code of its error.
+        code: Option<String>,
+        /// The message of its error.
+        message: Option<String>,
+    },
+    /// A file cannot be read or written.
+    #[error("`{path}` cannot be read or written")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An `--input` that holds no tensor.
+    #[error("input `{name}`: {reason}")]
+    Input {
+        /// Which input.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No thread or timer could be had.
+    #[error("the runtime cannot start")]
+    Runtime(#[source] io::Error),
+    /// The service could not start or broke.
+    #[error(transparent)]
+    Service(anyhow::Error),
+}
+
+/// An RFC 9457 problem document.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// As it came.
+    pub document: Value,
+    /// Who sent it.
+    pub server: String,
+}
+
+impl Error {
+    /// 2 where the caller has to write something else, 1 where the request was refused or failed.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Tells the error on standard error.
+    pub fn report(&self, json: bool) {
+        if json {
+            eprintln!("{}", self.document());
+            return;
+        }
+        match self {
+            Self::Problem(problem) => eprintln!("{}", problem.text()),
+            Self::Unreachable { server, .. } => eprintln!(
+                "error: {self}\nhint: start one with `sextant serve`, or name another with \
+                 `--server` (now `{server}`)"
+            ),
+            other => eprintln!("error: {}", with_sources(other)),
+        }
+    }
+
+    fn document(&self) -> Value {
+        match self {
+            Self::Problem(problem) => problem.document.clone(),
+            other => json!({"detail": with_sources(other)}),
+        }
+    }
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+fn detail(code: &Option<String>, message: &Option<String>) -> String {
+    match (code, message) {
+        (Some(code), Some(message)) => format!(": [{code}] {message}"),
+        (None, Some(text)) | (Some(text), None) => format!(": {text}"),
+        (None, None) => String::new(),
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// Whether its stable code is `code`.
+    pub fn is(&self, code: &str) -> bool {
+        self.field("code") == Some(code)
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.document.get(name).and_then(Value::as_str)
+    }
+
+    /// `error[target_infeasible]: no variant ..`, without the leading word.
+    fn summary(&self) -> String {
+        let code = self.field("code").unwrap_or("unknown");
+        let detail = self.field("detail").or(self.field("title")).unwrap_or("");
+        format!("[{code}]: {detail}")
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("error{}", self.summary());
+        if let Some(field) = self.field("field") {
+            text.push_str(&format!("\nfield: {field}"));
+        }
+        let closest = self.closest();
+        if !closest.is_empty() {
+            text.push_str("\nclosest variants:\n");
+            text.push_str(&closest.render());
+        }
+        if let Some(page) = self.field("type").filter(|page| page.starts_with('/')) {
+            text.push_str(&format!("\nsee: {}{page}", self.server));
+        }
+        text
+    }
+
+    fn closest(&self) -> Table {
+        candidates(self.document.get("closest"))
+    }
+}

@@ -1,0 +1,149 @@
+//! A job followed to its end, with a bar on a terminal and a line for each step elsewhere.
+
+use std::{io::IsTerminal, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Client, Error};
+
+/// Time between two looks at a job.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// What is shown of a job.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Job {
+    /// Its id.
+    pub id: String,
+    /// `register` or `offline`.
+    pub kind: String,
+    /// `queued`, `running`, `paused`, `succeeded`, `failed`, `cancelled`.
+    pub state: String,
+    /// What it is doing.
+    #[serde(default)]
+    pub step: String,
+    /// How far it is.
+    #[serde(default)]
+    pub progress: Progress,
+    /// Why it failed.
+    pub error: Option<Failure>,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Progress {
+    /// Steps or records that are done.
+    pub done: u64,
+    /// Steps or records in all; 0 while that is not known.
+    pub total: u64,
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Failure {
+    /// A stable code.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+}
+
+enum Display {
+    Bar(ProgressBar),
+    Lines(String),
+}
+
+impl Job {
+    /// Whether nothing will happen to it any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled")
+    }
+
+    /// `12/40`, or `-` while the total is not known.
+    pub fn progress_text(&self) -> String {
+        match self.progress.total {
+            0 => "-".to_owned(),
+            total => format!("{}/{total}", self.progress.done),
+        }
+    }
+
+    /// An error where the job ended without success.
+    pub fn outcome(&self) -> Result<(), Error> {
+        if matches!(self.state.as_str(), "failed" | "cancelled") {
+            return Err(Error::Job {
+                job: self.id.clone(),
+                state: self.state.clone(),
+                code: self.error.as_ref().map(|error| error.code.clone()),
+                message: self.error.as_ref().map(|error| error.message.clone()),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the job until it is over; the last document is returned whatever its state.
+pub async fn follow(client: &Client, id: &str, quiet: bool) -> Result<(Job, Value), Error> {
+    let mut display = Display::new(quiet);
+    loop {
+        let document: Value = client.get(&["v1", "jobs", id]).await?;
+        let job = read(&document)?;
+        display.show(&job);
+        if job.is_over() {
+            display.finish();
+            return Ok((job, document));
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// A job document as far as it is shown.
+pub fn read(document: &Value) -> Result<Job, Error> {
+    Job::deserialize(document).map_err(|error| Error::Answer {
+        reason: format!("no job document: {error}"),
+    })
+}
+
+// === impl Display ===
+
+impl Display {
+    fn new(quiet: bool) -> Self {
+        if quiet {
+            return Self::Bar(ProgressBar::hidden());
+        }
+        if !std::io::stderr().is_terminal() {
+            return Self::Lines(String::new());
+        }
+        let style = ProgressStyle::with_template(
+            "{spinner} {msg:60!} [{bar:24}] {pos}/{len} {elapsed_precise}",
+        );
+        let bar =
+            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self::Bar(bar)
+    }
+
+    fn show(&mut self, job: &Job) {
+        let step = match job.step.as_str() {
+            "" => job.state.clone(),
+            step => format!("{}: {step}", job.state),
+        };
+        match self {
+            Self::Bar(bar) => {
+                bar.set_length(job.progress.total.max(1));
+                bar.set_position(job.progress.done);
+                bar.set_message(step);
+            }
+            Self::Lines(last) if *last != step => {
+                eprintln!("{} {step}", job.progress_text());
+                *last = step;
+            }
+            Self::Lines(_) => {}
+        }
+    }
+
+    fn finish(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

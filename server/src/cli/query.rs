@@ -1,0 +1,132 @@
+//! `sextant query`: one query, its answer, and why it was answered that way.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Client, Error, Output,
+    input::{Input, Known},
+    output::{candidates, cell, rows},
+    targets::{Addressee, Targets},
+};
+
+/// Values of an output that are printed before the rest is left out.
+const MOST_VALUES: usize = 64;
+
+/// Ask an application, a model or a variant.
+#[derive(Debug, Args)]
+pub struct Query {
+    #[command(flatten)]
+    addressee: Addressee,
+    #[command(flatten)]
+    targets: Targets,
+    /// `name=@file` (.npy or JSON), `name=-` (standard input) or `name=[1, 2, ..]`; once for
+    /// each input of the model.
+    #[arg(long, short, required = true, value_name = "NAME=VALUE")]
+    input: Vec<Input>,
+    /// Tell which variants were considered and why this one was chosen.
+    #[arg(long)]
+    explain: bool,
+    /// When nothing meets the targets, answer with the closest variant instead of refusing.
+    #[arg(long)]
+    best_effort: bool,
+}
+
+impl Query {
+    /// Does it.
+    pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let known = self.signature(client).await;
+        let inputs: Result<Vec<Value>, Error> = self
+            .input
+            .iter()
+            .map(|input| input.tensor(&known))
+            .collect();
+        let mut request = Map::new();
+        self.addressee.fill(&mut request);
+        if let Some(targets) = self.targets.document() {
+            request.insert("targets".to_owned(), targets);
+        }
+        request.insert("inputs".to_owned(), Value::Array(inputs?));
+        if self.explain {
+            request.insert("explain".to_owned(), json!(true));
+        }
+        if self.best_effort {
+            request.insert("on_infeasible".to_owned(), json!("best_effort"));
+        }
+        let answer: Value = client
+            .post(&["v1", "queries"], &Value::Object(request))
+            .await?;
+        output.either(&answer, || text(&answer))
+    }
+
+    /// Inputs as the server describes them; without a description the query is sent as it is and
+    /// the server says what is wrong with it.
+    async fn signature(&self, client: &Client) -> Vec<Known> {
+        let (collection, name) = match &self.addressee {
+            Addressee {
+                application: Some(name),
+                ..
+            } => ("applications", name.as_str()),
+            Addressee {
+                model: Some(name), ..
+            } => ("models", name.as_str()),
+            Addressee {
+                variant: Some(name),
+                ..
+            } => ("variants", name.as_str()),
+            _ => return Vec::new(),
+        };
+        let Ok(document) = client.get::<Value>(&["v1", collection, name]).await else {
+            return Vec::new();
+        };
+        rows(&document, "/signature/inputs")
+            .iter()
+            .filter_map(|input| serde_json::from_value(input.clone()).ok())
+            .collect()
+    }
+}
+
+fn text(answer: &Value) -> String {
+    let met = match answer.get("targets_met").and_then(Value::as_bool) {
+        Some(false) => " (targets not met)",
+        _ => "",
+    };
+    let mut lines = vec![format!("variant   {}{met}", cell(answer, "/variant"))];
+    lines.push(format!("time      {}", timings(answer)));
+    lines.extend(rows(answer, "/outputs").iter().map(output_line));
+    if let Some(explanation) = answer.get("explanation").filter(|value| !value.is_null()) {
+        lines.push(String::new());
+        lines.push(cell(explanation, "/reason"));
+        lines.push(candidates(explanation.get("candidates")).render());
+    }
+    lines.join("\n")
+}
+
+fn timings(answer: &Value) -> String {
+    format!(
+        "total {} us, queue {} us, compute {} us, {} rows in the batch",
+        cell(answer, "/timings/total_us"),
+        cell(answer, "/timings/queue_us"),
+        cell(answer, "/timings/compute_us"),
+        cell(answer, "/timings/batch_rows"),
+    )
+}
+
+fn output_line(tensor: &Value) -> String {
+    let data = rows(tensor, "/data");
+    let mut values: Vec<String> = data
+        .iter()
+        .take(MOST_VALUES)
+        .map(|value| cell(value, ""))
+        .collect();
+    if data.len() > MOST_VALUES {
+        values.push(format!(".. {} more", data.len() - MOST_VALUES));
+    }
+    format!(
+        "{:9} {} {} [{}]",
+        cell(tensor, "/name"),
+        cell(tensor, "/datatype"),
+        cell(tensor, "/shape"),
+        values.join(", ")
+    )
+}

@@ -1,0 +1,126 @@
+//! `sextant register`: upload a model and its validation set, follow the job, show the variants.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use reqwest::{Method, multipart::Form};
+use serde_json::{Value, json};
+use sextant_types::{ApplicationId, Metric, ModelId};
+
+use super::{
+    Client, Error, Output,
+    follow::{self, Job},
+    upload::{self, Upload},
+    variants,
+};
+
+/// Register a trained model and follow how its variants are made and measured.
+#[derive(Debug, Args)]
+pub struct Register {
+    /// The application it answers for; created when missing.
+    #[arg(long, short, value_name = "NAME")]
+    application: ApplicationId,
+    /// How predictions are scored, for a new application: top1, top5, exact or mae
+    /// [default: top1].
+    #[arg(long, value_parser = metric)]
+    metric: Option<String>,
+    /// The model's name.
+    #[arg(long, value_name = "NAME")]
+    name: ModelId,
+    /// The ONNX file.
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Inputs with their labels: an `.npz` archive or JSON lines.
+    #[arg(long, value_name = "FILE")]
+    validation: PathBuf,
+    /// Return as soon as the job is queued.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+fn metric(text: &str) -> Result<String, String> {
+    Metric::parse(text)
+        .map(Metric::name)
+        .ok_or_else(|| "it must be `top1`, `topK` such as `top5`, `exact` or `mae`".to_owned())
+}
+
+impl Register {
+    /// Does it.
+    pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let model = Upload::open(&self.model).await?;
+        let validation = Upload::open(&self.validation).await?;
+        self.ensure_application(client).await?;
+        let accepted = self.upload(client, model, validation, output).await?;
+        let job = super::output::cell(&accepted, "/job");
+        if self.no_wait {
+            return output.either(&accepted, || format!("job `{job}` is queued"));
+        }
+        let (job, document) = follow::follow(client, &job, output.json).await?;
+        job.outcome()?;
+        self.summary(client, &job, document, output).await
+    }
+
+    /// Creates the application, unless it is there and the caller does not say how it is scored:
+    /// creating one that exists with the same settings changes nothing.
+    async fn ensure_application(&self, client: &Client) -> Result<(), Error> {
+        let name = self.application.as_str();
+        if self.metric.is_none() {
+            match client.get::<Value>(&["v1", "applications", name]).await {
+                Err(Error::Problem(problem)) if problem.is("application_not_found") => {}
+                other => return other.map(drop),
+            }
+        }
+        let metric = self.metric.as_deref().unwrap_or("top1");
+        let body = json!({"name": name, "metric": metric});
+        client
+            .post::<Value>(&["v1", "applications"], &body)
+            .await
+            .map(drop)
+    }
+
+    async fn upload(
+        &self,
+        client: &Client,
+        model: Upload,
+        validation: Upload,
+        output: Output,
+    ) -> Result<Value, Error> {
+        let total = model.length() + validation.length();
+        let bar = match output.json {
+            true => indicatif::ProgressBar::hidden(),
+            false => upload::bar("upload", total),
+        };
+        let form = Form::new()
+            .text("name", self.name.to_string())
+            .text("application", self.application.to_string())
+            .part("model", model.part(&bar))
+            .part("validation", validation.part(&bar));
+        let request = client.request(Method::POST, &["v1", "models"]);
+        let accepted = client.answer(request.multipart(form)).await;
+        bar.finish_and_clear();
+        accepted
+    }
+
+    async fn summary(
+        &self,
+        client: &Client,
+        job: &Job,
+        document: Value,
+        output: Output,
+    ) -> Result<(), Error> {
+        let path = ["v1", "models", self.name.as_str(), "variants"];
+        let answer: Value = client.get(&path).await?;
+        if output.json {
+            return output.value(&json!({"job": document, "variants": answer["variants"]}));
+        }
+        let (frontier, all) = variants::frontier(&answer);
+        let table = variants::table(&frontier);
+        output.text(&format!(
+            "registered `{}` (job `{}`): {all} variants, {} on the frontier\n\n{}",
+            self.name,
+            job.id,
+            frontier.len(),
+            table.render()
+        ))
+    }
+}

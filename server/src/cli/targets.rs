@@ -1,0 +1,69 @@
+//! What a query or job asks for, and whom: flags shared by `query` and `job submit`.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use sextant_types::{ApplicationId, ModelId, VariantId};
+
+/// Whom a query addresses: exactly one.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Addressee {
+    /// Any variant of any model of this application.
+    #[arg(long, short, value_name = "NAME")]
+    pub application: Option<ApplicationId>,
+    /// Any variant of this model.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<ModelId>,
+    /// This variant and no other.
+    #[arg(long, value_name = "NAME")]
+    pub variant: Option<VariantId>,
+}
+
+/// What is asked for.
+#[derive(Debug, Args)]
+pub struct Targets {
+    /// Answer within so many milliseconds, counted from the arrival of the request.
+    #[arg(long, value_name = "MS")]
+    latency_ms: Option<f64>,
+    /// Least accuracy: compared with the lower bound of the measured interval.
+    #[arg(long, value_name = "VALUE")]
+    min_accuracy: Option<f64>,
+    /// Greatest mean error: compared with the upper bound of the measured interval.
+    #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
+    max_error: Option<f64>,
+    /// Most US dollars for a thousand queries.
+    #[arg(long, value_name = "USD")]
+    max_cost_per_1k_usd: Option<f64>,
+}
+
+impl Addressee {
+    /// Adds `application`, `model` or `variant` to a request.
+    pub fn fill(&self, request: &mut Map<String, Value>) {
+        if let Some(application) = &self.application {
+            request.insert("application".to_owned(), json!(application));
+        }
+        if let Some(model) = &self.model {
+            request.insert("model".to_owned(), json!(model));
+        }
+        if let Some(variant) = &self.variant {
+            request.insert("variant".to_owned(), json!(variant));
+        }
+    }
+}
+
+impl Targets {
+    /// The stated targets as the API takes them; `None` where nothing is stated.
+    pub fn document(&self) -> Option<Value> {
+        let stated = [
+            ("latency_ms", self.latency_ms),
+            ("min_accuracy", self.min_accuracy),
+            ("max_error", self.max_error),
+            ("max_cost_per_1k_usd", self.max_cost_per_1k_usd),
+        ];
+        let targets: Map<String, Value> = stated
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| (name.to_owned(), json!(value))))
+            .collect();
+        (!targets.is_empty()).then_some(Value::Object(targets))
+    }
+}

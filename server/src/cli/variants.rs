@@ -1,0 +1,117 @@
+//! `sextant variants`: the frontier of what can be had, as a table.
+
+use clap::Args;
+use serde_json::{Value, json};
+use sextant_types::{ApplicationId, ModelId};
+
+use super::{
+    Client, Error, Output,
+    output::{Table, bytes_cell, cell, rows, short},
+};
+
+/// List variants: what they answer, how well, how fast and for how much.
+#[derive(Debug, Args)]
+pub struct Variants {
+    /// Of this application; of all applications where neither is given.
+    #[arg(long, short, value_name = "NAME", conflicts_with = "model")]
+    application: Option<ApplicationId>,
+    /// Of this model.
+    #[arg(long, value_name = "NAME")]
+    model: Option<ModelId>,
+    /// Show dominated variants too: those that another one beats in everything.
+    #[arg(long)]
+    all: bool,
+}
+
+impl Variants {
+    /// Does it.
+    pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let answer = self.fetch(client).await?;
+        let (frontier, all) = frontier(&answer);
+        let shown = match self.all {
+            true => rows(&answer, "/variants").iter().collect(),
+            false => frontier,
+        };
+        if output.json {
+            return output.value(&json!({"variants": shown}));
+        }
+        let table = table(&shown);
+        if table.is_empty() {
+            return output.text("no variants; `sextant register` makes some");
+        }
+        let dominated = all - shown.len();
+        let note = match dominated {
+            0 => String::new(),
+            count => format!("\n\n{count} dominated variants are not shown; `--all` shows them"),
+        };
+        output.text(&format!("{}{note}", table.render()))
+    }
+
+    async fn fetch(&self, client: &Client) -> Result<Value, Error> {
+        if let Some(model) = &self.model {
+            return client
+                .get(&["v1", "models", model.as_str(), "variants"])
+                .await;
+        }
+        if let Some(application) = &self.application {
+            return of_application(client, application.as_str()).await;
+        }
+        let applications: Value = client.get(&["v1", "applications"]).await?;
+        let mut all = Vec::new();
+        for application in rows(&applications, "/applications") {
+            let answer = of_application(client, &cell(application, "/name")).await?;
+            all.extend_from_slice(rows(&answer, "/variants"));
+        }
+        Ok(json!({"variants": all}))
+    }
+}
+
+async fn of_application(client: &Client, name: &str) -> Result<Value, Error> {
+    client.get(&["v1", "applications", name, "variants"]).await
+}
+
+/// The variants of an answer that no other dominates, and how many there are in all.
+pub fn frontier(answer: &Value) -> (Vec<&Value>, usize) {
+    let all = rows(answer, "/variants");
+    let frontier = all
+        .iter()
+        .filter(|variant| variant.get("dominated_by").is_none_or(Value::is_null))
+        .collect();
+    (frontier, all.len())
+}
+
+/// Variants as a table.
+pub fn table(variants: &[&Value]) -> Table {
+    let mut table = Table::new(&[
+        "variant", "accuracy", "#p50 ms", "#rows/s", "#load ms", "#memory", "#$/1k", "state",
+    ]);
+    for variant in variants {
+        table.row(vec![
+            cell(variant, "/name"),
+            accuracy(variant),
+            cell(variant, "/latency_ms"),
+            cell(variant, "/profile/saturation_rps"),
+            cell(variant, "/profile/load_ms"),
+            bytes_cell(variant, "/profile/peak_memory_bytes"),
+            cell(variant, "/cost_per_1k_usd"),
+            cell(variant, "/state"),
+        ]);
+    }
+    table
+}
+
+/// `0.967 [0.936, 0.983]`.
+fn accuracy(variant: &Value) -> String {
+    let number = |name: &str| {
+        let value = variant.pointer(&format!("/accuracy/{name}"));
+        value
+            .and_then(Value::as_f64)
+            .map_or_else(|| "-".to_owned(), short)
+    };
+    format!(
+        "{} [{}, {}]",
+        number("value"),
+        number("lower"),
+        number("upper")
+    )
+}

@@ -1,0 +1,95 @@
+//! The configuration: what can be set, where it comes from and what wins.
+//!
+//! A setting comes from the defaults, the TOML file, the environment or a flag; the later of these
+//! wins. Every layer becomes a table of TOML values that is checked key by key, so that an error
+//! names the key and where it was set, and an unknown key names its nearest relative. The tables are
+//! then merged and read into [`Config`] once.
+//!
+//! Entry points: [`Config::load`], [`Sources`].
+
+use std::path::PathBuf;
+
+mod docs;
+mod error;
+mod layers;
+mod machine;
+mod role;
+mod section;
+mod sections;
+
+pub use docs::render as describe;
+pub use error::Error;
+pub use layers::{Flag, Sources};
+pub use role::{Role, Roles};
+pub use sections::{Config, Log, LogFormat, Prices, Runtime, Worker};
+
+impl Config {
+    /// Merges all layers of `sources` over the defaults.
+    pub fn load(sources: &Sources) -> Result<Self, Error> {
+        let table = layers::merge(sources)?;
+        toml::Value::Table(table)
+            .try_into()
+            .map_err(|source: toml::de::Error| Error::Unreadable {
+                origin: "the merged configuration".to_owned(),
+                reason: source.to_string(),
+            })
+    }
+
+    /// Replaces what is left to the machine (cores, memory, threads) by what this machine has.
+    pub fn resolved(mut self) -> Self {
+        self.worker.cores = Some(self.worker.cores());
+        self.worker.memory_bytes = Some(self.worker.memory_bytes());
+        self.variants.max_threads = Some(self.max_threads());
+        self.runtime.threads = Some(self.runtime.threads());
+        self
+    }
+
+    /// Most intra-op threads of a generated variant: as configured, never more than the worker's
+    /// cores.
+    pub fn max_threads(&self) -> u16 {
+        let cores = self.worker.cores();
+        self.variants.max_threads.unwrap_or(cores).min(cores)
+    }
+
+    /// The registry's SQLite file.
+    pub fn registry_file(&self) -> PathBuf {
+        self.data_dir.join("registry.sqlite")
+    }
+
+    /// The folder of the artefact store.
+    pub fn objects_dir(&self) -> PathBuf {
+        self.data_dir.join("objects")
+    }
+}
+
+impl Worker {
+    /// Cores that batches may occupy: as configured, else all that the process may use.
+    pub fn cores(&self) -> u16 {
+        self.cores.unwrap_or_else(machine::cores)
+    }
+
+    /// Bytes that loaded variants may occupy: as configured, else half of the machine's memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+            .unwrap_or_else(|| machine::memory_bytes() / 2)
+    }
+}
+
+impl Runtime {
+    /// Threads of the asynchronous runtime: as configured, else one for each core.
+    pub fn threads(&self) -> u16 {
+        self.threads.unwrap_or_else(machine::cores)
+    }
+}
+
+impl From<Prices> for sextant_types::Prices {
+    fn from(prices: Prices) -> Self {
+        Self {
+            core_hour_usd: prices.core_hour_usd,
+            memory_gib_hour_usd: prices.memory_gib_hour_usd,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

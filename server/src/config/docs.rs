@@ -1,0 +1,72 @@
+//! `docs/config.md`, written from the table of fields.
+
+use super::{
+    Config,
+    section::{Field, Section},
+    sections::SECTIONS,
+};
+
+const OPENING: &str = "\
+# Configuration
+
+Generated from the structs in `server/src/config/sections.rs`; a test compares the two, and
+`SEXTANT_BLESS=1 cargo test -p sextant config` rewrites this page.
+
+A setting comes from one of four layers; a later layer wins:
+
+1. the defaults below,
+2. a TOML file, named by `--config` or `SEXTANT_CONFIG`,
+3. the environment: `SEXTANT_{KEY}` for a key of the file's top, `SEXTANT_{SECTION}__{KEY}` for a key
+   of a section; lists are separated by commas,
+4. flags of `sextant serve` and `sextant config`: `--listen`, `--roles`, `--data-dir`, `--log-level`,
+   `--log-format`, `--onnxruntime-library`, and `--set section.key=value` for any other.
+
+An unknown key is an error that names the nearest one, and nothing is started. Variables beginning
+with `SEXTANT_` that hold no `__` are ignored unless they are one edit away from a setting, because
+container platforms add some of their own. `sextant config` prints what holds in the end, and
+`sextant config --describe` prints this page.
+";
+
+/// The whole page.
+pub fn render() -> String {
+    let defaults = toml::Value::try_from(Config::default())
+        .unwrap_or_else(|_| toml::Value::Table(toml::Table::new()));
+    let sections = SECTIONS.iter().map(|section| table(section, &defaults));
+    format!("{OPENING}{}", sections.collect::<String>())
+}
+
+fn table(section: &Section, defaults: &toml::Value) -> String {
+    let title = match section.name {
+        "" => "Top of the file".to_owned(),
+        name => format!("`[{name}]`"),
+    };
+    let rows = section
+        .fields
+        .iter()
+        .map(|field| row(section, field, defaults));
+    format!(
+        "\n## {title}\n\n{}\n\n| key | value | default | environment | meaning |\n|---|---|---|---|---|\n{}",
+        section.about.trim(),
+        rows.collect::<String>()
+    )
+}
+
+fn row(section: &Section, field: &Field, defaults: &toml::Value) -> String {
+    let place = match section.name {
+        "" => Some(defaults),
+        name => defaults.get(name),
+    };
+    let constant = place.and_then(|place| place.get(field.name));
+    let default = match (constant, field.unset) {
+        (Some(value), _) => format!("`{value}`"),
+        (None, Some(unset)) => unset.to_owned(),
+        (None, None) => "none".to_owned(),
+    };
+    format!(
+        "| `{}` | {} | {default} | `{}` | {} |\n",
+        field.name,
+        field.rule(),
+        section.variable(field),
+        field.doc.trim(),
+    )
+}

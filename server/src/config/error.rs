@@ -1,0 +1,57 @@
+//! What can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+/// A configuration that cannot be used. Nothing has been started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be opened.
+    #[error("configuration file `{path}` cannot be read")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A layer is not TOML, or not a table.
+    #[error("{origin} is not a valid configuration: {reason}")]
+    Unreadable {
+        /// The file or flag.
+        origin: String,
+        /// What the parser said, with line and column.
+        reason: String,
+    },
+    /// A key that does not exist.
+    #[error("unknown key `{key}` in {origin}{}", hint(.nearest.as_deref()))]
+    UnknownKey {
+        /// The key as it was written.
+        key: String,
+        /// Where it was written.
+        origin: String,
+        /// The key that is spelt most alike.
+        nearest: Option<String>,
+    },
+    /// A value of the wrong type or out of range.
+    #[error("`{key}` in {origin} is {value}: it must be {rule}")]
+    InvalidValue {
+        /// Which key.
+        key: String,
+        /// Where it was written.
+        origin: String,
+        /// The value, shortened.
+        value: String,
+        /// What would be accepted.
+        rule: String,
+    },
+    /// `--set` without `=`.
+    #[error("`--set {0}` has no value: write `--set section.key=value`")]
+    NoValue(String),
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
+        || "; `docs/config.md` lists all keys".to_owned(),
+        |nearest| format!(": did you mean `{nearest}`?"),
+    )
+}

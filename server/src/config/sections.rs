@@ -1,0 +1,193 @@
+//! The sections. The text of every field is its documentation in `docs/config.md`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Roles,
+    section::{Section, section},
+};
+
+const ANY: f64 = f64::INFINITY;
+
+section! {
+    /// Where the service listens, what it does and where it keeps its data.
+    Config in "" {
+        /// Address and port of the HTTP API; port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080));
+        /// Parts of the service that this process runs.
+        roles: Roles = Roles::default();
+        /// Folder of the registry and the artefact store; created when missing.
+        data_dir: PathBuf = PathBuf::from("./data");
+        /// ONNX Runtime shared library that the engine `ort` loads.
+        onnxruntime_library: Option<PathBuf> = None,
+            unset "`ORT_DYLIB_PATH`, then the library in the cache folder";
+        sections {
+            /// What is logged.
+            log: Log;
+            /// Where batches run.
+            worker: Worker;
+            /// What registration generates and measures.
+            variants: Variants;
+            /// What resources cost.
+            prices: Prices;
+            /// When instances come and go.
+            autoscaler: Autoscaler;
+            /// What is refused.
+            limits: Limits;
+            /// Offline jobs.
+            jobs: Jobs;
+            /// The asynchronous runtime.
+            runtime: Runtime;
+        }
+    }
+}
+
+section! {
+    /// What is logged to standard error.
+    Log in "log" {
+        /// Least level, or a filter such as `info,sextant_dispatcher=debug`.
+        level: String = "info".to_owned();
+        /// Lines for people or one JSON object per line.
+        format: LogFormat = LogFormat::Text;
+    }
+}
+
+section! {
+    /// The worker of this process: where batches run.
+    Worker in "worker" {
+        /// Its name among all workers.
+        name: String = "local".to_owned();
+        /// Cores that batches may occupy at once.
+        cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
+        /// Bytes that loaded variants may occupy.
+        memory_bytes: Option<u64> = None, unset "half of the machine's memory",
+            within 1_048_576.0..=ANY;
+    }
+}
+
+section! {
+    /// What a registration generates and measures.
+    Variants in "variants" {
+        /// Engines that variants are made for.
+        engines: Engines = Engines::default();
+        /// Most intra-op threads of a variant, never more than the worker's cores.
+        max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
+        /// Largest maximum batch of a variant, rows.
+        max_batch: u16 = 64, within 1.0..=64.0;
+        /// Time spent on measuring one batch size of one variant, milliseconds.
+        profile_ms_per_batch: u64 = 100, within 1.0..=60_000.0;
+        /// Rows per batch while accuracy is measured.
+        evaluation_batch: u32 = 32, within 1.0..=1024.0;
+    }
+}
+
+section! {
+    /// What resources cost: the base of every variant's price.
+    Prices in "prices" {
+        /// One CPU core for an hour, US dollars.
+        core_hour_usd: f64 = sextant_types::Prices::default().core_hour_usd, within 0.0..=ANY;
+        /// One gibibyte of memory for an hour, US dollars.
+        memory_gib_hour_usd: f64 = sextant_types::Prices::default().memory_gib_hour_usd,
+            within 0.0..=ANY;
+    }
+}
+
+section! {
+    /// When instances of variants are loaded and unloaded.
+    Autoscaler in "autoscaler" {
+        /// Time between two looks at the load, milliseconds.
+        period_ms: u64 = 1000, within 10.0..=3_600_000.0;
+        /// An instance without queries for so long is unloaded, seconds.
+        idle_unload_s: u64 = 600, within 1.0..=ANY;
+        /// Share of the worker's memory that is filled with variants before anyone asks for them.
+        warm_memory_share: f64 = 0.5, within 0.0..=1.0;
+    }
+}
+
+section! {
+    /// What is refused.
+    Limits in "limits" {
+        /// Largest body of a request that is not an upload, bytes.
+        max_body_bytes: u64 = 64 << 20, within 1024.0..=ANY;
+        /// Largest uploaded model, validation set or artefact, bytes.
+        max_model_bytes: u64 = 2 << 30, within 1024.0..=ANY;
+        /// Most bytes that the artefact store may hold.
+        storage_bytes: Option<u64> = None, unset "what the disk has", within 1.0..=ANY;
+        /// Most queries that wait for one variant.
+        max_queue_per_variant: u32 = 4096, within 1.0..=ANY;
+    }
+}
+
+section! {
+    /// Offline jobs.
+    Jobs in "jobs" {
+        /// Records that are answered and committed together.
+        chunk: u32 = 256, within 1.0..=65_536.0;
+        /// Jobs pause while online queries keep more than this share of the cores busy.
+        pause_utilization: f64 = 0.4, within 0.0..=1.0;
+    }
+}
+
+section! {
+    /// The asynchronous runtime that serves connections.
+    Runtime in "runtime" {
+        /// Its threads.
+        threads: Option<u16> = None, unset "one for each core", within 1.0..=1024.0;
+    }
+}
+
+/// Every section, in the order of the document.
+pub(super) static SECTIONS: [Section; 9] = [
+    Config::SECTION,
+    Log::SECTION,
+    Worker::SECTION,
+    Variants::SECTION,
+    Prices::SECTION,
+    Autoscaler::SECTION,
+    Limits::SECTION,
+    Jobs::SECTION,
+    Runtime::SECTION,
+];
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &["text", "json"];
+}
+
+/// Short names of engines, in order of preference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Engines(pub Vec<String>);
+
+impl Engines {
+    /// The engines that exist.
+    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten", "emulated"];
+
+    /// Whether variants are made for `engine`.
+    pub fn contains(&self, engine: &str) -> bool {
+        self.0.iter().any(|name| name == engine)
+    }
+}
+
+impl Default for Engines {
+    /// All real engines that the binary was built with.
+    fn default() -> Self {
+        let mut names = vec!["ort".to_owned()];
+        if cfg!(feature = "rten") {
+            names.push("rten".to_owned());
+        }
+        Self(names)
+    }
+}

@@ -1,0 +1,176 @@
+//! Precedence, unknown keys, refused values, and the generated page.
+
+use std::{fs, net::SocketAddr, path::Path};
+
+use super::{sections::Limits, *};
+
+fn with_file(text: &str) -> (tempfile::TempDir, Sources) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sextant.toml");
+    fs::write(&file, text).expect("the file is written");
+    let sources = Sources {
+        file: Some(file),
+        ..Sources::default()
+    };
+    (folder, sources)
+}
+
+fn in_environment(name: &str, value: &str) -> Sources {
+    Sources {
+        environment: vec![(name.to_owned(), value.to_owned())],
+        ..Sources::default()
+    }
+}
+
+fn message(sources: &Sources) -> String {
+    Config::load(sources).expect_err("refused").to_string()
+}
+
+#[test]
+fn later_layers_win() {
+    let text = "listen = '0.0.0.0:1'\n[worker]\ncores = 1\nname = 'a'\n[jobs]\nchunk = 8\n";
+    let (_folder, mut sources) = with_file(text);
+    sources.environment = vec![
+        ("SEXTANT_LISTEN".to_owned(), "0.0.0.0:2".to_owned()),
+        ("SEXTANT_WORKER__CORES".to_owned(), "2".to_owned()),
+    ];
+    sources.flags = vec![Flag {
+        name: "--listen",
+        key: "listen",
+        value: "0.0.0.0:3".to_owned(),
+    }];
+    sources.set = vec!["worker.memory_bytes=3000000".to_owned()];
+    let config = Config::load(&sources).expect("valid");
+    assert_eq!(config.listen, SocketAddr::from(([0, 0, 0, 0], 3)));
+    assert_eq!(config.worker.cores(), 2);
+    assert_eq!(config.worker.name, "a");
+    assert_eq!(config.worker.memory_bytes(), 3_000_000);
+    assert_eq!(config.jobs.chunk, 8);
+    assert_eq!(config.jobs.pause_utilization, 0.4);
+}
+
+#[test]
+fn nothing_set_is_the_default() {
+    let config = Config::load(&Sources::default()).expect("valid");
+    assert_eq!(config, Config::default());
+    assert!(
+        Role::ALL
+            .into_iter()
+            .all(|role| config.roles.contains(role))
+    );
+}
+
+#[test]
+fn resolving_fills_what_the_machine_decides() {
+    let mut config = Config::default();
+    config.worker.cores = Some(3);
+    config.variants.max_threads = Some(16);
+    let config = config.resolved();
+    assert_eq!(config.variants.max_threads, Some(3));
+    assert!(config.worker.memory_bytes.is_some() && config.runtime.threads.is_some());
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    let (_folder, sources) = with_file("[worker]\ncore = 1\n");
+    assert!(message(&sources).contains("did you mean `worker.cores`?"));
+    let (_folder, sources) = with_file("[workers]\ncores = 1\n");
+    assert!(message(&sources).contains("unknown key `workers`"));
+    let sources = in_environment("SEXTANT_AUTOSCALER__PERIODMS", "5");
+    assert!(message(&sources).contains("`SEXTANT_AUTOSCALER__PERIOD_MS`"));
+    let sources = in_environment("SEXTANT_LISTN", "0.0.0.0:1");
+    assert!(message(&sources).contains("`SEXTANT_LISTEN`"));
+    let sources = Sources {
+        set: vec!["jobs.chunks=1".to_owned()],
+        ..Sources::default()
+    };
+    assert!(message(&sources).contains("did you mean `jobs.chunk`?"));
+}
+
+#[test]
+fn variables_of_container_platforms_are_ignored() {
+    for name in [
+        "SEXTANT_PORT",
+        "SEXTANT_SERVICE_HOST",
+        "SEXTANT_PORT_8080_TCP_ADDR",
+    ] {
+        let sources = in_environment(name, "tcp://10.0.0.1:8080");
+        assert_eq!(Config::load(&sources).expect("valid"), Config::default());
+    }
+}
+
+#[test]
+fn an_unknown_role_lists_the_valid_ones() {
+    let sources = in_environment("SEXTANT_ROLES", "api,gateway");
+    let text = message(&sources);
+    for role in Role::ALL {
+        assert!(text.contains(&format!("`{role}`")), "{text}");
+    }
+    let sources = in_environment("SEXTANT_ROLES", "worker, api");
+    let roles = Config::load(&sources).expect("valid").roles;
+    assert!(roles.contains(Role::Api) && !roles.contains(Role::Autoscaler));
+}
+
+#[test]
+fn values_of_the_wrong_kind_or_range_are_refused() {
+    for (name, value, part) in [
+        ("SEXTANT_WORKER__CORES", "many", "whole number"),
+        ("SEXTANT_WORKER__CORES", "0", "from 1 to 65535"),
+        ("SEXTANT_WORKER__CORES", "70000", "from 1 to 65535"),
+        ("SEXTANT_JOBS__PAUSE_UTILIZATION", "1.5", "from 0 to 1"),
+        ("SEXTANT_JOBS__PAUSE_UTILIZATION", "nan", "from 0 to 1"),
+        ("SEXTANT_LISTEN", "nowhere", "address and port"),
+        ("SEXTANT_LOG__FORMAT", "xml", "`json`"),
+        ("SEXTANT_ROLES", "", "`api`"),
+        ("SEXTANT_VARIANTS__ENGINES", "ort,tensorrt", "`rten`"),
+        ("SEXTANT_PRICES__CORE_HOUR_USD", "inf", "at least 0"),
+    ] {
+        let text = message(&in_environment(name, value));
+        assert!(text.contains(part) && text.contains(name), "{text}");
+    }
+    let (_folder, sources) = with_file("worker = 3\n");
+    assert!(message(&sources).contains("[worker]"));
+    let (_folder, sources) = with_file("[worker\n");
+    assert!(message(&sources).contains("is not a valid configuration"));
+}
+
+#[test]
+fn the_table_of_fields_matches_the_structs() {
+    let all = Config {
+        onnxruntime_library: Some("lib.so".into()),
+        limits: Limits {
+            storage_bytes: Some(1),
+            ..Limits::default()
+        },
+        ..Config::default()
+    };
+    let value = toml::Value::try_from(all.resolved()).expect("TOML");
+    let mut serialised = Vec::new();
+    for (name, value) in value.as_table().expect("a table") {
+        match value.as_table() {
+            Some(fields) => serialised.extend(fields.keys().map(|key| format!("{name}.{key}"))),
+            None => serialised.push(name.clone()),
+        }
+    }
+    let mut listed: Vec<String> = sections::SECTIONS
+        .iter()
+        .flat_map(|section| section.fields.iter().map(|field| section.key(field)))
+        .collect();
+    serialised.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, serialised);
+}
+
+#[test]
+fn the_page_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
+    let page = docs::render();
+    if std::env::var_os("SEXTANT_BLESS").is_some() {
+        fs::write(&path, &page).expect("the page is written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == page,
+        "docs/config.md differs from the structs: SEXTANT_BLESS=1 rewrites it"
+    );
+}

@@ -1,0 +1,172 @@
+//! The binary as a user calls it, as far as no server is needed: arguments, configuration, exit
+//! codes, what is written where.
+
+use std::{
+    fs,
+    net::TcpListener,
+    process::{Command, Output},
+};
+
+fn sextant(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sextant"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SEXTANT_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    sextant(arguments).output().expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn flags_win_over_environment_and_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sextant.toml");
+    fs::write(
+        &file,
+        "listen = '127.0.0.1:1'\n[jobs]\nchunk = 1\n[worker]\ncores = 1\n",
+    )
+    .expect("the file is written");
+    let output = sextant(&[
+        "config",
+        "--listen",
+        "127.0.0.1:3",
+        "--set",
+        "limits.max_body_bytes=4096",
+    ])
+    .env("SEXTANT_CONFIG", &file)
+    .env("SEXTANT_LISTEN", "127.0.0.1:2")
+    .env("SEXTANT_JOBS__CHUNK", "2")
+    .output()
+    .expect("the binary runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for line in [
+        "listen = \"127.0.0.1:3\"",
+        "chunk = 2",
+        "cores = 1",
+        "max_body_bytes = 4096",
+    ] {
+        assert!(text.contains(line), "`{line}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_printed_configuration_can_be_read_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sextant.toml");
+    let first = run(&["config", "--roles", "worker,api"]);
+    fs::write(&file, &first.stdout).expect("the file is written");
+    let second = run(&["config", "--config", &file.to_string_lossy()]);
+    assert_eq!(stdout(&first), stdout(&second));
+    assert!(stdout(&first).contains("roles = [\"api\", \"worker\"]"));
+}
+
+#[test]
+fn a_wrong_configuration_exits_with_2_and_says_where() {
+    let output = run(&["serve", "--set", "worker.core=2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("did you mean `worker.cores`?"));
+    let output = run(&["serve", "--roles", "api,gateway"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(
+        text.contains("`--roles`") && text.contains("`variant-gen`"),
+        "{text}"
+    );
+    let output = run(&["config", "--config", "/no/such/file.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/no/such/file.toml"));
+}
+
+#[test]
+fn wrong_arguments_exit_with_2() {
+    for arguments in [
+        &["frobnicate"][..],
+        &["query", "--application", "digits"],
+        &["query", "--input", "x=[1]"],
+        &[
+            "query",
+            "--application",
+            "a",
+            "--model",
+            "b",
+            "--input",
+            "x=[1]",
+        ],
+        &["query", "--application", "Not A Name", "--input", "x=[1]"],
+        &["query", "--application", "a", "--input", "x"],
+        &[
+            "query",
+            "--application",
+            "a",
+            "--input",
+            "x=[1]",
+            "--latency-ms",
+            "soon",
+        ],
+        &[
+            "register",
+            "--application",
+            "a",
+            "--name",
+            "m",
+            "--model",
+            "m.onnx",
+        ],
+        &["variants", "--application", "a", "--model", "b"],
+        &["artefact", "get", "../secret"],
+        &["artefact", "get", "/etc/passwd"],
+        &["models", "--server", "nonsense"],
+        &["models", "--server", "https://127.0.0.1"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(stdout(&output).is_empty(), "{arguments:?}");
+        assert!(!stderr(&output).is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn without_a_server_the_advice_is_to_start_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let output = run(&["models", "--server", &server]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("sextant serve") && text.contains(&server),
+        "{text}"
+    );
+    let output = run(&["models", "--json", "--server", &server]);
+    let document: serde_json::Value =
+        serde_json::from_str(&stderr(&output)).expect("the error is JSON");
+    assert!(document["detail"].is_string());
+}
+
+#[test]
+fn the_openapi_document_is_json() {
+    let output = run(&["openapi"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let document: serde_json::Value =
+        serde_json::from_str(&stdout(&output)).expect("the document is JSON");
+    assert!(document["paths"]["/v1/queries"].is_object());
+}
