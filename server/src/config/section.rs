@@ -14,6 +14,8 @@ use super::{LogFormat, Role, Roles};
 pub enum Kind {
     /// Any text.
     Text,
+    /// A name as all names of the service are.
+    Name,
     /// `address:port`.
     Address,
     /// A path of the local file system.
@@ -77,7 +79,7 @@ impl Kind {
                     .map(|word| Value::String(word.to_owned()))
                     .collect(),
             )),
-            Self::Text | Self::Address | Self::Path | Self::Word(_) => {
+            Self::Text | Self::Name | Self::Address | Self::Path | Self::Word(_) => {
                 Some(Value::String(text.to_owned()))
             }
         }
@@ -87,6 +89,7 @@ impl Kind {
     pub fn describe(self) -> String {
         match self {
             Self::Text => "text".to_owned(),
+            Self::Name => "name of `a-z 0-9 - _ .`".to_owned(),
             Self::Address => "address and port, such as `127.0.0.1:8080`".to_owned(),
             Self::Path => "path".to_owned(),
             Self::Integer => "whole number".to_owned(),
@@ -175,6 +178,7 @@ macro_rules! setting {
 
 setting! {
     String => Kind::Text;
+    sextant_types::WorkerId => Kind::Name;
     PathBuf => Kind::Path;
     std::net::SocketAddr => Kind::Address;
     u16 => Kind::Integer;

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sextant_types::WorkerId;
 
 use super::{
     Roles,
@@ -58,7 +59,7 @@ section! {
     /// The worker of this process: where batches run.
     Worker in "worker" {
         /// Its name among all workers.
-        name: String = "local".to_owned();
+        name: WorkerId = local();
         /// Cores that batches may occupy at once.
         cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
         /// Bytes that loaded variants may occupy.
@@ -110,13 +111,19 @@ section! {
     /// What is refused.
     Limits in "limits" {
         /// Largest body of a request that is not an upload, bytes.
-        max_body_bytes: u64 = 64 << 20, within 1024.0..=ANY;
+        max_body_bytes: usize = 16 << 20, within 1024.0..=ANY;
         /// Largest uploaded model, validation set or artefact, bytes.
         max_model_bytes: u64 = 2 << 30, within 1024.0..=ANY;
         /// Most bytes that the artefact store may hold.
         storage_bytes: Option<u64> = None, unset "what the disk has", within 1.0..=ANY;
         /// Most queries that wait for one variant.
         max_queue_per_variant: u32 = 4096, within 1.0..=ANY;
+        /// Most queries in flight; more are refused at once.
+        max_concurrent_queries: usize = 4096, within 1.0..=ANY;
+        /// Longest time for the body of a request that is not an upload, milliseconds.
+        body_timeout_ms: u64 = 30_000, within 100.0..=ANY;
+        /// Longest time that a shutdown waits for requests in flight, milliseconds.
+        drain_timeout_ms: u64 = 30_000, within 0.0..=ANY;
     }
 }
 
@@ -136,6 +143,10 @@ section! {
         /// Its threads.
         threads: Option<u16> = None, unset "one for each core", within 1.0..=1024.0;
     }
+}
+
+fn local() -> WorkerId {
+    WorkerId::new("local").expect("`local` obeys the naming rule")
 }
 
 /// Every section, in the order of the document.

@@ -43,7 +43,7 @@ fn later_layers_win() {
     let config = Config::load(&sources).expect("valid");
     assert_eq!(config.listen, SocketAddr::from(([0, 0, 0, 0], 3)));
     assert_eq!(config.worker.cores(), 2);
-    assert_eq!(config.worker.name, "a");
+    assert_eq!(config.worker.name.as_str(), "a");
     assert_eq!(config.worker.memory_bytes(), 3_000_000);
     assert_eq!(config.jobs.chunk, 8);
     assert_eq!(config.jobs.pause_utilization, 0.4);
@@ -119,6 +119,7 @@ fn values_of_the_wrong_kind_or_range_are_refused() {
         ("SEXTANT_WORKER__CORES", "70000", "from 1 to 65535"),
         ("SEXTANT_JOBS__PAUSE_UTILIZATION", "1.5", "from 0 to 1"),
         ("SEXTANT_JOBS__PAUSE_UTILIZATION", "nan", "from 0 to 1"),
+        ("SEXTANT_WORKER__NAME", "My Worker", "`a-z 0-9 - _ .`"),
         ("SEXTANT_LISTEN", "nowhere", "address and port"),
         ("SEXTANT_LOG__FORMAT", "xml", "`json`"),
         ("SEXTANT_ROLES", "", "`api`"),
