@@ -1,7 +1,8 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
 //! Entry points: [`inspect`] says what a model is and refuses what no engine should see;
-//! [`split_weights`] takes the weights out so that sessions can share them; [`builder`] writes small
+//! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
+//! [`quantize_static`] make 8-bit variants; [`builder`] writes small
 //! models; [`proto`] holds the messages themselves.
 //!
 //! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit
@@ -18,12 +19,16 @@ pub mod error;
 pub mod inspect;
 mod make;
 pub mod proto;
+pub mod quantize;
 pub mod tensor;
 mod walk;
 pub mod weights;
 
 pub use error::Error;
 pub use inspect::{ModelInfo, inspect};
+pub use quantize::{
+    Calibration, Quantized, Ranges, Weights, calibration_graph, quantize_dynamic, quantize_static,
+};
 pub use weights::{SHARED_LOCATION, Split, Weight, split_weights};
 
 use proto::ModelProto;

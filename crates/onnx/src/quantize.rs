@@ -1,0 +1,36 @@
+//! 8-bit variants of 32-bit float models.
+//!
+//! Two ways, both with constant weights turned into symmetric signed bytes when the variant is
+//! made. **Dynamic** ([`quantize_dynamic`]) finds the range of each activation anew in every batch:
+//! nothing to calibrate, but results depend on what shares the batch. **Static** ([`quantize_static`])
+//! fixes the ranges beforehand on sample data ([`calibration_graph`], [`Ranges`]) and expresses the
+//! result with pairs of `QuantizeLinear` and `DequantizeLinear`, which engines fuse into 8-bit
+//! kernels.
+//!
+//! Scales are one per output channel: no slower than one per tensor, and closer to the original.
+//! Weights use -127..=127; on processors without dot-product instructions (AVX2, first AVX-512) sums
+//! of two products of unsigned and signed bytes can saturate, which [`Weights::reduced`] avoids at
+//! the price of one bit.
+
+mod dynamic;
+mod editor;
+mod linear;
+mod numeric;
+mod plan;
+mod qdq;
+mod ranges;
+
+pub use dynamic::{quantize_dynamic, quantize_dynamic_with};
+pub use numeric::Weights;
+pub use qdq::{Calibration, calibration_graph, quantize_static, quantize_static_with};
+pub use ranges::Ranges;
+
+/// A quantised model.
+#[derive(Debug, Clone)]
+pub struct Quantized {
+    /// The rewritten file.
+    pub model: bytes::Bytes,
+    /// Names of the nodes that compute in 8 bits now, in the graph's order; a node without name
+    /// is given by its first output.
+    pub nodes: Vec<String>,
+}
