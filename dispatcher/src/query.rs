@@ -161,6 +161,24 @@ impl Dispatcher {
         })
     }
 
+    /// Most rows that one query to `route` may have.
+    pub(crate) fn most_rows(&self, route: &Route) -> u32 {
+        let snapshot = self.snapshot.load();
+        let most = |scope: Option<&Scope>| {
+            let entries = scope.map_or(&[][..], |scope| scope.index.entries());
+            entries
+                .iter()
+                .map(|entry| entry.max_rows)
+                .max()
+                .unwrap_or(1)
+        };
+        match route {
+            Route::Application(id) => most(snapshot.application(id)),
+            Route::Model(id) => most(snapshot.model(id)),
+            Route::Variant(id) => snapshot.variant(id).map_or(1, |known| known.max_rows()),
+        }
+    }
+
     fn load_in_background(&self, snapshot: &Snapshot, decision: &Decision) {
         if let Decision::Warming { ordinal, .. } = decision
             && let Some(known) = snapshot.known(*ordinal)

@@ -87,6 +87,14 @@ pub enum Action<T> {
 pub struct BatchId {
     until: Nanos,
     number: u64,
+    expected: Nanos,
+}
+
+impl BatchId {
+    /// Expected run time, ns.
+    pub fn expected(&self) -> Nanos {
+        self.expected
+    }
 }
 
 #[derive(Debug)]
@@ -270,6 +278,7 @@ impl<T> Scheduler<T> {
             id: BatchId {
                 until: now.saturating_add(batch.latency),
                 number,
+                expected: batch.latency,
             },
         });
     }

@@ -1,10 +1,12 @@
 //! Messages of the dispatcher.
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use sextant_types::{ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, VariantId};
 
 /// Whom a query addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Route {
     /// Model-less: any variant of any model of the application.
     Application(ApplicationId),

@@ -9,9 +9,11 @@
 use std::sync::Arc;
 
 pub mod dispatch;
+pub mod offline;
 pub mod work;
 
 pub use dispatch::{Answer, Candidate, Dispatch, Explanation, Query, QueryError, Route, Timings};
+pub use offline::OfflineSpec;
 pub use work::{
     BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load, VariantUsage, Work,
     WorkError, WorkerInfo,
