@@ -5,7 +5,12 @@
 //!
 //! **Invariant:** sees variants and workers, never a query; decides nothing itself.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use sextant_metadata::{Instance, InstanceKey, InstanceState, MetadataStore, Snapshot};
 use sextant_policies::warm::{self, Action, Budget, Item, Presence};
@@ -65,6 +70,7 @@ impl Service {
     async fn keep_warm(&self) {
         let period = Duration::from_millis(self.config.period_ms.max(10));
         loop {
+            self.expire_workers().await;
             match self.metadata.snapshot().await {
                 Ok(snapshot) => {
                     for worker in &self.workers {
@@ -80,6 +86,18 @@ impl Service {
                     tokio::time::sleep(period).await;
                 }
             }
+        }
+    }
+
+    /// Takes workers whose lease has ended out of everyone's sight.
+    async fn expire_workers(&self) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ms = since.map_or(0, |since| since.as_millis() as u64);
+        match self.metadata.expire(now_ms).await {
+            Ok(gone) => gone
+                .iter()
+                .for_each(|worker| tracing::warn!(%worker, "lease expired")),
+            Err(error) => tracing::warn!(%error, "leases could not be looked at"),
         }
     }
 

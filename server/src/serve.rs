@@ -1,8 +1,215 @@
-//! Starts the roles of this process.
+//! Starts the roles of this process and stops them in order.
+//!
+//! One short `build_*` function for each role; what they share is opened once, in [`Stores`]. A
+//! process on the embedded default plays all roles over a folder of its own.
 
-use crate::config::Config;
+mod engines;
+mod folder;
+mod stores;
+
+use std::{future::Future, sync::Arc};
+
+use anyhow::Context;
+use sextant_api::{ApiParts, ApiState};
+use sextant_autoscaler as autoscaler;
+use sextant_dispatcher::{
+    Dispatcher,
+    jobs::{JobConfig, JobService},
+};
+use sextant_engine::Engine;
+use sextant_policies::{health::Thresholds, throttle::Throttle};
+use sextant_rpc::WorkerClient;
+use sextant_types::WorkerId;
+use sextant_worker::Worker;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Role};
+use stores::Stores;
+
+/// Time between two heartbeats and looks at the instances, ms.
+const WORKER_PERIOD_MS: u64 = 1000;
+
+/// How long a worker or the runner of a job is believed in without a sign of life, ms.
+const LEASE_MS: u64 = 10_000;
 
 /// Runs the configured roles until the process is told to stop. Logging has been started.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    anyhow::bail!("the roles {:?} are not wired", config.roles)
+    check_roles(&config)?;
+    let stores = Stores::open(&config).await?;
+    let engines = engines::build(&config)?;
+    let mut process = Process::new(stop_on_signal()?);
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("cannot listen on `{}`", config.listen))?;
+    let worker = build_worker(&config, &stores, &engines, &mut process).await?;
+    let workers = vec![worker];
+    let dispatcher = build_dispatcher(&config, &stores, &workers, &mut process);
+    build_variant_gen(&config, &stores, &engines, &mut process).await?;
+    build_autoscaler(&config, &stores, workers, &mut process);
+    let served = serve_http(&config, &stores, dispatcher, listener, &process).await;
+    process.stop().await;
+    stores.registry.close().await;
+    served
+}
+
+/// The roles that one process must play together while the stores are its own.
+fn check_roles(config: &Config) -> anyhow::Result<()> {
+    for role in [Role::Api, Role::Dispatcher, Role::Worker] {
+        anyhow::ensure!(
+            config.roles.contains(role),
+            "role `{role}` is missing: with embedded stores one process plays `api`, \
+             `dispatcher` and `worker` together"
+        );
+    }
+    Ok(())
+}
+
+async fn build_worker(
+    config: &Config,
+    stores: &Stores,
+    engines: &[Arc<dyn Engine>],
+    process: &mut Process,
+) -> anyhow::Result<WorkerClient> {
+    let settings = sextant_worker::Config {
+        worker: WorkerId::new(&config.worker.name).context("`worker.name`")?,
+        cores: config.worker_cores(),
+        memory_bytes: config.worker_memory_bytes(),
+        period_ms: WORKER_PERIOD_MS,
+        lease_ms: LEASE_MS,
+        thresholds: Thresholds::default(),
+    };
+    let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
+    let (worker, mut service) = Worker::start(settings, engines.to_vec(), objects, metadata)
+        .context("the worker's threads cannot start")?;
+    service.announce().await;
+    let stop = process.last.clone();
+    process.tasks.spawn(async move { service.run(stop.cancelled()).await });
+    Ok(worker)
+}
+
+fn build_dispatcher(
+    config: &Config,
+    stores: &Stores,
+    workers: &[WorkerClient],
+    process: &mut Process,
+) -> Arc<Dispatcher> {
+    let settings = sextant_dispatcher::Config {
+        max_waiting_rows: config.limits.max_queue_per_variant,
+        ..sextant_dispatcher::Config::default()
+    };
+    let metadata = Arc::clone(&stores.metadata);
+    let (dispatcher, service) = Dispatcher::start(settings, workers.to_vec(), metadata);
+    let stop = process.last.clone();
+    process.tasks.spawn(async move { service.run(stop.cancelled()).await });
+    let jobs = JobConfig {
+        owner: stores.owner.clone(),
+        lease_ms: LEASE_MS,
+        throttle: Throttle {
+            pause_utilization: config.jobs.pause_utilization,
+            ..Throttle::default()
+        },
+        look_ms: 200,
+    };
+    let (registry, objects) = (stores.registry.clone(), Arc::clone(&stores.objects));
+    let jobs = JobService::new(jobs, Arc::clone(&dispatcher), registry, objects);
+    process.spawn(|stop| async move { jobs.run(stop.cancelled()).await });
+    dispatcher
+}
+
+fn build_autoscaler(
+    config: &Config,
+    stores: &Stores,
+    workers: Vec<WorkerClient>,
+    process: &mut Process,
+) {
+    if !config.roles.contains(Role::Autoscaler) {
+        return;
+    }
+    let settings = autoscaler::Config {
+        period_ms: config.autoscaler.period_ms,
+        idle_unload_s: config.autoscaler.idle_unload_s,
+        warm_memory_share: config.autoscaler.warm_memory_share,
+    };
+    let service = autoscaler::Service::new(settings, Arc::clone(&stores.metadata), workers);
+    process.spawn(|stop| async move { service.run(stop.cancelled()).await });
+}
+
+async fn serve_http(
+    config: &Config,
+    stores: &Stores,
+    dispatcher: Arc<Dispatcher>,
+    listener: TcpListener,
+    process: &Process,
+) -> anyhow::Result<()> {
+    let address = listener.local_addr().context("the listener has no address")?;
+    let state = ApiState::new(ApiParts {
+        dispatcher,
+        limits: sextant_api::Limits {
+            max_body_bytes: usize::try_from(config.limits.max_body_bytes).unwrap_or(usize::MAX),
+            max_model_bytes: config.limits.max_model_bytes,
+            ..sextant_api::Limits::default()
+        },
+    });
+    announce(&format!("listening on http://{address}"));
+    sextant_api::serve(listener, state, process.first.clone()).await?;
+    Ok(())
+}
+
+/// The one line on standard output that tells scripts where the service is.
+#[expect(clippy::print_stdout, reason = "the address is the answer of `serve`")]
+fn announce(line: &str) {
+    println!("{line}");
+    tracing::info!("{line}");
+}
+
+/// The background work of this process and the order in which it ends.
+struct Process {
+    /// Cancelled by a signal: no new work.
+    first: CancellationToken,
+    /// Cancelled when nothing asks any more: workers drain.
+    last: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Process {
+    fn new(first: CancellationToken) -> Self {
+        Self { first, last: CancellationToken::new(), tasks: JoinSet::new() }
+    }
+
+    /// Runs a service until the signal.
+    fn spawn<F>(&mut self, service: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(service(self.first.clone()));
+    }
+
+    async fn stop(&mut self) {
+        self.first.cancel();
+        self.last.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a service ended by a panic");
+            }
+        }
+    }
+}
+
+/// A token that SIGTERM and SIGINT cancel.
+fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let token = CancellationToken::new();
+    let stopped = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: finishing what is in flight");
+        stopped.cancel();
+    });
+    Ok(token)
 }
