@@ -218,7 +218,7 @@ impl Content {
                 current: current.cloned().map(Box::new),
             });
         }
-        let mut next = match current {
+        let next = match current {
             Some(current) if current.application != transition.application => {
                 return Err(Error::OtherApplication {
                     key: key.clone(),
@@ -226,16 +226,21 @@ impl Content {
                 });
             }
             Some(current) => apply(current, &transition.command, now_ms)?,
-            None => apply(&self.absent(transition), &transition.command, now_ms)?,
+            None => {
+                let absent = self.absent(transition, lease_until_ms);
+                apply(&absent, &transition.command, now_ms)?
+            }
         };
-        next.lease_until_ms = lease_until_ms;
         self.emit(Event::InstanceChanged(next.clone()));
         Ok(next)
     }
 
-    fn absent(&self, transition: &Transition) -> Instance {
+    fn absent(&self, transition: &Transition, lease_until_ms: u64) -> Instance {
         let application = transition.application.clone();
-        Instance::absent(transition.key.clone(), application, self.version_floor)
+        Instance {
+            lease_until_ms,
+            ..Instance::absent(transition.key.clone(), application, self.version_floor)
+        }
     }
 
     /// Removes a worker and its instances; `lapsed_ms` is the time at which its lease was found
