@@ -7,8 +7,6 @@
 //!
 //! Entry points: [`Config::load`], [`Sources`].
 
-use std::path::PathBuf;
-
 mod docs;
 mod error;
 mod layers;
@@ -21,7 +19,7 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use sections::{Config, Log, LogFormat, Prices, Runtime, Worker};
+pub use sections::{Config, Log, LogFormat, Prices, Runtime};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.
@@ -37,8 +35,8 @@ impl Config {
 
     /// Replaces what is left to the machine (cores, memory, threads) by what this machine has.
     pub fn resolved(mut self) -> Self {
-        self.worker.cores = Some(self.worker.cores());
-        self.worker.memory_bytes = Some(self.worker.memory_bytes());
+        self.worker.cores = Some(self.worker_cores());
+        self.worker.memory_bytes = Some(self.worker_memory_bytes());
         self.variants.max_threads = Some(self.max_threads());
         self.runtime.threads = Some(self.runtime.threads());
         self
@@ -47,31 +45,19 @@ impl Config {
     /// Most intra-op threads of a generated variant: as configured, never more than the worker's
     /// cores.
     pub fn max_threads(&self) -> u16 {
-        let cores = self.worker.cores();
+        let cores = self.worker_cores();
         self.variants.max_threads.unwrap_or(cores).min(cores)
     }
 
-    /// The registry's SQLite file.
-    pub fn registry_file(&self) -> PathBuf {
-        self.data_dir.join("registry.sqlite")
-    }
-
-    /// The folder of the artefact store.
-    pub fn objects_dir(&self) -> PathBuf {
-        self.data_dir.join("objects")
-    }
-}
-
-impl Worker {
     /// Cores that batches may occupy: as configured, else all that the process may use.
-    pub fn cores(&self) -> u16 {
-        self.cores.unwrap_or_else(machine::cores)
+    pub fn worker_cores(&self) -> u16 {
+        self.worker.cores.unwrap_or_else(machine::cores)
     }
 
     /// Bytes that loaded variants may occupy: as configured, else half of the machine's memory.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
-            .unwrap_or_else(|| machine::memory_bytes() / 2)
+    pub fn worker_memory_bytes(&self) -> u64 {
+        let configured = self.worker.memory_bytes;
+        configured.unwrap_or_else(|| machine::memory_bytes() / 2)
     }
 }
 

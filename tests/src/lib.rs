@@ -1,1 +1,23 @@
-//! Whole-system tests, laid out as the URLs are.
+//! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
+//!
+//! Entry points: [`TestCluster`] starts and stops `sextant serve`; [`Api`] talks to it; [`digits`]
+//! is the example's data and a service that has learnt it.
+//!
+//! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
+//! an operator see.
+
+#![expect(
+    clippy::missing_panics_doc,
+    clippy::print_stderr,
+    reason = "a harness panics where a test cannot go on, and tells what it knows"
+)]
+
+mod api;
+mod binary;
+mod cluster;
+pub mod digits;
+mod wait;
+
+pub use api::{Answer, Api, Upload};
+pub use cluster::{Settings, TestCluster};
+pub use wait::{PATIENCE, until};

@@ -42,9 +42,9 @@ fn later_layers_win() {
     sources.set = vec!["worker.memory_bytes=3000000".to_owned()];
     let config = Config::load(&sources).expect("valid");
     assert_eq!(config.listen, SocketAddr::from(([0, 0, 0, 0], 3)));
-    assert_eq!(config.worker.cores(), 2);
+    assert_eq!(config.worker_cores(), 2);
     assert_eq!(config.worker.name.as_str(), "a");
-    assert_eq!(config.worker.memory_bytes(), 3_000_000);
+    assert_eq!(config.worker_memory_bytes(), 3_000_000);
     assert_eq!(config.jobs.chunk, 8);
     assert_eq!(config.jobs.pause_utilization, 0.4);
 }

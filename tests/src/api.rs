@@ -1,0 +1,195 @@
+//! HTTP as a client speaks it, with the checks that every answer has to pass.
+
+use reqwest::{
+    Method, StatusCode,
+    header::{CONTENT_TYPE, HeaderMap},
+    multipart::{Form, Part},
+};
+use serde_json::{Value, json};
+
+use crate::wait::until;
+
+/// A client of one service.
+#[derive(Debug, Clone)]
+pub struct Api {
+    address: String,
+    http: reqwest::Client,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    /// The request, for failures.
+    pub request: String,
+    /// HTTP status.
+    pub status: StatusCode,
+    /// HTTP headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The parts of a model's upload.
+#[derive(Debug, Clone)]
+pub struct Upload<'a> {
+    /// The application.
+    pub application: &'a str,
+    /// The model's name.
+    pub name: &'a str,
+    /// The ONNX file.
+    pub model: Vec<u8>,
+    /// The validation set.
+    pub validation: Vec<u8>,
+    /// The validation set's file name: `validation.npz` or `validation.jsonl`.
+    pub validation_name: &'a str,
+}
+
+impl Api {
+    /// A client of the service at `address`.
+    pub fn new(address: &str) -> Self {
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        Self {
+            address: address.to_owned(),
+            http,
+        }
+    }
+
+    /// A request with a JSON body.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let bytes = body.map(|body| body.to_string().into_bytes());
+        self.send_bytes(method, path, "application/json", bytes).await
+    }
+
+    /// A request with any body.
+    pub async fn send_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<Vec<u8>>,
+    ) -> Answer {
+        let name = format!("{method} {path}");
+        let mut request = self.http.request(method, format!("{}{path}", self.address));
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, content_type).body(body);
+        }
+        Answer::read(name, request).await
+    }
+
+    /// `GET`.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// `POST` of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// `POST` of bytes that claim to be JSON.
+    pub async fn post_raw(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
+        self.send_bytes(Method::POST, path, "application/json", Some(body.into())).await
+    }
+
+    /// `PUT` of bytes.
+    pub async fn put(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
+        self.send_bytes(Method::PUT, path, "application/octet-stream", Some(body.into())).await
+    }
+
+    /// `DELETE`.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, None).await
+    }
+
+    /// A model's upload.
+    pub async fn upload(&self, upload: Upload<'_>) -> Answer {
+        let part = |bytes: Vec<u8>, name: &str| Part::bytes(bytes).file_name(name.to_owned());
+        let form = Form::new()
+            .text("name", upload.name.to_owned())
+            .text("application", upload.application.to_owned())
+            .part("model", part(upload.model, "model.onnx"))
+            .part("validation", part(upload.validation, upload.validation_name));
+        self.multipart("/v1/models", form).await
+    }
+
+    /// Any form.
+    pub async fn multipart(&self, path: &str, form: Form) -> Answer {
+        let request = self.http.post(format!("{}{path}", self.address)).multipart(form);
+        Answer::read(format!("POST {path} (form)"), request).await
+    }
+
+    /// Creates an application that is scored by top-1.
+    pub async fn create_application(&self, name: &str) {
+        let body = json!({"name": name, "metric": "top1"});
+        self.post("/v1/applications", &body).await.created();
+    }
+
+    /// Uploads and waits for the registration to end; its job's document.
+    pub async fn register(&self, upload: Upload<'_>) -> Value {
+        let accepted = self.upload(upload).await.json(202);
+        self.job_over(accepted["job"].as_str().expect("the id of a job")).await
+    }
+
+    /// A job's document as it is now.
+    pub async fn job(&self, id: &str) -> Value {
+        self.get(&format!("/v1/jobs/{id}")).await.json(200)
+    }
+
+    /// Waits until the job is over; its last document.
+    pub async fn job_over(&self, id: &str) -> Value {
+        until(&format!("job `{id}` is over"), || async {
+            let job = self.job(id).await;
+            let state = job["state"].as_str().expect("a job has a state");
+            matches!(state, "succeeded" | "failed" | "cancelled").then_some(job.clone())
+        })
+        .await
+    }
+}
+
+impl Answer {
+    async fn read(request: String, builder: reqwest::RequestBuilder) -> Self {
+        let response = match builder.send().await {
+            Ok(response) => response,
+            Err(error) => panic!("{request}: {error:?}"),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.expect("the body arrives").to_vec();
+        Self {
+            request,
+            status,
+            headers,
+            body,
+        }
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON, of an answer that must have this status.
+    pub fn json(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}: {}", self.request, self.text());
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{}: {error}: {}", self.request, self.text()))
+    }
+
+    /// The JSON of a 200 or 201.
+    pub fn created(&self) -> Value {
+        let status = if self.status == StatusCode::CREATED { 201 } else { 200 };
+        self.json(status)
+    }
+
+    /// A problem document with this status and code; every member that clients rely on is there.
+    pub fn problem(&self, status: u16, code: &str) -> Value {
+        let document = self.json(status);
+        assert_eq!(document["code"], code, "{}: {document}", self.request);
+        assert_eq!(document["status"], status, "{}: {document}", self.request);
+        assert_eq!(document["type"], format!("/docs/errors/{code}"), "{}", self.request);
+        let detail = document["detail"].as_str().unwrap_or_default();
+        assert!(!detail.is_empty(), "{}: {document}", self.request);
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        assert_eq!(kind, Some("application/problem+json"), "{}", self.request);
+        document
+    }
+}

@@ -1,0 +1,88 @@
+//! The binary under test: the one that was built beside the tests.
+//!
+//! A workspace build has just made it. Where only these tests were built it may be missing or older
+//! than the sources; it is then built once, so that nobody tests yesterday's service.
+
+use std::{
+    env, fs,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::SystemTime,
+};
+
+/// Folders that are not part of the binary.
+const OTHER_FOLDERS: [&str; 5] = ["target", "tests", "xtask", "examples", "docs"];
+
+/// Path of the current binary.
+pub fn sextant() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match env::var_os("SEXTANT_BIN") {
+        Some(path) => path.into(),
+        None => current(),
+    })
+}
+
+/// The root of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace")
+}
+
+/// A folder for what tests keep between runs, beside the binary.
+pub fn scratch() -> PathBuf {
+    let folder = build_folder().join("whole-system-tests");
+    fs::create_dir_all(&folder).expect("the target folder can be written");
+    folder
+}
+
+/// `target/debug`: where the test's own executable lies, without `deps`.
+fn build_folder() -> PathBuf {
+    let test = env::current_exe().expect("a test knows its executable");
+    let deps = test.parent().expect("an executable lies in a folder");
+    deps.parent().expect("`deps` lies in the build folder").to_owned()
+}
+
+fn current() -> PathBuf {
+    let binary = build_folder().join("sextant");
+    let lock = File::create(scratch().join("build.lock")).expect("the lock can be created");
+    lock.lock().expect("the lock can be had");
+    if changed(&binary) < newest(root()) {
+        build();
+    }
+    binary
+}
+
+fn build() {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "sextant"])
+        .current_dir(root())
+        .status()
+        .expect("cargo can be started");
+    assert!(status.success(), "the service does not compile");
+}
+
+/// When a file was changed; long ago where there is none.
+fn changed(path: &Path) -> SystemTime {
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    modified.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// When the newest Rust source was changed.
+fn newest(folder: &Path) -> SystemTime {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                let skipped = OTHER_FOLDERS.contains(&name.as_str()) || name.starts_with('.');
+                return if skipped { SystemTime::UNIX_EPOCH } else { newest(&path) };
+            }
+            let is_source = path.extension().is_some_and(|extension| extension == "rs");
+            if is_source { changed(&path) } else { SystemTime::UNIX_EPOCH }
+        })
+        .max()
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}

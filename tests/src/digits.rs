@@ -1,0 +1,151 @@
+//! The example's data, and a service that has learnt it.
+
+use std::{
+    fs,
+    fs::File,
+    io::BufReader,
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::UNIX_EPOCH,
+};
+
+use npyz::npz::NpzArchive;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::{Api, Settings, TestCluster, Upload, binary};
+
+/// Pixels of one image.
+pub const PIXELS: usize = 64;
+
+/// Models of the service that [`service`] starts, cheapest first.
+pub const MODELS: [&str; 3] = ["logistic", "mlp", "cnn-small"];
+
+/// Images with their labels.
+#[derive(Debug)]
+pub struct Images {
+    pixels: Vec<f32>,
+    /// What each image shows.
+    pub labels: Vec<i64>,
+}
+
+impl Images {
+    /// The images of `examples/digits/{name}.npz`.
+    pub fn load(name: &str) -> Self {
+        let file = File::open(file(&format!("{name}.npz"))).expect("the example is there");
+        let mut archive = NpzArchive::new(BufReader::new(file)).expect("an archive");
+        let pixels = archive.by_name("pixels").expect("readable").expect("an array `pixels`");
+        let pixels = pixels.into_vec().expect("32-bit floats");
+        let labels = archive.by_name("labels").expect("readable").expect("an array `labels`");
+        let labels = labels.into_vec().expect("64-bit integers");
+        Self { pixels, labels }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Pixels of one image.
+    pub fn pixels(&self, index: usize) -> &[f32] {
+        &self.pixels[index * PIXELS..(index + 1) * PIXELS]
+    }
+
+    /// One image as the input of a query.
+    pub fn input(&self, index: usize) -> Value {
+        input(&json!(self.pixels(index)))
+    }
+}
+
+/// The input of a query with one image.
+pub fn input(data: &Value) -> Value {
+    json!([{"name": "pixels", "shape": [1, PIXELS], "datatype": "FP32", "data": data}])
+}
+
+/// A file of the example.
+pub fn file(name: &str) -> PathBuf {
+    binary::root().join("examples/digits").join(name)
+}
+
+/// The bytes of a file of the example.
+pub fn bytes(name: &str) -> Vec<u8> {
+    fs::read(file(name)).expect("the example is there")
+}
+
+/// The upload of one of the example's models.
+pub fn upload<'a>(application: &'a str, name: &'a str, model: &str) -> Upload<'a> {
+    Upload {
+        application,
+        name,
+        model: bytes(&format!("{model}.onnx")),
+        validation: bytes("validation.npz"),
+        validation_name: "validation.npz",
+    }
+}
+
+/// The digit with the greatest score.
+pub fn digit(scores: &Value) -> usize {
+    let scores = scores.as_array().expect("a list of scores");
+    let score = |value: &Value| value.as_f64().expect("a score is a number");
+    let best = scores.iter().enumerate().max_by(|a, b| score(a.1).total_cmp(&score(b.1)));
+    best.expect("there are scores").0
+}
+
+/// A service with the application `digits` and [`MODELS`], shared by the tests of one process that
+/// run at the same time.
+pub async fn shared() -> Arc<TestCluster> {
+    static SHARED: Mutex<Weak<TestCluster>> = Mutex::const_new(Weak::new());
+    let mut shared = SHARED.lock().await;
+    if let Some(running) = shared.upgrade() {
+        return running;
+    }
+    let started = Arc::new(service(Settings::default()).await);
+    *shared = Arc::downgrade(&started);
+    started
+}
+
+/// A service of one's own with the application `digits` and [`MODELS`].
+pub async fn service(settings: Settings) -> TestCluster {
+    TestCluster::start_with(&template().await, settings)
+}
+
+/// A data folder in which the models are registered. Made once for each build of the binary, by
+/// whichever test comes first, because registering takes longer than most tests.
+async fn template() -> PathBuf {
+    let scratch = binary::scratch();
+    let lock = File::create(scratch.join("template.lock")).expect("the lock can be created");
+    lock.lock().expect("the lock can be had");
+    let built = fs::metadata(binary::sextant()).expect("the binary is there");
+    let age = built.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let key = format!("{}-{}", built.len(), age.map_or(0, |age| age.as_nanos()));
+    let template = scratch.join("template");
+    if fs::read_to_string(template.join("key")).ok().as_deref() != Some(&key) {
+        let data = register_all().await;
+        fs::remove_dir_all(&template).ok();
+        fs::create_dir_all(&template).expect("the folder can be created");
+        let data = data.into_data(&template.join("data"));
+        fs::write(template.join("key"), key).expect("the key can be written");
+        return data;
+    }
+    template.join("data")
+}
+
+async fn register_all() -> TestCluster {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("digits").await;
+    for model in MODELS {
+        let job = register(&api, model).await;
+        assert_eq!(job["state"], "succeeded", "{job}");
+    }
+    cluster
+}
+
+async fn register(api: &Api, model: &str) -> Value {
+    api.register(upload("digits", model, model)).await
+}
