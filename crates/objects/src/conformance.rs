@@ -1,1 +1,371 @@
-//! The properties that every object store has; one function each.
+//! The properties that every object store has; one function each, over a store that is empty.
+//!
+//! A backend binds them all with [`bind_object_conformance!`](crate::bind_object_conformance).
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use sextant_types::{Digest, ErrorKind};
+
+use crate::{ByteStream, Error, ListRequest, ObjectPath, ObjectStore, digest_of};
+
+/// A store under test.
+pub type Store = Arc<dyn ObjectStore>;
+
+/// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives
+/// `(store, guard)`: an empty store, and whatever must live as long as it.
+#[macro_export]
+macro_rules! bind_object_conformance {
+    ($fresh:expr) => {
+        $crate::bind_object_conformance!(@each $fresh;
+            blob_is_named_by_its_content
+            blob_put_twice_is_one
+            blob_streams_in
+            missing_blob_is_not_found
+            deleted_blob_is_gone
+            file_is_replaced_as_a_whole
+            file_streams_in
+            broken_stream_stores_nothing
+            dropped_stream_stores_nothing
+            missing_file_is_not_found
+            ranges_are_cut_at_the_end
+            listing_is_sorted_and_complete
+            listing_pages_join_without_gap_or_duplicate
+            deleted_file_is_gone
+            concurrent_puts_leave_one_whole_file
+        );
+    };
+    (@each $fresh:expr; $($property:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $property() {
+                let (store, _guard) = $fresh.await;
+                $crate::conformance::$property(store).await;
+            }
+        )*
+    };
+}
+
+fn path(path: &str) -> ObjectPath {
+    ObjectPath::parse(path).expect("a valid path")
+}
+
+fn stream(pieces: Vec<io::Result<Bytes>>) -> ByteStream<'static> {
+    Box::pin(futures::stream::iter(pieces))
+}
+
+fn pieces(count: usize, bytes_each: usize) -> Vec<Bytes> {
+    (0..count)
+        .map(|index| Bytes::from(vec![index as u8; bytes_each]))
+        .collect()
+}
+
+fn assert_not_found<T: std::fmt::Debug>(result: Result<T, Error>) {
+    match result {
+        Err(error @ Error::NotFound { .. }) => assert_eq!(error.kind(), ErrorKind::NotFound),
+        other => panic!("{other:?} instead of not found"),
+    }
+}
+
+/// A blob's name is the SHA-256 of its bytes, the empty one's too.
+pub async fn blob_is_named_by_its_content(store: Store) {
+    for bytes in [
+        Bytes::new(),
+        Bytes::from_static(b"abc"),
+        vec![9; 3 << 20].into(),
+    ] {
+        let digest = store.put_blob(bytes.clone()).await.expect("put");
+        assert_eq!(digest, digest_of(&bytes));
+        assert!(store.has_blob(&digest).await.expect("has"));
+        assert_eq!(store.get_blob(&digest).await.expect("get"), bytes);
+    }
+    let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let digest: Digest = known.parse().expect("a digest");
+    assert!(
+        store.has_blob(&digest).await.expect("has"),
+        "SHA-256 of `abc`"
+    );
+}
+
+/// Storing the same bytes again, or at the same time, is no error.
+pub async fn blob_put_twice_is_one(store: Store) {
+    let bytes = Bytes::from(vec![5; 200_000]);
+    let puts: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, bytes) = (store.clone(), bytes.clone());
+            tokio::spawn(async move { store.put_blob(bytes).await })
+        })
+        .collect();
+    for put in puts {
+        let digest = put.await.expect("the put ran").expect("put");
+        assert_eq!(digest, digest_of(&bytes));
+    }
+    let again = store.put_blob(bytes.clone()).await.expect("put");
+    assert_eq!(store.get_blob(&again).await.expect("get"), bytes);
+}
+
+/// A streamed blob is the same as one put at once.
+pub async fn blob_streams_in(store: Store) {
+    let pieces = pieces(50, 70_000);
+    let whole = pieces.concat();
+    let put = store.put_blob_stream(stream(pieces.into_iter().map(Ok).collect()));
+    let put = put.await.expect("put");
+    assert_eq!(put.digest, digest_of(&whole));
+    assert_eq!(put.size_bytes, whole.len() as u64);
+    assert_eq!(store.get_blob(&put.digest).await.expect("get"), whole);
+    let empty = store.put_blob_stream(stream(vec![])).await.expect("put");
+    assert_eq!(empty.digest, digest_of(b""));
+    assert_eq!(
+        store.get_blob(&empty.digest).await.expect("get"),
+        Bytes::new()
+    );
+}
+
+/// What was never stored is not found, and said so.
+pub async fn missing_blob_is_not_found(store: Store) {
+    let digest = digest_of(b"never stored");
+    assert!(!store.has_blob(&digest).await.expect("has"));
+    assert_not_found(store.get_blob(&digest).await);
+    assert!(!store.delete_blob(&digest).await.expect("delete"));
+}
+
+/// A deleted blob is gone, and can be stored again.
+pub async fn deleted_blob_is_gone(store: Store) {
+    let bytes = Bytes::from_static(b"for a while");
+    let digest = store.put_blob(bytes.clone()).await.expect("put");
+    assert!(store.delete_blob(&digest).await.expect("delete"));
+    assert!(!store.has_blob(&digest).await.expect("has"));
+    assert_not_found(store.get_blob(&digest).await);
+    store.put_blob(bytes.clone()).await.expect("put");
+    assert_eq!(store.get_blob(&digest).await.expect("get"), bytes);
+}
+
+/// A put replaces all that was there, also by something shorter or empty.
+pub async fn file_is_replaced_as_a_whole(store: Store) {
+    let name = path("jobs/out.jsonl");
+    for bytes in ["a long first content", "short", ""] {
+        store.put(&name, bytes.into()).await.expect("put");
+        assert_eq!(store.get(&name).await.expect("get"), bytes);
+        let info = store.stat(&name).await.expect("stat").expect("it exists");
+        assert_eq!(
+            (info.path, info.size_bytes),
+            (name.clone(), bytes.len() as u64)
+        );
+        assert!(info.modified_ms > 0);
+    }
+}
+
+/// A streamed file is the same as one put at once.
+pub async fn file_streams_in(store: Store) {
+    let pieces = pieces(40, 90_000);
+    let whole = pieces.concat();
+    let name = path("in/large.bin");
+    store.put(&name, "earlier".into()).await.expect("put");
+    let size = store.put_stream(&name, stream(pieces.into_iter().map(Ok).collect()));
+    assert_eq!(size.await.expect("put"), whole.len() as u64);
+    assert_eq!(store.get(&name).await.expect("get"), whole);
+}
+
+/// When the stream fails, what was there before stays.
+pub async fn broken_stream_stores_nothing(store: Store) {
+    let broken = || {
+        let mut pieces: Vec<_> = pieces(30, 100_000).into_iter().map(Ok).collect();
+        pieces.push(Err(io::Error::other("the client went away")));
+        stream(pieces)
+    };
+    let (old, new) = (path("old"), path("new"));
+    store.put(&old, "kept".into()).await.expect("put");
+    for name in [&old, &new] {
+        let result = store.put_stream(name, broken()).await;
+        assert!(matches!(result, Err(Error::Input { .. })), "{result:?}");
+    }
+    assert_eq!(store.get(&old).await.expect("get"), "kept");
+    assert_eq!(store.stat(&new).await.expect("stat"), None);
+    let blob = store.put_blob_stream(broken()).await;
+    assert!(matches!(blob, Err(Error::Input { .. })), "{blob:?}");
+}
+
+/// When the caller gives up in the middle of a stream, what was there before stays.
+pub async fn dropped_stream_stores_nothing(store: Store) {
+    use futures::StreamExt;
+    let name = path("given/up");
+    let (reached, waiting) = tokio::sync::oneshot::channel::<()>();
+    let mut reached = Some(reached);
+    let endless = futures::stream::iter(pieces(30, 100_000).into_iter().map(Ok)).chain(
+        futures::stream::poll_fn(move |_| {
+            drop(reached.take());
+            std::task::Poll::Pending
+        }),
+    );
+    {
+        let put = store.put_stream(&name, Box::pin(endless));
+        tokio::select! {
+            result = put => panic!("the stream never ends, yet: {result:?}"),
+            _ = waiting => {}
+        }
+    }
+    assert_eq!(store.stat(&name).await.expect("stat"), None);
+    let listed = store.list(&ListRequest::prefix("")).await.expect("list");
+    assert_eq!(listed.objects, []);
+}
+
+/// What was never put is not found, and said so; nor is a folder an object.
+pub async fn missing_file_is_not_found(store: Store) {
+    store.put(&path("a/b"), "x".into()).await.expect("put");
+    for name in ["missing", "a", "a/missing", "no/such/folder", "a/b/c"] {
+        let name = path(name);
+        assert_not_found(store.get(&name).await);
+        assert_not_found(store.get_range(&name, 0..1).await);
+        assert_eq!(store.stat(&name).await.expect("stat"), None, "{name}");
+        assert!(!store.delete(&name).await.expect("delete"), "{name}");
+    }
+    assert_eq!(store.get(&path("a/b")).await.expect("get"), "x");
+}
+
+/// A range gives what there is of it; only one that begins beyond the end is refused.
+pub async fn ranges_are_cut_at_the_end(store: Store) {
+    let name = path("digits");
+    store.put(&name, "0123456789".into()).await.expect("put");
+    for (range, wanted) in [
+        (0..10, "0123456789"),
+        (2..5, "234"),
+        (8..u64::MAX, "89"),
+        (10..20, ""),
+        (4..4, ""),
+    ] {
+        let got = store.get_range(&name, range.clone()).await.expect("range");
+        assert_eq!(got, wanted, "{range:?}");
+    }
+    let beyond = store.get_range(&name, 11..12).await;
+    let wanted = matches!(
+        beyond,
+        Err(Error::Range {
+            size: 10,
+            start: 11,
+            ..
+        })
+    );
+    assert!(wanted, "{beyond:?}");
+}
+
+/// In the order of their bytes, whatever the order in which they came.
+const NAMES: [&str; 9] = [
+    "a.b",
+    "a/1",
+    "a/b/2",
+    "a/b0",
+    "a0",
+    "b-",
+    "b/x.parts/00000000.jsonl",
+    "b/x.parts/00000001.jsonl",
+    "é",
+];
+
+async fn put_names(store: &Store) {
+    for name in NAMES.iter().rev() {
+        store.put(&path(name), (*name).into()).await.expect("put");
+    }
+    store.put_blob("no file".into()).await.expect("put");
+}
+
+/// A listing has every file with the prefix, and no other, in the order of the paths' bytes.
+pub async fn listing_is_sorted_and_complete(store: Store) {
+    let empty = store.list(&ListRequest::prefix("")).await.expect("list");
+    assert_eq!((empty.objects, empty.next), (vec![], None));
+    put_names(&store).await;
+    for prefix in [
+        "",
+        "a",
+        "a/",
+        "a/b",
+        "a/b/",
+        "b/x.parts/",
+        "a.b",
+        "c",
+        "a/b/2/",
+    ] {
+        let page = store
+            .list(&ListRequest::prefix(prefix))
+            .await
+            .expect("list");
+        let wanted: Vec<_> = NAMES
+            .iter()
+            .filter(|name| name.starts_with(prefix))
+            .collect();
+        let got: Vec<_> = page.objects.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(got.iter().collect::<Vec<_>>(), wanted, "prefix `{prefix}`");
+        assert_eq!(page.next, None);
+        for object in &page.objects {
+            assert_eq!(object.size_bytes, object.path.as_str().len() as u64);
+        }
+    }
+}
+
+/// However small the pages are, together they are the listing.
+pub async fn listing_pages_join_without_gap_or_duplicate(store: Store) {
+    put_names(&store).await;
+    for limit in 1..=NAMES.len() + 1 {
+        let mut request = ListRequest {
+            limit,
+            ..ListRequest::prefix("")
+        };
+        let mut joined = Vec::new();
+        loop {
+            let page = store.list(&request).await.expect("list");
+            assert!(page.objects.len() <= limit);
+            joined.extend(page.objects.into_iter().map(|object| object.path));
+            match page.next {
+                Some(next) => request.after = Some(next),
+                None => break,
+            }
+        }
+        let joined: Vec<_> = joined.iter().map(ObjectPath::as_str).collect();
+        assert_eq!(joined, NAMES, "limit {limit}");
+    }
+}
+
+/// A deleted file is gone, and others stay.
+pub async fn deleted_file_is_gone(store: Store) {
+    let (gone, stays) = (path("dir/gone"), path("dir/stays"));
+    for name in [&gone, &stays] {
+        store.put(name, "x".into()).await.expect("put");
+    }
+    assert!(store.delete(&gone).await.expect("delete"));
+    assert!(!store.delete(&gone).await.expect("delete"));
+    assert_not_found(store.get(&gone).await);
+    assert_eq!(store.get(&stays).await.expect("get"), "x");
+    store.put(&gone, "again".into()).await.expect("put");
+    assert_eq!(store.get(&gone).await.expect("get"), "again");
+}
+
+/// Readers beside many writers see one writer's whole content, never a mixture.
+pub async fn concurrent_puts_leave_one_whole_file(store: Store) {
+    const WRITERS: u8 = 6;
+    let name = path("contended");
+    store
+        .put(&name, vec![0; 100_000].into())
+        .await
+        .expect("put");
+    let writers: Vec<_> = (1..=WRITERS)
+        .map(|writer| {
+            let (store, name) = (store.clone(), name.clone());
+            tokio::spawn(async move {
+                let size = 50_000 + usize::from(writer);
+                store
+                    .put(&name, vec![writer; size].into())
+                    .await
+                    .expect("put");
+            })
+        })
+        .collect();
+    while writers.iter().any(|writer| !writer.is_finished()) {
+        let seen = store.get(&name).await.expect("get");
+        assert!(seen.iter().all(|byte| *byte == seen[0]), "a mixture");
+    }
+    for writer in writers {
+        writer.await.expect("the writer ran");
+    }
+    let last = store.get(&name).await.expect("get");
+    assert!((1..=WRITERS).contains(&last[0]));
+    assert_eq!(last.len(), 50_000 + usize::from(last[0]));
+}

@@ -302,12 +302,11 @@ impl Inner {
     fn blob_is_sound(&self, digest: &Digest) -> Result<bool, Error> {
         let name = digest.to_string();
         let stored = self.blob_folder(digest).and_then(|folder| {
-            let bytes = folder.read(&name)?;
+            let stored = folder.digest(&name)?;
             folder.sync()?;
-            Ok(bytes)
+            Ok(stored)
         });
-        let stored = absent_as_none(stored, &name)?;
-        Ok(stored.is_some_and(|bytes| digest_of(&bytes) == *digest))
+        Ok(absent_as_none(stored, &name)? == Some(*digest))
     }
 
     fn commit_blob(&self, digest: &Digest, temporary: Temporary) -> Result<(), Error> {

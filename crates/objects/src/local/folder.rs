@@ -14,6 +14,9 @@ use rustix::{
     io::Errno,
 };
 
+use sextant_types::Digest;
+use sha2::{Digest as _, Sha256};
+
 use crate::{Error, InvalidPath, ObjectInfo, ObjectPath};
 
 /// Why a step in the file system did not succeed, before it is known what it was for.
@@ -209,6 +212,13 @@ impl Folder {
         let mut bytes = Vec::with_capacity(size);
         file.read_to_end(&mut bytes)?;
         Ok(bytes.into())
+    }
+
+    /// Hashes a file without holding it in memory.
+    pub(super) fn digest(&self, name: &str) -> Result<Digest, Fault> {
+        let mut hash = Sha256::new();
+        io::copy(&mut self.open(name)?, &mut hash)?;
+        Ok(Digest::from_bytes(hash.finalize().into()))
     }
 
     pub(super) fn create_new(&self, name: &str) -> Result<File, Fault> {
