@@ -126,14 +126,10 @@ fn failed(file: &Path) -> impl Fn(std::io::Error) -> Error {
 }
 
 async fn list(client: &Client, prefix: Option<&str>, output: Output) -> Result<(), Error> {
-    let parameters: Vec<(&str, &str)> = prefix
-        .map(|prefix| ("prefix", prefix))
-        .into_iter()
-        .collect();
-    let answer: Value = client.get_with(&["v1", "artefacts"], &parameters).await?;
-    output.either(&answer, || {
+    let artefacts = Value::Array(pages(client, prefix.unwrap_or_default()).await?);
+    output.either(&json!({"artefacts": artefacts}), || {
         let mut table = Table::new(&["path", "#size"]);
-        for artefact in rows(&answer, "/artefacts") {
+        for artefact in rows(&artefacts, "") {
             table.row(vec![
                 cell(artefact, "/path"),
                 bytes_cell(artefact, "/size_bytes"),
@@ -141,4 +137,19 @@ async fn list(client: &Client, prefix: Option<&str>, output: Output) -> Result<(
         }
         or(&table, "no artefacts")
     })
+}
+
+async fn pages(client: &Client, prefix: &str) -> Result<Vec<Value>, Error> {
+    let mut all = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut parameters = vec![("prefix", prefix)];
+        parameters.extend(after.as_deref().map(|after| ("after", after)));
+        let page: Value = client.get_with(&["v1", "artefacts"], &parameters).await?;
+        all.extend_from_slice(rows(&page, "/artefacts"));
+        after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use sextant_types::{ApplicationId, Metric, ModelId};
 use super::{
     Client, Error, Output,
     follow::{self, Job},
+    output::cell,
     upload::{self, Upload},
     variants,
 };
@@ -51,7 +52,7 @@ impl Register {
         let validation = Upload::open(&self.validation).await?;
         self.ensure_application(client).await?;
         let accepted = self.upload(client, model, validation, output).await?;
-        let job = super::output::cell(&accepted, "/job");
+        let job = cell(&accepted, "/job");
         if self.no_wait {
             return output.either(&accepted, || format!("job `{job}` is queued"));
         }
@@ -60,22 +61,29 @@ impl Register {
         self.summary(client, &job, document, output).await
     }
 
-    /// Creates the application, unless it is there and the caller does not say how it is scored:
-    /// creating one that exists with the same settings changes nothing.
+    /// Creates the application where it is missing.
     async fn ensure_application(&self, client: &Client) -> Result<(), Error> {
         let name = self.application.as_str();
-        if self.metric.is_none() {
-            match client.get::<Value>(&["v1", "applications", name]).await {
-                Err(Error::Problem(problem)) if problem.is("application_not_found") => {}
-                other => return other.map(drop),
+        match client.get::<Value>(&["v1", "applications", name]).await {
+            Ok(application) => self.agrees(&cell(&application, "/metric")),
+            Err(Error::Problem(problem)) if problem.is("application_not_found") => {
+                let metric = self.metric.as_deref().unwrap_or("top1");
+                let body = json!({"name": name, "metric": metric});
+                let path = ["v1", "applications"];
+                client.post::<Value>(&path, &body).await.map(drop)
             }
+            Err(error) => Err(error),
         }
-        let metric = self.metric.as_deref().unwrap_or("top1");
-        let body = json!({"name": name, "metric": metric});
-        client
-            .post::<Value>(&["v1", "applications"], &body)
-            .await
-            .map(drop)
+    }
+
+    fn agrees(&self, metric: &str) -> Result<(), Error> {
+        match &self.metric {
+            Some(wanted) if wanted != metric => Err(Error::Usage(format!(
+                "application `{}` is scored by `{metric}`: leave `--metric {wanted}` out",
+                self.application
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn upload(
