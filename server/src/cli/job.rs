@@ -50,6 +50,9 @@ pub struct Submit {
     /// Path of the output in the artefact store: one line per record.
     #[arg(long, value_name = "PATH")]
     output: String,
+    /// Records that are answered and committed together [default: as the server has it].
+    #[arg(long, value_name = "RECORDS")]
+    chunk: Option<u32>,
     /// Follow the job to its end.
     #[arg(long)]
     wait: bool,
@@ -67,8 +70,8 @@ impl Job {
                 output.either(&job, || text(&job))
             }
             Self::Cancel { id } => {
-                let path = ["v1", "jobs", id.as_str(), "cancel"];
-                let job: Value = client.answer(client.request(Method::POST, &path)).await?;
+                let path = ["v1", "jobs", id.as_str()];
+                let job: Value = client.answer(client.request(Method::DELETE, &path)).await?;
                 output.either(&job, || text(&job))
             }
         }
@@ -86,6 +89,9 @@ impl Submit {
         }
         request.insert("input".to_owned(), json!(self.input));
         request.insert("output".to_owned(), json!(self.output));
+        if let Some(chunk) = self.chunk {
+            request.insert("chunk".to_owned(), json!(chunk));
+        }
         let job: Value = client
             .post(&["v1", "jobs"], &Value::Object(request))
             .await?;

@@ -11,12 +11,20 @@ use super::{
 pub async fn models(client: &Client, output: Output) -> Result<(), Error> {
     let answer: Value = client.get(&["v1", "models"]).await?;
     output.either(&answer, || {
-        let mut table = Table::new(&["model", "application", "status", "#size", "error"]);
+        let mut table = Table::new(&[
+            "model",
+            "application",
+            "status",
+            "#variants",
+            "#size",
+            "error",
+        ]);
         for model in rows(&answer, "/models") {
             table.row(vec![
                 cell(model, "/name"),
                 cell(model, "/application"),
                 cell(model, "/status"),
+                cell(model, "/variants"),
                 bytes_cell(model, "/size_bytes"),
                 cell(model, "/error/message"),
             ]);

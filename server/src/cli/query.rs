@@ -62,11 +62,24 @@ impl Query {
     /// Inputs as the server describes them; without a description the query is sent as it is and
     /// the server says what is wrong with it.
     async fn signature(&self, client: &Client) -> Vec<Known> {
+        let Some(application) = self.application(client).await else {
+            return Vec::new();
+        };
+        let path = ["v1", "applications", &application];
+        let document: Value = client.get(&path).await.unwrap_or_default();
+        rows(&document, "/signature/inputs")
+            .iter()
+            .filter_map(|input| serde_json::from_value(input.clone()).ok())
+            .collect()
+    }
+
+    /// The application that the addressee belongs to: all its models have one signature.
+    async fn application(&self, client: &Client) -> Option<String> {
         let (collection, name) = match &self.addressee {
             Addressee {
                 application: Some(name),
                 ..
-            } => ("applications", name.as_str()),
+            } => return Some(name.to_string()),
             Addressee {
                 model: Some(name), ..
             } => ("models", name.as_str()),
@@ -74,15 +87,10 @@ impl Query {
                 variant: Some(name),
                 ..
             } => ("variants", name.as_str()),
-            _ => return Vec::new(),
+            _ => return None,
         };
-        let Ok(document) = client.get::<Value>(&["v1", collection, name]).await else {
-            return Vec::new();
-        };
-        rows(&document, "/signature/inputs")
-            .iter()
-            .filter_map(|input| serde_json::from_value(input.clone()).ok())
-            .collect()
+        let document: Value = client.get(&["v1", collection, name]).await.ok()?;
+        document.get("application")?.as_str().map(str::to_owned)
     }
 }
 

@@ -80,24 +80,51 @@ pub fn frontier(answer: &Value) -> (Vec<&Value>, usize) {
     (frontier, all.len())
 }
 
-/// Variants as a table.
+/// Variants as a table, fastest first.
 pub fn table(variants: &[&Value]) -> Table {
+    let latency = |variant: &Value| {
+        let p50 = variant.pointer("/latency/0/p50_ms").and_then(Value::as_f64);
+        p50.unwrap_or(f64::INFINITY)
+    };
+    let mut variants = variants.to_vec();
+    variants.sort_by(|a, b| latency(a).total_cmp(&latency(b)));
     let mut table = Table::new(&[
-        "variant", "accuracy", "#p50 ms", "#rows/s", "#load ms", "#memory", "#$/1k", "state",
+        "variant",
+        "accuracy",
+        "#p50 ms (b1)",
+        "#rows/s (best)",
+        "#load ms",
+        "#memory",
+        "#$/1k",
+        "state",
     ]);
     for variant in variants {
         table.row(vec![
             cell(variant, "/name"),
             accuracy(variant),
-            cell(variant, "/latency_ms"),
-            cell(variant, "/profile/saturation_rps"),
-            cell(variant, "/profile/load_ms"),
-            bytes_cell(variant, "/profile/peak_memory_bytes"),
+            cell(variant, "/latency/0/p50_ms"),
+            cell(variant, "/saturation_rps"),
+            cell(variant, "/load_ms"),
+            bytes_cell(variant, "/peak_memory_bytes"),
             cell(variant, "/cost_per_1k_usd"),
-            cell(variant, "/state"),
+            states(variant),
         ]);
     }
     table
+}
+
+/// States of the variant's instances, each once; a variant without instances is inactive.
+fn states(variant: &Value) -> String {
+    let mut states: Vec<String> = rows(variant, "/instances")
+        .iter()
+        .map(|instance| cell(instance, "/state"))
+        .collect();
+    states.sort_unstable();
+    states.dedup();
+    match states.is_empty() {
+        true => "inactive".to_owned(),
+        false => states.join(","),
+    }
 }
 
 /// `0.967 [0.936, 0.983]`.
