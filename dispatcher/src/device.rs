@@ -97,6 +97,11 @@ impl Device {
         busy + self.queued.load(Ordering::Relaxed)
     }
 
+    /// Queries that wait for a batch.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting()
+    }
+
     /// Drops what became impossible, exactly when it does.
     pub(crate) async fn run_timer(self: Arc<Self>) {
         loop {

@@ -161,6 +161,11 @@ impl Dispatcher {
         })
     }
 
+    /// Queries that wait for a batch, over all devices.
+    pub fn waiting(&self) -> usize {
+        self.devices.iter().map(|device| device.waiting()).sum()
+    }
+
     /// Most rows that one query to `route` may have.
     pub(crate) fn most_rows(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();

@@ -1,0 +1,204 @@
+//! Offline jobs: every record once, whatever happens in between.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use sextant_dispatcher::jobs::{JobConfig, JobService};
+use sextant_objects::ObjectPath;
+use sextant_policies::throttle::Throttle;
+use sextant_registry::{Application, Job, JobKind, JobState, NewJob, Registry};
+use sextant_rpc::{OfflineSpec, Route};
+use sextant_types::{ApplicationId, Metric, Targets};
+use tokio::sync::oneshot;
+
+use crate::world::{Kind, PATIENCE, World};
+
+const RECORDS: usize = 100;
+const CHUNK: u32 = 7;
+
+async fn registry(world: &World) -> Registry {
+    let registry = Registry::open(world.folder.path().join("registry.sqlite"))
+        .await
+        .unwrap();
+    let application = Application {
+        id: ApplicationId::new("app").unwrap(),
+        metric: Metric::Top1,
+        description: String::new(),
+        default_targets: Targets::default(),
+        signature: None,
+    };
+    registry.create_application(&application).await.unwrap();
+    registry
+}
+
+/// Starts a runner; dropping the sender kills it where it stands.
+fn runner(world: &World, registry: &Registry, life: u32) -> oneshot::Sender<()> {
+    let config = JobConfig {
+        owner: format!("runner-{life}"),
+        lease_ms: 60_000,
+        throttle: Throttle::default(),
+        look_ms: 10,
+    };
+    let (dispatcher, objects) = (Arc::clone(&world.dispatcher), Arc::clone(&world.objects));
+    let service = JobService::new(config, dispatcher, registry.clone(), objects);
+    let (kill, killed) = oneshot::channel::<()>();
+    tokio::spawn(service.run(async move { drop(killed.await) }));
+    kill
+}
+
+async fn submit(world: &World, registry: &Registry, input: String) -> Job {
+    let path = ObjectPath::parse("in.jsonl").unwrap();
+    world.objects.put(&path, Bytes::from(input)).await.unwrap();
+    let spec = OfflineSpec {
+        route: Route::Application(ApplicationId::new("app").unwrap()),
+        targets: Targets::default(),
+        input: "in.jsonl".to_owned(),
+        output: "out.jsonl".to_owned(),
+        chunk: CHUNK,
+    };
+    let application = ApplicationId::new("app").unwrap();
+    let job = NewJob::new(
+        JobKind::Offline,
+        application,
+        serde_json::to_value(spec).unwrap(),
+    );
+    registry.create_job(&job, 1).await.unwrap()
+}
+
+async fn wait_for(registry: &Registry, job: &Job, state: impl Fn(&Job) -> bool) -> Job {
+    let seen = async {
+        loop {
+            let now = registry.job(&job.id).await.unwrap();
+            if state(&now) {
+                return now;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen)
+        .await
+        .expect("the job's state")
+}
+
+async fn answers(world: &World) -> Vec<Value> {
+    let bytes = world
+        .objects
+        .get(&ObjectPath::parse("out.jsonl").unwrap())
+        .await
+        .unwrap();
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
+}
+
+fn records() -> String {
+    (0..RECORDS)
+        .map(|n| format!("{{\"inputs\": {{\"x\": [{n}, 1]}}}}\n"))
+        .collect()
+}
+
+fn check(answers: &[Value]) {
+    assert_eq!(answers.len(), RECORDS);
+    for (index, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["index"], index);
+        let doubled = (index * 2) as f64;
+        assert_eq!(answer["outputs"]["y"], serde_json::json!([doubled, 2.0]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_is_answered_in_order_and_the_parts_are_gone() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let job = submit(&world, &registry, records()).await;
+    let _runner = runner(&world, &registry, 1);
+    let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    assert_eq!(
+        (done.progress_done, done.progress_total),
+        (RECORDS as u64, RECORDS as u64)
+    );
+    check(&answers(&world).await);
+    let part = ObjectPath::parse("out.jsonl.parts/plan.json").unwrap();
+    assert!(world.objects.stat(&part).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_killed_between_chunks_is_followed_by_one_that_goes_on() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let job = submit(&world, &registry, records()).await;
+    let mut life = 0;
+    for reached in [1, 30, 60, 90] {
+        life += 1;
+        let kill = runner(&world, &registry, life);
+        wait_for(&registry, &job, |job| job.progress_done >= reached).await;
+        drop(kill);
+        registry.void_leases(2).await.unwrap();
+    }
+    let _last = runner(&world, &registry, life + 1);
+    let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    check(&answers(&world).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_record_is_answered_with_its_error_and_the_rest_goes_on() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let lines = [
+        "{\"x\": [1, 2]}",
+        "{\"x\": [1]}",
+        "no json",
+        "{\"x\": [[3, 4]]}",
+        "{\"z\": [1]}",
+    ];
+    let job = submit(&world, &registry, lines.join("\n")).await;
+    let _runner = runner(&world, &registry, 1);
+    let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    let answers = answers(&world).await;
+    let codes: Vec<_> = answers
+        .iter()
+        .map(|a| a["error"]["code"].as_str())
+        .collect();
+    let invalid = Some("invalid_record");
+    assert_eq!(codes, [None, invalid, invalid, None, invalid]);
+    assert_eq!(answers[3]["outputs"]["y"], serde_json::json!([6.0, 8.0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_stops_and_a_missing_input_fails_with_its_code() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    world.gate.close();
+    let job = submit(&world, &registry, records()).await;
+    let _runner = runner(&world, &registry, 1);
+    wait_for(&registry, &job, |job| job.state == JobState::Running).await;
+    registry.cancel(&job.id, 3).await.unwrap();
+    world.gate.open();
+    let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Cancelled);
+    world
+        .objects
+        .delete(&ObjectPath::parse("in.jsonl").unwrap())
+        .await
+        .unwrap();
+    let spec = job.spec.clone();
+    let application = ApplicationId::new("app").unwrap();
+    let again = NewJob::new(JobKind::Offline, application, spec);
+    let again = registry.create_job(&again, 4).await.unwrap();
+    let done = wait_for(&registry, &again, |job| job.state.is_final()).await;
+    assert_eq!(
+        done.error.map(|failure| failure.code.to_string()).unwrap(),
+        "artefact_not_found"
+    );
+}

@@ -1,0 +1,336 @@
+//! A dispatcher with one worker whose engine doubles its input, with a gate to hold it.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sextant_dispatcher::{Config, Dispatcher};
+use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
+use sextant_metadata::{InProcessStore, MetadataStore};
+use sextant_objects::{LocalStore, ObjectStore};
+use sextant_policies::health::Thresholds;
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, WorkerClient};
+use sextant_types::{
+    Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
+    Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant, VariantId,
+    VariantSpec, WorkerId,
+};
+use sextant_worker::Worker;
+
+/// Longest wait for a state that must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Holds runs while closed, and counts them.
+#[derive(Default)]
+pub struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    pub entered: AtomicUsize,
+}
+
+impl Gate {
+    pub fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    pub fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let closed = self.closed.lock().unwrap();
+        drop(self.changed.wait_while(closed, |closed| *closed).unwrap());
+    }
+}
+
+/// Doubles; fails on a batch with a negative number in it.
+struct Doubling {
+    gate: Arc<Gate>,
+}
+
+struct Loaded {
+    gate: Arc<Gate>,
+    signature: Signature,
+}
+
+impl Engine for Doubling {
+    fn name(&self) -> &'static str {
+        "doubling"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            precisions: vec![Precision::Fp32],
+            optimizations: vec![Optimization::All],
+            threads: false,
+            data_types: vec![DataType::Fp32],
+        }
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        if request.model.as_ref() == b"broken" {
+            return Err(Error::InvalidModel("broken on purpose".to_owned()));
+        }
+        Ok(Arc::new(Loaded {
+            gate: Arc::clone(&self.gate),
+            signature: signature(),
+        }))
+    }
+}
+
+impl LoadedModel for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        self.gate.pass();
+        let values: Vec<f32> = inputs[0].tensor.to_vec().unwrap();
+        if values.iter().any(|value| *value < 0.0) {
+            return Err(Error::Failed("negative".to_owned()));
+        }
+        let doubled: Vec<f32> = values.iter().map(|value| value * 2.0).collect();
+        Ok(vec![
+            Tensor::from_elements(inputs[0].tensor.shape().to_vec(), &doubled).unwrap(),
+        ])
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        10
+    }
+}
+
+pub fn signature() -> Signature {
+    let spec = |name: &str| TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape: vec![None, Some(2)],
+    };
+    Signature {
+        inputs: vec![spec("x")],
+        outputs: vec![spec("y")],
+        batched: true,
+    }
+}
+
+/// What tells one variant from another in these tests.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    pub name: &'static str,
+    pub quality: f64,
+    pub latency_ms: f64,
+    pub load_ms: f64,
+    pub cost: f64,
+    pub memory: u64,
+    pub artefact: &'static [u8],
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self {
+            name: "m-a",
+            quality: 0.9,
+            latency_ms: 1.0,
+            load_ms: 1.0,
+            cost: 1.0,
+            memory: 100,
+            artefact: b"fine",
+        }
+    }
+}
+
+pub struct World {
+    pub dispatcher: Arc<Dispatcher>,
+    pub worker: WorkerClient,
+    pub metadata: Arc<dyn MetadataStore>,
+    pub objects: Arc<dyn ObjectStore>,
+    pub gate: Arc<Gate>,
+    pub folder: tempfile::TempDir,
+    stop: tokio::sync::watch::Sender<bool>,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(LocalStore::open(folder.path().join("objects"), None).unwrap());
+        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
+        let gate = Arc::<Gate>::default();
+        let engine: Arc<dyn Engine> = Arc::new(Doubling {
+            gate: Arc::clone(&gate),
+        });
+        let config = sextant_worker::Config {
+            worker: WorkerId::new("w").unwrap(),
+            cores: 1,
+            memory_bytes: 1000,
+            period_ms: 1000,
+            lease_ms: 60_000,
+            thresholds: Thresholds::default(),
+        };
+        let (worker, mut worker_service) = Worker::start(
+            config,
+            vec![engine],
+            Arc::clone(&objects),
+            Arc::clone(&metadata),
+        )
+        .unwrap();
+        worker_service.announce().await;
+        let worker: WorkerClient = worker;
+        let (dispatcher, service) = Dispatcher::start(
+            Config::default(),
+            vec![Arc::clone(&worker)],
+            Arc::clone(&metadata),
+        );
+        let stop = tokio::sync::watch::Sender::new(false);
+        let mut stopped = stop.subscribe();
+        tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
+        Self {
+            dispatcher,
+            worker,
+            metadata,
+            objects,
+            gate,
+            folder,
+            stop,
+        }
+    }
+
+    /// Publishes a variant of application `app` and waits until the dispatcher knows it.
+    pub async fn publish(&self, kind: Kind) -> Arc<Variant> {
+        let artefact = self
+            .objects
+            .put_blob(Bytes::from_static(kind.artefact))
+            .await
+            .unwrap();
+        let batches = [1, 64].map(|batch| BatchLatency {
+            batch,
+            p50_ms: kind.latency_ms,
+            p99_ms: kind.latency_ms,
+            mean_ms: kind.latency_ms,
+            samples: 10,
+        });
+        let variant = Arc::new(Variant {
+            id: VariantId::new(kind.name).unwrap(),
+            application: ApplicationId::new("app").unwrap(),
+            model: ModelId::new("m").unwrap(),
+            spec: VariantSpec {
+                engine: EngineName("doubling".to_owned()),
+                precision: Precision::Fp32,
+                optimization: Optimization::All,
+                threads: 1,
+                max_batch: 4,
+            },
+            artefact,
+            signature: signature(),
+            accuracy: Accuracy {
+                metric: Metric::Top1,
+                value: kind.quality,
+                lower: kind.quality,
+                upper: 1.0,
+                records: 100,
+                evaluation_batch: 32,
+            },
+            profile: Profile {
+                load_ms: kind.load_ms,
+                batches: batches.to_vec(),
+                alpha_ms: 0.0,
+                beta_ms: kind.latency_ms,
+                residual_ms: 0.0,
+                saturation_rps: 1000.0,
+                peak_memory_bytes: kind.memory,
+                weights_bytes: 10,
+            },
+            cost_per_hour_usd: 0.1,
+            cost_per_1k_usd: kind.cost,
+            dominated_by: None,
+        });
+        self.metadata
+            .publish_variant(Arc::clone(&variant))
+            .await
+            .unwrap();
+        let known = variant_route(kind.name);
+        wait_until(|| self.dispatcher.signature(&known).is_ok()).await;
+        variant
+    }
+
+    /// The same, loaded.
+    pub async fn serve(&self, kind: Kind) -> Arc<Variant> {
+        let variant = self.publish(kind).await;
+        let load = sextant_rpc::Load {
+            variant: Arc::clone(&variant),
+        };
+        self.worker.load(load).await.unwrap();
+        wait_until(|| self.dispatcher.is_ready(&variant_route(kind.name))).await;
+        variant
+    }
+
+    pub async fn ask(&self, query: Query) -> Result<Answer, QueryError> {
+        tokio::time::timeout(PATIENCE, self.dispatcher.query(query))
+            .await
+            .expect("an answer")
+    }
+
+    /// Sends a query and returns once it is past the dispatcher's door.
+    pub fn send(&self, query: Query) -> tokio::task::JoinHandle<Result<Answer, QueryError>> {
+        let dispatcher = Arc::clone(&self.dispatcher);
+        tokio::spawn(async move { dispatcher.query(query).await })
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.gate.open();
+        self.stop.send_replace(true);
+    }
+}
+
+pub fn variant_route(name: &str) -> Route {
+    Route::Variant(VariantId::new(name).unwrap())
+}
+
+pub fn row(values: &[f32]) -> Vec<NamedTensor> {
+    let shape = vec![values.len() / 2, 2];
+    vec![NamedTensor::new(
+        "x",
+        Tensor::from_elements(shape, values).unwrap(),
+    )]
+}
+
+pub fn query(values: &[f32]) -> Query {
+    Query {
+        route: Route::Application(ApplicationId::new("app").unwrap()),
+        inputs: row(values),
+        targets: Targets::default(),
+        best_effort: false,
+        explain: false,
+        arrived: Instant::now(),
+    }
+}
+
+pub fn targets(latency_ms: Option<f64>, min_quality: Option<f64>) -> Targets {
+    Targets {
+        latency_ms,
+        min_quality,
+        max_cost_per_1k_usd: None,
+    }
+}
+
+pub fn output(answer: &Answer) -> Vec<f32> {
+    answer.outputs[0].tensor.to_vec().unwrap()
+}
+
+/// Yields until `state` holds; a state that does not come fails the test.
+pub async fn wait_until(state: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !state() {
+        assert!(begun.elapsed() < PATIENCE, "the state did not come");
+        tokio::task::yield_now().await;
+    }
+}
