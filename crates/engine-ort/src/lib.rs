@@ -19,9 +19,11 @@ use sextant_types::{DataType, Optimization, Precision};
 
 mod failure;
 mod library;
+mod live;
 mod model;
 mod pool;
 mod tensors;
+mod weights;
 
 pub use library::{LIBRARY_FILE, LIBRARY_VERSION};
 
@@ -76,5 +78,9 @@ impl Engine for OrtEngine {
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         self.models.load(&self.environment, request)
+    }
+
+    fn resident_weights_bytes(&self) -> u64 {
+        self.models.resident_weights_bytes()
     }
 }

@@ -1,104 +1,102 @@
 //! Loaded models: sessions and what they share.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    thread,
-};
+use std::{collections::HashMap, sync::Arc, thread};
 
 use ort::{
     environment::Environment,
-    session::{
-        Session, SessionInputValue,
-        builder::{GraphOptimizationLevel, SessionBuilder},
-    },
-    value::{Outlet, ValueType},
+    session::{Session, SessionInputValue},
 };
 use sextant_engine::{Error, LoadRequest, LoadedModel};
-use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor, TensorSpec};
+use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
-use crate::{failure, pool::Pool, tensors};
+use crate::{failure, live::LiveMap, pool::Pool, tensors, weights::Weights};
 
-/// What tells one set of sessions from another. Variants that differ in their largest batch only
-/// have the same key and share everything.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    artefact: Digest,
-    optimization: Optimization,
-    threads: u16,
-}
-
-/// The models that are loaded now.
+/// The models that are loaded now. Loads that differ in nothing but the largest batch have the
+/// same keys, and share their sessions too.
 #[derive(Default)]
 pub(crate) struct Models {
-    loaded: Mutex<HashMap<Key, Arc<Slot>>>,
+    models: LiveMap<(Digest, Optimization, u16), OrtModel>,
+    weights: LiveMap<(Digest, Optimization), Weights>,
 }
 
-/// Held while its model loads, so that two loads of one model do not load it twice.
-type Slot = Mutex<Weak<OrtModel>>;
-
 impl Models {
-    /// The live model of the request's key, or a new one.
+    /// The live model of the request, or a new one.
     pub(crate) fn load(
         &self,
         environment: &Environment,
         request: &LoadRequest,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
-        let slot = self.slot(request);
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(model) = slot.upgrade() {
-            return Ok(model);
-        }
-        let model = Arc::new(OrtModel::open(environment, request)?);
-        *slot = Arc::downgrade(&model);
+        let request = LoadRequest {
+            threads: request.threads.max(1),
+            ..request.clone()
+        };
+        let key = (request.artefact, request.optimization, request.threads);
+        let model = self
+            .models
+            .get_or_make(key, || self.open(environment, &request))?;
         Ok(model)
     }
 
-    fn slot(&self, request: &LoadRequest) -> Arc<Slot> {
-        let key = Key {
-            artefact: request.artefact,
-            optimization: request.optimization,
-            threads: request.threads.max(1),
+    fn open(&self, environment: &Environment, request: &LoadRequest) -> Result<OrtModel, Error> {
+        let info = sextant_onnx::inspect(&request.model)
+            .map_err(|error| Error::InvalidModel(error.to_string()))?;
+        let mut first = None;
+        let key = (request.artefact, request.optimization);
+        let weights = self.weights.get_or_make(key, || {
+            let other = match request.optimization {
+                Optimization::Basic => Optimization::All,
+                Optimization::All => Optimization::Basic,
+            };
+            let sibling = self.weights.get(&(request.artefact, other));
+            let (weights, session) =
+                Weights::open(environment, request, info.weights_bytes, sibling.as_deref())?;
+            first = Some(session);
+            Ok(weights)
+        })?;
+        let threads = usize::from(request.threads);
+        let first = match first {
+            Some(session) => session,
+            None => weights
+                .session(threads)
+                .map_err(|error| failure::load(&error))?,
         };
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        loaded.retain(|_, slot| {
-            Arc::strong_count(slot) > 1
-                || slot
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .strong_count()
-                    > 0
-        });
-        Arc::clone(loaded.entry(key).or_default())
+        OrtModel::new(info.signature, weights, first, threads)
+    }
+
+    /// Bytes of the weights that are held now, each copy counted once.
+    pub(crate) fn resident_weights_bytes(&self) -> u64 {
+        let mut held = HashMap::new();
+        for weights in self.weights.values() {
+            weights.collect(&mut held);
+        }
+        held.values().sum()
     }
 }
 
 struct OrtModel {
     signature: Signature,
     pool: Arc<Pool>,
-    weights_bytes: u64,
+    weights: Arc<Weights>,
 }
 
 impl OrtModel {
-    fn open(environment: &Environment, request: &LoadRequest) -> Result<Self, Error> {
-        let threads = usize::from(request.threads.max(1));
-        let recipe = Recipe {
-            environment: environment.clone(),
-            model: request.model.clone(),
-            optimization: request.optimization,
-            threads,
-        };
-        let first = recipe.open().map_err(|error| failure::load(&error))?;
-        let signature = signature(&first)?;
+    fn new(
+        signature: Signature,
+        weights: Arc<Weights>,
+        first: Session,
+        threads: usize,
+    ) -> Result<Self, Error> {
+        same_names(&signature, &first)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
+        let source = Arc::clone(&weights);
         Ok(Self {
             signature,
             pool: Arc::new(Pool::new(
                 first,
                 (cores / threads).max(1),
-                Box::new(move || recipe.open()),
+                Box::new(move || source.session(threads)),
             )),
-            weights_bytes: request.model.len() as u64,
+            weights,
         })
     }
 }
@@ -128,35 +126,7 @@ impl LoadedModel for OrtModel {
     }
 
     fn weights_bytes(&self) -> u64 {
-        self.weights_bytes
-    }
-}
-
-/// How a session of a model is made.
-struct Recipe {
-    environment: Environment,
-    model: bytes::Bytes,
-    optimization: Optimization,
-    threads: usize,
-}
-
-impl Recipe {
-    fn open(&self) -> Result<Session, ort::Error> {
-        self.builder()?.commit_from_memory(&self.model)
-    }
-
-    fn builder(&self) -> Result<SessionBuilder, ort::Error> {
-        let level = match self.optimization {
-            Optimization::Basic => GraphOptimizationLevel::Level1,
-            Optimization::All => GraphOptimizationLevel::All,
-        };
-        Ok(Session::builder(&self.environment)?
-            .with_optimization_level(level)?
-            .with_intra_threads(self.threads)?
-            .with_inter_threads(1)?
-            .with_parallel_execution(false)?
-            .with_intra_op_spinning(false)?
-            .with_inter_op_spinning(false)?)
+        self.weights.bytes()
     }
 }
 
@@ -190,32 +160,17 @@ fn check(signature: &Signature, inputs: &[NamedTensor]) -> Result<(), Error> {
     Ok(())
 }
 
-fn signature(session: &Session) -> Result<Signature, Error> {
-    let specs = |outlets: &[Outlet]| outlets.iter().map(spec).collect::<Result<Vec<_>, _>>();
-    let inputs = specs(session.inputs())?;
-    let outputs = specs(session.outputs())?;
-    let batched = !inputs.is_empty()
-        && inputs
-            .iter()
-            .chain(&outputs)
-            .all(|spec| spec.shape.first() == Some(&None));
-    Ok(Signature {
-        inputs,
-        outputs,
-        batched,
-    })
-}
-
-fn spec(outlet: &Outlet) -> Result<TensorSpec, Error> {
-    let name = outlet.name();
-    let ValueType::Tensor { ty, shape, .. } = outlet.dtype() else {
-        return Err(Error::Unsupported(format!("`{name}` is not a tensor")));
+/// Inputs are handed over by position, so the session has to list them as the file does.
+fn same_names(signature: &Signature, session: &Session) -> Result<(), Error> {
+    let inputs = session.inputs().iter().map(ort::value::Outlet::name);
+    let outputs = session.outputs().iter().map(ort::value::Outlet::name);
+    let declared = |specs: &[sextant_types::TensorSpec]| -> Vec<String> {
+        specs.iter().map(|spec| spec.name.clone()).collect()
     };
-    let data_type = tensors::data_type(*ty)
-        .ok_or_else(|| Error::Unsupported(format!("`{name}` has element type {ty}")))?;
-    Ok(TensorSpec {
-        name: name.to_owned(),
-        data_type,
-        shape: shape.iter().map(|dim| u64::try_from(*dim).ok()).collect(),
-    })
+    if inputs.eq(declared(&signature.inputs)) && outputs.eq(declared(&signature.outputs)) {
+        return Ok(());
+    }
+    Err(Error::InvalidModel(
+        "its inputs and outputs are not those that the file declares".to_owned(),
+    ))
 }

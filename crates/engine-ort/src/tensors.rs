@@ -12,6 +12,7 @@ use ort::{
     value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef, ValueType},
 };
 use sextant_engine::Error;
+use sextant_onnx::Weight;
 use sextant_types::{Data, DataType, NamedTensor, Tensor};
 
 /// The element type as `ort` names it.
@@ -205,6 +206,49 @@ pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, Error> {
         }
     )
     .map_err(|error| failed(&error.to_string()))
+}
+
+/// A weight in aligned memory of its own, that sessions can borrow.
+pub(crate) fn own(weight: &Weight) -> Result<DynValue, String> {
+    with_element!(
+        weight.data_type,
+        E => {
+            let elements = elements::<E>(&weight.bytes)
+                .ok_or_else(|| format!("weight `{}` has invalid elements", weight.name))?;
+            ort::value::Tensor::from_array((weight.dims.as_slice(), elements))
+                .map(ort::value::Value::into_dyn)
+                .map_err(|error| format!("weight `{}`: {}", weight.name, error.message()))
+        },
+        strings => Err(format!("weight `{}` holds strings", weight.name))
+    )
+}
+
+/// Whether a value is what [`own`] would give.
+pub(crate) fn equals(value: &DynValue, weight: &Weight) -> bool {
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return false;
+    };
+    if *ty != element_type(weight.data_type) {
+        return false;
+    }
+    with_element!(
+        weight.data_type,
+        E => value.try_extract_tensor::<E>().is_ok_and(|(shape, elements)| {
+            dims(shape) == weight.dims && as_bytes(elements) == &weight.bytes[..]
+        }),
+        strings => false
+    )
+}
+
+/// The bytes as elements, wherever they begin.
+fn elements<E: bytemuck::CheckedBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Option<Vec<E>> {
+    if let Ok(elements) = bytemuck::checked::try_cast_slice(bytes) {
+        return Some(elements.to_vec());
+    }
+    bytes
+        .chunks_exact(size_of::<E>())
+        .map(|chunk| bytemuck::checked::try_pod_read_unaligned(chunk).ok())
+        .collect()
 }
 
 fn dims(shape: &[i64]) -> Vec<usize> {

@@ -78,6 +78,12 @@ pub trait Engine: Send + Sync {
 
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
+
+    /// Bytes of weights that live handles hold now, each copy counted once; 0 where an engine
+    /// cannot tell. What an engine derives from weights, such as packed copies, is not counted.
+    fn resident_weights_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A model ready to run.
