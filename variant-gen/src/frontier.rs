@@ -7,7 +7,7 @@
 //! partial order, so every dominated variant has a dominator that is not dominated itself: that
 //! one is named, the cheapest if there are several.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::cmp::Ordering;
 
 use sextant_types::{Variant, VariantId};
 
@@ -41,13 +41,13 @@ pub fn dominators(variants: &[Variant]) -> Vec<Option<VariantId>> {
 }
 
 /// Sets `dominated_by` on all variants of one application and returns those that changed.
-pub fn mark(variants: &mut [Variant]) -> Vec<Arc<Variant>> {
+pub fn mark(variants: &mut [Variant]) -> Vec<Variant> {
     let dominators = dominators(variants);
     let mut changed = Vec::new();
     for (variant, dominator) in variants.iter_mut().zip(dominators) {
         if variant.dominated_by != dominator {
             variant.dominated_by = dominator;
-            changed.push(Arc::new(variant.clone()));
+            changed.push(variant.clone());
         }
     }
     changed

@@ -1,12 +1,32 @@
 //! Variants from one ONNX file: generated, scored on the validation set, profiled, published.
 //!
-//! **Invariant:** knows nothing of queries, and nothing of how a variant is chosen.
+//! Entry points: [`Generator`] registers one model; [`RegistrationService`] claims and runs
+//! registration jobs; [`Publisher`] keeps the metadata store in step with the registry;
+//! [`validation`], [`measure`] and [`frontier`] are useful alone.
+//!
+//! **Invariant:** knows nothing of queries, and nothing of how a variant is chosen. Every step's
+//! result is durable before the next one begins, and every step done twice is the same as once.
 
+mod blocking;
+pub mod checkpoint;
+mod config;
 pub mod configuration;
+mod error;
 pub mod fit;
 pub mod frontier;
+mod generator;
 pub mod interval;
 pub mod measure;
 pub mod memory;
+mod publisher;
+pub mod report;
 pub mod score;
+mod service;
+pub mod step;
 pub mod validation;
+
+pub use config::Config;
+pub use error::Error;
+pub use generator::{Claim, Generator, Stores, Summary};
+pub use publisher::Publisher;
+pub use service::RegistrationService;

@@ -1,0 +1,54 @@
+//! Settings of the variant generator.
+
+use std::{num::NonZero, thread::available_parallelism, time::Duration};
+
+use sextant_types::Prices;
+
+use crate::{measure::Effort, validation::Limits};
+
+/// How models are turned into variants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// How thoroughly configurations are measured.
+    pub effort: Effort,
+    /// How large validation sets may be.
+    pub limits: Limits,
+    /// What resources cost.
+    pub prices: Prices,
+    /// Most intra-op threads of a variant: the machine's cores.
+    pub cores: u16,
+    /// Records that static quantisation is calibrated on, from the start of the set.
+    pub calibration_records: usize,
+    /// Registrations at once. More than one disturb each other's measurements.
+    pub parallel: usize,
+    /// How long a claimed job stays ours without a sign of life.
+    pub lease: Duration,
+    /// How often a step is tried when a store fails.
+    pub tries: u32,
+    /// Wait before the second try; doubles from there.
+    pub back_off: Duration,
+    /// How often one configuration may be begun: an engine that takes the process down with it
+    /// is left out afterwards.
+    pub starts: u32,
+    /// How often one job may be claimed before it fails.
+    pub claims: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        Self {
+            effort: Effort::default(),
+            limits: Limits::default(),
+            prices: Prices::default(),
+            cores: u16::try_from(cores).unwrap_or(u16::MAX),
+            calibration_records: 1024,
+            parallel: 1,
+            lease: Duration::from_secs(30),
+            tries: 5,
+            back_off: Duration::from_millis(200),
+            starts: 3,
+            claims: 50,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What can go wrong in a registration.
+
+use sextant_types::{Code, InvalidId, ModelId};
+
+use crate::{measure::MeasureError, validation};
+
+/// An error of the variant generator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is not a model that can be registered.
+    #[error(transparent)]
+    Model(#[from] sextant_onnx::Error),
+    /// The validation set cannot be read or does not fit.
+    #[error(transparent)]
+    Validation(#[from] validation::Invalid),
+    /// The model's inputs or outputs are not those of its application.
+    #[error("the model does not fit application `{application}`: {difference}")]
+    Signature {
+        /// The application.
+        application: String,
+        /// The first difference.
+        difference: String,
+    },
+    /// No engine can run the model in any way.
+    #[error("no engine can run the model: {reasons}")]
+    NothingRuns {
+        /// Which code says best why.
+        code: Code,
+        /// What the engines said.
+        reasons: String,
+    },
+    /// The model's name leaves no room for what is appended to it.
+    #[error("model name `{model}` is too long to name its variants: {source}")]
+    Name {
+        /// The model.
+        model: ModelId,
+        /// What is wrong with the longest variant's name.
+        source: InvalidId,
+    },
+    /// The registration cannot go on where it was interrupted time and again.
+    #[error("the registration was interrupted `{attempts}` times")]
+    Interrupted {
+        /// How often it was begun.
+        attempts: u32,
+    },
+    /// The job does not name a model.
+    #[error("job `{0}` names no model")]
+    NoModel(String),
+    /// Measuring stopped.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// The registry failed or refused.
+    #[error(transparent)]
+    Registry(#[from] sextant_registry::Error),
+    /// The artefact store failed.
+    #[error(transparent)]
+    Objects(#[from] sextant_objects::Error),
+    /// The metadata store failed.
+    #[error(transparent)]
+    Metadata(#[from] sextant_metadata::Error),
+    /// A stored step cannot be written or read.
+    #[error("step `{step}` cannot be stored")]
+    Step {
+        /// Which step.
+        step: String,
+        /// Why not.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A thread of the generator panicked.
+    #[error("the generator failed: {0}")]
+    Panicked(String),
+}
+
+impl Error {
+    /// The stable public code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Model(source) => source.code(),
+            Self::Validation(_) => Code::InvalidValidationSet,
+            Self::Signature { .. } => Code::SignatureMismatch,
+            Self::NothingRuns { code, .. } => *code,
+            Self::Name { .. } => Code::InvalidName,
+            Self::NoModel(_) => Code::InvalidRequest,
+            Self::Measure(source) => source.code(),
+            Self::Registry(source) => source.code(),
+            Self::Objects(source) => source.code(),
+            Self::Metadata(source) => source.code(),
+            Self::Interrupted { .. } | Self::Step { .. } | Self::Panicked(_) => Code::Internal,
+        }
+    }
+
+    /// Whether the same step may succeed a moment later: faults of a store, not of the model.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Registry(source) => {
+                source.kind().is_retryable()
+                    || matches!(source, sextant_registry::Error::Database(_))
+            }
+            Self::Objects(source) => {
+                source.kind().is_retryable() || matches!(source, sextant_objects::Error::Io { .. })
+            }
+            Self::Metadata(source) => source.kind().is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether the job is no longer ours: cancelled, or taken over.
+    pub fn is_lost(&self) -> bool {
+        use sextant_registry::Error::{Cancelled, LeaseLost, NotFound};
+        matches!(
+            self,
+            Self::Registry(Cancelled { .. } | LeaseLost { .. })
+                | Self::Registry(NotFound {
+                    entity: sextant_registry::Entity::Job,
+                    ..
+                })
+        )
+    }
+}
+
+impl MeasureError {
+    /// The stable public code.
+    pub fn code(&self) -> Code {
+        use sextant_engine::Error as Engine;
+
+        use crate::score::ScoreError;
+        match self {
+            Self::Load(Engine::Unsupported(_)) => Code::UnsupportedOperator,
+            Self::Load(Engine::InvalidModel(_)) | Self::Signature => Code::InvalidModel,
+            Self::Load(Engine::Unavailable { .. }) => Code::Unavailable,
+            Self::Score(ScoreError::Invalid(_)) => Code::InvalidValidationSet,
+            Self::Load(_) | Self::Run { .. } | Self::Score(ScoreError::NotFinite { .. }) => {
+                Code::EngineFailed
+            }
+            Self::Cancelled => Code::Unavailable,
+        }
+    }
+}

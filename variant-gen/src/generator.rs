@@ -1,0 +1,310 @@
+//! Registers one model, step by step.
+//!
+//! [`Generator::run`] may be called again and again for the same job, by different processes, after
+//! any interruption: steps whose result is stored are skipped, the others are done anew. The last
+//! step stores variants, marks, the model's status and the end of the job in one transaction, so
+//! there is no moment at which half a model is registered.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use sextant_engine::Engine;
+use sextant_metadata::MetadataStore;
+use sextant_objects::ObjectStore;
+use sextant_registry::{Application, Job, Model, Registry};
+use sextant_types::{Digest, Precision};
+
+use crate::{
+    Config, Error, Publisher, blocking,
+    checkpoint::{Checkpoint, Phase, Unwatched},
+    configuration::{self, Configuration},
+    step::{Generated, Inspected, Measured},
+    validation::{self, Expected, ValidationSet},
+};
+
+mod calibrate;
+mod generate;
+mod inspect;
+mod profile;
+mod publish;
+
+/// Where things are kept.
+#[derive(Clone)]
+pub struct Stores {
+    /// Models, steps, variants, jobs.
+    pub registry: Registry,
+    /// ONNX files and validation sets.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Where dispatchers learn of variants.
+    pub metadata: Arc<dyn MetadataStore>,
+}
+
+/// Turns models into variants. Cheap to clone.
+#[derive(Clone)]
+pub struct Generator {
+    parts: Arc<Parts>,
+}
+
+/// A job and who holds it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The job, of kind `register`.
+    pub job: Job,
+    /// The name under which it was claimed.
+    pub owner: String,
+}
+
+/// What a registration came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Variants of the model.
+    pub variants: usize,
+    /// Of these, how many nothing dominates.
+    pub frontier: usize,
+    /// Configurations that run.
+    pub configurations: usize,
+    /// Precisions and configurations that do not, and why.
+    pub skipped: BTreeMap<String, String>,
+}
+
+pub(crate) struct Parts {
+    pub(crate) registry: Registry,
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) publisher: Publisher,
+    pub(crate) engines: Vec<Arc<dyn Engine>>,
+    pub(crate) config: Config,
+    checkpoint: Arc<dyn Checkpoint>,
+}
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+// === impl Generator ===
+
+impl Generator {
+    /// A generator that makes variants for `engines`.
+    pub fn new(stores: Stores, engines: Vec<Arc<dyn Engine>>, config: Config) -> Self {
+        Self::watched(stores, engines, config, Arc::new(Unwatched))
+    }
+
+    /// The same, with someone who is told of every moment.
+    pub fn watched(
+        stores: Stores,
+        engines: Vec<Arc<dyn Engine>>,
+        config: Config,
+        checkpoint: Arc<dyn Checkpoint>,
+    ) -> Self {
+        Self {
+            parts: Arc::new(Parts {
+                publisher: Publisher::new(stores.registry.clone(), stores.metadata),
+                registry: stores.registry,
+                objects: stores.objects,
+                engines,
+                config,
+                checkpoint,
+            }),
+        }
+    }
+
+    /// The publisher that registrations go through; deletions should share it.
+    pub fn publisher(&self) -> &Publisher {
+        &self.parts.publisher
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.parts.config
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.parts.registry
+    }
+
+    /// Does what is left of a registration, up to the end of its job. An error leaves the job as
+    /// it is: the caller tries again, fails it, or gives it back.
+    pub async fn run(&self, claim: &Claim) -> Result<Summary, Error> {
+        let mut registration = Registration::open(&self.parts, claim).await?;
+        let inspected = registration.inspect().await?;
+        let mut generated = BTreeMap::new();
+        for precision in self.parts.precisions() {
+            let made = registration.generate(precision, &inspected).await?;
+            generated.insert(precision, made);
+        }
+        let mut measured = Vec::new();
+        for (engine, configuration) in self.parts.configurations() {
+            let Some(artefact) = generated.get(&configuration.precision) else {
+                continue;
+            };
+            let trial = profile::Trial {
+                engine,
+                configuration: &configuration,
+                generated: artefact,
+                inspected: &inspected,
+            };
+            let result = registration.measure(&trial).await?;
+            measured.push((configuration, result));
+        }
+        let outcome = publish::Outcome {
+            inspected: &inspected,
+            generated: &generated,
+            measured: &measured,
+        };
+        registration.publish(&outcome).await
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// What any engine wants, in a fixed order.
+    fn precisions(&self) -> Vec<Precision> {
+        let capabilities = self.engines.iter().map(|engine| engine.capabilities());
+        let mut precisions: Vec<_> = capabilities.flat_map(|it| it.precisions).collect();
+        precisions.sort_unstable();
+        precisions.dedup();
+        precisions
+    }
+
+    fn configurations(&self) -> Vec<(Arc<dyn Engine>, Configuration)> {
+        let of_engine = |engine: &Arc<dyn Engine>| {
+            let capabilities = engine.capabilities();
+            configuration::enumerate(engine.name(), &capabilities, self.config.cores)
+                .into_iter()
+                .map(|configuration| (engine.clone(), configuration))
+                .collect::<Vec<_>>()
+        };
+        self.engines.iter().flat_map(of_engine).collect()
+    }
+
+    /// `inspect` and `publish`, precisions, configurations.
+    fn total_steps(&self) -> u64 {
+        (2 + self.precisions().len() + self.configurations().len()) as u64
+    }
+}
+
+// === impl Registration ===
+
+/// One registration on its way.
+struct Registration<'a> {
+    parts: &'a Parts,
+    claim: &'a Claim,
+    model: Model,
+    application: Application,
+    stored: BTreeMap<String, Value>,
+    done: u64,
+    /// The artefact that was read last.
+    artefact: Option<(Digest, Bytes)>,
+    validation: Option<Arc<ValidationSet>>,
+}
+
+impl<'a> Registration<'a> {
+    async fn open(parts: &'a Parts, claim: &'a Claim) -> Result<Self, Error> {
+        let job = &claim.job;
+        if job.attempts > parts.config.claims {
+            let attempts = job.attempts;
+            return Err(Error::Interrupted { attempts });
+        }
+        let id = job.model.as_ref();
+        let id = id.ok_or_else(|| Error::NoModel(job.id.to_string()))?;
+        let model = parts.registry.model(id).await?;
+        let application = parts.registry.application(&model.application).await?;
+        let steps = parts.registry.steps(id).await?;
+        Ok(Self {
+            parts,
+            claim,
+            model,
+            application,
+            stored: steps.into_iter().map(|it| (it.name, it.result)).collect(),
+            done: 0,
+            artefact: None,
+            validation: None,
+        })
+    }
+
+    /// The stored result of a step that needs not be done again. One that another version wrote
+    /// and that cannot be read is done again.
+    fn stored<T: DeserializeOwned>(&mut self, step: &str) -> Option<T> {
+        let value = self.stored.get(step)?.clone();
+        let result = serde_json::from_value(value).ok()?;
+        self.done += 1;
+        Some(result)
+    }
+
+    async fn reach(&self, step: &str, phase: Phase) -> Result<(), Error> {
+        self.parts.checkpoint.reached(step, phase).await
+    }
+
+    /// Tells how far the job is, before a step is begun.
+    async fn begin(&self, step: &str) -> Result<(), Error> {
+        let (job, owner) = (&self.claim.job.id, &self.claim.owner);
+        let progress = (self.done, self.parts.total_steps());
+        let registry = &self.parts.registry;
+        registry
+            .advance(job, owner, step, progress, now_ms())
+            .await?;
+        self.reach(step, Phase::Begin).await
+    }
+
+    /// Makes a step's result durable.
+    async fn store<T: Serialize>(&mut self, step: &str, result: &T) -> Result<(), Error> {
+        self.reach(step, Phase::Worked).await?;
+        self.put(step, result).await?;
+        self.done += 1;
+        self.reach(step, Phase::Stored).await
+    }
+
+    async fn put<T: Serialize>(&self, step: &str, result: &T) -> Result<(), Error> {
+        let value = serde_json::to_value(result).map_err(|source| Error::Step {
+            step: step.to_owned(),
+            source,
+        })?;
+        let registry = &self.parts.registry;
+        Ok(registry.put_step(&self.model.id, step, &value).await?)
+    }
+
+    async fn read_artefact(&mut self, digest: Digest) -> Result<Bytes, Error> {
+        match &self.artefact {
+            Some((held, bytes)) if *held == digest => Ok(bytes.clone()),
+            _ => {
+                let bytes = self.parts.objects.get_blob(&digest).await?;
+                self.artefact = Some((digest, bytes.clone()));
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// The validation set, read and checked at most once.
+    async fn validation(
+        &mut self,
+        signature: &sextant_types::Signature,
+    ) -> Result<Arc<ValidationSet>, Error> {
+        if let Some(validation) = &self.validation {
+            return Ok(validation.clone());
+        }
+        let bytes = self.parts.objects.get_blob(&self.model.validation).await?;
+        let (signature, metric) = (signature.clone(), self.application.metric);
+        let limits = self.parts.config.limits;
+        let read = blocking::run(move |_| {
+            let expected = Expected {
+                signature: &signature,
+                metric,
+                limits,
+            };
+            validation::read(&bytes, expected)
+        });
+        let validation = Arc::new(read.await??);
+        self.validation = Some(validation.clone());
+        Ok(validation)
+    }
+}

@@ -1,0 +1,63 @@
+//! Ranges of activations on the validation set, for static quantisation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_onnx::quantize::{Calibration, Ranges, calibration_graph};
+use sextant_types::Optimization;
+
+use crate::validation::ValidationSet;
+
+/// What calibration runs on.
+pub(super) struct Sample {
+    /// Tried in order: the first that loads the graph is used.
+    pub engines: Vec<Arc<dyn Engine>>,
+    /// The records.
+    pub validation: Arc<ValidationSet>,
+    /// Most records used.
+    pub records: usize,
+    /// Records at a time; 1 for a model without a batch dimension.
+    pub batch: usize,
+    /// The model's own outputs, which come before the ranges.
+    pub outputs: usize,
+}
+
+/// Runs the model with its ranges as further outputs. Not optimised: a fusion could take away
+/// the value that is looked at.
+pub(super) fn ranges(model: &Bytes, sample: &Sample) -> Result<Ranges, String> {
+    let graph = calibration_graph(model).map_err(|e| e.to_string())?;
+    let loaded = load(&graph, &sample.engines)?;
+    let mut ranges = Ranges::new();
+    let records = sample.records.min(sample.validation.records());
+    for start in (0..records).step_by(sample.batch.max(1)) {
+        let rows = sample.batch.clamp(1, records - start);
+        let inputs = sample.validation.rows(start, rows);
+        let inputs = inputs.map_err(|e| e.to_string())?;
+        let outputs = loaded
+            .run(&inputs)
+            .map_err(|e| format!("calibration failed: {e}"))?;
+        let observed = outputs.get(sample.outputs..).unwrap_or_default();
+        for (tensor, range) in graph.tensors.iter().zip(observed) {
+            ranges.observe(tensor, &range.to_vec().unwrap_or_default());
+        }
+    }
+    Ok(ranges)
+}
+
+fn load(graph: &Calibration, engines: &[Arc<dyn Engine>]) -> Result<Arc<dyn LoadedModel>, String> {
+    let request = LoadRequest {
+        artefact: sextant_objects::digest_of(&graph.model),
+        model: graph.model.clone(),
+        optimization: Optimization::Basic,
+        threads: 1,
+    };
+    let mut reason = "no engine to calibrate on".to_owned();
+    for engine in engines {
+        match engine.load(&request) {
+            Ok(loaded) => return Ok(loaded),
+            Err(error) => reason = format!("engine `{}`: {error}", engine.name()),
+        }
+    }
+    Err(format!("the model cannot be calibrated: {reason}"))
+}

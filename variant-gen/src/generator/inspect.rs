@@ -1,0 +1,109 @@
+//! The first step: is this a model of this application at all?
+
+use sextant_types::{
+    EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
+};
+
+use super::{Inspected, Registration};
+use crate::{Error, blocking, step};
+
+impl Registration<'_> {
+    /// Refuses what cannot be registered; the first model fixes the application's signature.
+    pub(super) async fn inspect(&mut self) -> Result<Inspected, Error> {
+        if let Some(inspected) = self.stored(step::INSPECT) {
+            return Ok(inspected);
+        }
+        self.begin(step::INSPECT).await?;
+        self.check_name()?;
+        let bytes = self.read_artefact(self.model.digest).await?;
+        let info = blocking::run(move |_| sextant_onnx::inspect(&bytes)).await??;
+        let validation = self.validation(&info.signature).await?;
+        self.fix_signature(&info.signature).await?;
+        let inspected = Inspected {
+            signature: info.signature,
+            records: validation.records() as u64,
+            weights_bytes: info.weights_bytes,
+            parameters: info.parameters,
+            nodes: info.nodes,
+            opset: info.opset,
+            operators: info.op_types,
+        };
+        self.store(step::INSPECT, &inspected).await?;
+        Ok(inspected)
+    }
+
+    async fn fix_signature(&self, signature: &Signature) -> Result<(), Error> {
+        let registry = &self.parts.registry;
+        let fixed = registry.fix_signature(&self.model.id, signature).await;
+        let Err(sextant_registry::Error::SignatureMismatch { application }) = fixed else {
+            return Ok(fixed?);
+        };
+        let known = registry.application(&application).await?.signature;
+        Err(Error::Signature {
+            application: application.to_string(),
+            difference: known
+                .and_then(|known| difference(signature, &known))
+                .unwrap_or_else(|| "its signature differs".to_owned()),
+        })
+    }
+
+    /// All variants must have names; the longest one tells.
+    fn check_name(&self) -> Result<(), Error> {
+        let engines = self.parts.engines.iter().map(|engine| engine.name());
+        let longest = engines.max_by_key(|name| name.len()).unwrap_or_default();
+        let spec = VariantSpec {
+            engine: EngineName(longest.to_owned()),
+            precision: Precision::Int8Dynamic,
+            optimization: Optimization::Basic,
+            threads: self.parts.config.cores.max(1),
+            max_batch: self.parts.config.effort.largest_batch.max(1),
+        };
+        variant_id(&self.model.id, &spec).map(|_| ())
+    }
+}
+
+/// `{model}-{engine}-{precision}-{optimization}-t{threads}-b{max_batch}`.
+pub(super) fn variant_id(model: &ModelId, spec: &VariantSpec) -> Result<VariantId, Error> {
+    VariantId::new(format!("{model}-{}", spec.name())).map_err(|source| Error::Name {
+        model: model.clone(),
+        source,
+    })
+}
+
+/// The first thing in which a model differs from what its application has.
+fn difference(model: &Signature, application: &Signature) -> Option<String> {
+    let of = |what, mine: &[TensorSpec], theirs: &[TensorSpec]| {
+        if mine.len() != theirs.len() {
+            let (mine, theirs) = (mine.len(), theirs.len());
+            return Some(format!(
+                "it has `{mine}` {what}s, the application `{theirs}`"
+            ));
+        }
+        let (mine, theirs) = mine
+            .iter()
+            .zip(theirs)
+            .find(|(mine, theirs)| mine != theirs)?;
+        Some(format!(
+            "its {what} is {}, the application's is {}",
+            text(mine),
+            text(theirs)
+        ))
+    };
+    of("input", &model.inputs, &application.inputs)
+        .or_else(|| of("output", &model.outputs, &application.outputs))
+        .or_else(|| {
+            let batch = |batched| if batched { "a" } else { "no" };
+            (model.batched != application.batched).then(|| {
+                format!(
+                    "it has {} batch dimension, the application's models have {} one",
+                    batch(model.batched),
+                    batch(application.batched)
+                )
+            })
+        })
+}
+
+fn text(spec: &TensorSpec) -> String {
+    let (name, data_type, shape) = (&spec.name, spec.data_type, spec.shape_text());
+    format!("`{name}: {data_type} {shape}`")
+}

@@ -1,0 +1,98 @@
+//! One measurement per configuration.
+
+use std::sync::Arc;
+
+use sextant_engine::{Engine, LoadRequest};
+use sextant_types::{Code, Digest};
+
+use super::{Generated, Inspected, Measured, Registration};
+use crate::{
+    Error, blocking,
+    configuration::{Configuration, unsupported_type},
+    measure::{self, MeasureError, Measurement, Subject},
+    score::ScoreError,
+    step,
+};
+
+/// A configuration to be tried.
+pub(super) struct Trial<'a> {
+    pub engine: Arc<dyn Engine>,
+    pub configuration: &'a Configuration,
+    pub generated: &'a Generated,
+    pub inspected: &'a Inspected,
+}
+
+impl Registration<'_> {
+    /// Measures a configuration, or says why it does not run.
+    pub(super) async fn measure(&mut self, trial: &Trial<'_>) -> Result<Measured, Error> {
+        let name = step::measure(trial.configuration);
+        let starts = match self.stored.get(&name).cloned().map(serde_json::from_value) {
+            Some(Ok(Measured::Begun { starts })) => starts,
+            Some(Ok(_)) => return self.stored(&name).ok_or(Error::Interrupted { attempts: 0 }),
+            Some(Err(_)) | None => 0,
+        };
+        self.begin(&name).await?;
+        let measured = self.try_out(&name, starts, trial).await?;
+        self.store(&name, &measured).await?;
+        Ok(measured)
+    }
+
+    async fn try_out(
+        &mut self,
+        name: &str,
+        starts: u32,
+        trial: &Trial<'_>,
+    ) -> Result<Measured, Error> {
+        let artefact = match trial.generated {
+            Generated::Made { artefact, .. } => *artefact,
+            Generated::Skipped { reason } => {
+                return Ok(Measured::skipped(Code::UnsupportedOperator, reason));
+            }
+        };
+        let capabilities = trial.engine.capabilities();
+        if let Some(data_type) = unsupported_type(&capabilities, &trial.inspected.signature) {
+            let reason = format!("the engine takes no tensors of {data_type}");
+            return Ok(Measured::skipped(Code::UnsupportedOperator, reason));
+        }
+        if starts >= self.parts.config.starts {
+            let reason = format!("the process ended `{starts}` times while it was measured");
+            return Ok(Measured::skipped(Code::EngineFailed, reason));
+        }
+        let starts = starts + 1;
+        self.put(name, &Measured::Begun { starts }).await?;
+        match self.run(artefact, trial).await? {
+            Ok(measurement) => Ok(Measured::Done { measurement }),
+            // The set does not fit the model: no other configuration can do better.
+            Err(MeasureError::Score(ScoreError::Invalid(invalid))) => Err(invalid.into()),
+            Err(MeasureError::Cancelled) => Err(MeasureError::Cancelled.into()),
+            Err(other) => Ok(Measured::skipped(other.code(), other.to_string())),
+        }
+    }
+
+    async fn run(
+        &mut self,
+        artefact: Digest,
+        trial: &Trial<'_>,
+    ) -> Result<Result<Measurement, MeasureError>, Error> {
+        let request = LoadRequest {
+            artefact,
+            model: self.read_artefact(artefact).await?,
+            optimization: trial.configuration.optimization,
+            threads: trial.configuration.threads,
+        };
+        let validation = self.validation(&trial.inspected.signature).await?;
+        let (engine, signature) = (trial.engine.clone(), trial.inspected.signature.clone());
+        let (metric, effort) = (self.application.metric, self.parts.config.effort);
+        blocking::run(move |cancel| {
+            let subject = Subject {
+                engine: engine.as_ref(),
+                request,
+                signature: &signature,
+                validation: &validation,
+                metric,
+            };
+            measure::measure(&subject, &effort, cancel)
+        })
+        .await
+    }
+}

@@ -1,0 +1,176 @@
+//! The last step: variants, prices, marks, and the end of the job.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use sextant_types::{Code, Digest, Precision, Variant};
+
+use super::{
+    Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
+    inspect::variant_id, now_ms,
+};
+use crate::{Error, configuration::BATCHES, frontier, measure::Measurement, step};
+
+/// Most reasons that an error repeats.
+const REASONS: usize = 3;
+
+/// What the earlier steps came to.
+pub(super) struct Outcome<'a> {
+    pub inspected: &'a Inspected,
+    pub generated: &'a BTreeMap<Precision, Generated>,
+    pub measured: &'a [(Configuration, Measured)],
+}
+
+impl Registration<'_> {
+    /// Shows the variants to dispatchers, then stores them with the end of the job. If the latter
+    /// fails they are hidden again, as they are when a process starts anew.
+    pub(super) async fn publish(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
+        self.begin(step::PUBLISH).await?;
+        let mine = self.variants(outcome)?;
+        if mine.is_empty() {
+            return Err(nothing_runs(outcome.measured));
+        }
+        let publisher = &self.parts.publisher;
+        let _turn = publisher.take_turn().await;
+        let own = mine.len();
+        let others = publisher.others(&self.model.application, &self.model.id);
+        let mut all = mine;
+        all.extend(others.await?);
+        let changed = frontier::mark(&mut all);
+        let (mine, _) = all.split_at(own);
+        let summary = outcome.summary(mine);
+        let mut stored = mine.to_vec();
+        stored.extend(changed.into_iter().filter(|it| it.model != self.model.id));
+        let finished = self.finish(&stored, &summary).await;
+        if finished.is_err() {
+            // What the registry holds is what counts; its own failure is reported first.
+            publisher.follow_registry().await.ok();
+        }
+        finished.map(|()| summary)
+    }
+
+    async fn finish(&self, variants: &[Variant], summary: &Summary) -> Result<(), Error> {
+        self.parts.publisher.show(variants).await?;
+        self.reach(step::PUBLISH, Phase::Worked).await?;
+        let (job, owner) = (&self.claim.job.id, &self.claim.owner);
+        let total = self.parts.total_steps();
+        let registry = &self.parts.registry;
+        registry
+            .advance(job, owner, step::PUBLISH, (total, total), now_ms())
+            .await?;
+        let result = json!(summary);
+        registry
+            .finish_with(job, owner, variants, &result, now_ms())
+            .await?;
+        self.reach(step::PUBLISH, Phase::Stored).await
+    }
+
+    /// Each configuration that runs, with each maximum batch that was measured.
+    fn variants(&self, outcome: &Outcome<'_>) -> Result<Vec<Variant>, Error> {
+        let mut variants = Vec::new();
+        for (configuration, measured) in outcome.measured {
+            let Measured::Done { measurement } = measured else {
+                continue;
+            };
+            let made = outcome.generated.get(&configuration.precision);
+            let Some(Generated::Made { artefact, .. }) = made else {
+                continue;
+            };
+            for max_batch in BATCHES {
+                if u32::from(max_batch) <= measurement.max_batch() {
+                    let run = (configuration, measurement);
+                    let variant = self.variant(run, *artefact, max_batch, outcome.inspected);
+                    variants.push(variant?);
+                }
+            }
+        }
+        Ok(variants)
+    }
+
+    fn variant(
+        &self,
+        (configuration, measurement): (&Configuration, &Measurement),
+        artefact: Digest,
+        max_batch: u16,
+        inspected: &Inspected,
+    ) -> Result<Variant, Error> {
+        let spec = configuration.variant(max_batch);
+        let mut variant = Variant {
+            id: variant_id(&self.model.id, &spec)?,
+            application: self.model.application.clone(),
+            model: self.model.id.clone(),
+            spec,
+            artefact,
+            signature: inspected.signature.clone(),
+            accuracy: measurement.accuracy,
+            profile: measurement.profile(max_batch),
+            cost_per_hour_usd: 0.0,
+            cost_per_1k_usd: 0.0,
+            dominated_by: None,
+        };
+        variant.price(&self.parts.config.prices);
+        Ok(variant)
+    }
+}
+
+impl Outcome<'_> {
+    fn summary(&self, variants: &[Variant]) -> Summary {
+        let mut skipped = BTreeMap::new();
+        for (precision, generated) in self.generated {
+            if let Generated::Skipped { reason } = generated {
+                skipped.insert(precision.name().to_owned(), reason.clone());
+            }
+        }
+        let mut configurations = 0;
+        for (configuration, measured) in self.measured {
+            let known = skipped.contains_key(configuration.precision.name());
+            match measured {
+                Measured::Done { .. } => configurations += 1,
+                Measured::Skipped { reason, .. } if !known => {
+                    skipped.insert(configuration.name(), reason.clone());
+                }
+                Measured::Skipped { .. } | Measured::Begun { .. } => {}
+            }
+        }
+        let on_frontier = variants.iter().filter(|it| it.dominated_by.is_none());
+        Summary {
+            variants: variants.len(),
+            frontier: on_frontier.count(),
+            configurations,
+            skipped,
+        }
+    }
+}
+
+/// Why no configuration of the model as it was registered runs: an operator that is missing says
+/// more than a file that is not understood.
+fn nothing_runs(measured: &[(Configuration, Measured)]) -> Error {
+    let mut reasons: Vec<String> = Vec::new();
+    let mut codes: Vec<Code> = Vec::new();
+    for (configuration, measured) in measured {
+        let Measured::Skipped { code, reason } = measured else {
+            continue;
+        };
+        if configuration.precision != Precision::Fp32 {
+            continue;
+        }
+        codes.extend(Code::parse(code));
+        let reason = format!("{}: {reason}", configuration.engine);
+        if reasons.len() < REASONS && !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push("no engine is available".to_owned());
+    }
+    let order = [
+        Code::UnsupportedOperator,
+        Code::InvalidModel,
+        Code::EngineFailed,
+    ];
+    let code = order.into_iter().find(|code| codes.contains(code));
+    Error::NothingRuns {
+        code: code.unwrap_or(Code::Unavailable),
+        reasons: reasons.join("; "),
+    }
+}
