@@ -1,2 +1,56 @@
 //! `cargo xtask`: development commands.
-fn main() {}
+//!
+//! Progress goes to standard error; standard output carries results only.
+#![expect(clippy::print_stdout, reason = "results go to standard output")]
+
+mod bench;
+mod checks;
+mod demo;
+mod http;
+mod models;
+mod openapi;
+mod paths;
+mod provision;
+mod server;
+mod shell;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Development commands"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Fetch what is missing into the cache folder: ONNX Runtime, Python packages, tools
+    Provision,
+    /// Build Sextant, start it with the digits application and print queries to try
+    Demo(demo::Arguments),
+    /// Run all tests, then the format, lint, dependency and documentation checks
+    Test(checks::Arguments),
+    /// Write large models with random weights into `target/models`, for performance work
+    Models(models::Arguments),
+    /// Write `openapi/sextant.json` as the server reports it
+    Openapi,
+    /// Measure the figures of the README
+    Bench(bench::Arguments),
+}
+
+fn main() -> anyhow::Result<std::process::ExitCode> {
+    match Arguments::parse().task {
+        Task::Provision => provision::everything().map(|_| ())?,
+        Task::Demo(arguments) => demo::run(&arguments)?,
+        Task::Test(arguments) => return checks::run(&arguments),
+        Task::Models(arguments) => models::run(&arguments)?,
+        Task::Openapi => openapi::run()?,
+        Task::Bench(arguments) => bench::run(&arguments)?,
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}

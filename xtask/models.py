@@ -1,0 +1,279 @@
+"""Write models of well-known shapes with seeded random weights, for performance work.
+
+    python models.py target/models                 # all
+    python models.py target/models resnet18 mlp    # some
+
+Beside each `<name>.onnx` lies `<name>-validation.npz`: random inputs, labelled with what the
+network itself answers in fp32. "Accuracy" on it is therefore agreement with the original, which is
+1.0 unless a rewriting of the graph changes answers. Files that are there are left alone.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+SEED = 20
+OPSET = 17
+IR_VERSION = 8
+
+
+class Graph:
+    """Collects nodes and weights; methods that compute return the name of their result."""
+
+    def __init__(self, name, inputs):
+        self.name, self.inputs = name, inputs
+        self.nodes, self.weights = [], []
+        self.random = np.random.default_rng(SEED)
+
+    def weight(self, values, dtype=np.float32):
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values, dtype=dtype), name))
+        return name
+
+    def normal(self, shape, fan_in, gain=2.0):
+        deviation = (gain / fan_in) ** 0.5
+        return self.weight(self.random.standard_normal(shape, dtype=np.float32) * deviation)
+
+    def bias(self, size):
+        return self.weight(self.random.standard_normal(size, dtype=np.float32) * 0.01)
+
+    def node(self, kind, *inputs, output=None, **attributes):
+        output = output or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def relu(self, x):
+        return self.node("Relu", x)
+
+    def dense(self, x, inputs, outputs, output=None):
+        return self.node(
+            "Gemm", x, self.normal((inputs, outputs), inputs), self.bias(outputs), output=output
+        )
+
+    def conv(self, x, inputs, outputs, size, stride=1, group=1, gain=2.0):
+        fan_in = inputs // group * size * size
+        weight = self.normal((outputs, inputs // group, size, size), fan_in, gain)
+        return self.node(
+            "Conv",
+            x,
+            weight,
+            self.bias(outputs),
+            kernel_shape=[size, size],
+            strides=[stride, stride],
+            pads=[size // 2] * 4,
+            group=group,
+        )
+
+    def pooled(self, x):
+        return self.node("Flatten", self.node("GlobalAveragePool", x), axis=1)
+
+    def model(self, outputs):
+        inputs = [
+            helper.make_tensor_value_info(name, kind, ["N", *shape])
+            for name, (kind, shape, _) in self.inputs.items()
+        ]
+        scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["N", outputs])
+        graph = helper.make_graph(self.nodes, self.name, inputs, [scores], self.weights)
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="sextant-xtask-models",
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+# --- inputs: element type, shape without the batch, how to draw them ----------------------------
+
+
+def floats(*shape):
+    return (TensorProto.FLOAT, shape, lambda r, n: r.standard_normal((n, *shape), dtype=np.float32))
+
+
+def integers(limit, *shape):
+    return (TensorProto.INT64, shape, lambda r, n: r.integers(0, limit, (n, *shape)))
+
+
+def ones(*shape):
+    return (TensorProto.INT64, shape, lambda r, n: np.ones((n, *shape), dtype=np.int64))
+
+
+# --- architectures -------------------------------------------------------------------------------
+
+
+def mlp():
+    """64-256-256-10: the smallest thing that is worth serving; transport decides."""
+    g = Graph("mlp", {"pixels": floats(64)})
+    x = g.relu(g.dense("pixels", 64, 256))
+    x = g.relu(g.dense(x, 256, 256))
+    g.dense(x, 256, 10, output="scores")
+    return g, 10, 512
+
+
+def stem(g):
+    x = g.relu(g.conv("image", 3, 64, 7, stride=2))
+    return g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+
+
+def shortcut(g, x, inputs, outputs, stride):
+    if inputs == outputs and stride == 1:
+        return x
+    return g.conv(x, inputs, outputs, 1, stride, gain=1.0)
+
+
+def resnet18():
+    g = Graph("resnet18", {"image": floats(3, 224, 224)})
+    x, inputs = stem(g), 64
+    for stage, channels in enumerate((64, 128, 256, 512)):
+        for block in range(2):
+            stride = 2 if stage > 0 and block == 0 else 1
+            y = g.relu(g.conv(x, inputs, channels, 3, stride))
+            y = g.conv(y, channels, channels, 3, gain=0.2)
+            x = g.relu(g.node("Add", y, shortcut(g, x, inputs, channels, stride)))
+            inputs = channels
+    g.dense(g.pooled(x), 512, 1000, output="scores")
+    return g, 1000, 32
+
+
+def resnet50():
+    g = Graph("resnet50", {"image": floats(3, 224, 224)})
+    x, inputs = stem(g), 64
+    for stage, (channels, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            y = g.relu(g.conv(x, inputs, channels, 1))
+            y = g.relu(g.conv(y, channels, channels, 3, stride))
+            y = g.conv(y, channels, 4 * channels, 1, gain=0.2)
+            x = g.relu(g.node("Add", y, shortcut(g, x, inputs, 4 * channels, stride)))
+            inputs = 4 * channels
+    g.dense(g.pooled(x), 2048, 1000, output="scores")
+    return g, 1000, 32
+
+
+def mobilenet():
+    """The inverted residuals of MobileNetV2 at width 1.0."""
+    g = Graph("mobilenet", {"image": floats(3, 224, 224)})
+
+    def clipped(x):
+        return g.node("Clip", x, g.weight(0.0), g.weight(6.0))
+
+    x, inputs = clipped(g.conv("image", 3, 32, 3, stride=2)), 32
+    plan = (  # expansion, channels, blocks, stride of the first
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    for expansion, channels, blocks, first_stride in plan:
+        for block in range(blocks):
+            stride, inner = (first_stride if block == 0 else 1), inputs * expansion
+            y = clipped(g.conv(x, inputs, inner, 1)) if expansion > 1 else x
+            y = clipped(g.conv(y, inner, inner, 3, stride, group=inner))
+            y = g.conv(y, inner, channels, 1, gain=1.0)
+            x = g.node("Add", x, y) if stride == 1 and inputs == channels else y
+            inputs = channels
+    x = clipped(g.conv(x, inputs, 1280, 1))
+    g.dense(g.pooled(x), 1280, 1000, output="scores")
+    return g, 1000, 32
+
+
+def bert():
+    """An encoder of six layers, width 384, sequences of 128 tokens, two classes."""
+    layers, width, heads, inner, tokens, words = 6, 384, 12, 1536, 128, 30522
+    g = Graph("bert", {"input_ids": integers(words, tokens), "attention_mask": ones(tokens)})
+
+    def norm(x):
+        scale, shift = g.weight(np.ones(width)), g.weight(np.zeros(width))
+        return g.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=1e-12)
+
+    def linear(x, inputs, outputs):
+        y = g.node("MatMul", x, g.normal((inputs, outputs), inputs, gain=1.0))
+        return g.node("Add", y, g.bias(outputs))
+
+    def split(x, perm):
+        shape = g.weight([-1, tokens, heads, width // heads], np.int64)
+        return g.node("Transpose", g.node("Reshape", x, shape), perm=perm)
+
+    def gelu(x):
+        half = g.node("Erf", g.node("Div", x, g.weight(2.0**0.5)))
+        return g.node("Mul", g.node("Mul", x, g.weight(0.5)), g.node("Add", half, g.weight(1.0)))
+
+    mask = g.node("Cast", "attention_mask", to=TensorProto.FLOAT)
+    mask = g.node("Mul", g.node("Sub", g.weight(1.0), mask), g.weight(-10000.0))
+    mask = g.node("Reshape", mask, g.weight([-1, 1, 1, tokens], np.int64))
+    x = g.node("Gather", g.normal((words, width), 1, gain=1.0), "input_ids", axis=0)
+    x = norm(g.node("Add", x, g.normal((1, tokens, width), 1, gain=1.0)))
+    for _ in range(layers):
+        query = split(linear(x, width, width), [0, 2, 1, 3])
+        key = split(linear(x, width, width), [0, 2, 3, 1])
+        value = split(linear(x, width, width), [0, 2, 1, 3])
+        scores = g.node("Mul", g.node("MatMul", query, key), g.weight((width / heads) ** -0.5))
+        mixed = g.node("MatMul", g.node("Softmax", g.node("Add", scores, mask), axis=-1), value)
+        mixed = g.node("Transpose", mixed, perm=[0, 2, 1, 3])
+        mixed = g.node("Reshape", mixed, g.weight([-1, tokens, width], np.int64))
+        x = norm(g.node("Add", x, linear(mixed, width, width)))
+        x = norm(g.node("Add", x, linear(gelu(linear(x, width, inner)), inner, width)))
+    first = g.node("Gather", x, g.weight(0, np.int64), axis=1)
+    pooled = g.node("Tanh", g.dense(first, width, width))
+    g.dense(pooled, width, 2, output="scores")
+    return g, 2, 64
+
+
+ARCHITECTURES = {f.__name__: f for f in (mlp, resnet18, resnet50, mobilenet, bert)}
+
+
+def answers(model, inputs):
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    rows = len(next(iter(inputs.values())))
+    parts = [slice(start, start + 16) for start in range(0, rows, 16)]
+    return np.concatenate(
+        [session.run(["scores"], {k: v[part] for k, v in inputs.items()})[0] for part in parts]
+    )
+
+
+def write(name, folder):
+    path, validation = folder / f"{name}.onnx", folder / f"{name}-validation.npz"
+    if path.exists() and validation.exists():
+        print(f"{path}: there")
+        return
+    graph, outputs, rows = ARCHITECTURES[name]()
+    draw = np.random.default_rng(SEED + 1)
+    inputs = {key: make(draw, rows) for key, (_, _, make) in graph.inputs.items()}
+    # A deep random network prefers the same class for every input. Taking the average score out
+    # of the last bias (the last weight) makes its answers differ.
+    average = answers(graph.model(outputs), inputs).mean(axis=0)
+    bias = numpy_helper.to_array(graph.weights[-1]) - average
+    graph.weights[-1] = numpy_helper.from_array(bias, graph.weights[-1].name)
+    model = graph.model(outputs)
+    labels = answers(model, inputs).argmax(axis=1).astype(np.int64)
+    onnx.save(model, path)
+    np.savez(validation, **inputs, labels=labels)
+    size, kinds = path.stat().st_size / 1e6, len(set(labels.tolist()))
+    print(f"{path}: {size:.1f} MB, {rows} validation rows with {kinds} different labels")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(ARCHITECTURES))
+    args = parser.parse_args()
+    unknown = sorted(set(args.names) - set(ARCHITECTURES))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(ARCHITECTURES)}")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names or ARCHITECTURES:
+        write(name, args.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+//! `cargo xtask bench`: the figures of the README, each from one command.
+
+mod load;
+mod main_job;
+mod report;
+mod selection;
+
+use anyhow::{Result, bail};
+
+use report::Report;
+
+/// Options of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Experiments to run [default: all]: main-job
+    names: Vec<String>,
+    /// Only these parts of an experiment: selection, mlp, resnet, memory
+    #[arg(long, value_delimiter = ',')]
+    parts: Vec<String>,
+    /// Seconds of load for each measurement
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Measurements of each server under each load, taken in turns
+    #[arg(long, default_value_t = 5)]
+    repetitions: usize,
+    /// Print one JSON object per line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn wants(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|name| name == part)
+    }
+}
+
+/// Runs the experiments that are asked for.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    known(&arguments.names, &["main-job"], "experiment")?;
+    known(&arguments.parts, &main_job::PARTS, "part")?;
+    let mut report = Report::new(arguments.json);
+    main_job::run(arguments, &mut report)?;
+    report.finish()
+}
+
+fn known(given: &[String], known: &[&str], kind: &str) -> Result<()> {
+    match given.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => bail!("unknown {kind} `{name}`; there are: {}", known.join(", ")),
+        None => Ok(()),
+    }
+}
+
+/// The middle one of some measurements.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        _ if values.is_empty() => f64::NAN,
+        0 => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}

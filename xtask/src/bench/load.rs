@@ -1,0 +1,71 @@
+//! Closed-loop load by `wrk`, from this machine.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{paths, shell};
+
+/// What to send, and how.
+pub struct Load<'a> {
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// Path of the request.
+    pub path: &'a str,
+    /// File with the body.
+    pub body: &'a Path,
+    /// Connections, each with one request under way.
+    pub connections: usize,
+    /// How long.
+    pub seconds: u64,
+}
+
+/// What was measured at the client.
+#[derive(Clone, Copy)]
+pub struct Sample {
+    /// Requests answered with success, per second.
+    pub per_s: f64,
+    /// Median latency, milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile of the latency, milliseconds.
+    pub p99_ms: f64,
+    /// Share of the requests that were refused.
+    pub refused: f64,
+}
+
+impl Load<'_> {
+    /// Runs it; an answer that does not arrive is an error.
+    pub fn run(&self) -> Result<Sample> {
+        let script = paths::root().join("xtask/bench/wrk.lua");
+        let mut command = shell::command("wrk");
+        command
+            .args([
+                "-t1",
+                &format!("-c{}", self.connections),
+                &format!("-d{}s", self.seconds),
+            ])
+            .args(["--timeout", "10s", "--latency", "-s"])
+            .arg(script)
+            .arg(format!("http://{}{}", self.address, self.path))
+            .env("BODY", self.body);
+        let output = shell::output(&mut command)?;
+        let line = output.lines().rev().find(|line| line.starts_with('{'));
+        let result: Value = serde_json::from_str(line.context("wrk reports nothing")?)?;
+        let field = |name: &str| {
+            result[name]
+                .as_f64()
+                .with_context(|| format!("wrk does not report `{name}`"))
+        };
+        let (requests, refused, broken) = (field("requests")?, field("refused")?, field("broken")?);
+        ensure!(broken == 0.0, "{broken} of {requests} requests broke");
+        ensure!(requests > 0.0, "no request was answered");
+        Ok(Sample {
+            per_s: (requests - refused) / field("duration_us")? * 1e6,
+            p50_ms: field("p50_us")? / 1e3,
+            p99_ms: field("p99_us")? / 1e3,
+            refused: refused / requests,
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! Time of one selection, without anything around it.
+
+use anyhow::Result;
+
+use super::report::Report;
+use crate::shell;
+
+/// Passes on what the policies' own benchmark measures.
+pub fn run(report: &mut Report) -> Result<()> {
+    let mut command = shell::command("cargo");
+    command
+        .args([
+            "run",
+            "--release",
+            "--quiet",
+            "--package",
+            "sextant-policies",
+        ])
+        .args(["--example", "selection_bench", "--", "--json"]);
+    eprintln!("$ {}", shell::show(&command));
+    shell::output(&mut command)?
+        .lines()
+        .try_for_each(|line| report.pass(line))
+}

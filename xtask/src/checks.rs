@@ -1,0 +1,123 @@
+//! `cargo xtask test`: everything that must hold before a change is merged.
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::provision::{self, Provisioned, tools};
+use crate::shell::{self, say};
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Stop at the first step that fails
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+/// One step: what it is called in the summary, and what to run.
+struct Step {
+    name: &'static str,
+    command: Command,
+}
+
+/// Provisions, runs every step and reports all that failed.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let started = Instant::now();
+    let provisioned = provision::runtime()?;
+    let deny = tools::cargo_deny(&provisioned.cache);
+    let mut failed = Vec::new();
+    let mut steps = steps(&provisioned);
+    match &deny {
+        Ok(path) => steps.push(deny_step(
+            path,
+            &["bans", "licenses", "sources"],
+            "dependencies",
+        )),
+        Err(error) => {
+            say(format!("the dependency check cannot run: {error:#}"));
+            failed.push("dependencies");
+        }
+    }
+    for mut step in steps {
+        if arguments.fail_fast && !failed.is_empty() {
+            break;
+        }
+        say(format!("--- {}", step.name));
+        if let Err(error) = shell::run(&mut step.command) {
+            say(format!("{error:#}"));
+            failed.push(step.name);
+        }
+    }
+    if let Ok(path) = &deny {
+        failed.extend(advisories(path));
+    }
+    Ok(summary(&failed, started))
+}
+
+fn steps(provisioned: &Provisioned) -> Vec<Step> {
+    let cargo = |name, words: &str| {
+        let mut command = shell::command("cargo");
+        command.args(words.split(' '));
+        command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
+        Step { name, command }
+    };
+    let tests = if tools::has_nextest() {
+        cargo("tests", "nextest run --workspace --no-fail-fast")
+    } else {
+        cargo("tests", "test --workspace --all-targets --no-fail-fast")
+    };
+    let mut documentation = cargo("documentation", "doc --no-deps --workspace --quiet");
+    documentation.command.env("RUSTDOCFLAGS", "-D warnings");
+    vec![
+        tests,
+        cargo("documentation tests", "test --workspace --doc --quiet"),
+        cargo("format", "fmt --all --check"),
+        cargo(
+            "lints",
+            "clippy --workspace --all-targets --quiet -- -D warnings",
+        ),
+        documentation,
+    ]
+}
+
+fn deny_step(path: &std::path::Path, checks: &[&str], name: &'static str) -> Step {
+    let mut command = shell::command(path);
+    command
+        .args(["--all-features", "--log-level", "error", "check"])
+        .args(checks);
+    Step { name, command }
+}
+
+/// The advisory database lives in the network; without it there is nothing to compare with.
+fn advisories(path: &std::path::Path) -> Option<&'static str> {
+    let mut fetch = shell::command(path);
+    fetch.args(["--log-level", "off", "fetch", "db"]);
+    if !shell::succeeds(&mut fetch) {
+        say("--- advisories: skipped, the database cannot be reached from here");
+        return None;
+    }
+    say("--- advisories");
+    let mut step = deny_step(path, &["--disable-fetch", "advisories"], "advisories");
+    match shell::run(&mut step.command) {
+        Ok(()) => None,
+        Err(error) => {
+            say(format!("{error:#}"));
+            Some(step.name)
+        }
+    }
+}
+
+fn summary(failed: &[&str], started: Instant) -> ExitCode {
+    let seconds = started.elapsed().as_secs();
+    if failed.is_empty() {
+        println!("xtask test: everything passed in {seconds} s");
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "xtask test: FAILED after {seconds} s: {}",
+        failed.join(", ")
+    );
+    ExitCode::FAILURE
+}

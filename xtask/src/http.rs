@@ -1,0 +1,137 @@
+//! A small HTTP/1.1 client for one server on this machine: one connection that is kept open.
+//!
+//! It exists so that xtask stays quick to build, and so that what it measures contains little of
+//! its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// A request's answer.
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// The body, undecoded.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The body as JSON if the status is a success, else an error that quotes the body.
+    pub fn json(&self) -> Result<Value> {
+        if !(200..300).contains(&self.status) {
+            bail!(
+                "the server answered {}: {}",
+                self.status,
+                String::from_utf8_lossy(&self.body)
+            );
+        }
+        serde_json::from_slice(&self.body).context("the server's answer is not JSON")
+    }
+}
+
+/// One open connection.
+pub struct Connection {
+    address: SocketAddr,
+    stream: BufReader<TcpStream>,
+    head: String,
+}
+
+impl Connection {
+    /// Connects; requests wait at most `timeout` for an answer.
+    pub fn open(address: SocketAddr, timeout: Duration) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
+            .with_context(|| format!("cannot connect to `{address}`"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        Ok(Self {
+            address,
+            stream: BufReader::with_capacity(64 << 10, stream),
+            head: String::new(),
+        })
+    }
+
+    /// `GET path`.
+    pub fn get(&mut self, path: &str) -> Result<Response> {
+        self.send("GET", path, "application/json", &[])
+    }
+
+    /// `POST path` with a JSON body.
+    pub fn post(&mut self, path: &str, body: &Value) -> Result<Response> {
+        self.send(
+            "POST",
+            path,
+            "application/json",
+            body.to_string().as_bytes(),
+        )
+    }
+
+    /// Sends a request and reads its answer.
+    pub fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<Response> {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n\
+             content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+            self.address,
+            body.len(),
+        )
+        .into_bytes();
+        request.extend_from_slice(body);
+        self.stream
+            .get_mut()
+            .write_all(&request)
+            .context("cannot send the request")?;
+        self.receive()
+            .with_context(|| format!("no valid answer to `{method} {path}`"))
+    }
+
+    fn receive(&mut self) -> Result<Response> {
+        let status = self.line()?;
+        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.context("not an HTTP status line")?;
+        let (mut length, mut chunked) = (0, false);
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            match line.split_once(':') {
+                None => break,
+                Some(("content-length", value)) => length = value.trim().parse()?,
+                Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
+                Some(_) => {}
+            }
+        }
+        let body = if chunked {
+            self.chunks()?
+        } else {
+            self.exactly(length)?
+        };
+        Ok(Response { status, body })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        self.head.clear();
+        if self.stream.read_line(&mut self.head)? == 0 {
+            bail!("the server closed the connection");
+        }
+        Ok(self.head.trim_end().to_owned())
+    }
+
+    fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let size = self.line()?;
+            let size = usize::from_str_radix(size.split(';').next().unwrap_or_default(), 16)?;
+            body.extend(self.exactly(size)?);
+            self.line()?;
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn exactly(&mut self, length: usize) -> Result<Vec<u8>> {
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        Ok(body)
+    }
+}

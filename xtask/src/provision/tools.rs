@@ -1,0 +1,53 @@
+//! Development tools that are not part of the Rust toolchain.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::system;
+use crate::shell::{self, say};
+
+/// The version whose results count.
+const CARGO_DENY: &str = "0.20.2";
+
+/// `cargo-deny`, from the path if it is the pinned version, else built once into the cache.
+///
+/// It is built without optimisation: that takes a third of the time, and one run over this
+/// workspace is a matter of seconds either way.
+pub fn cargo_deny(cache: &Path) -> Result<PathBuf> {
+    let root = cache.join(format!("cargo-deny-{CARGO_DENY}"));
+    let built = root.join("bin/cargo-deny");
+    for candidate in [Path::new("cargo-deny"), &built] {
+        let version = shell::output(shell::command(candidate).arg("--version"));
+        if version.is_ok_and(|text| text.trim().ends_with(CARGO_DENY)) {
+            say(format!("cargo-deny {CARGO_DENY}: {}", candidate.display()));
+            return Ok(candidate.to_path_buf());
+        }
+    }
+    say(format!(
+        "cargo-deny {CARGO_DENY}: building it from crates.io, once"
+    ));
+    shell::run(
+        shell::command("cargo")
+            .args(["install", "--locked", "--quiet", "--debug", "--root"])
+            .arg(&root)
+            .arg(format!("cargo-deny@{CARGO_DENY}"))
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env_remove("CARGO_TARGET_DIR"),
+    )?;
+    Ok(built)
+}
+
+/// `wrk`, the load generator of the benchmarks.
+pub fn wrk() -> Result<()> {
+    // It prints its version with exit status 1.
+    if shell::command("wrk").arg("--version").output().is_err() {
+        system::install(&["wrk"], "load generator")?;
+    }
+    Ok(())
+}
+
+/// Whether `cargo nextest` is there; plain `cargo test` serves as well, more slowly.
+pub fn has_nextest() -> bool {
+    shell::succeeds(shell::command("cargo").args(["nextest", "--version"]))
+}

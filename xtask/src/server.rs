@@ -1,0 +1,174 @@
+//! A running `sextant serve`, or another server that is measured beside it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::http::Connection;
+use crate::provision::Provisioned;
+use crate::{paths, shell};
+
+/// How long a server may take to answer after it was started.
+const START: Duration = Duration::from_secs(60);
+/// How long a server may take to finish its work when it is asked to stop.
+const STOP: Duration = Duration::from_secs(20);
+
+/// Processes to stop when we are interrupted.
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// A server process; stopped when dropped.
+pub struct Server {
+    child: Child,
+    name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// Builds the release binary and returns its path.
+pub fn build() -> Result<PathBuf> {
+    shell::run(shell::command("cargo").args(["build", "--release", "--package", "sextant"]))?;
+    Ok(paths::target("release/sextant"))
+}
+
+/// `sextant serve` with its data in `data`.
+pub fn sextant(binary: &Path, provisioned: &Provisioned, at: SocketAddr, data: &Path) -> Command {
+    let mut command = shell::command(binary);
+    command
+        .args(["serve", "--listen", &at.to_string()])
+        .arg("--data-dir")
+        .arg(data)
+        .arg("--onnxruntime-library")
+        .arg(&provisioned.onnxruntime);
+    command
+}
+
+/// An address on this machine that nothing listens on now.
+pub fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    Ok(listener.local_addr()?)
+}
+
+impl Server {
+    /// Starts a server and waits until `GET path` is answered with 200.
+    ///
+    /// It runs in a process group of its own, so that Ctrl-C reaches it through us, once.
+    pub fn start(
+        name: &str,
+        mut command: Command,
+        address: SocketAddr,
+        path: &str,
+    ) -> Result<Self> {
+        stop_on_signal()?;
+        eprintln!("$ {}", shell::show(&command));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(std::io::stderr())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let mut server = Self {
+            child,
+            name: name.to_owned(),
+            address,
+        };
+        running(|ids| ids.push(server.id()));
+        server.until_ready(path)?;
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Result<Connection> {
+        Connection::open(self.address, Duration::from_secs(120))
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
+    /// Resident memory of the process now, bytes.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes =
+            line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+        kibibytes
+            .map(|size: u64| size * 1024)
+            .context("the process has no resident memory")
+    }
+
+    fn until_ready(&mut self, path: &str) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended while it started: {status}", self.name);
+            }
+            let answer = Connection::open(self.address, Duration::from_secs(5))
+                .and_then(|mut connection| connection.get(path));
+            match answer {
+                Ok(response) if response.status == 200 => return Ok(()),
+                _ if Instant::now() > deadline => {
+                    bail!("{} is not ready after {} s", self.name, START.as_secs());
+                }
+                _ => shell::pause(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            interrupt(self.id());
+        }
+        let deadline = Instant::now() + STOP;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                shell::say(format!("{} does not stop, killing it", self.name));
+                // Both fail only if the process has just ended.
+                self.child.kill().ok();
+                self.child.wait().ok();
+            }
+            shell::pause(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        running(|ids| ids.retain(|id| *id != self.id()));
+    }
+}
+
+fn running(change: impl FnOnce(&mut Vec<u32>)) {
+    change(&mut RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Ctrl-C and termination reach us only: they are passed on, and whatever waits for the servers
+/// then ends.
+fn stop_on_signal() -> Result<()> {
+    static ONCE: Once = Once::new();
+    let mut outcome = Ok(());
+    ONCE.call_once(|| {
+        outcome = ctrlc::set_handler(|| running(|ids| ids.iter().copied().for_each(interrupt)));
+    });
+    outcome.context("cannot handle Ctrl-C")
+}
+
+/// Asks a process to finish.
+fn interrupt(id: u32) {
+    if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+        // Fails only if the process has ended.
+        kill_process(id, Signal::TERM).ok();
+    }
+}

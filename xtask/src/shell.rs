@@ -1,0 +1,85 @@
+//! Running other programs. Everything that is started is printed first, to standard error: standard
+//! output belongs to results.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Prints a line about what happens now.
+pub fn say(text: impl AsRef<str>) {
+    eprintln!("xtask: {}", text.as_ref());
+}
+
+/// A command in the repository's root.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(crate::paths::root());
+    command
+}
+
+/// Runs a command, its standard output sent to standard error; fails unless it succeeds.
+pub fn run(command: &mut Command) -> Result<()> {
+    let shown = show(command);
+    eprintln!("$ {shown}");
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command quietly and returns its standard output; fails unless it succeeds.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        let problem = String::from_utf8_lossy(&output.stderr);
+        bail!("`{shown}` failed: {}: {}", output.status, problem.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a command can be started and succeeds; its output is dropped.
+pub fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The command as one would type it, relative to the root where that is shorter.
+pub fn show(command: &Command) -> String {
+    let root = crate::paths::root();
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| {
+            let short = Path::new(word).strip_prefix(&root).ok();
+            let word = short.map_or_else(|| word.to_string_lossy(), |path| path.to_string_lossy());
+            if word.contains(char::is_whitespace) {
+                format!("'{word}'")
+            } else {
+                word.into_owned()
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Waits for a moment between two looks at something outside this process that cannot notify us.
+pub fn pause(duration: std::time::Duration) {
+    let until = std::time::Instant::now() + duration;
+    while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
+        std::thread::park_timeout(left);
+    }
+}
