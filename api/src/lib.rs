@@ -12,15 +12,27 @@ pub mod json;
 pub mod limits;
 pub mod problem;
 
+mod applications;
+mod artefacts;
+mod clock;
+mod cluster;
+mod defaults;
 mod docs;
+mod extract;
 mod health;
+mod jobs;
 mod layer;
 mod metrics;
+mod models;
 mod query;
 mod routes;
 mod serve;
+mod signature;
 mod state;
 mod targets;
+mod upload;
+mod v2;
+mod variants;
 
 pub use limits::Limits;
 pub use metrics::Metrics;

@@ -25,10 +25,15 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
+use sextant_metadata::{Instance, InstanceState};
+use sextant_registry::{JobFilter, JobKind, JobState};
 use sextant_rpc::Answer;
 use sextant_types::{Code, VariantId};
 
 use crate::{ApiState, problem::Problem};
+
+/// Unfinished jobs are counted up to this many in each state.
+const MOST_JOBS: u32 = 1000;
 
 /// The registry and the front end's own metrics.
 pub struct Metrics {
@@ -112,8 +117,9 @@ struct JobLabels {
     responses((status = 200, description = "OpenMetrics text", body = String,
         content_type = "application/openmetrics-text")))]
 pub async fn scrape(State(state): State<ApiState>) -> Result<Response, Problem> {
-    let text = state
-        .metrics()
+    let metrics = state.metrics();
+    metrics.look(&state).await?;
+    let text = metrics
         .render()
         .map_err(|error| Problem::internal("/metrics", &error))?;
     let mut response = text.into_response();
@@ -192,6 +198,24 @@ impl Metrics {
     fn selected(&self, outcome: &'static str) {
         let labels = OutcomeLabels { outcome };
         self.families.selections.get_or_create(&labels).inc();
+    }
+
+    /// Sets the gauges from the stores.
+    async fn look(&self, state: &ApiState) -> Result<(), Problem> {
+        let snapshot = state.metadata().snapshot().await?;
+        self.families.in_flight.set(gauge(state.in_flight()));
+        let gauges = &self.families.gauges;
+        gauges.workers.set(gauge(snapshot.workers.len()));
+        gauges.variants.set(gauge(snapshot.variants.len()));
+        for instance_state in InstanceState::ALL {
+            let of_state = |instance: &&Instance| instance.state == instance_state;
+            let count = snapshot.instances.iter().filter(of_state).count();
+            let labels = StateLabels {
+                state: instance_state.as_str(),
+            };
+            gauges.instances.get_or_create(&labels).set(gauge(count));
+        }
+        gauges.look_at_jobs(state.registry()).await
     }
 
     fn render(&self) -> Result<String, fmt::Error> {
@@ -303,6 +327,10 @@ impl Families {
     }
 }
 
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 // === impl Gauges ===
 
 impl Gauges {
@@ -314,7 +342,11 @@ impl Gauges {
             variants: Gauge::default(),
         };
         registry.register("instances", "Instances, by state", gauges.instances.clone());
-        registry.register("jobs", "Jobs, by kind and state", gauges.jobs.clone());
+        registry.register(
+            "jobs",
+            "Unfinished jobs, by kind and state",
+            gauges.jobs.clone(),
+        );
         registry.register(
             "workers",
             "Workers that hold a lease",
@@ -322,5 +354,23 @@ impl Gauges {
         );
         registry.register("variants", "Published variants", gauges.variants.clone());
         gauges
+    }
+
+    async fn look_at_jobs(&self, registry: &sextant_registry::Registry) -> Result<(), Problem> {
+        for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
+            let filter = JobFilter {
+                state: Some(state),
+                limit: Some(MOST_JOBS),
+                ..JobFilter::default()
+            };
+            let jobs = registry.jobs(&filter).await?;
+            for kind in [JobKind::Register, JobKind::Offline] {
+                let count = jobs.iter().filter(|job| job.kind == kind).count();
+                let (kind, state) = (kind.as_str(), state.as_str());
+                let labels = JobLabels { kind, state };
+                self.jobs.get_or_create(&labels).set(gauge(count));
+            }
+        }
+        Ok(())
     }
 }

@@ -15,6 +15,9 @@ use sextant_rpc::{Candidate, QueryError};
 use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor};
 
 pub mod pages;
+mod sources;
+
+pub(crate) use sources::Refused;
 
 /// Longest detail that is sent, in characters: details quote what the client sent.
 const MAX_DETAIL_CHARS: usize = 2_000;

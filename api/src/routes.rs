@@ -1,11 +1,14 @@
 //! All routes, registered once: the router and its description come from the same list.
 
-use axum::Router;
+use axum::{Router, extract::DefaultBodyLimit};
 use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::SwaggerUi;
 
-use crate::{ApiState, docs, health, layer, metrics, query};
+use crate::{
+    ApiState, applications, artefacts, cluster, docs, health, jobs, layer, metrics, models, query,
+    v2, variants,
+};
 
 /// The complete front end.
 pub fn router(state: ApiState) -> Router {
@@ -43,9 +46,35 @@ fn described() -> OpenApiRouter<ApiState> {
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
         .routes(routes!(query::create))
+        .routes(routes!(applications::create, applications::list))
+        .routes(routes!(applications::get, applications::delete))
+        .routes(routes!(variants::of_application))
+        .merge(uploads())
+        .routes(routes!(models::get, models::delete))
+        .routes(routes!(variants::of_model))
+        .routes(routes!(variants::get))
+        .routes(routes!(jobs::create, jobs::list))
+        .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(artefacts::list))
+        .routes(routes!(
+            artefacts::get,
+            artefacts::head,
+            artefacts::put,
+            artefacts::delete
+        ))
+        .routes(routes!(cluster::workers))
+        .routes(routes!(cluster::instances))
+        .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::scrape))
         .routes(routes!(docs::index))
         .routes(routes!(docs::error_page))
+}
+
+/// Forms with files: their limit is per file and kept while they are streamed.
+fn uploads() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(models::create, models::list))
+        .layer(DefaultBodyLimit::disable())
 }

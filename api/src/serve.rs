@@ -1,12 +1,14 @@
 //! Serving a listener until it is told to stop.
 
-use std::io;
+use std::{convert::Infallible, io, time::Duration};
 
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{ApiState, router};
+
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
 /// Why serving ended early.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +24,7 @@ pub enum Error {
     },
     /// Requests were still in flight when the time to drain was over.
     #[error("requests were still in flight after `{0:?}`; their connections were closed")]
-    Drain(std::time::Duration),
+    Drain(Duration),
 }
 
 /// Serves until `shutdown`, then reports unready, takes no new connections, and waits for the
@@ -36,6 +38,7 @@ pub async fn serve(
         .local_addr()
         .map_or_else(|_| "unknown".to_owned(), |address| address.to_string());
     let drain = state.limits().drain_timeout;
+    let refreshing = keep_current(state.clone());
     let stopping = shutdown.clone();
     let on_stop = {
         let state = state.clone();
@@ -61,5 +64,16 @@ pub async fn serve(
             source,
         }),
         () = overtime => Err(Error::Drain(drain)),
+        never = refreshing => match never {},
+    }
+}
+
+/// Reads the default targets now and then, for what others wrote into the registry.
+async fn keep_current(state: ApiState) -> Infallible {
+    loop {
+        if let Err(error) = state.refresh().await {
+            tracing::warn!(%error, "cannot read default targets");
+        }
+        tokio::time::sleep(REFRESH_EVERY).await;
     }
 }

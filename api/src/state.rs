@@ -5,16 +5,26 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use arc_swap::ArcSwap;
+use sextant_metadata::MetadataStore;
+use sextant_objects::ObjectStore;
+use sextant_registry::Registry;
 use sextant_rpc::{DispatcherClient, Route};
 use sextant_types::{Code, Targets};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{Limits, Metrics, problem::Problem};
+use crate::{Limits, Metrics, defaults::Defaults, problem::Problem};
 
 /// The clients and stores that the front end works with.
 pub struct ApiParts {
     /// Answers queries.
     pub dispatcher: DispatcherClient,
+    /// Applications, models, variants and jobs.
+    pub registry: Registry,
+    /// Uploaded files.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Instances and workers.
+    pub metadata: Arc<dyn MetadataStore>,
     /// What requests may cost.
     pub limits: Limits,
 }
@@ -26,6 +36,7 @@ pub struct ApiState(Arc<Shared>);
 struct Shared {
     parts: ApiParts,
     metrics: Metrics,
+    defaults: ArcSwap<Defaults>,
     queries: Semaphore,
     draining: AtomicBool,
 }
@@ -37,6 +48,7 @@ impl ApiState {
         Self(Arc::new(Shared {
             parts,
             metrics: Metrics::new(),
+            defaults: ArcSwap::default(),
             queries,
             draining: AtomicBool::new(false),
         }))
@@ -73,8 +85,38 @@ impl ApiState {
         })
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.0.parts.registry
+    }
+
+    pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.0.parts.objects
+    }
+
+    pub(crate) fn metadata(&self) -> &dyn MetadataStore {
+        self.0.parts.metadata.as_ref()
+    }
+
+    /// Queries in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        let free = self.0.queries.available_permits();
+        self.0
+            .parts
+            .limits
+            .max_concurrent_queries
+            .saturating_sub(free)
+    }
+
+    /// Reads the applications' default targets again. [`crate::serve`] does so at its start and
+    /// now and then, for what other processes changed.
+    pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
+        let defaults = Defaults::load(self.registry()).await?;
+        self.0.defaults.store(Arc::new(defaults));
+        Ok(())
+    }
+
     /// Fills targets from the application's defaults.
-    pub(crate) fn with_defaults(&self, _route: &Route, targets: Targets) -> Targets {
-        targets
+    pub(crate) fn with_defaults(&self, route: &Route, targets: Targets) -> Targets {
+        self.0.defaults.load().fill(route, targets)
     }
 }

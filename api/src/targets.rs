@@ -84,15 +84,6 @@ impl TargetsBody {
     }
 }
 
-/// What `targets` leave open is filled from `defaults`.
-pub fn merge(targets: Targets, defaults: &Targets) -> Targets {
-    Targets {
-        latency_ms: targets.latency_ms.or(defaults.latency_ms),
-        min_quality: targets.min_quality.or(defaults.min_quality),
-        max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(defaults.max_cost_per_1k_usd),
-    }
-}
-
 fn in_range(name: &'static str, value: f64, most: f64) -> Result<f64, Problem> {
     if (0.0..=most).contains(&value) {
         return Ok(value);

@@ -51,7 +51,7 @@ fn each_code_has_a_page_and_each_page_a_code() {
 
 #[tokio::test]
 async fn documentation_is_served() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     let json = api.get("/openapi.json").await.json();
     assert!(json["paths"]["/v1/queries"]["post"].is_object());
     let page = api.get("/docs/errors/target_infeasible").await;
@@ -69,7 +69,7 @@ async fn documentation_is_served() {
 
 #[tokio::test]
 async fn metrics_are_open_metrics_without_client_names() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     let query = r#"{"application":"digits","inputs":[]}"#;
     assert_eq!(api.call("POST", "/v1/queries", query).await.status, 200);
     api.get("/made/up/by/a/client").await;

@@ -11,8 +11,12 @@ use axum::{
 };
 use serde_json::Value;
 use sextant_api::{ApiParts, ApiState, Limits, router};
+use sextant_metadata::{InProcessStore, MetadataStore};
+use sextant_objects::{LocalStore, ObjectStore};
+use sextant_registry::Registry;
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
 use sextant_types::{DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 type Reply = Box<dyn Fn(&Query) -> Result<Answer, QueryError> + Send + Sync>;
@@ -103,9 +107,13 @@ fn signature() -> Signature {
     }
 }
 
-/// A router over a recorder.
+/// A router over a recorder and real stores in a folder of its own.
 pub struct Api {
     router: Router,
+    pub registry: Registry,
+    pub objects: Arc<dyn ObjectStore>,
+    pub metadata: Arc<dyn MetadataStore>,
+    _folder: TempDir,
 }
 
 /// A response, read to its end.
@@ -140,14 +148,30 @@ impl Reading {
 }
 
 impl Api {
-    pub fn new(dispatcher: Arc<Recorder>) -> Self {
-        Self::limited(dispatcher, Limits::default())
+    pub async fn new(dispatcher: Arc<Recorder>) -> Self {
+        Self::limited(dispatcher, Limits::default()).await
     }
 
-    pub fn limited(dispatcher: Arc<Recorder>, limits: Limits) -> Self {
-        let state = ApiState::new(ApiParts { dispatcher, limits });
+    pub async fn limited(dispatcher: Arc<Recorder>, limits: Limits) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let registry = Registry::open(folder.path().join("registry.db"));
+        let registry = registry.await.expect("a registry");
+        let objects = LocalStore::open(folder.path().join("objects"), None);
+        let objects: Arc<dyn ObjectStore> = Arc::new(objects.expect("a store"));
+        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
+        let state = ApiState::new(ApiParts {
+            dispatcher,
+            registry: registry.clone(),
+            objects: objects.clone(),
+            metadata: metadata.clone(),
+            limits,
+        });
         Self {
             router: router(state),
+            registry,
+            objects,
+            metadata,
+            _folder: folder,
         }
     }
 

@@ -12,7 +12,7 @@ fn with(part: &str, replacement: &str) -> String {
 
 #[tokio::test]
 async fn bad_queries_are_coded() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     let cases = [
         (
             with("\"latency_ms\":20", "\"latency_ms\":-1"),
@@ -78,7 +78,7 @@ async fn bad_queries_are_coded() {
 
 #[tokio::test]
 async fn a_json_error_says_where() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     let body = with("[1,3]", "[1,\"x\"]");
     let problem = api
         .call("POST", "/v1/queries", body)
@@ -111,7 +111,7 @@ async fn a_body_over_the_limit_is_refused() {
         max_body_bytes: 100,
         ..Limits::default()
     };
-    let api = Api::limited(Recorder::answering(), limits);
+    let api = Api::limited(Recorder::answering(), limits).await;
     let reading = api.call("POST", "/v1/queries", " ".repeat(101)).await;
     assert_eq!(reading.status, 413);
     reading.problem("too_large");
@@ -128,7 +128,7 @@ async fn more_queries_than_allowed_are_refused() {
         max_concurrent_queries: 0,
         ..Limits::default()
     };
-    let api = Api::limited(Recorder::answering(), limits);
+    let api = Api::limited(Recorder::answering(), limits).await;
     let reading = api.call("POST", "/v1/queries", "{}").await;
     assert_eq!(reading.status, 429);
     assert_eq!(reading.headers["retry-after"], "1");
@@ -138,7 +138,7 @@ async fn more_queries_than_allowed_are_refused() {
 
 #[tokio::test]
 async fn unknown_routes_and_methods_are_coded() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     for path in [
         "/nope",
         "/v1",

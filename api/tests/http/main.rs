@@ -3,4 +3,6 @@
 mod documents;
 mod double;
 mod errors;
+mod protocol;
 mod queries;
+mod resources;

@@ -11,6 +11,7 @@ const QUERY: &str = r#"{"application":"digits","targets":{"latency_ms":20,"min_a
 async fn a_query_arrives_as_it_was_sent() {
     let recorder = Recorder::answering();
     let reading = Api::new(recorder.clone())
+        .await
         .call("POST", "/v1/queries", QUERY)
         .await;
     assert_eq!(reading.status, 200);
@@ -32,7 +33,7 @@ async fn a_query_arrives_as_it_was_sent() {
 
 #[tokio::test]
 async fn the_answer_as_json() {
-    let api = Api::new(Recorder::answering());
+    let api = Api::new(Recorder::answering()).await;
     let reading = api.call("POST", "/v1/queries", QUERY).await;
     assert_eq!(reading.headers["content-type"], "application/json");
     let wanted = r#"{"model":"mlp","variant":"mlp-ort-fp32-all-t1-b32","outputs":[{"name":"probabilities","shape":[1,3],"datatype":"FP32","data":[0.25,-1.0,1e-9]}],"targets_met":true,"timings":{"queue_us":12.3,"compute_us":100.0,"total_us":130.0,"batch_rows":4}}"#;
@@ -51,7 +52,7 @@ async fn an_id_is_echoed_and_an_explanation_shown() {
         answer.explanation = query.explain.then_some(explanation);
         Ok(answer)
     });
-    let api = Api::new(recorder);
+    let api = Api::new(recorder).await;
     let body = QUERY.replacen('{', r#"{"id":"q\"1","on_infeasible":"best_effort","#, 1);
     let json = api
         .call("POST", "/v1/queries?explain=true", body)
@@ -73,7 +74,10 @@ async fn an_infeasible_target_names_the_closest() {
         error.closest = vec![candidate(0.97)];
         Err(error)
     });
-    let reading = Api::new(recorder).call("POST", "/v1/queries", QUERY).await;
+    let reading = Api::new(recorder)
+        .await
+        .call("POST", "/v1/queries", QUERY)
+        .await;
     assert_eq!(reading.status, 422);
     let problem = reading.problem("target_infeasible");
     let wanted = json!([{"variant": "mlp-ort-fp32-all-t1-b8", "accuracy_bound": 0.97,
@@ -89,7 +93,10 @@ async fn a_refusal_for_now_says_when_to_come_back() {
         error.retry_after_ms = Some(1_200);
         Err(error)
     });
-    let reading = Api::new(recorder).call("POST", "/v1/queries", QUERY).await;
+    let reading = Api::new(recorder)
+        .await
+        .call("POST", "/v1/queries", QUERY)
+        .await;
     assert_eq!(reading.status, 429);
     assert_eq!(reading.headers["retry-after"], "2");
     assert_eq!(reading.problem("overloaded")["retry_after_ms"], 1_200);
@@ -101,7 +108,7 @@ async fn a_panic_is_a_coded_error_and_the_next_query_is_served() {
         assert!(query.targets.latency_ms != Some(20.0), "as asked for");
         Ok(answer())
     });
-    let api = Api::new(recorder);
+    let api = Api::new(recorder).await;
     let reading = api.call("POST", "/v1/queries", QUERY).await;
     assert_eq!(reading.status, 500);
     reading.problem("internal");

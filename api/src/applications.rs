@@ -1,0 +1,163 @@
+//! `/v1/applications`: what is scored how, and what its queries ask for by default.
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use sextant_registry::Application;
+use sextant_types::{ApplicationId, Code, Metric};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState, body, extract::Name, json, problem::Problem, query::schema::ProblemBody,
+    signature::SignatureBody, targets::TargetsBody,
+};
+
+/// An application to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewApplication)]
+pub struct NewApplicationBody {
+    /// 1 to 128 of `a-z 0-9 - _ .`.
+    #[schema(example = "digits")]
+    name: String,
+    /// How accuracy is measured: `top1`, `top5` (any k from 2), `exact` or `mae`.
+    #[schema(example = "top1")]
+    metric: String,
+    /// For people.
+    #[serde(default)]
+    description: String,
+    /// Targets of queries that state none.
+    #[serde(default)]
+    default_targets: TargetsBody,
+}
+
+/// An application.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Application)]
+pub struct ApplicationBody {
+    /// Its name.
+    name: String,
+    /// How accuracy is measured.
+    metric: String,
+    /// For people.
+    description: String,
+    /// Targets of queries that state none.
+    default_targets: TargetsBody,
+    /// Inputs and outputs of all its models; absent until the first model fixes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<SignatureBody>,
+}
+
+/// All applications.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Applications)]
+pub struct ApplicationsBody {
+    /// Sorted by name.
+    applications: Vec<ApplicationBody>,
+}
+
+/// Creates an application. The same settings again are no error.
+#[utoipa::path(post, path = "/v1/applications", tag = "applications",
+    request_body = NewApplicationBody,
+    responses(
+        (status = 201, description = "Created", body = ApplicationBody),
+        (status = 200, description = "It exists with the same settings", body = ApplicationBody),
+        (status = 409, description = "It exists with other settings", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let application = json::owned::<NewApplicationBody>(&bytes)?.read()?;
+    let created = state.registry().create_application(&application).await?;
+    state.refresh().await?;
+    let location = format!("/v1/applications/{}", application.id);
+    let stored = state.registry().application(&application.id).await?;
+    let status = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let body = Json(ApplicationBody::from(stored));
+    Ok((status, [(header::LOCATION, location)], body).into_response())
+}
+
+/// All applications.
+#[utoipa::path(get, path = "/v1/applications", tag = "applications",
+    responses((status = 200, description = "Sorted by name", body = ApplicationsBody)))]
+pub async fn list(State(state): State<ApiState>) -> Result<Json<ApplicationsBody>, Problem> {
+    let applications = state.registry().applications().await?;
+    let applications = applications
+        .into_iter()
+        .map(ApplicationBody::from)
+        .collect();
+    Ok(Json(ApplicationsBody { applications }))
+}
+
+/// One application.
+#[utoipa::path(get, path = "/v1/applications/{application}", tag = "applications",
+    params(("application" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The application", body = ApplicationBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+) -> Result<Json<ApplicationBody>, Problem> {
+    Ok(Json(state.registry().application(&name).await?.into()))
+}
+
+/// Deletes an application that has no models.
+#[utoipa::path(delete, path = "/v1/applications/{application}", tag = "applications",
+    params(("application" = String, Path, description = "its name")),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 409, description = "It has models or unfinished jobs", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn delete(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+) -> Result<StatusCode, Problem> {
+    state.registry().delete_application(&name).await?;
+    state.refresh().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+// === impl NewApplicationBody ===
+
+impl NewApplicationBody {
+    fn read(self) -> Result<Application, Problem> {
+        let Some(metric) = Metric::parse(&self.metric) else {
+            let given = crate::codec::short(&self.metric);
+            let detail =
+                format!("there is no metric `{given}`: use `top1`, `top5`, `exact`, `mae`");
+            return Err(Problem::new(Code::InvalidRequest, detail).field("metric"));
+        };
+        self.default_targets.suits(metric)?;
+        Ok(Application {
+            id: ApplicationId::new(self.name)?,
+            metric,
+            description: self.description,
+            default_targets: self.default_targets.read()?,
+            signature: None,
+        })
+    }
+}
+
+impl From<Application> for ApplicationBody {
+    fn from(application: Application) -> Self {
+        Self {
+            name: application.id.to_string(),
+            metric: application.metric.name(),
+            description: application.description,
+            default_targets: TargetsBody::show(&application.default_targets, application.metric),
+            signature: application.signature.as_ref().map(SignatureBody::from),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `/v1/artefacts`: files for jobs and registrations.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::Response,
+};
+use serde::{Deserialize, Serialize};
+use sextant_objects::{ListRequest, ObjectInfo, ObjectPath};
+use sextant_types::Code;
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    extract::{self, Params},
+    problem::Problem,
+    query::schema::ProblemBody,
+    upload,
+};
+
+/// A stored file.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Artefact)]
+pub struct ArtefactBody {
+    /// Its path.
+    path: String,
+    /// Its size, bytes.
+    size_bytes: u64,
+    /// When it was last written, milliseconds since the Unix epoch.
+    modified_ms: u64,
+}
+
+/// One page of stored files.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Artefacts)]
+pub struct ArtefactsBody {
+    /// Sorted by path.
+    artefacts: Vec<ArtefactBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Which files to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListParams {
+    #[serde(default)]
+    prefix: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// A path of the store out of a route.
+pub struct Target(ObjectPath);
+
+/// Stores a file, replacing what was there. The body is streamed.
+#[utoipa::path(put, path = "/v1/artefacts/{*path}", tag = "artefacts",
+    params(("path" = String, Path, description = "path in the store")),
+    request_body(content = String, content_type = "application/octet-stream"),
+    responses(
+        (status = 201, description = "Stored", body = ArtefactBody),
+        (status = 507, description = "No room left", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn put(
+    State(state): State<ApiState>,
+    Target(path): Target,
+    request: Request,
+) -> Result<(StatusCode, Json<ArtefactBody>), Problem> {
+    let max_bytes = state.limits().max_model_bytes;
+    let body = request.into_body();
+    if axum::body::HttpBody::size_hint(&body).lower() > max_bytes {
+        return Err(crate::body::too_large("the artefact", max_bytes));
+    }
+    let bytes = upload::limited(body.into_data_stream(), "the artefact", max_bytes);
+    state.objects().put_stream(&path, bytes).await?;
+    let info = upload::existing(state.objects().as_ref(), &path).await?;
+    Ok((StatusCode::CREATED, Json(info.into())))
+}
+
+/// Reads a file, or one range of it.
+#[utoipa::path(get, path = "/v1/artefacts/{*path}", tag = "artefacts",
+    params(
+        ("path" = String, Path, description = "path in the store"),
+        ("range" = Option<String>, Header, description = "`bytes=first-last`"),
+    ),
+    responses(
+        (status = 200, description = "The file", body = String,
+            content_type = "application/octet-stream"),
+        (status = 206, description = "Part of the file", body = String,
+            content_type = "application/octet-stream"),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Target(path): Target,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let info = upload::existing(state.objects().as_ref(), &path).await?;
+    let size = info.size_bytes;
+    let (start, end) = range(&headers, size)?.unwrap_or((0, size));
+    let bytes = upload::stored(state.objects().clone(), path, start, end);
+    let mut response = Response::new(Body::from_stream(bytes));
+    describe(response.headers_mut(), end - start);
+    if (start, end) != (0, size) {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let part = format!("bytes {start}-{}/{size}", end - 1);
+        if let Ok(part) = HeaderValue::from_str(&part) {
+            response.headers_mut().insert(header::CONTENT_RANGE, part);
+        }
+    }
+    Ok(response)
+}
+
+/// Size of a file.
+#[utoipa::path(head, path = "/v1/artefacts/{*path}", tag = "artefacts",
+    params(("path" = String, Path, description = "path in the store")),
+    responses((status = 200, description = "It exists"), (status = 404, description = "It does not")))]
+pub async fn head(
+    State(state): State<ApiState>,
+    Target(path): Target,
+) -> Result<Response, Problem> {
+    let info = upload::existing(state.objects().as_ref(), &path).await?;
+    let mut response = Response::new(Body::empty());
+    describe(response.headers_mut(), info.size_bytes);
+    Ok(response)
+}
+
+/// Deletes a file.
+#[utoipa::path(delete, path = "/v1/artefacts/{*path}", tag = "artefacts",
+    params(("path" = String, Path, description = "path in the store")),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn delete(
+    State(state): State<ApiState>,
+    Target(path): Target,
+) -> Result<StatusCode, Problem> {
+    if state.objects().delete(&path).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let detail = format!("there is no artefact `{path}`");
+    Err(Problem::new(Code::ArtefactNotFound, detail))
+}
+
+/// Files under a prefix, page by page.
+#[utoipa::path(get, path = "/v1/artefacts", tag = "artefacts",
+    params(
+        ("prefix" = Option<String>, Query, description = "only paths that begin with this"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "most files, 1 to 1000"),
+    ),
+    responses((status = 200, description = "Sorted by path", body = ArtefactsBody)))]
+pub async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<ArtefactsBody>, Problem> {
+    let after = params.after.as_deref().map(ObjectPath::parse).transpose()?;
+    let request = ListRequest {
+        prefix: params.prefix,
+        after,
+        limit: params.limit.unwrap_or(1000).clamp(1, 1000),
+    };
+    let page = state.objects().list(&request).await?;
+    Ok(Json(ArtefactsBody {
+        artefacts: page.objects.into_iter().map(ArtefactBody::from).collect(),
+        next: page.next.map(|path| path.to_string()),
+    }))
+}
+
+fn describe(headers: &mut HeaderMap, size_bytes: u64) {
+    let octets = HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, octets);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size_bytes));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+}
+
+/// The one range that is asked for, as `start .. end`. Several ranges, and what is no range in
+/// bytes, are ignored, as HTTP allows.
+fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> {
+    let asked = headers
+        .get(header::RANGE)
+        .and_then(|value| value.to_str().ok());
+    let Some((first, last)) = asked
+        .and_then(|value| value.strip_prefix("bytes="))
+        .and_then(|value| value.split_once('-'))
+    else {
+        return Ok(None);
+    };
+    let range = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
+        (Ok(first), Ok(last)) if first <= last => (first, last.saturating_add(1).min(size)),
+        (Ok(first), Err(_)) if last.is_empty() => (first, size),
+        (Err(_), Ok(length)) if first.is_empty() => (size.saturating_sub(length), size),
+        _ => return Ok(None),
+    };
+    if range.0 < range.1 {
+        return Ok(Some(range));
+    }
+    let detail = format!("the artefact has `{size}` bytes: the range holds none of them");
+    Err(Problem::new(Code::InvalidRequest, detail).field("range"))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Target {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = extract::text(parts, state).await?;
+        Ok(Self(ObjectPath::parse(&path)?))
+    }
+}
+
+impl From<ObjectInfo> for ArtefactBody {
+    fn from(info: ObjectInfo) -> Self {
+        Self {
+            path: info.path.to_string(),
+            size_bytes: info.size_bytes,
+            modified_ms: info.modified_ms,
+        }
+    }
+}

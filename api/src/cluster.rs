@@ -1,0 +1,111 @@
+//! `/v1/workers` and `/v1/instances`: what runs where.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use sextant_metadata::{Instance, Worker};
+use utoipa::ToSchema;
+
+use crate::{ApiState, clock, problem::Problem};
+
+/// A variant on a worker.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Instance)]
+pub struct InstanceBody {
+    /// Which variant.
+    variant: String,
+    /// On which worker.
+    worker: String,
+    /// The application that the variant answers for.
+    application: String,
+    /// `inactive`, `loading`, `active`, `overloaded`, `interfered`, `draining` or `failed`.
+    state: &'static str,
+    /// Share of its peak throughput in use, 0 to 1.
+    load: f64,
+    /// When it entered its state, milliseconds since the Unix epoch.
+    since_ms: u64,
+    /// Grows with each change of state.
+    version: u64,
+    /// Why it is in its state, where there is something to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Instances.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Instances)]
+pub struct InstancesBody {
+    /// Sorted by variant and worker.
+    instances: Vec<InstanceBody>,
+}
+
+/// A worker.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Worker)]
+pub struct WorkerBody {
+    /// Its name.
+    name: String,
+    /// CPU cores that batches may occupy at once.
+    cores: u16,
+    /// Bytes that loaded variants may occupy.
+    memory_bytes: u64,
+    /// Bytes in use.
+    memory_used_bytes: u64,
+    /// Share of core time that was busy over the last second, 0 to 1.
+    utilization: f64,
+    /// When it is taken for dead unless it reports, milliseconds since the Unix epoch.
+    lease_until_ms: u64,
+}
+
+/// Workers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Workers)]
+pub struct WorkersBody {
+    /// Sorted by name.
+    workers: Vec<WorkerBody>,
+}
+
+/// Workers that hold a lease.
+#[utoipa::path(get, path = "/v1/workers", tag = "cluster",
+    responses((status = 200, description = "Sorted by name", body = WorkersBody)))]
+pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>, Problem> {
+    let workers = state.metadata().workers(clock::now_ms()).await?;
+    let workers = workers.iter().map(WorkerBody::from).collect();
+    Ok(Json(WorkersBody { workers }))
+}
+
+/// Instances in any state.
+#[utoipa::path(get, path = "/v1/instances", tag = "cluster",
+    responses((status = 200, description = "Sorted by variant and worker", body = InstancesBody)))]
+pub async fn instances(State(state): State<ApiState>) -> Result<Json<InstancesBody>, Problem> {
+    let instances = state.metadata().instances().await?;
+    let instances = instances.iter().map(InstanceBody::from).collect();
+    Ok(Json(InstancesBody { instances }))
+}
+
+impl From<&Instance> for InstanceBody {
+    fn from(instance: &Instance) -> Self {
+        Self {
+            variant: instance.key.variant.to_string(),
+            worker: instance.key.worker.to_string(),
+            application: instance.application.to_string(),
+            state: instance.state.as_str(),
+            load: instance.load,
+            since_ms: instance.since_ms,
+            version: instance.version,
+            reason: instance.reason.clone(),
+        }
+    }
+}
+
+impl From<&Worker> for WorkerBody {
+    fn from(worker: &Worker) -> Self {
+        Self {
+            name: worker.id.to_string(),
+            cores: worker.record.cores,
+            memory_bytes: worker.record.memory_bytes,
+            memory_used_bytes: worker.record.memory_used_bytes,
+            utilization: worker.record.utilization,
+            lease_until_ms: worker.lease_until_ms,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Extractors whose refusals are coded.
+
+use std::str::FromStr;
+
+use axum::{
+    extract::{FromRequestParts, Path, Query},
+    http::request::Parts,
+};
+use serde::de::DeserializeOwned;
+use sextant_types::{Code, InvalidId};
+
+use crate::problem::Problem;
+
+/// The one name in a path.
+pub struct Name<T>(pub T);
+
+/// The parameters behind the `?`.
+pub struct Params<T>(pub T);
+
+impl<S, T> FromRequestParts<S> for Name<T>
+where
+    S: Send + Sync,
+    T: FromStr<Err = InvalidId>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let text = text(parts, state).await?;
+        Ok(Self(text.parse()?))
+    }
+}
+
+/// The one text in a path, its escapes resolved.
+pub async fn text<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Problem> {
+    Path::<String>::from_request_parts(parts, state)
+        .await
+        .map(|Path(text)| text)
+        .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))
+}
+
+impl<S, T> FromRequestParts<S> for Params<T>
+where
+    S: Send + Sync,
+    T: DeserializeOwned,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(params)| Self(params))
+            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))
+    }
+}

@@ -1,0 +1,340 @@
+//! `/v1/jobs`: registrations and offline jobs.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sextant_objects::ObjectPath;
+use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob};
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, Code, JobId, ModelId};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState, body, clock,
+    codec::Text,
+    extract::{Name, Params},
+    json,
+    models::FailureBody,
+    problem::Problem,
+    query::{self, schema::ProblemBody},
+    targets::TargetsBody,
+    upload,
+};
+
+/// Most records in a chunk.
+const MAX_CHUNK: u32 = 65_536;
+
+/// Longest wait of one request, milliseconds.
+const MAX_WAIT_MS: u64 = 60_000;
+
+/// How often a waiting request looks at the job.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// An offline job. Exactly one of `application`, `model` and `variant` says who answers.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewJob)]
+pub struct NewJobBody<'a> {
+    /// Name of the job; the same name and content twice is one job. A new name when left out.
+    #[serde(default)]
+    id: Option<String>,
+    /// Any variant of any model of this application.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    application: Option<Text<'a>>,
+    /// Any variant of this model.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    model: Option<Text<'a>>,
+    /// This variant and no other.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    variant: Option<Text<'a>>,
+    /// What is asked for, as in queries.
+    #[serde(default)]
+    targets: TargetsBody,
+    /// Path in the artefact store: JSONL, each line `{"inputs": {"name": array}}`.
+    input: String,
+    /// Path in the artefact store for the answers, one line for each record.
+    output: String,
+    /// Records that are committed together, 1 to 65536.
+    #[serde(default = "default_chunk")]
+    #[schema(default = 256, minimum = 1, maximum = 65536)]
+    chunk: u32,
+}
+
+/// A job.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Job)]
+pub struct JobBody {
+    /// Its name.
+    id: String,
+    /// `register` or `offline`.
+    kind: &'static str,
+    /// For which application.
+    application: String,
+    /// For which model, if for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// `queued`, `running`, `paused`, `succeeded`, `failed` or `cancelled`.
+    state: &'static str,
+    /// What is being done.
+    step: String,
+    /// How far it has come.
+    progress: ProgressBody,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<FailureBody>,
+    /// How often a runner took it up.
+    attempts: u32,
+    /// What was asked for.
+    spec: Value,
+    /// What it came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    /// Milliseconds since the Unix epoch.
+    created_ms: u64,
+    /// Milliseconds since the Unix epoch.
+    updated_ms: u64,
+}
+
+/// How far a job has come.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Progress)]
+pub struct ProgressBody {
+    /// Units done: steps of a registration, records of an offline job.
+    done: u64,
+    /// Units in all; 0 while unknown.
+    total: u64,
+}
+
+/// Jobs.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Jobs)]
+pub struct JobsBody {
+    /// Newest first.
+    jobs: Vec<JobBody>,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobParams {
+    kind: Option<String>,
+    state: Option<String>,
+    application: Option<ApplicationId>,
+    model: Option<ModelId>,
+    before: Option<JobId>,
+    limit: Option<u32>,
+}
+
+/// How long to wait for a job.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitParams {
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+fn default_chunk() -> u32 {
+    256
+}
+
+/// Starts an offline job.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs",
+    request_body(content = inline(NewJobBody<'_>), content_type = "application/json"),
+    responses(
+        (status = 202, description = "Queued", body = JobBody,
+            headers(("location" = String, description = "the job"))),
+        (status = 404, description = "Who should answer, or the input, does not exist",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ))]
+pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let job = read(&state, &bytes).await?;
+    let job = state.registry().create_job(&job, clock::now_ms()).await?;
+    let location = format!("/v1/jobs/{}", job.id);
+    let body = Json(JobBody::from(job));
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], body).into_response())
+}
+
+/// Jobs, newest first.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs",
+    params(
+        ("kind" = Option<String>, Query, description = "`register` or `offline`"),
+        ("state" = Option<String>, Query, description = "only in this state"),
+        ("application" = Option<String>, Query, description = "only of this application"),
+        ("model" = Option<String>, Query, description = "only of this model"),
+        ("before" = Option<String>, Query, description = "last job of the page before"),
+        ("limit" = Option<u32>, Query, description = "most jobs, 1 to 1000"),
+    ),
+    responses((status = 200, description = "Newest first", body = JobsBody)))]
+pub async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<JobParams>,
+) -> Result<Json<JobsBody>, Problem> {
+    let jobs = state.registry().jobs(&params.filter()?).await?;
+    let jobs = jobs.into_iter().map(JobBody::from).collect();
+    Ok(Json(JobsBody { jobs }))
+}
+
+/// One job; with `wait_ms` the answer waits until the job has come to its end.
+#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "jobs",
+    params(
+        ("job" = String, Path, description = "its name"),
+        ("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000"),
+    ),
+    responses(
+        (status = 200, description = "The job", body = JobBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Name(id): Name<JobId>,
+    Params(params): Params<WaitParams>,
+) -> Result<Json<JobBody>, Problem> {
+    let until = Instant::now() + Duration::from_millis(params.wait_ms.min(MAX_WAIT_MS));
+    loop {
+        let job = state.registry().job(&id).await?;
+        if job.state.is_final() || Instant::now() >= until || state.is_draining() {
+            return Ok(Json(job.into()));
+        }
+        tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
+    }
+}
+
+/// Cancels a job. A job that has come to its end stays as it is.
+#[utoipa::path(delete, path = "/v1/jobs/{job}", tag = "jobs",
+    params(("job" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The job as it stands", body = JobBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn cancel(
+    State(state): State<ApiState>,
+    Name(id): Name<JobId>,
+) -> Result<Json<JobBody>, Problem> {
+    Ok(Json(
+        state.registry().cancel(&id, clock::now_ms()).await?.into(),
+    ))
+}
+
+async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
+    let body: NewJobBody<'_> = json::borrowed(bytes)?;
+    let names = (
+        body.application.as_ref(),
+        body.model.as_ref(),
+        body.variant.as_ref(),
+    );
+    let route = query::route(names.0, names.1, names.2)?;
+    let (application, model) = owner(state, &route).await?;
+    let targets = state.with_defaults(&route, body.targets.read()?);
+    let (input, output) = (
+        ObjectPath::parse(&body.input)?,
+        ObjectPath::parse(&body.output)?,
+    );
+    if input == output {
+        let detail = "`input` and `output` are the same path";
+        return Err(Problem::new(Code::InvalidRequest, detail).field("output"));
+    }
+    if body.chunk == 0 || body.chunk > MAX_CHUNK {
+        let detail = format!("`chunk` is `{}`: it must be 1 to {MAX_CHUNK}", body.chunk);
+        return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
+    }
+    upload::existing(state.objects().as_ref(), &input).await?;
+    let spec = json!({
+        "route": route_json(&route),
+        "targets": targets,
+        "input": input.as_str(),
+        "output": output.as_str(),
+        "chunk": body.chunk,
+    });
+    let mut job = NewJob::new(JobKind::Offline, application, spec);
+    job.model = model;
+    if let Some(id) = body.id {
+        job.id = JobId::new(id)?;
+    }
+    Ok(job)
+}
+
+/// The application and model that a route belongs to; refuses what does not exist.
+async fn owner(
+    state: &ApiState,
+    route: &Route,
+) -> Result<(ApplicationId, Option<ModelId>), Problem> {
+    let registry = state.registry();
+    Ok(match route {
+        Route::Application(id) => (registry.application(id).await?.id, None),
+        Route::Model(id) => (registry.model(id).await?.application, Some(id.clone())),
+        Route::Variant(id) => {
+            let variant = registry.variant(id).await?;
+            (variant.application, Some(variant.model))
+        }
+    })
+}
+
+fn route_json(route: &Route) -> Value {
+    match route {
+        Route::Application(id) => json!({"application": id.as_str()}),
+        Route::Model(id) => json!({"model": id.as_str()}),
+        Route::Variant(id) => json!({"variant": id.as_str()}),
+    }
+}
+
+// === impl JobParams ===
+
+impl JobParams {
+    fn filter(self) -> Result<JobFilter, Problem> {
+        let unknown = |name: &str| {
+            let detail = format!("parameter `{name}` has no such value");
+            Problem::new(Code::InvalidRequest, detail).field(name)
+        };
+        let kind = self.kind.as_deref().map(|kind| JobKind::parse(kind));
+        let state = self.state.as_deref().map(|state| JobState::parse(state));
+        Ok(JobFilter {
+            kind: kind
+                .map(|kind| kind.ok_or_else(|| unknown("kind")))
+                .transpose()?,
+            state: state
+                .map(|state| state.ok_or_else(|| unknown("state")))
+                .transpose()?,
+            application: self.application,
+            model: self.model,
+            before: self.before,
+            limit: self.limit.map(|limit| limit.clamp(1, 1000)),
+        })
+    }
+}
+
+impl From<Job> for JobBody {
+    fn from(job: Job) -> Self {
+        Self {
+            id: job.id.to_string(),
+            kind: job.kind.as_str(),
+            application: job.application.to_string(),
+            model: job.model.map(|model| model.to_string()),
+            state: job.state.as_str(),
+            step: job.step,
+            progress: ProgressBody {
+                done: job.progress_done,
+                total: job.progress_total,
+            },
+            error: job.error.map(FailureBody::from),
+            attempts: job.attempts,
+            spec: job.spec,
+            result: job.result,
+            created_ms: job.created_ms,
+            updated_ms: job.updated_ms,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `/v1/models`: registering models and looking at them.
+
+use axum::{
+    Json,
+    extract::{FromRequest, Multipart, Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sextant_registry::{
+    Failure, JobFilter, JobKind, Model, ModelStatus, NewJob, NewModel, Registration,
+};
+use sextant_types::{ApplicationId, Code, ModelId};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState, clock,
+    extract::{Name, Params},
+    problem::Problem,
+    query::schema::ProblemBody,
+};
+
+mod files;
+
+/// Where a model's files lie in the artefact store.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewModel)]
+pub struct NewModelBody {
+    /// 1 to 128 of `a-z 0-9 - _ .`.
+    name: String,
+    /// Under which application; it must exist.
+    application: String,
+    /// Path of the ONNX file in the artefact store.
+    model_path: String,
+    /// Path of the validation set (.npz or JSONL) in the artefact store.
+    validation_path: String,
+}
+
+/// A model and its files, as a form.
+#[derive(Debug, ToSchema)]
+#[schema(as = NewModelForm)]
+#[expect(dead_code, reason = "describes the form; its fields are streamed")]
+pub struct NewModelForm {
+    /// 1 to 128 of `a-z 0-9 - _ .`; best sent first.
+    name: String,
+    /// Under which application; best sent before the files.
+    application: String,
+    /// The ONNX file.
+    #[schema(value_type = String, format = Binary)]
+    model: Vec<u8>,
+    /// The validation set, .npz or JSONL.
+    #[schema(value_type = String, format = Binary)]
+    validation: Vec<u8>,
+}
+
+/// A registration that has begun.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Registration)]
+pub struct RegistrationBody {
+    /// The model's name.
+    model: String,
+    /// The job that registers it: `GET /v1/jobs/{job}`.
+    job: String,
+}
+
+/// A model.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Model)]
+pub struct ModelBody {
+    /// Its name.
+    name: String,
+    /// The application it was registered under.
+    application: String,
+    /// `registering`, `ready` or `failed`.
+    status: &'static str,
+    /// Why its registration failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<FailureBody>,
+    /// Variants that can be asked for.
+    variants: usize,
+    /// The job that registers it or did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    /// Size of the ONNX file, bytes.
+    size_bytes: u64,
+    /// SHA-256 of the ONNX file.
+    digest: String,
+    /// SHA-256 of the validation set.
+    validation_digest: String,
+    /// When it was registered, milliseconds since the Unix epoch.
+    created_ms: u64,
+}
+
+/// Models.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Models)]
+pub struct ModelsBody {
+    /// Sorted by name.
+    models: Vec<ModelBody>,
+}
+
+/// Why a registration or a job failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Failure)]
+pub struct FailureBody {
+    /// Stable code; its page is `/docs/errors/{code}`.
+    code: &'static str,
+    /// What happened and what to do.
+    message: String,
+}
+
+/// Which models to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelParams {
+    application: Option<ApplicationId>,
+}
+
+/// Registers a model: from a form with its files, or from files in the artefact store (JSON).
+#[utoipa::path(post, path = "/v1/models", tag = "models",
+    request_body(content(
+        (NewModelForm = "multipart/form-data"),
+        (NewModelBody = "application/json"),
+    )),
+    responses(
+        (status = 202, description = "The registration has begun", body = RegistrationBody,
+            headers(("location" = String, description = "the job"))),
+        (status = 200, description = "The same content was registered before",
+            body = RegistrationBody),
+        (status = 409, description = "The name is taken by other content", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let model = if is_form(request.headers()) {
+        let form = Multipart::from_request(request, &state)
+            .await
+            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
+        files::from_form(&state, form).await?
+    } else {
+        files::from_store(&state, request).await?
+    };
+    let registration = register(&state, &model).await?;
+    state.refresh().await?;
+    Ok(registered(&registration))
+}
+
+/// All models, or those of one application.
+#[utoipa::path(get, path = "/v1/models", tag = "models",
+    params(("application" = Option<String>, Query, description = "only of this application")),
+    responses((status = 200, description = "Sorted by name", body = ModelsBody)))]
+pub async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<ModelParams>,
+) -> Result<Json<ModelsBody>, Problem> {
+    let found = state.registry().models(params.application.as_ref()).await?;
+    let mut models = Vec::with_capacity(found.len());
+    for model in found {
+        models.push(describe(&state, model).await?);
+    }
+    Ok(Json(ModelsBody { models }))
+}
+
+/// One model.
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "models",
+    params(("model" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The model", body = ModelBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Name(name): Name<ModelId>,
+) -> Result<Json<ModelBody>, Problem> {
+    let model = state.registry().model(&name).await?;
+    Ok(Json(describe(&state, model).await?))
+}
+
+/// Deletes a model and retires its variants. Queries in flight are answered.
+#[utoipa::path(delete, path = "/v1/models/{model}", tag = "models",
+    params(("model" = String, Path, description = "its name")),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 409, description = "It has unfinished jobs", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn delete(
+    State(state): State<ApiState>,
+    Name(name): Name<ModelId>,
+) -> Result<StatusCode, Problem> {
+    let variants = state.registry().delete_model(&name).await?;
+    for variant in &variants {
+        state.metadata().retire_variant(variant).await?;
+    }
+    state.refresh().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.starts_with("multipart/form-data"))
+}
+
+async fn register(state: &ApiState, model: &NewModel) -> Result<Registration, Problem> {
+    let spec = json!({"model": model.id.as_str(), "application": model.application.as_str()});
+    let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
+    let job = job.for_model(model.id.clone());
+    let now_ms = clock::now_ms();
+    Ok(state.registry().register_model(model, &job, now_ms).await?)
+}
+
+fn registered(registration: &Registration) -> Response {
+    let finished = registration.model.status == ModelStatus::Ready;
+    let status = if finished {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    let location = format!("/v1/jobs/{}", registration.job.id);
+    let body = Json(RegistrationBody {
+        model: registration.model.id.to_string(),
+        job: registration.job.id.to_string(),
+    });
+    (status, [(header::LOCATION, location)], body).into_response()
+}
+
+async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> {
+    let filter = JobFilter {
+        kind: Some(JobKind::Register),
+        model: Some(model.id.clone()),
+        limit: Some(1),
+        ..JobFilter::default()
+    };
+    let job = state.registry().jobs(&filter).await?.pop();
+    let variants = state.metadata().variants().await?;
+    let variants = variants
+        .iter()
+        .filter(|variant| variant.model == model.id)
+        .count();
+    Ok(ModelBody {
+        name: model.id.to_string(),
+        application: model.application.to_string(),
+        status: model.status.as_str(),
+        error: model.error.map(FailureBody::from),
+        variants,
+        job: job.map(|job| job.id.to_string()),
+        size_bytes: model.size_bytes,
+        digest: model.digest.to_string(),
+        validation_digest: model.validation.to_string(),
+        created_ms: model.created_ms,
+    })
+}
+
+impl From<Failure> for FailureBody {
+    fn from(failure: Failure) -> Self {
+        Self {
+            code: failure.code.as_str(),
+            message: failure.message,
+        }
+    }
+}

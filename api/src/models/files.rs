@@ -1,0 +1,152 @@
+//! A model's files on their way into the artefact store.
+//!
+//! Files are streamed: memory use does not grow with their size. What is plainly wrong is refused
+//! here, as early as possible; whether the file is a model is found out by the registration.
+
+use axum::extract::{
+    Multipart, Request,
+    multipart::{Field, MultipartError},
+};
+use sextant_objects::{ObjectPath, PutBlob};
+use sextant_registry::NewModel;
+use sextant_types::{ApplicationId, Code, ModelId};
+
+use super::NewModelBody;
+use crate::{ApiState, body, codec::short, json, problem::Problem, upload};
+
+/// Longest text field of a form, bytes.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// The parts of a form as they come.
+#[derive(Default)]
+struct Form {
+    name: Option<ModelId>,
+    application: Option<ApplicationId>,
+    model: Option<PutBlob>,
+    validation: Option<PutBlob>,
+}
+
+/// Takes a model from a form.
+pub async fn from_form(state: &ApiState, mut parts: Multipart) -> Result<NewModel, Problem> {
+    let mut form = Form::default();
+    while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
+        form.take(state, field).await?;
+    }
+    form.complete()
+}
+
+/// Takes a model from files in the artefact store, named by a JSON body.
+pub async fn from_store(state: &ApiState, request: Request) -> Result<NewModel, Problem> {
+    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let body: NewModelBody = json::owned(&bytes)?;
+    let form = Form {
+        name: Some(ModelId::new(&body.name)?),
+        application: Some(existing_application(state, &body.application).await?),
+        model: Some(copy(state, &body.model_path, "model").await?),
+        validation: Some(copy(state, &body.validation_path, "validation").await?),
+    };
+    form.complete()
+}
+
+// === impl Form ===
+
+impl Form {
+    async fn take(&mut self, state: &ApiState, field: Field<'_>) -> Result<(), Problem> {
+        match field.name().unwrap_or_default() {
+            "name" => once("name", &mut self.name, ModelId::new(text(field).await?)?),
+            "application" => {
+                let application = existing_application(state, &text(field).await?).await?;
+                once("application", &mut self.application, application)
+            }
+            "model" => once(
+                "model",
+                &mut self.model,
+                store(state, field, "model").await?,
+            ),
+            "validation" => {
+                let blob = store(state, field, "validation").await?;
+                once("validation", &mut self.validation, blob)
+            }
+            other => {
+                let other = short(other);
+                let detail = format!(
+                    "the form has a field `{other}`: \
+                     its fields are `name`, `application`, `model`, `validation`"
+                );
+                Err(Problem::new(Code::InvalidRequest, detail))
+            }
+        }
+    }
+
+    fn complete(self) -> Result<NewModel, Problem> {
+        let model = required("model", self.model)?;
+        let validation = required("validation", self.validation)?;
+        Ok(NewModel {
+            id: required("name", self.name)?,
+            application: required("application", self.application)?,
+            digest: not_empty(model, "model", Code::InvalidModel)?.digest,
+            validation: not_empty(validation, "validation", Code::InvalidValidationSet)?.digest,
+            size_bytes: model.size_bytes,
+        })
+    }
+}
+
+async fn existing_application(state: &ApiState, name: &str) -> Result<ApplicationId, Problem> {
+    let id = ApplicationId::new(name)?;
+    state.registry().application(&id).await?;
+    Ok(id)
+}
+
+async fn store(state: &ApiState, field: Field<'_>, what: &'static str) -> Result<PutBlob, Problem> {
+    let bytes = upload::limited(field, what, state.limits().max_model_bytes);
+    Ok(state.objects().put_blob_stream(bytes).await?)
+}
+
+async fn copy(state: &ApiState, path: &str, what: &'static str) -> Result<PutBlob, Problem> {
+    let path = ObjectPath::parse(path)?;
+    let objects = state.objects();
+    let size = upload::existing(objects.as_ref(), &path).await?.size_bytes;
+    let bytes = upload::stored(objects.clone(), path, 0, size);
+    let bytes = upload::limited(bytes, what, state.limits().max_model_bytes);
+    Ok(objects.put_blob_stream(bytes).await?)
+}
+
+async fn text(mut field: Field<'_>) -> Result<String, Problem> {
+    let mut text = Vec::new();
+    while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
+        if text.len() + piece.len() > MAX_TEXT_BYTES {
+            return Err(body::too_large("a text field", MAX_TEXT_BYTES as u64));
+        }
+        text.extend_from_slice(&piece);
+    }
+    String::from_utf8(text)
+        .map_err(|_| Problem::new(Code::InvalidRequest, "a text field is not UTF-8"))
+}
+
+fn once<T>(name: &str, slot: &mut Option<T>, value: T) -> Result<(), Problem> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => {
+            let detail = format!("the form has more than one field `{name}`");
+            Err(Problem::new(Code::InvalidRequest, detail).field(name))
+        }
+    }
+}
+
+fn required<T>(name: &str, slot: Option<T>) -> Result<T, Problem> {
+    slot.ok_or_else(|| {
+        let detail = format!("the form has no field `{name}`");
+        Problem::new(Code::InvalidRequest, detail).field(name)
+    })
+}
+
+fn not_empty(blob: PutBlob, name: &str, code: Code) -> Result<PutBlob, Problem> {
+    if blob.size_bytes > 0 {
+        return Ok(blob);
+    }
+    Err(Problem::new(code, format!("the file of `{name}` is empty")).field(name))
+}
+
+fn broken(error: &MultipartError) -> Problem {
+    Problem::new(Code::InvalidRequest, error.body_text())
+}

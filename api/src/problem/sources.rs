@@ -1,0 +1,65 @@
+//! Errors of the stores as problems. What a client can act on keeps its message; a fault of the
+//! service goes to the log with its causes.
+
+use std::error::Error;
+
+use sextant_types::{Code, ErrorKind};
+
+use super::Problem;
+
+impl From<sextant_registry::Error> for Problem {
+    fn from(error: sextant_registry::Error) -> Self {
+        of("the registry", error.code(), &error)
+    }
+}
+
+impl From<sextant_metadata::Error> for Problem {
+    fn from(error: sextant_metadata::Error) -> Self {
+        of("the metadata store", error.code(), &error)
+    }
+}
+
+impl From<sextant_objects::InvalidPath> for Problem {
+    fn from(error: sextant_objects::InvalidPath) -> Self {
+        Problem::new(Code::InvalidPath, error.to_string())
+    }
+}
+
+impl From<sextant_objects::Error> for Problem {
+    fn from(error: sextant_objects::Error) -> Self {
+        if let sextant_objects::Error::Input { source, .. } = &error
+            && let Some(refused) = source.get_ref().and_then(|inner| inner.downcast_ref())
+        {
+            // The stream was ended by this crate, with its reason.
+            let Refused(problem) = refused;
+            return problem.clone();
+        }
+        of("the artefact store", error.code(), &error)
+    }
+}
+
+/// A problem on its way through a stream's error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}")]
+pub struct Refused(pub Problem);
+
+fn of(store: &str, code: Code, error: &dyn Error) -> Problem {
+    let problem = match code.kind() {
+        ErrorKind::Internal => return Problem::internal(store, &causes(error)),
+        _ => Problem::new(code, error.to_string()),
+    };
+    match code.kind() {
+        ErrorKind::Unavailable => problem.retry_after_ms(1000),
+        _ => problem,
+    }
+}
+
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

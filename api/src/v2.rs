@@ -1,0 +1,303 @@
+//! `/v2`: the Open Inference Protocol, so that its clients can come as they are.
+//!
+//! The model of the protocol may be a variant, a model or an application; they are tried in this
+//! order. There is one version, `1`. Targets come as parameters (`slo_latency_ms`,
+//! `slo_min_accuracy`, `slo_max_error`, `slo_max_cost_per_1k_usd`, `slo_policy`), as headers
+//! (`x-slo-latency-ms`, `x-slo-min-accuracy`), or as the protocol's own `timeout` (microseconds).
+//! No content type is ever asked for: some clients send none.
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, Path, State},
+    http::request::Parts,
+};
+use serde::Serialize;
+use sextant_metadata::InstanceState;
+use sextant_rpc::{DispatcherClient, Route};
+use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    ApiState, codec::short, health, problem::Problem, query::schema::ProblemBody,
+    signature::SpecBody,
+};
+
+mod infer;
+mod wire;
+
+/// The only version of every model.
+const VERSION: &str = "1";
+
+/// The server, as the protocol describes it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServerMetadata)]
+pub struct ServerBody {
+    /// `sextant`.
+    name: &'static str,
+    /// Version of the service.
+    version: &'static str,
+    /// Extensions of the protocol that work here.
+    extensions: Vec<&'static str>,
+}
+
+/// Whether the server lives.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServerLive)]
+pub struct LiveBody {
+    /// Always true.
+    live: bool,
+}
+
+/// Whether the server or a model is ready.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServerReady)]
+pub struct ReadyBody {
+    /// The model, when asked about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Always true; what is not ready is answered with 503.
+    ready: bool,
+}
+
+/// A model, as the protocol describes it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelMetadata)]
+pub struct ModelMetadataBody {
+    /// The name that was asked for.
+    name: String,
+    /// `["1"]`.
+    versions: [&'static str; 1],
+    /// `onnx_onnxv1`.
+    platform: &'static str,
+    /// In the graph's order.
+    inputs: Vec<SpecBody>,
+    /// In the graph's order.
+    outputs: Vec<SpecBody>,
+}
+
+/// One line of the repository's index.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RepositoryEntry)]
+pub struct IndexEntryBody {
+    /// Name of a variant.
+    name: String,
+    /// `1`.
+    version: &'static str,
+    /// `READY` or `UNAVAILABLE`.
+    state: &'static str,
+    /// Why it is unavailable.
+    reason: String,
+}
+
+/// What a path names: the text, and what it stands for.
+pub struct Named {
+    name: String,
+    route: Route,
+    signature: Signature,
+}
+
+/// All routes of the protocol.
+pub fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(server))
+        .routes(routes!(live))
+        .routes(routes!(ready))
+        .routes(routes!(model))
+        .routes(routes!(model_version))
+        .routes(routes!(model_ready))
+        .routes(routes!(model_version_ready))
+        .routes(routes!(infer::infer))
+        .routes(routes!(infer::infer_version))
+        .routes(routes!(index))
+}
+
+/// The server's name, version and extensions.
+#[utoipa::path(get, path = "/v2", tag = "open inference protocol",
+    responses((status = 200, description = "The server", body = ServerBody)))]
+pub async fn server() -> Json<ServerBody> {
+    Json(ServerBody {
+        name: "sextant",
+        version: env!("CARGO_PKG_VERSION"),
+        extensions: vec!["binary_tensor_data", "model_repository", "parameters"],
+    })
+}
+
+/// Whether the server lives.
+#[utoipa::path(get, path = "/v2/health/live", tag = "open inference protocol",
+    responses((status = 200, description = "It lives", body = LiveBody)))]
+pub async fn live() -> Json<LiveBody> {
+    Json(LiveBody { live: true })
+}
+
+/// Whether the server takes requests.
+#[utoipa::path(get, path = "/v2/health/ready", tag = "open inference protocol",
+    responses(
+        (status = 200, description = "Requests are taken", body = ReadyBody),
+        (status = 503, description = "Not now", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Problem> {
+    if state.is_draining() {
+        return Err(health::draining());
+    }
+    Ok(Json(ReadyBody {
+        name: None,
+        ready: true,
+    }))
+}
+
+/// Inputs and outputs of an application, model or variant.
+#[utoipa::path(get, path = "/v2/models/{model}", tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    responses(
+        (status = 200, description = "Inputs and outputs", body = ModelMetadataBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn model(named: Named) -> Json<ModelMetadataBody> {
+    Json(ModelMetadataBody {
+        name: named.name,
+        versions: [VERSION],
+        platform: "onnx_onnxv1",
+        inputs: named.signature.inputs.iter().map(SpecBody::from).collect(),
+        outputs: named.signature.outputs.iter().map(SpecBody::from).collect(),
+    })
+}
+
+/// The same for a version.
+#[utoipa::path(get, path = "/v2/models/{model}/versions/{version}",
+    tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("version" = String, Path, description = "`1`"),
+    ),
+    responses((status = 200, description = "Inputs and outputs", body = ModelMetadataBody)))]
+pub async fn model_version(named: Named) -> Json<ModelMetadataBody> {
+    model(named).await
+}
+
+/// Whether something is loaded that can answer.
+#[utoipa::path(get, path = "/v2/models/{model}/ready", tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    responses(
+        (status = 200, description = "It is loaded", body = ReadyBody),
+        (status = 503, description = "It is not", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn model_ready(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<ReadyBody>, Problem> {
+    if !state.dispatcher().is_ready(&named.route) {
+        let detail = format!("nothing of `{}` is loaded; a query loads it", named.name);
+        return Err(Problem::new(Code::Warming, detail).retry_after_ms(1000));
+    }
+    Ok(Json(ReadyBody {
+        name: Some(named.name),
+        ready: true,
+    }))
+}
+
+/// The same for a version.
+#[utoipa::path(get, path = "/v2/models/{model}/versions/{version}/ready",
+    tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("version" = String, Path, description = "`1`"),
+    ),
+    responses((status = 200, description = "It is loaded", body = ReadyBody)))]
+pub async fn model_version_ready(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<ReadyBody>, Problem> {
+    model_ready(state, named).await
+}
+
+/// Every variant and whether it is loaded. The body may be empty.
+#[utoipa::path(post, path = "/v2/repository/index", tag = "open inference protocol",
+    responses((status = 200, description = "Variants", body = Vec<IndexEntryBody>)))]
+pub async fn index(State(state): State<ApiState>) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
+    let snapshot = state.metadata().snapshot().await?;
+    let serving = |id: &VariantId| {
+        snapshot
+            .instances
+            .iter()
+            .any(|instance| instance.key.variant == *id && instance.state.is_serving())
+    };
+    let entry = |id: &VariantId| {
+        let loaded = serving(id);
+        IndexEntryBody {
+            name: id.to_string(),
+            version: VERSION,
+            state: if loaded { "READY" } else { "UNAVAILABLE" },
+            reason: if loaded {
+                ""
+            } else {
+                InstanceState::Inactive.as_str()
+            }
+            .to_owned(),
+        }
+    };
+    Ok(Json(
+        snapshot
+            .variants
+            .iter()
+            .map(|variant| entry(&variant.id))
+            .collect(),
+    ))
+}
+
+impl FromRequestParts<ApiState> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Path(mut path) = Path::<Vec<String>>::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
+        if let Some(version) = path.get(1).filter(|version| *version != VERSION) {
+            let version = short(version);
+            let detail = format!("there is no version `{version}`: the only one is `{VERSION}`");
+            return Err(Problem::new(Code::ModelNotFound, detail));
+        }
+        let name = if path.is_empty() {
+            String::new()
+        } else {
+            path.swap_remove(0)
+        };
+        resolve(state.dispatcher(), name)
+    }
+}
+
+/// Finds what a name stands for.
+fn resolve(dispatcher: &DispatcherClient, name: String) -> Result<Named, Problem> {
+    let routes = [
+        VariantId::new(&name).map(Route::Variant),
+        ModelId::new(&name).map(Route::Model),
+        ApplicationId::new(&name).map(Route::Application),
+    ];
+    for route in routes {
+        let Ok(route) = route else { continue };
+        match dispatcher.signature(&route) {
+            Ok(signature) => {
+                return Ok(Named {
+                    name,
+                    route,
+                    signature,
+                });
+            }
+            Err(error) if is_not_found(error.code) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let name = short(&name);
+    let detail = format!("there is no variant, model or application `{name}` that can answer");
+    Err(Problem::new(Code::ModelNotFound, detail))
+}
+
+fn is_not_found(code: Code) -> bool {
+    matches!(
+        code,
+        Code::ApplicationNotFound | Code::ModelNotFound | Code::VariantNotFound
+    )
+}

@@ -1,0 +1,106 @@
+//! Inference by the protocol.
+
+use std::time::Instant;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use sextant_rpc::Query;
+use utoipa::ToSchema;
+
+use super::{
+    Named,
+    wire::{self, InferBody},
+};
+use crate::{
+    ApiState, body,
+    problem::Problem,
+    query::schema::{OutputBody, ProblemBody},
+};
+
+/// An inference response.
+#[derive(Debug, ToSchema)]
+#[schema(as = InferResponse)]
+#[expect(dead_code, reason = "describes what is written by hand")]
+pub struct AnswerBody {
+    /// The name that was asked for.
+    model_name: String,
+    /// `1`.
+    model_version: String,
+    /// The id of the request, if it had one.
+    id: Option<String>,
+    /// `model`, `variant`, `slo_met`, `batch_rows`, `queue_us`, `compute_us`.
+    parameters: serde_json::Value,
+    /// The wanted outputs.
+    outputs: Vec<OutputBody>,
+}
+
+/// Answers one query by the protocol.
+#[utoipa::path(post, path = "/v2/models/{model}/infer", tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("x-slo-latency-ms" = Option<f64>, Header, description = "latency target"),
+        ("x-slo-min-accuracy" = Option<f64>, Header, description = "accuracy target"),
+        ("inference-header-content-length" = Option<usize>, Header,
+            description = "length of the JSON part; binary tensors follow"),
+    ),
+    request_body(content = inline(InferBody<'_>), content_type = "application/json"),
+    responses(
+        (status = 200, description = "The answer", body = AnswerBody),
+        (status = "default", description = "Any error", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn infer(
+    State(state): State<ApiState>,
+    named: Named,
+    request: Request,
+) -> Result<Response, Problem> {
+    let result = answer(&state, named, request).await;
+    if let Err(problem) = &result {
+        state.metrics().query_failed(problem.code());
+    }
+    result
+}
+
+/// The same for a version.
+#[utoipa::path(post, path = "/v2/models/{model}/versions/{version}/infer",
+    tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("version" = String, Path, description = "`1`"),
+    ),
+    request_body(content = inline(InferBody<'_>), content_type = "application/json"),
+    responses((status = 200, description = "The answer", body = AnswerBody)))]
+pub async fn infer_version(
+    state: State<ApiState>,
+    named: Named,
+    request: Request,
+) -> Result<Response, Problem> {
+    infer(state, named, request).await
+}
+
+async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Response, Problem> {
+    let _permit = state.admit()?;
+    let (parts, body) = request.into_parts();
+    let body = body::collect(body, state.limits().body()).await?;
+    let arrived = Instant::now();
+    let (head, tail) = wire::split(&parts.headers, &body)?;
+    let request = InferBody::read(&head)?;
+    let selection = request.selection();
+    selection.check(&named.signature.outputs)?;
+    let targets = request.parameters.targets(&parts.headers)?.read()?;
+    let query = Query {
+        targets: state.with_defaults(&named.route, targets),
+        best_effort: request.parameters.best_effort()?,
+        explain: request.parameters.explain,
+        inputs: wire::inputs(request.inputs, tail)?,
+        route: named.route,
+        arrived,
+    };
+    let id = request.id.map(|id| id.0.into_owned());
+    let answer = state.dispatcher().query(query).await?;
+    let response = wire::answer(&named.name, id.as_deref(), &answer, &selection);
+    state.metrics().query_answered(&answer, arrived.elapsed());
+    Ok(response)
+}

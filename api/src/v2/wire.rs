@@ -1,0 +1,319 @@
+//! Bodies of the protocol: JSON, and JSON with binary tensors behind it.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, header},
+    response::Response,
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sextant_rpc::Answer;
+use sextant_types::{Code, NamedTensor};
+use utoipa::ToSchema;
+
+use crate::{
+    codec::{TensorBody, TensorParameters, Text, binary, short, write},
+    json,
+    problem::Problem,
+    query::json_response,
+    targets::TargetsBody,
+};
+
+/// Length of the JSON part of a body, in bytes; the rest is tensors.
+pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// An inference request.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = InferRequest)]
+pub struct InferBody<'a> {
+    /// Echoed in the answer.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<Text<'a>>,
+    /// Targets and the protocol's own parameters.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub parameters: Parameters<'a>,
+    /// One tensor for each input.
+    #[serde(borrow)]
+    #[schema(value_type = Vec<TensorBody<'_>>)]
+    pub inputs: Vec<TensorBody<'a>>,
+    /// Which outputs are wanted; all when left out.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<Vec<serde_json::Value>>)]
+    pub outputs: Vec<Wanted<'a>>,
+}
+
+/// Parameters of a request; others are ignored.
+#[derive(Debug, Default, Deserialize)]
+pub struct Parameters<'a> {
+    slo_latency_ms: Option<f64>,
+    slo_min_accuracy: Option<f64>,
+    slo_max_error: Option<f64>,
+    slo_max_cost_per_1k_usd: Option<f64>,
+    #[serde(borrow, default)]
+    slo_policy: Option<Text<'a>>,
+    /// Microseconds; 0 is none. Text is taken too, as clients send it.
+    #[serde(borrow, default)]
+    timeout: Option<&'a RawValue>,
+    #[serde(default)]
+    binary_data_output: bool,
+    #[serde(default)]
+    pub explain: bool,
+}
+
+/// One wanted output.
+#[derive(Debug, Deserialize)]
+pub struct Wanted<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(default)]
+    parameters: TensorParameters,
+}
+
+/// Which outputs are wanted and how.
+pub struct Selection {
+    wanted: Vec<(String, Option<bool>)>,
+    binary: bool,
+}
+
+/// The JSON part of a body and the binary part behind it.
+pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Problem> {
+    let Some(value) = headers.get(HEADER_LENGTH) else {
+        return Ok((body.clone(), Bytes::new()));
+    };
+    let length = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse::<usize>().ok());
+    match length {
+        Some(length) if length > 0 && length <= body.len() => {
+            Ok((body.slice(..length), body.slice(length..)))
+        }
+        _ => {
+            let detail = format!(
+                "`{HEADER_LENGTH}` must be the length of the JSON part, 1 to `{}` bytes",
+                body.len()
+            );
+            Err(Problem::new(Code::InvalidRequest, detail).field(HEADER_LENGTH.as_str()))
+        }
+    }
+}
+
+/// The inputs, each from JSON or from the next piece of the binary part.
+pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedTensor>, Problem> {
+    let mut inputs = Vec::with_capacity(bodies.len());
+    for (index, body) in bodies.into_iter().enumerate() {
+        let Some(size) = body.parameters.binary_data_size else {
+            inputs.push(body.into_tensor(index)?);
+            continue;
+        };
+        let refuse = |reason: String| {
+            let detail = format!("input `{}`: {reason}", short(&body.name));
+            Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}]"))
+        };
+        if size > tail.len() {
+            let left = tail.len();
+            return Err(refuse(format!(
+                "it needs `{size}` binary bytes, `{left}` are left"
+            )));
+        }
+        let tensor = binary::parse(body.data_type(index)?, body.shape, tail.split_to(size))
+            .map_err(|error| refuse(error.to_string()))?;
+        inputs.push(NamedTensor::new(body.name, tensor));
+    }
+    if tail.is_empty() {
+        return Ok(inputs);
+    }
+    let detail = format!("`{}` binary bytes belong to no input", tail.len());
+    Err(Problem::new(Code::InvalidTensor, detail))
+}
+
+/// The answer: all in JSON, or with the wanted outputs in binary behind it.
+pub fn answer(name: &str, id: Option<&str>, answer: &Answer, selection: &Selection) -> Response {
+    let mut out = head(name, id, answer);
+    let mut tail = Vec::new();
+    out.extend_from_slice(b",\"outputs\":[");
+    let mut first = true;
+    for output in &answer.outputs {
+        let Some(as_binary) = selection.choose(&output.name) else {
+            continue;
+        };
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        if as_binary {
+            write::binary_tensor(&mut out, output, binary::size(&output.tensor));
+            binary::append(&mut tail, &output.tensor);
+        } else {
+            write::tensor(&mut out, output);
+        }
+    }
+    out.extend_from_slice(b"]}");
+    if !selection.any_binary() {
+        return json_response(out);
+    }
+    let length = HeaderValue::from(out.len());
+    out.append(&mut tail);
+    let mut response = Response::new(Body::from(out));
+    let octets = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, octets);
+    response.headers_mut().insert(HEADER_LENGTH, length);
+    response
+}
+
+fn head(name: &str, id: Option<&str>, answer: &Answer) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(b"{\"model_name\":");
+    write::string(&mut out, name);
+    out.extend_from_slice(b",\"model_version\":\"1\"");
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        write::string(&mut out, id);
+    }
+    out.extend_from_slice(b",\"parameters\":{\"model\":");
+    write::string(&mut out, answer.model.as_str());
+    out.extend_from_slice(b",\"variant\":");
+    write::string(&mut out, answer.variant.as_str());
+    let met: &[u8] = if answer.targets_met {
+        b"true"
+    } else {
+        b"false"
+    };
+    out.extend_from_slice(b",\"slo_met\":");
+    out.extend_from_slice(met);
+    out.extend_from_slice(b",\"batch_rows\":");
+    write::integer(&mut out, answer.timings.batch_rows);
+    out.extend_from_slice(b",\"queue_us\":");
+    write::microseconds(&mut out, answer.timings.queue_us);
+    out.extend_from_slice(b",\"compute_us\":");
+    write::microseconds(&mut out, answer.timings.compute_us);
+    // Parameters are text, numbers or booleans: of the explanation there is only the sentence.
+    if let Some(explanation) = &answer.explanation {
+        out.extend_from_slice(b",\"explanation\":");
+        write::string(&mut out, &explanation.reason);
+    }
+    out.push(b'}');
+    out
+}
+
+// === impl InferBody ===
+
+impl<'a> InferBody<'a> {
+    /// Reads the JSON part.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Problem> {
+        json::borrowed(bytes)
+    }
+
+    /// Which outputs are wanted, without borrowing from the body.
+    pub fn selection(&self) -> Selection {
+        let wanted = |wanted: &Wanted<'_>| {
+            let name = wanted.name.0.as_ref().to_owned();
+            (name, wanted.parameters.binary_data)
+        };
+        Selection {
+            wanted: self.outputs.iter().map(wanted).collect(),
+            binary: self.parameters.binary_data_output,
+        }
+    }
+}
+
+// === impl Parameters ===
+
+impl Parameters<'_> {
+    /// Targets: parameters, then headers, then the protocol's timeout.
+    pub fn targets(&self, headers: &HeaderMap) -> Result<TargetsBody, Problem> {
+        let latency_ms = match self.slo_latency_ms {
+            Some(value) => Some(value),
+            None => number(headers, "x-slo-latency-ms")?.or(self.timeout_ms()?),
+        };
+        let min_accuracy = match (self.slo_min_accuracy, self.slo_max_error) {
+            (None, None) => number(headers, "x-slo-min-accuracy")?,
+            (given, _) => given,
+        };
+        Ok(TargetsBody {
+            latency_ms,
+            min_accuracy,
+            max_error: self.slo_max_error,
+            max_cost_per_1k_usd: self.slo_max_cost_per_1k_usd,
+        })
+    }
+
+    /// Whether the closest variant may answer when nothing meets the targets.
+    pub fn best_effort(&self) -> Result<bool, Problem> {
+        match self.slo_policy.as_ref().map(|policy| policy.0.as_ref()) {
+            None | Some("reject") => Ok(false),
+            Some("best_effort") => Ok(true),
+            Some(other) => {
+                let other = short(other);
+                let detail = format!("`slo_policy` is `{other}`: use `reject` or `best_effort`");
+                Err(Problem::new(Code::InvalidRequest, detail).field("parameters.slo_policy"))
+            }
+        }
+    }
+
+    fn timeout_ms(&self) -> Result<Option<f64>, Problem> {
+        let Some(raw) = self.timeout else {
+            return Ok(None);
+        };
+        let text = raw.get().trim_matches('"');
+        let Ok(microseconds) = text.parse::<u64>() else {
+            let text = short(text);
+            let detail = format!("`timeout` is `{text}`: it must be a number of microseconds");
+            return Err(Problem::new(Code::InvalidTarget, detail).field("parameters.timeout"));
+        };
+        Ok((microseconds > 0).then_some(microseconds as f64 / 1e3))
+    }
+}
+
+fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<f64>, Problem> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let number = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().parse::<f64>().ok());
+    match number.filter(|number| number.is_finite()) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let detail = format!("header `{name}` is not a number");
+            Err(Problem::new(Code::InvalidTarget, detail).field(name))
+        }
+    }
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Refuses outputs that the model does not have.
+    pub fn check(&self, known: &[sextant_types::TensorSpec]) -> Result<(), Problem> {
+        let unknown = |name: &str| known.iter().all(|spec| spec.name != name);
+        match self.wanted.iter().find(|(name, _)| unknown(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let detail = format!("the model has no output `{}`", short(name));
+                Err(Problem::new(Code::InvalidTensor, detail).field("outputs"))
+            }
+        }
+    }
+
+    /// Whether an output is wanted, and then whether in binary.
+    fn choose(&self, name: &str) -> Option<bool> {
+        if self.wanted.is_empty() {
+            return Some(self.binary);
+        }
+        let (_, binary) = self.wanted.iter().find(|(wanted, _)| wanted == name)?;
+        Some(binary.unwrap_or(self.binary))
+    }
+
+    fn any_binary(&self) -> bool {
+        let asked = |(_, binary): &(_, Option<bool>)| binary.unwrap_or(self.binary);
+        if self.wanted.is_empty() {
+            self.binary
+        } else {
+            self.wanted.iter().any(asked)
+        }
+    }
+}

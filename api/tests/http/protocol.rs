@@ -1,0 +1,223 @@
+//! The Open Inference Protocol.
+
+use axum::{body::Body, http::Request};
+use serde_json::json;
+use sextant_rpc::Route;
+
+use crate::double::{Api, Recorder};
+
+const INFER: &str = r#"{"id":"7","inputs":[{"name":"input","shape":[1,3],"datatype":"FP32",
+    "data":[1,2,3]}]}"#;
+
+fn post(path: &str, headers: &[(&str, String)], body: impl Into<Body>) -> Request<Body> {
+    let mut request = Request::builder().method("POST").uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    request.body(body.into()).expect("a request")
+}
+
+#[tokio::test]
+async fn server_health_and_metadata() {
+    let api = Api::new(Recorder::answering()).await;
+    let server = api.get("/v2").await.json();
+    assert_eq!(server["name"], "sextant");
+    assert_eq!(
+        api.get("/v2/health/live").await.json(),
+        json!({"live": true})
+    );
+    assert_eq!(
+        api.get("/v2/health/ready").await.json(),
+        json!({"ready": true})
+    );
+    let wanted = json!({"name": "digits", "versions": ["1"], "platform": "onnx_onnxv1",
+        "inputs": [{"name": "input", "datatype": "FP32", "shape": [-1, 3]}],
+        "outputs": [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 3]}]});
+    assert_eq!(api.get("/v2/models/digits").await.json(), wanted);
+    assert_eq!(api.get("/v2/models/digits/versions/1").await.json(), wanted);
+    let ready = api.get("/v2/models/mlp/versions/1/ready").await;
+    assert_eq!(ready.json(), json!({"name": "mlp", "ready": true}));
+    let index = api.call("POST", "/v2/repository/index", "").await;
+    assert_eq!(index.json(), json!([]));
+}
+
+#[tokio::test]
+async fn names_are_tried_as_variant_model_and_application() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    for (name, route) in [
+        (
+            "digits",
+            Route::Application("digits".parse().expect("a name")),
+        ),
+        ("mlp", Route::Model("mlp".parse().expect("a name"))),
+        (
+            "mlp-ort-fp32-all-t1-b32",
+            Route::Variant("mlp-ort-fp32-all-t1-b32".parse().expect("a name")),
+        ),
+    ] {
+        let path = format!("/v2/models/{name}/infer");
+        assert_eq!(api.call("POST", &path, INFER).await.status, 200);
+        assert_eq!(recorder.last().route, route);
+    }
+}
+
+#[tokio::test]
+async fn errors_carry_the_member_that_clients_read() {
+    let api = Api::new(Recorder::answering()).await;
+    for (path, code) in [
+        ("/v2/models/nope/infer", "model_not_found"),
+        ("/v2/models/UPPER/infer", "model_not_found"),
+        ("/v2/models/mlp/versions/2/infer", "model_not_found"),
+        ("/v2/nope", "route_not_found"),
+    ] {
+        let problem = api.call("POST", path, INFER).await.problem(code);
+        assert_eq!(problem["error"], problem["detail"]);
+    }
+    let problem = api
+        .call("POST", "/v2/models/mlp/infer", "{")
+        .await
+        .problem("invalid_request");
+    assert!(problem["error"].is_string());
+}
+
+#[tokio::test]
+async fn the_answer_in_json() {
+    let api = Api::new(Recorder::answering()).await;
+    let reading = api.call("POST", "/v2/models/digits/infer", INFER).await;
+    let wanted = json!({"model_name": "digits", "model_version": "1", "id": "7",
+        "parameters": {"model": "mlp", "variant": "mlp-ort-fp32-all-t1-b32", "slo_met": true,
+            "batch_rows": 4, "queue_us": 12.3, "compute_us": 100.0},
+        "outputs": [{"name": "probabilities", "shape": [1, 3], "datatype": "FP32",
+            "data": [0.25, -1.0, 1e-9]}]});
+    assert_eq!(reading.json(), wanted);
+}
+
+#[tokio::test]
+async fn targets_come_from_parameters_headers_and_timeout() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let path = "/v2/models/digits/infer";
+    let with =
+        |parameters: &str| INFER.replacen('{', &format!("{{\"parameters\":{parameters},"), 1);
+    let headers = [
+        ("x-slo-latency-ms", "7".to_owned()),
+        ("x-slo-min-accuracy", "0.5".to_owned()),
+    ];
+
+    api.send(post(path, &headers, INFER)).await;
+    let targets = recorder.last().targets;
+    assert_eq!(
+        (targets.latency_ms, targets.min_quality),
+        (Some(7.0), Some(0.5))
+    );
+
+    let body = with(
+        r#"{"slo_latency_ms":5,"slo_min_accuracy":0.9,"slo_policy":"best_effort",
+        "timeout":900,"priority":1}"#,
+    );
+    api.send(post(path, &headers, body)).await;
+    let query = recorder.last();
+    assert_eq!(
+        (query.targets.latency_ms, query.targets.min_quality),
+        (Some(5.0), Some(0.9))
+    );
+    assert!(query.best_effort);
+
+    api.call("POST", path, with(r#"{"timeout":2500,"slo_max_error":2}"#))
+        .await;
+    let targets = recorder.last().targets;
+    assert_eq!(
+        (targets.latency_ms, targets.min_quality),
+        (Some(2.5), Some(-2.0))
+    );
+
+    let refused = [
+        (
+            post(path, &[("x-slo-latency-ms", "soon".to_owned())], INFER),
+            "invalid_target",
+        ),
+        (
+            post(path, &[("x-slo-latency-ms", "NaN".to_owned())], INFER),
+            "invalid_target",
+        ),
+        (post(path, &[], with(r#"{"timeout":-1}"#)), "invalid_target"),
+        (
+            post(path, &[], with(r#"{"slo_policy":"maybe"}"#)),
+            "invalid_request",
+        ),
+    ];
+    for (request, code) in refused {
+        api.send(request).await.problem(code);
+    }
+}
+
+#[tokio::test]
+async fn binary_tensors_go_both_ways() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let head = r#"{"inputs":[{"name":"input","shape":[1,3],"datatype":"FP32",
+        "parameters":{"binary_data_size":12}}],"outputs":[{"name":"probabilities",
+        "parameters":{"binary_data":true}}]}"#;
+    let mut body = head.as_bytes().to_vec();
+    for value in [1.5f32, f32::NAN, -2.0] {
+        body.extend_from_slice(&value.to_le_bytes());
+    }
+    let length = [("Inference-Header-Content-Length", head.len().to_string())];
+    let reading = api
+        .send(post("/v2/models/mlp/infer", &length, body.clone()))
+        .await;
+    assert_eq!(reading.status, 200);
+    let sent = recorder.last().inputs[0]
+        .tensor
+        .to_vec::<f32>()
+        .expect("FP32");
+    assert!(sent[0] == 1.5 && sent[1].is_nan() && sent[2] == -2.0);
+
+    let length: usize = reading.headers["inference-header-content-length"]
+        .to_str()
+        .expect("text")
+        .parse()
+        .expect("a number");
+    let (json, tail) = reading.bytes.split_at(length);
+    let json: serde_json::Value = serde_json::from_slice(json).expect("JSON");
+    assert_eq!(json["outputs"][0]["parameters"]["binary_data_size"], 12);
+    assert!(json["outputs"][0].get("data").is_none());
+    let values: Vec<f32> = tail
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect();
+    assert_eq!(values, [0.25, -1.0, 1e-9]);
+
+    for (length, code) in [
+        (body.len() + 1, "invalid_request"),
+        (0, "invalid_request"),
+        (head.len() - 1, "invalid_request"),
+    ] {
+        let length = [("Inference-Header-Content-Length", length.to_string())];
+        let reading = api
+            .send(post("/v2/models/mlp/infer", &length, body.clone()))
+            .await;
+        reading.problem(code);
+    }
+    let length = [("Inference-Header-Content-Length", head.len().to_string())];
+    body.truncate(head.len() + 8);
+    let reading = api
+        .send(post("/v2/models/mlp/infer", &length, body.clone()))
+        .await;
+    reading.problem("invalid_tensor");
+    body.resize(head.len() + 16, 0);
+    let reading = api.send(post("/v2/models/mlp/infer", &length, body)).await;
+    reading.problem("invalid_tensor");
+}
+
+#[tokio::test]
+async fn only_wanted_outputs_are_sent() {
+    let api = Api::new(Recorder::answering()).await;
+    let body = INFER.replacen('{', r#"{"outputs":[{"name":"nope"}],"#, 1);
+    api.call("POST", "/v2/models/mlp/infer", body)
+        .await
+        .problem("invalid_tensor");
+}

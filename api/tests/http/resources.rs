@@ -1,0 +1,431 @@
+//! Applications, models, jobs and artefacts over real stores.
+
+use axum::{body::Body, http::Request};
+use serde_json::{Value, json};
+use sextant_rpc::Route;
+
+use crate::double::{Api, Reading, Recorder};
+
+const DIGITS: &str = r#"{"name":"digits","metric":"top1","description":"hand-written digits",
+    "default_targets":{"latency_ms":50,"min_accuracy":0.9}}"#;
+
+async fn with_digits() -> Api {
+    let api = Api::new(Recorder::answering()).await;
+    assert_eq!(
+        api.call("POST", "/v1/applications", DIGITS).await.status,
+        201
+    );
+    api
+}
+
+fn form(fields: &[(&str, &[u8])]) -> Request<Body> {
+    let mut body = Vec::new();
+    for (name, value) in fields {
+        let head = format!(
+            "--edge\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"x\"\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(value);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--edge--\r\n");
+    Request::builder()
+        .method("POST")
+        .uri("/v1/models")
+        .header("content-type", "multipart/form-data; boundary=edge")
+        .body(body.into())
+        .expect("a request")
+}
+
+async fn upload(api: &Api, name: &str, model: &[u8]) -> Reading {
+    api.send(form(&[
+        ("name", name.as_bytes()),
+        ("application", b"digits"),
+        ("model", model),
+        ("validation", b"labels"),
+    ]))
+    .await
+}
+
+#[tokio::test]
+async fn an_application_is_created_once() {
+    let api = with_digits().await;
+    let again = api.call("POST", "/v1/applications", DIGITS).await;
+    assert_eq!(again.status, 200);
+    assert_eq!(again.headers["location"], "/v1/applications/digits");
+    let wanted = json!({"name": "digits", "metric": "top1", "description": "hand-written digits",
+        "default_targets": {"latency_ms": 50.0, "min_accuracy": 0.9}});
+    assert_eq!(again.json(), wanted);
+    assert_eq!(api.get("/v1/applications/digits").await.json(), wanted);
+    assert_eq!(
+        api.get("/v1/applications").await.json(),
+        json!({"applications": [wanted]})
+    );
+    let other = DIGITS.replace("50", "51");
+    let reading = api.call("POST", "/v1/applications", other).await;
+    assert_eq!(reading.status, 409);
+    reading.problem("application_exists");
+    assert_eq!(
+        api.call("DELETE", "/v1/applications/digits", "")
+            .await
+            .status,
+        204
+    );
+    api.get("/v1/applications/digits")
+        .await
+        .problem("application_not_found");
+    api.get("/v1/applications/digits/variants")
+        .await
+        .problem("application_not_found");
+}
+
+#[tokio::test]
+async fn a_bad_application_is_refused() {
+    let api = Api::new(Recorder::answering()).await;
+    for (body, code) in [
+        (DIGITS.replace("top1", "best"), "invalid_request"),
+        (DIGITS.replace("\"digits\"", "\"Digits\""), "invalid_name"),
+        (
+            DIGITS.replace("min_accuracy", "max_error"),
+            "invalid_target",
+        ),
+        (DIGITS.replace("0.9", "1.9"), "invalid_target"),
+        (DIGITS.replace("50", "-50"), "invalid_target"),
+        (DIGITS.replace("metric", "measure"), "invalid_request"),
+    ] {
+        api.call("POST", "/v1/applications", body)
+            .await
+            .problem(code);
+    }
+}
+
+#[tokio::test]
+async fn default_targets_fill_what_a_query_leaves_open() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    api.call("POST", "/v1/applications", DIGITS).await;
+    upload(&api, "mlp", b"onnx").await;
+    let query = r#"{"application":"digits","targets":{"latency_ms":5},"inputs":[]}"#;
+    api.call("POST", "/v1/queries", query).await;
+    let targets = recorder.last().targets;
+    assert_eq!(
+        (targets.latency_ms, targets.min_quality),
+        (Some(5.0), Some(0.9))
+    );
+    api.call("POST", "/v1/queries", r#"{"model":"mlp","inputs":[]}"#)
+        .await;
+    assert_eq!(recorder.last().targets.latency_ms, Some(50.0));
+    api.call("POST", "/v1/queries", r#"{"variant":"mlp","inputs":[]}"#)
+        .await;
+    assert_eq!(recorder.last().targets.latency_ms, None);
+    assert!(matches!(recorder.last().route, Route::Variant(_)));
+}
+
+#[tokio::test]
+async fn a_model_is_registered_from_a_form() {
+    let api = with_digits().await;
+    let reading = upload(&api, "mlp", b"onnx").await;
+    assert_eq!(reading.status, 202);
+    let body = reading.json();
+    let job = body["job"].as_str().expect("a job").to_owned();
+    assert_eq!(body["model"], "mlp");
+    assert_eq!(reading.headers["location"], format!("/v1/jobs/{job}"));
+
+    let again = upload(&api, "mlp", b"onnx").await;
+    assert_eq!((again.status.as_u16(), &again.json()), (202, &body));
+    let other = upload(&api, "mlp", b"other").await;
+    assert_eq!(other.status, 409);
+    other.problem("model_exists");
+
+    let model = api.get("/v1/models/mlp").await.json();
+    assert_eq!(model["status"], "registering");
+    assert_eq!(model["job"], job);
+    assert_eq!(
+        (&model["size_bytes"], &model["variants"]),
+        (&json!(4), &json!(0))
+    );
+    let digest = model["digest"]
+        .as_str()
+        .expect("text")
+        .parse()
+        .expect("a digest");
+    assert_eq!(api.objects.get_blob(&digest).await.expect("stored"), "onnx");
+    let list = api.get("/v1/models?application=digits").await.json();
+    assert_eq!(list["models"], json!([model]));
+    assert_eq!(
+        api.get("/v1/models/mlp/variants").await.json(),
+        json!({"variants": []})
+    );
+
+    let found = api.get(&format!("/v1/jobs/{job}")).await.json();
+    assert_eq!(
+        (&found["kind"], &found["state"]),
+        (&json!("register"), &json!("queued"))
+    );
+    assert_eq!(
+        found["spec"],
+        json!({"model": "mlp", "application": "digits"})
+    );
+    api.call("DELETE", "/v1/models/mlp", "")
+        .await
+        .problem("in_use");
+    let cancelled = api
+        .call("DELETE", &format!("/v1/jobs/{job}"), "")
+        .await
+        .json();
+    assert_eq!(cancelled["state"], "cancelled");
+    let model = api.get("/v1/models/mlp").await.json();
+    assert_eq!(model["error"]["code"], "unavailable");
+    assert_eq!(api.call("DELETE", "/v1/models/mlp", "").await.status, 204);
+    api.get("/v1/models/mlp").await.problem("model_not_found");
+}
+
+#[tokio::test]
+async fn what_is_plainly_wrong_is_refused_at_once() {
+    let api = with_digits().await;
+    let good: [(&str, &[u8]); 4] = [
+        ("name", b"mlp"),
+        ("application", b"digits"),
+        ("model", b"onnx"),
+        ("validation", b"labels"),
+    ];
+    let cases: [(usize, (&str, &[u8]), &str); 6] = [
+        (0, ("name", b"M L P"), "invalid_name"),
+        (1, ("application", b"faces"), "application_not_found"),
+        (2, ("model", b""), "invalid_model"),
+        (3, ("validation", b""), "invalid_validation_set"),
+        (3, ("labels", b"labels"), "invalid_request"),
+        (3, ("model", b"onnx"), "invalid_request"),
+    ];
+    for (index, replacement, code) in cases {
+        let mut fields = good;
+        fields[index] = replacement;
+        api.send(form(&fields)).await.problem(code);
+    }
+    api.send(form(&good[..3])).await.problem("invalid_request");
+    api.call("POST", "/v1/models", "{}")
+        .await
+        .problem("invalid_request");
+    let cut = Request::builder()
+        .method("POST")
+        .uri("/v1/models")
+        .header("content-type", "multipart/form-data; boundary=edge")
+        .body(Body::from(
+            "--edge\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nabc",
+        ));
+    api.send(cut.expect("a request"))
+        .await
+        .problem("invalid_request");
+    assert_eq!(api.get("/v1/models").await.json(), json!({"models": []}));
+}
+
+#[tokio::test]
+async fn files_over_the_limit_are_refused() {
+    let limits = sextant_api::Limits {
+        max_model_bytes: 3,
+        ..sextant_api::Limits::default()
+    };
+    let api = Api::limited(Recorder::answering(), limits).await;
+    api.call("POST", "/v1/applications", DIGITS).await;
+    let reading = upload(&api, "mlp", b"onnx").await;
+    assert_eq!(reading.status, 413);
+    reading.problem("too_large");
+    api.call("PUT", "/v1/artefacts/a", "1234")
+        .await
+        .problem("too_large");
+    let pieces = futures::stream::iter((0..4).map(|_| Ok::<_, std::io::Error>("1")));
+    let streamed = Body::from_stream(pieces);
+    api.call("PUT", "/v1/artefacts/a", streamed)
+        .await
+        .problem("too_large");
+    api.get("/v1/artefacts/a")
+        .await
+        .problem("artefact_not_found");
+}
+
+#[tokio::test]
+async fn a_model_is_registered_from_the_artefact_store() {
+    let api = with_digits().await;
+    api.call("PUT", "/v1/artefacts/in/mlp.onnx", "onnx").await;
+    let body = |path: &str| {
+        json!({"name": "mlp", "application": "digits", "model_path": path,
+            "validation_path": "in/labels.npz"})
+        .to_string()
+    };
+    let missing = api.call("POST", "/v1/models", body("in/mlp.onnx")).await;
+    missing.problem("artefact_not_found");
+    api.call("PUT", "/v1/artefacts/in/labels.npz", "labels")
+        .await;
+    api.call("POST", "/v1/models", body("../mlp.onnx"))
+        .await
+        .problem("invalid_path");
+    assert_eq!(
+        api.call("POST", "/v1/models", body("in/mlp.onnx"))
+            .await
+            .status,
+        202
+    );
+    // The same content by another way is the same model.
+    assert_eq!(upload(&api, "mlp", b"onnx").await.status, 202);
+}
+
+#[tokio::test]
+async fn artefacts_are_stored_and_read_in_ranges() {
+    let api = Api::new(Recorder::answering()).await;
+    let stored = api
+        .call("PUT", "/v1/artefacts/jobs/in%20put.jsonl", "0123456789")
+        .await;
+    assert_eq!(stored.status, 201);
+    let json = stored.json();
+    assert_eq!(
+        (&json["path"], &json["size_bytes"]),
+        (&json!("jobs/in put.jsonl"), &json!(10))
+    );
+    let read = api.get("/v1/artefacts/jobs/in%20put.jsonl").await;
+    assert_eq!(
+        (read.status.as_u16(), read.bytes.as_slice()),
+        (200, b"0123456789".as_slice())
+    );
+    let head = api
+        .call("HEAD", "/v1/artefacts/jobs/in%20put.jsonl", "")
+        .await;
+    assert_eq!(
+        (
+            head.headers["content-length"].to_str().ok(),
+            head.bytes.len()
+        ),
+        (Some("10"), 0)
+    );
+    for (range, status, wanted) in [
+        ("bytes=2-4", 206, "234"),
+        ("bytes=7-", 206, "789"),
+        ("bytes=-2", 206, "89"),
+        ("bytes=8-99", 206, "89"),
+        ("bytes=4-2", 200, "0123456789"),
+        ("lines=1-2", 200, "0123456789"),
+    ] {
+        let request = Request::builder()
+            .uri("/v1/artefacts/jobs/in%20put.jsonl")
+            .header("range", range)
+            .body(Body::empty());
+        let reading = api.send(request.expect("a request")).await;
+        assert_eq!(reading.status, status, "{range}");
+        assert_eq!(reading.bytes, wanted.as_bytes(), "{range}");
+    }
+    let list = api.get("/v1/artefacts?prefix=jobs/").await.json();
+    assert_eq!(list["artefacts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        api.get("/v1/artefacts?prefix=x").await.json(),
+        json!({"artefacts": []})
+    );
+    assert_eq!(
+        api.call("DELETE", "/v1/artefacts/jobs/in%20put.jsonl", "")
+            .await
+            .status,
+        204
+    );
+    let gone = api
+        .call("DELETE", "/v1/artefacts/jobs/in%20put.jsonl", "")
+        .await;
+    gone.problem("artefact_not_found");
+    for path in ["a/%2e%2e/b", "a//b", "%2fetc/passwd", "a%00b"] {
+        let reading = api.call("PUT", &format!("/v1/artefacts/{path}"), "x").await;
+        assert_eq!(reading.json()["code"], "invalid_path", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_artefact_comes_back_whole() {
+    let api = Api::new(Recorder::answering()).await;
+    let bytes: Vec<u8> = (0..3_000_001u32).map(|index| (index % 251) as u8).collect();
+    api.call("PUT", "/v1/artefacts/large", bytes.clone()).await;
+    assert!(api.get("/v1/artefacts/large").await.bytes == bytes);
+}
+
+#[tokio::test]
+async fn an_offline_job_is_queued() {
+    let api = with_digits().await;
+    api.call("PUT", "/v1/artefacts/in.jsonl", "{}\n").await;
+    let body = json!({"id": "nightly-1", "application": "digits", "input": "in.jsonl",
+        "output": "out.jsonl", "targets": {"min_accuracy": 0.5}});
+    let reading = api.call("POST", "/v1/jobs", body.to_string()).await;
+    assert_eq!(reading.status, 202);
+    assert_eq!(reading.headers["location"], "/v1/jobs/nightly-1");
+    let job = reading.json();
+    let wanted = json!({"route": {"application": "digits"}, "input": "in.jsonl",
+        "output": "out.jsonl", "chunk": 256,
+        "targets": {"latency_ms": 50.0, "min_quality": 0.5, "max_cost_per_1k_usd": null}});
+    assert_eq!(job["spec"], wanted);
+    assert_eq!(job["progress"], json!({"done": 0, "total": 0}));
+    let again = api.call("POST", "/v1/jobs", body.to_string()).await.json();
+    assert_eq!(again, job);
+    let list = |query: &'static str| {
+        let api = &api;
+        async move { api.get(&format!("/v1/jobs{query}")).await.json()["jobs"].clone() }
+    };
+    assert_eq!(list("?kind=offline&state=queued").await, json!([job]));
+    assert_eq!(list("?kind=register").await, json!([]));
+    api.get("/v1/jobs?state=resting")
+        .await
+        .problem("invalid_request");
+    api.get("/v1/jobs?kinds=offline")
+        .await
+        .problem("invalid_request");
+    let text = String::from_utf8(api.get("/metrics").await.bytes).expect("UTF-8");
+    assert!(
+        text.contains("sextant_jobs{kind=\"offline\",state=\"queued\"} 1"),
+        "{text}"
+    );
+    let waited = api.get("/v1/jobs/nightly-1?wait_ms=1").await.json();
+    assert_eq!(waited["state"], "queued");
+    api.get("/v1/jobs/none").await.problem("job_not_found");
+}
+
+#[tokio::test]
+async fn a_bad_job_is_refused() {
+    let api = with_digits().await;
+    api.call("PUT", "/v1/artefacts/in.jsonl", "{}\n").await;
+    let good = json!({"application": "digits", "input": "in.jsonl", "output": "out.jsonl"});
+    let cases: [(&str, Value, &str); 8] = [
+        ("application", json!("faces"), "application_not_found"),
+        ("application", json!(null), "invalid_request"),
+        ("model", json!("mlp"), "invalid_request"),
+        ("input", json!("none.jsonl"), "artefact_not_found"),
+        ("input", json!("../in.jsonl"), "invalid_path"),
+        ("output", json!("in.jsonl"), "invalid_request"),
+        ("chunk", json!(0), "invalid_request"),
+        ("targets", json!({"latency_ms": -1}), "invalid_target"),
+    ];
+    for (field, value, code) in cases {
+        let mut body = good.clone();
+        body[field] = value;
+        api.call("POST", "/v1/jobs", body.to_string())
+            .await
+            .problem(code);
+    }
+}
+
+#[tokio::test]
+async fn workers_and_instances_come_from_the_metadata_store() {
+    use sextant_metadata::WorkerRecord;
+    let api = Api::new(Recorder::answering()).await;
+    let record = WorkerRecord {
+        cores: 2,
+        memory_bytes: 1 << 30,
+        memory_used_bytes: 5,
+        utilization: 0.25,
+    };
+    let worker = "worker-0".parse().expect("a name");
+    let far = u64::MAX / 2;
+    api.metadata
+        .heartbeat(&worker, record, far, 1)
+        .await
+        .expect("a lease");
+    let workers = api.get("/v1/workers").await.json();
+    assert_eq!(workers["workers"][0]["name"], "worker-0");
+    assert_eq!(workers["workers"][0]["utilization"], 0.25);
+    assert_eq!(
+        api.get("/v1/instances").await.json(),
+        json!({"instances": []})
+    );
+}
