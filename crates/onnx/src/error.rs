@@ -36,8 +36,8 @@ pub enum Error {
         /// The model's.
         found: i64,
     },
-    /// No node has constant weights that can be quantised.
-    #[error("the model has no MatMul, Gemm or Conv with constant 32-bit float weights to quantise")]
+    /// Nothing that was asked to be quantised has constant 32-bit float weights.
+    #[error("no operator of the model has constant 32-bit float weights that can be quantised")]
     NothingToQuantize,
     /// Calibration saw no finite value of a tensor.
     #[error("calibration recorded no finite range for tensor `{0}`")]

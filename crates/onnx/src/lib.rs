@@ -16,6 +16,7 @@ use prost::Message;
 
 pub mod builder;
 pub mod error;
+mod guard;
 pub mod inspect;
 mod make;
 pub mod proto;
@@ -33,7 +34,8 @@ pub use weights::{SHARED_LOCATION, Split, Weight, split_weights};
 
 use proto::ModelProto;
 
-/// Reads a model. Weights share the given buffer. Nesting deeper than 100 messages is refused.
+/// Reads a model. Weights share the given buffer. Nesting deeper than 100 messages is
+/// refused, and so is a file whose parts would take far more memory than itself.
 ///
 /// # Errors
 /// [`Error::NotOnnx`] when the bytes are no model or are cut short.
@@ -41,6 +43,7 @@ pub fn decode(bytes: &Bytes) -> Result<ModelProto, Error> {
     if bytes.is_empty() {
         return Err(Error::NotOnnx("the file is empty".to_owned()));
     }
+    guard::check(bytes)?;
     ModelProto::decode(bytes.clone())
         .map_err(|error| Error::NotOnnx(format!("it cannot be decoded ({error})")))
 }

@@ -20,7 +20,7 @@ mod plan;
 mod qdq;
 mod ranges;
 
-pub use dynamic::{quantize_dynamic, quantize_dynamic_with};
+pub use dynamic::{Dynamic, quantize_dynamic, quantize_dynamic_with};
 pub use numeric::Weights;
 pub use qdq::{Calibration, calibration_graph, quantize_static, quantize_static_with};
 pub use ranges::Ranges;

@@ -4,14 +4,15 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use sextant_onnx::{
-    Error,
+    Error, Ranges,
     builder::{self, BATCH, Dim, ModelBuilder},
-    decode, encode, inspect,
+    calibration_graph, decode, encode, inspect,
     proto::{
         AttributeProto, EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto,
         TensorProto, TypeProto, type_proto,
     },
-    split_weights,
+    quantize::{Dynamic, quantize_dynamic_with},
+    quantize_static, split_weights,
 };
 use sextant_types::DataType;
 
@@ -213,6 +214,16 @@ fn deep_nesting_is_refused_without_a_crash() {
 }
 
 #[test]
+fn a_file_of_empty_parts_is_refused_before_it_fills_the_memory() {
+    let nodes = [1 << 3 | 2, 0].repeat(2_000_000);
+    let mut bytes = vec![7 << 3 | 2];
+    prost::encode_length_delimiter(nodes.len(), &mut bytes).expect("a vector grows");
+    bytes.extend(nodes);
+    let error = inspect(&Bytes::from(bytes)).unwrap_err().to_string();
+    assert!(error.contains("parts"), "{error}");
+}
+
+#[test]
 fn large_weights_come_out_and_the_rest_stays() {
     let model = mlp();
     let split = split_weights(&model, 64).unwrap();
@@ -265,5 +276,14 @@ proptest! {
         let bytes = Bytes::from(bytes);
         let _ = inspect(&bytes);
         let _ = split_weights(&bytes, 0);
+        let everything = Dynamic { convolutions: true, ..Dynamic::default() };
+        let _ = quantize_dynamic_with(&bytes, everything);
+        let mut ranges = Ranges::new();
+        if let Ok(calibration) = calibration_graph(&bytes) {
+            for tensor in &calibration.tensors {
+                ranges.observe(tensor, &[-1.0, 1.0]);
+            }
+        }
+        let _ = quantize_static(&bytes, &ranges);
     }
 }

@@ -3,7 +3,6 @@
 //! Runs `oracle/oracle.py` with the interpreter that `SEXTANT_PYTHON` names, or the one that
 //! `cargo xtask provision` installs.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "figures of a failing comparison")]
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +19,7 @@ use sextant_onnx::{
     builder::{self, BATCH, Dim, ModelBuilder},
     calibration_graph, decode, inspect,
     proto::AttributeProto,
-    quantize::{quantize_dynamic_with, quantize_static_with},
+    quantize::{Dynamic, quantize_dynamic_with, quantize_static_with},
 };
 use sextant_types::DataType;
 
@@ -233,16 +232,23 @@ fn models() -> [(&'static str, Bytes); 4] {
     ]
 }
 
+fn everything(per_channel: bool) -> Dynamic {
+    Dynamic {
+        weights: Weights {
+            per_channel,
+            ..Weights::default()
+        },
+        convolutions: true,
+    }
+}
+
 #[test]
 fn dynamic_matches_the_oracle() {
     for (name, model) in models() {
         let case = Case::new(&model);
         for (ours, per_channel) in [("tensor", false), ("channel", true)] {
-            let weights = Weights {
-                per_channel,
-                ..Weights::default()
-            };
-            let quantized = quantize_dynamic_with(&case.model, weights).unwrap();
+            let options = everything(per_channel);
+            let quantized = quantize_dynamic_with(&case.model, options).unwrap();
             case.write(ours, &quantized.model);
         }
         let results = ask(&json!([
@@ -273,7 +279,7 @@ fn dynamic_matches_the_oracle() {
         assert!(by_tensor <= 1.1 * error, "{name}: per tensor");
         assert!(by_channel <= 1.1 * error, "{name}: per channel");
         assert_eq!(
-            quantize_dynamic_with(&case.model, Weights::default())
+            quantize_dynamic_with(&case.model, everything(true))
                 .unwrap()
                 .nodes
                 .len(),

@@ -82,6 +82,11 @@ impl Editor {
             .then_some(Floats { dims, values })
     }
 
+    /// Dimensions of a constant.
+    pub(super) fn dims(&self, name: &str) -> Option<&[i64]> {
+        Some(&self.constant(name)?.dims)
+    }
+
     /// Whether a value is a constant.
     pub(super) fn is_constant(&self, name: &str) -> bool {
         self.constants.contains_key(name)
