@@ -47,7 +47,10 @@ pub struct Upload<'a> {
 impl Api {
     /// A client of the service at `address`.
     pub fn new(address: &str) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client");
         Self {
             address: address.to_owned(),
             http,
@@ -57,7 +60,8 @@ impl Api {
     /// A request with a JSON body.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let bytes = body.map(|body| body.to_string().into_bytes());
-        self.send_bytes(method, path, "application/json", bytes).await
+        self.send_bytes(method, path, "application/json", bytes)
+            .await
     }
 
     /// A request with any body.
@@ -88,12 +92,19 @@ impl Api {
 
     /// `POST` of bytes that claim to be JSON.
     pub async fn post_raw(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
-        self.send_bytes(Method::POST, path, "application/json", Some(body.into())).await
+        self.send_bytes(Method::POST, path, "application/json", Some(body.into()))
+            .await
     }
 
     /// `PUT` of bytes.
     pub async fn put(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
-        self.send_bytes(Method::PUT, path, "application/octet-stream", Some(body.into())).await
+        self.send_bytes(
+            Method::PUT,
+            path,
+            "application/octet-stream",
+            Some(body.into()),
+        )
+        .await
     }
 
     /// `DELETE`.
@@ -108,13 +119,19 @@ impl Api {
             .text("name", upload.name.to_owned())
             .text("application", upload.application.to_owned())
             .part("model", part(upload.model, "model.onnx"))
-            .part("validation", part(upload.validation, upload.validation_name));
+            .part(
+                "validation",
+                part(upload.validation, upload.validation_name),
+            );
         self.multipart("/v1/models", form).await
     }
 
     /// Any form.
     pub async fn multipart(&self, path: &str, form: Form) -> Answer {
-        let request = self.http.post(format!("{}{path}", self.address)).multipart(form);
+        let request = self
+            .http
+            .post(format!("{}{path}", self.address))
+            .multipart(form);
         Answer::read(format!("POST {path} (form)"), request).await
     }
 
@@ -127,7 +144,8 @@ impl Api {
     /// Uploads and waits for the registration to end; its job's document.
     pub async fn register(&self, upload: Upload<'_>) -> Value {
         let accepted = self.upload(upload).await.json(202);
-        self.job_over(accepted["job"].as_str().expect("the id of a job")).await
+        self.job_over(accepted["job"].as_str().expect("the id of a job"))
+            .await
     }
 
     /// A job's document as it is now.
@@ -169,14 +187,24 @@ impl Answer {
 
     /// The body as JSON, of an answer that must have this status.
     pub fn json(&self, status: u16) -> Value {
-        assert_eq!(self.status.as_u16(), status, "{}: {}", self.request, self.text());
+        assert_eq!(
+            self.status.as_u16(),
+            status,
+            "{}: {}",
+            self.request,
+            self.text()
+        );
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{}: {error}: {}", self.request, self.text()))
     }
 
     /// The JSON of a 200 or 201.
     pub fn created(&self) -> Value {
-        let status = if self.status == StatusCode::CREATED { 201 } else { 200 };
+        let status = if self.status == StatusCode::CREATED {
+            201
+        } else {
+            200
+        };
         self.json(status)
     }
 
@@ -185,10 +213,18 @@ impl Answer {
         let document = self.json(status);
         assert_eq!(document["code"], code, "{}: {document}", self.request);
         assert_eq!(document["status"], status, "{}: {document}", self.request);
-        assert_eq!(document["type"], format!("/docs/errors/{code}"), "{}", self.request);
+        assert_eq!(
+            document["type"],
+            format!("/docs/errors/{code}"),
+            "{}",
+            self.request
+        );
         let detail = document["detail"].as_str().unwrap_or_default();
         assert!(!detail.is_empty(), "{}: {document}", self.request);
-        let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = self
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         assert_eq!(kind, Some("application/problem+json"), "{}", self.request);
         document
     }

@@ -26,7 +26,9 @@ pub fn sextant() -> &'static Path {
 
 /// The root of the workspace.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the package lies in the workspace")
 }
 
 /// A folder for what tests keep between runs, beside the binary.
@@ -40,7 +42,9 @@ pub fn scratch() -> PathBuf {
 fn build_folder() -> PathBuf {
     let test = env::current_exe().expect("a test knows its executable");
     let deps = test.parent().expect("an executable lies in a folder");
-    deps.parent().expect("`deps` lies in the build folder").to_owned()
+    deps.parent()
+        .expect("`deps` lies in the build folder")
+        .to_owned()
 }
 
 fn current() -> PathBuf {
@@ -78,10 +82,18 @@ fn newest(folder: &Path) -> SystemTime {
             let name = entry.file_name().to_string_lossy().into_owned();
             if path.is_dir() {
                 let skipped = OTHER_FOLDERS.contains(&name.as_str()) || name.starts_with('.');
-                return if skipped { SystemTime::UNIX_EPOCH } else { newest(&path) };
+                return if skipped {
+                    SystemTime::UNIX_EPOCH
+                } else {
+                    newest(&path)
+                };
             }
             let is_source = path.extension().is_some_and(|extension| extension == "rs");
-            if is_source { changed(&path) } else { SystemTime::UNIX_EPOCH }
+            if is_source {
+                changed(&path)
+            } else {
+                SystemTime::UNIX_EPOCH
+            }
         })
         .max()
         .unwrap_or(SystemTime::UNIX_EPOCH)

@@ -114,9 +114,19 @@ impl TestCluster {
         assert!(self.process.is_none(), "the service runs already");
         let mut command = command();
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--data-dir"])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+                "--data-dir",
+            ])
             .arg(self.data());
-        for pair in SHORT_MEASUREMENTS.into_iter().chain(self.settings.set.iter().map(|s| &**s)) {
+        for pair in SHORT_MEASUREMENTS
+            .into_iter()
+            .chain(self.settings.set.iter().map(|s| &**s))
+        {
             command.args(["--set", pair]);
         }
         command.args(&self.settings.arguments);
@@ -165,7 +175,11 @@ impl TestCluster {
             .lines()
             .filter(|line| !self.settings.faults && SCANDALS.iter().any(|word| line.contains(word)))
             .collect();
-        assert!(scandals.is_empty(), "the service logged:\n{}", scandals.join("\n"));
+        assert!(
+            scandals.is_empty(),
+            "the service logged:\n{}",
+            scandals.join("\n")
+        );
         let left: Vec<PathBuf> = files(&self.data())
             .into_iter()
             .filter(|path| path.to_string_lossy().contains("tmp"))
@@ -203,7 +217,11 @@ const SHORT_MEASUREMENTS: [&str; 4] = [
 
 impl Process {
     fn start(mut command: Command, log: &Path) -> Self {
-        let log = File::options().create(true).append(true).open(log).expect("the log opens");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the log opens");
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -284,7 +302,10 @@ fn command() -> Command {
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the folder can be created");
-    for entry in fs::read_dir(from).expect("the template can be read").flatten() {
+    for entry in fs::read_dir(from)
+        .expect("the template can be read")
+        .flatten()
+    {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy(&entry.path(), &target);

@@ -34,9 +34,15 @@ impl Images {
     pub fn load(name: &str) -> Self {
         let file = File::open(file(&format!("{name}.npz"))).expect("the example is there");
         let mut archive = NpzArchive::new(BufReader::new(file)).expect("an archive");
-        let pixels = archive.by_name("pixels").expect("readable").expect("an array `pixels`");
+        let pixels = archive
+            .by_name("pixels")
+            .expect("readable")
+            .expect("an array `pixels`");
         let pixels = pixels.into_vec().expect("32-bit floats");
-        let labels = archive.by_name("labels").expect("readable").expect("an array `labels`");
+        let labels = archive
+            .by_name("labels")
+            .expect("readable")
+            .expect("an array `labels`");
         let labels = labels.into_vec().expect("64-bit integers");
         Self { pixels, labels }
     }
@@ -92,7 +98,10 @@ pub fn upload<'a>(application: &'a str, name: &'a str, model: &str) -> Upload<'a
 pub fn digit(scores: &Value) -> usize {
     let scores = scores.as_array().expect("a list of scores");
     let score = |value: &Value| value.as_f64().expect("a score is a number");
-    let best = scores.iter().enumerate().max_by(|a, b| score(a.1).total_cmp(&score(b.1)));
+    let best = scores
+        .iter()
+        .enumerate()
+        .max_by(|a, b| score(a.1).total_cmp(&score(b.1)));
     best.expect("there are scores").0
 }
 
@@ -121,7 +130,10 @@ async fn template() -> PathBuf {
     let lock = File::create(scratch.join("template.lock")).expect("the lock can be created");
     lock.lock().expect("the lock can be had");
     let built = fs::metadata(binary::sextant()).expect("the binary is there");
-    let age = built.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let age = built
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let key = format!("{}-{}", built.len(), age.map_or(0, |age| age.as_nanos()));
     let template = scratch.join("template");
     if fs::read_to_string(template.join("key")).ok().as_deref() != Some(&key) {

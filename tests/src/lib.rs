@@ -16,6 +16,7 @@ mod api;
 mod binary;
 mod cluster;
 pub mod digits;
+pub mod onnx;
 mod wait;
 
 pub use api::{Answer, Api, Upload};

@@ -1,0 +1,74 @@
+//! `/health`, `/metrics`, `/openapi.json`, `/docs`: what operators and tools read.
+
+use serde_json::json;
+use sextant_tests::digits;
+
+#[tokio::test]
+async fn a_running_service_is_live_and_ready() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    assert_eq!(api.get("/health/live").await.json(200)["status"], "live");
+    assert_eq!(api.get("/health/ready").await.json(200)["status"], "ready");
+}
+
+#[tokio::test]
+async fn metrics_count_queries() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    let metrics = api.get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    let text = metrics.text();
+    let counted = text
+        .lines()
+        .any(|line| line.starts_with("sextant_") && !line.ends_with(" 0"));
+    assert!(counted, "{text}");
+}
+
+#[tokio::test]
+async fn the_interface_describes_itself() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let document = api.get("/openapi.json").await.json(200);
+    for path in [
+        "/v1/applications",
+        "/v1/models",
+        "/v1/queries",
+        "/v1/jobs",
+        "/health/ready",
+    ] {
+        assert!(
+            document["paths"][path].is_object(),
+            "`{path}` is not described"
+        );
+    }
+    let page = api.get("/docs/").await;
+    assert_eq!(page.status, 200, "{}", page.text());
+    let error = api.get("/docs/errors/target_infeasible").await;
+    assert_eq!(error.status, 200);
+    assert!(error.text().contains("target_infeasible"));
+}
+
+#[tokio::test]
+async fn the_worker_and_its_instances_are_listed() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let workers = api.get("/v1/workers").await.json(200);
+    let workers = workers["workers"].as_array().expect("a list");
+    assert_eq!(workers.len(), 1);
+    assert!(workers[0]["cores"].as_u64().is_some_and(|cores| cores >= 1));
+    let query = json!({
+        "variant": "mlp-ort-fp32-all-t1-b8", "inputs": digits::Images::load("test").input(0)
+    });
+    api.post("/v1/queries", &query).await.json(200);
+    let instances = api.get("/v1/instances").await.json(200);
+    let loaded = instances["instances"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .any(|instance| {
+            instance["variant"] == "mlp-ort-fp32-all-t1-b8" && instance["state"] == "active"
+        });
+    assert!(loaded, "{instances}");
+}

@@ -1,0 +1,114 @@
+//! `/v1/artefacts`: files for jobs and registrations.
+
+use reqwest::Method;
+use sextant_tests::{Settings, TestCluster, digits};
+
+#[tokio::test]
+async fn a_file_lives_from_upload_to_deletion() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let stored = api
+        .put("/v1/artefacts/life/a.bin", content.clone())
+        .await
+        .json(201);
+    assert_eq!(
+        (&stored["path"], &stored["size_bytes"]),
+        (&"life/a.bin".into(), &400_000.into())
+    );
+    let read = api.get("/v1/artefacts/life/a.bin").await;
+    assert_eq!((read.status.as_u16(), read.body == content), (200, true));
+    let head = api
+        .send(Method::HEAD, "/v1/artefacts/life/a.bin", None)
+        .await;
+    assert_eq!(head.headers["content-length"], "400000");
+    api.put("/v1/artefacts/life/a.bin", "second")
+        .await
+        .json(201);
+    assert_eq!(api.get("/v1/artefacts/life/a.bin").await.text(), "second");
+    api.put("/v1/artefacts/life/b%20c.bin", "").await.json(201);
+    let listed = api.get("/v1/artefacts?prefix=life/").await.json(200);
+    let paths: Vec<&str> = listed["artefacts"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|artefact| artefact["path"].as_str())
+        .collect();
+    assert_eq!(paths, ["life/a.bin", "life/b c.bin"]);
+    for path in ["/v1/artefacts/life/a.bin", "/v1/artefacts/life/b%20c.bin"] {
+        assert_eq!(api.delete(path).await.status, 204);
+        api.get(path).await.problem(404, "artefact_not_found");
+        api.delete(path).await.problem(404, "artefact_not_found");
+    }
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    for index in 0..5 {
+        api.put(&format!("/v1/artefacts/pages/{index}"), "x")
+            .await
+            .json(201);
+    }
+    let mut found = Vec::new();
+    let mut query = "?prefix=pages/&limit=2".to_owned();
+    loop {
+        let page = api.get(&format!("/v1/artefacts{query}")).await.json(200);
+        let artefacts = page["artefacts"].as_array().expect("a list");
+        found.extend(artefacts.iter().map(|artefact| artefact["path"].clone()));
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
+        query = format!("?prefix=pages/&limit=2&after={next}");
+    }
+    let expected: Vec<String> = (0..5).map(|index| format!("pages/{index}")).collect();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn paths_cannot_leave_the_store() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    for path in [
+        "..%2F..%2Fregistry.sqlite",
+        "a/%2E%2E/%2E%2E/registry.sqlite",
+        "%2Fetc%2Fpasswd",
+        "a%00b",
+        "a//b",
+    ] {
+        let path = format!("/v1/artefacts/{path}");
+        api.get(&path).await.problem(400, "invalid_path");
+        api.put(&path, "x").await.problem(400, "invalid_path");
+    }
+    let long = format!("/v1/artefacts/{}", "a/".repeat(300));
+    api.get(&long).await.problem(400, "invalid_path");
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_and_stays_well() {
+    let cluster = TestCluster::start(Settings {
+        set: vec![
+            "limits.storage_bytes=200000".to_owned(),
+            "limits.max_model_bytes=150000".to_owned(),
+        ],
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.put("/v1/artefacts/huge", vec![0; 160_000])
+        .await
+        .problem(413, "too_large");
+    api.put("/v1/artefacts/first", vec![0; 120_000])
+        .await
+        .json(201);
+    api.put("/v1/artefacts/second", vec![0; 120_000])
+        .await
+        .problem(507, "storage_full");
+    api.get("/v1/artefacts/second")
+        .await
+        .problem(404, "artefact_not_found");
+    assert_eq!(api.delete("/v1/artefacts/first").await.status, 204);
+    api.put("/v1/artefacts/second", vec![0; 120_000])
+        .await
+        .json(201);
+}

@@ -1,0 +1,7 @@
+//! `/v1`: Sextant's own interface, one module for each collection.
+
+mod applications;
+mod artefacts;
+mod jobs;
+mod models;
+mod queries;

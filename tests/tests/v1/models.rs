@@ -1,0 +1,347 @@
+//! `/v1/models`: registration, from the upload to the measured variants, and what it refuses.
+
+use reqwest::multipart::{Form, Part};
+use serde_json::{Value, json};
+use sextant_tests::{Api, Settings, TestCluster, Upload, digits, onnx};
+
+/// Registers under a name of its own and returns the code of the failure.
+async fn failure(api: &Api, upload: Upload<'_>) -> String {
+    let name = upload.name.to_owned();
+    let answer = api.upload(upload).await;
+    if answer.status.is_client_error() {
+        let document: Value = serde_json::from_slice(&answer.body).expect("a problem document");
+        return document["code"].as_str().expect("a code").to_owned();
+    }
+    let accepted = answer.json(202);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["state"], "failed", "{name}: {job}");
+    let model = api.get(&format!("/v1/models/{name}")).await.json(200);
+    assert_eq!(model["status"], "failed", "{name}: {model}");
+    assert_eq!(model["error"]["code"], job["error"]["code"], "{name}");
+    assert!(
+        !job["error"]["message"]
+            .as_str()
+            .expect("a message")
+            .is_empty()
+    );
+    job["error"]["code"].as_str().expect("a code").to_owned()
+}
+
+#[tokio::test]
+async fn every_variant_is_measured() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    for name in digits::MODELS {
+        let model = api.get(&format!("/v1/models/{name}")).await.json(200);
+        assert_eq!(
+            (&model["status"], &model["application"]),
+            (&json!("ready"), &json!("digits"))
+        );
+        let variants = api
+            .get(&format!("/v1/models/{name}/variants"))
+            .await
+            .json(200);
+        let variants = variants["variants"].as_array().expect("a list");
+        assert!(
+            variants.len() >= 8,
+            "{name} has {} variants",
+            variants.len()
+        );
+        assert!(
+            variants
+                .iter()
+                .any(|variant| variant["dominated_by"].is_null())
+        );
+        let precisions: std::collections::BTreeSet<&str> = variants
+            .iter()
+            .filter_map(|variant| variant["precision"].as_str())
+            .collect();
+        assert!(
+            precisions.contains("fp32") && precisions.contains("int8d"),
+            "{precisions:?}"
+        );
+        variants.iter().for_each(check_measurement);
+    }
+}
+
+fn check_measurement(variant: &Value) {
+    let number = |pointer: &str| {
+        let value = variant.pointer(pointer).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("`{pointer}` is missing in {variant}"))
+    };
+    let (lower, value, upper) = (
+        number("/accuracy/lower"),
+        number("/accuracy/value"),
+        number("/accuracy/upper"),
+    );
+    assert!(
+        0.0 < lower && lower <= value && value <= upper && upper <= 1.0,
+        "{variant}"
+    );
+    assert_eq!(number("/accuracy/records"), 397.0);
+    let correct = value * 397.0;
+    assert!((correct - correct.round()).abs() < 1e-6, "{variant}");
+    for pointer in [
+        "/load_ms",
+        "/saturation_rps",
+        "/cost_per_1k_usd",
+        "/latency/0/p50_ms",
+    ] {
+        assert!(number(pointer) > 0.0, "`{pointer}` in {variant}");
+    }
+    let batches = variant["latency"].as_array().expect("a list");
+    let sizes: Vec<u64> = batches
+        .iter()
+        .filter_map(|batch| batch["batch"].as_u64())
+        .collect();
+    assert_eq!(sizes.first(), Some(&1));
+    assert_eq!(sizes.last(), variant["max_batch"].as_u64().as_ref());
+    assert!(sizes.is_sorted());
+}
+
+#[tokio::test]
+async fn the_same_upload_twice_is_one_model() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let again = api
+        .upload(digits::upload("digits", "logistic", "logistic"))
+        .await
+        .json(200);
+    let model = api.get("/v1/models/logistic").await.json(200);
+    assert_eq!(again["job"], model["job"]);
+    let other = api
+        .upload(digits::upload("digits", "logistic", "mlp"))
+        .await;
+    other.problem(409, "model_exists");
+}
+
+#[tokio::test]
+async fn a_model_comes_from_the_artefact_store_and_goes() {
+    let cluster = digits::service(Settings::default()).await;
+    let api = cluster.api();
+    api.put(
+        "/v1/artefacts/in/model.onnx",
+        digits::bytes("logistic.onnx"),
+    )
+    .await
+    .json(201);
+    api.put("/v1/artefacts/in/set.npz", digits::bytes("validation.npz"))
+        .await
+        .json(201);
+    let body = json!({
+        "name": "stored", "application": "digits",
+        "model_path": "in/model.onnx", "validation_path": "in/set.npz"
+    });
+    let accepted = api.post("/v1/models", &body).await.json(202);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let missing = json!({
+        "name": "other", "application": "digits",
+        "model_path": "in/none.onnx", "validation_path": "in/set.npz"
+    });
+    api.post("/v1/models", &missing)
+        .await
+        .problem(404, "artefact_not_found");
+    let query = json!({"model": "stored", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    assert_eq!(api.delete("/v1/models/stored").await.status, 204);
+    api.get("/v1/models/stored")
+        .await
+        .problem(404, "model_not_found");
+    api.post("/v1/queries", &query)
+        .await
+        .problem(404, "model_not_found");
+}
+
+#[tokio::test]
+async fn a_validation_set_may_be_json_lines() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let images = digits::Images::load("validation");
+    let lines: String = (0..images.len())
+        .map(|index| {
+            let record = json!({"pixels": images.pixels(index), "label": images.labels[index]});
+            format!("{record}\n")
+        })
+        .collect();
+    let upload = Upload {
+        validation: lines.into_bytes(),
+        validation_name: "validation.jsonl",
+        ..digits::upload("digits", "lines", "logistic")
+    };
+    let job = api.register(upload).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let accuracy = |name: &'static str| {
+        let api = api.clone();
+        async move {
+            let path = format!("/v1/variants/{name}-ort-fp32-all-t1-b1");
+            api.get(&path).await.json(200)["accuracy"]["value"].clone()
+        }
+    };
+    assert_eq!(accuracy("lines").await, accuracy("logistic").await);
+}
+
+#[tokio::test]
+async fn files_that_are_no_models_fail_with_their_code() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("refused").await;
+    let whole = digits::bytes("mlp.onnx");
+    let cases: [(&str, Vec<u8>, &str); 6] = [
+        ("not-onnx", b"this is no model".to_vec(), "invalid_model"),
+        (
+            "a-picture",
+            [&b"\x89PNG\r\n\x1a\n"[..], &[7; 4096]].concat(),
+            "invalid_model",
+        ),
+        (
+            "truncated",
+            whole[..whole.len() / 2].to_vec(),
+            "invalid_model",
+        ),
+        ("outside", outside("../../../etc/passwd"), "external_data"),
+        ("beside", outside("weights.bin"), "external_data"),
+        ("exotic", exotic(), "unsupported_operator"),
+    ];
+    for (name, model, code) in cases {
+        let upload = Upload {
+            model,
+            ..digits::upload("refused", name, "logistic")
+        };
+        assert_eq!(failure(&api, upload).await, code, "{name}");
+    }
+    let empty = Upload {
+        model: Vec::new(),
+        ..digits::upload("refused", "empty", "logistic")
+    };
+    api.upload(empty).await.problem(400, "invalid_model");
+    // A failed name can be used again, and the service is as well as before.
+    let job = api
+        .register(digits::upload("refused", "truncated", "logistic"))
+        .await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+}
+
+fn outside(file: &'static str) -> Vec<u8> {
+    let model = onnx::Model {
+        weights_file: Some(file),
+        ..onnx::Model::default()
+    };
+    model.bytes()
+}
+
+fn exotic() -> Vec<u8> {
+    let model = onnx::Model {
+        operator: "Divination",
+        domain: "org.example",
+        ..onnx::Model::default()
+    };
+    model.bytes()
+}
+
+#[tokio::test]
+async fn validation_sets_that_do_not_fit_fail_with_their_code() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("unlabelled").await;
+    let line = |pixels: usize, label: &str| {
+        format!("{{\"pixels\": {:?}{label}}}\n", vec![1.0; pixels]).into_bytes()
+    };
+    let archive = digits::bytes("validation.npz");
+    for (name, validation, file) in [
+        (
+            "no-archive",
+            b"PK\x03\x04 and then nothing".to_vec(),
+            "validation.npz",
+        ),
+        (
+            "cut-archive",
+            archive[..archive.len() / 2].to_vec(),
+            "validation.npz",
+        ),
+        ("no-labels", line(64, "").repeat(4), "validation.jsonl"),
+        (
+            "wrong-width",
+            line(63, ", \"label\": 1").repeat(4),
+            "validation.jsonl",
+        ),
+        ("no-json", b"pixels;label\n".to_vec(), "validation.jsonl"),
+    ] {
+        let upload = Upload {
+            validation,
+            validation_name: file,
+            ..digits::upload("unlabelled", name, "logistic")
+        };
+        assert_eq!(
+            failure(&api, upload).await,
+            "invalid_validation_set",
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn another_signature_under_the_same_application_fails() {
+    let cluster = digits::shared().await;
+    let model = onnx::Model {
+        input: "image",
+        ..onnx::Model::default()
+    };
+    let upload = Upload {
+        model: model.bytes(),
+        ..digits::upload("digits", "other-input", "logistic")
+    };
+    assert_eq!(failure(&cluster.api(), upload).await, "signature_mismatch");
+}
+
+#[tokio::test]
+async fn forms_that_are_incomplete_are_refused() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let file = || Part::bytes(b"x".to_vec()).file_name("x");
+    let unknown = digits::upload("nowhere", "m", "logistic");
+    api.upload(unknown)
+        .await
+        .problem(404, "application_not_found");
+    let badly_named = digits::upload("digits", "Bad Name", "logistic");
+    api.upload(badly_named).await.problem(400, "invalid_name");
+    let no_files = Form::new().text("name", "m").text("application", "digits");
+    api.multipart("/v1/models", no_files)
+        .await
+        .problem(400, "invalid_request");
+    let no_name = Form::new()
+        .text("application", "digits")
+        .part("model", file())
+        .part("validation", file());
+    api.multipart("/v1/models", no_name)
+        .await
+        .problem(400, "invalid_request");
+    let surplus = Form::new().text("name", "m").text("colour", "red");
+    api.multipart("/v1/models", surplus)
+        .await
+        .problem(400, "invalid_request");
+    api.get("/v1/models/nobody")
+        .await
+        .problem(404, "model_not_found");
+    api.get("/v1/models/nobody/variants")
+        .await
+        .problem(404, "model_not_found");
+    api.get("/v1/variants/nobody")
+        .await
+        .problem(404, "variant_not_found");
+}
+
+#[tokio::test]
+async fn a_file_over_the_limit_is_refused_while_it_comes() {
+    let cluster = TestCluster::start(Settings {
+        set: vec!["limits.max_model_bytes=200000".to_owned()],
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.create_application("small").await;
+    let upload = digits::upload("small", "mlp", "mlp");
+    api.upload(upload).await.problem(413, "too_large");
+    api.get("/v1/models/mlp")
+        .await
+        .problem(404, "model_not_found");
+}
