@@ -20,3 +20,6 @@ pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
 pub use model::{Created, Failure, Model, ModelStatus, NewModel, Registration, Step};
 pub use registry::Registry;
+
+#[cfg(test)]
+mod tests;

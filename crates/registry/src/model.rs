@@ -206,16 +206,7 @@ impl Registry {
     /// Stores a step's result, replacing an earlier one.
     pub async fn put_step(&self, model: &ModelId, name: &str, result: &Value) -> Result<(), Error> {
         let mut tx = self.begin().await?;
-        get(&mut tx, model).await?;
-        sqlx::query(
-            "insert into steps (model, name, result) values ($1, $2, $3) \
-             on conflict (model, name) do update set result = excluded.result",
-        )
-        .bind(model.as_str())
-        .bind(name)
-        .bind(document(Entity::Model, model, result)?)
-        .execute(&mut *tx)
-        .await?;
+        put_step(&mut tx, model, name, result).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -234,6 +225,25 @@ pub(crate) async fn get(connection: &mut SqliteConnection, id: &ModelId) -> Resu
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Model, id))
+}
+
+pub(crate) async fn put_step(
+    connection: &mut SqliteConnection,
+    model: &ModelId,
+    name: &str,
+    result: &Value,
+) -> Result<(), Error> {
+    get(connection, model).await?;
+    sqlx::query(
+        "insert into steps (model, name, result) values ($1, $2, $3) \
+         on conflict (model, name) do update set result = excluded.result",
+    )
+    .bind(model.as_str())
+    .bind(name)
+    .bind(document(Entity::Model, model, result)?)
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// Sets a model's status; a model that is gone is no error.

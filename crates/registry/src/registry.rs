@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use sqlx::{
-    Sqlite, SqlitePool, Transaction,
+    Connection, Sqlite, SqliteConnection, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::sync::watch;
@@ -58,6 +58,7 @@ impl Registry {
                 .acquire_timeout(BUSY_TIMEOUT)
                 .idle_timeout(None)
                 .max_lifetime(None)
+                .after_release(|connection, _| Box::pin(is_usable(connection)))
         };
         let writer = pool(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&writer).await?;
@@ -90,4 +91,13 @@ impl Registry {
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, Sqlite>, Error> {
         Ok(self.inner.writer.begin_with("begin immediate").await?)
     }
+}
+
+/// Whether a connection that comes back may be used again. When the disk is full, and on other
+/// grave errors, SQLite rolls a transaction back by itself; the driver's own rollback then fails,
+/// and it would take the connection for one inside a transaction for ever.
+async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    // Behind a rollback that is on its way.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Registry {
-    /// Stores how far the job has come.
+    /// Stores how far the job has come: units done, and in all.
     pub async fn advance(
         &self,
         id: &JobId,
@@ -53,6 +53,23 @@ impl Registry {
             .bind(int(now_ms))
             .execute(&mut *tx)
             .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// [`put_step`](Self::put_step) for the model of a job that the caller holds: a runner whose
+    /// job was cancelled cannot write into a later registration of the same name.
+    pub async fn put_step_held(
+        &self,
+        id: &JobId,
+        owner: &str,
+        name: &str,
+        result: &Value,
+    ) -> Result<(), Error> {
+        let Held { mut tx, job } = self.held(id, owner).await?;
+        let model = job
+            .model
+            .ok_or_else(|| Error::not_found(Entity::Model, "of the job"))?;
+        model::put_step(&mut tx, &model, name, result).await?;
         Ok(tx.commit().await?)
     }
 

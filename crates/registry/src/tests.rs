@@ -1,0 +1,142 @@
+//! The registry against real files.
+
+use sextant_types::{
+    Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, JobId, Metric, ModelId,
+    Optimization, Precision, Profile, Signature, Targets, TensorSpec, Variant, VariantId,
+    VariantSpec,
+};
+use tempfile::TempDir;
+
+use crate::{Application, Error, JobKind, NewJob, NewModel, Registry};
+
+mod catalogue;
+mod dialects;
+mod jobs;
+mod storage;
+
+const FILE: &str = "data/registry.sqlite";
+
+async fn fresh() -> (Registry, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder).await;
+    (registry, folder)
+}
+
+async fn open(folder: &TempDir) -> Registry {
+    Registry::open(folder.path().join(FILE)).await.unwrap()
+}
+
+fn app() -> ApplicationId {
+    ApplicationId::new("digits").unwrap()
+}
+
+fn model_id(name: &str) -> ModelId {
+    ModelId::new(name).unwrap()
+}
+
+fn application() -> Application {
+    Application {
+        id: app(),
+        metric: Metric::TopK(5),
+        description: "handwritten `digits`; it's \"quoted\" \u{1f9ed}".to_owned(),
+        default_targets: Targets {
+            latency_ms: Some(0.1 + 0.2),
+            min_quality: None,
+            max_cost_per_1k_usd: Some(1e-7),
+        },
+        signature: None,
+    }
+}
+
+fn new_model(name: &str) -> NewModel {
+    NewModel {
+        id: model_id(name),
+        application: app(),
+        digest: Digest::from_bytes([1; 32]),
+        validation: Digest::from_bytes([2; 32]),
+        size_bytes: 4096,
+    }
+}
+
+fn register_job(name: &str) -> NewJob {
+    let spec = serde_json::json!({ "model": name, "application": "digits" });
+    NewJob::new(JobKind::Register, app(), spec).for_model(model_id(name))
+}
+
+fn offline_job() -> NewJob {
+    NewJob::new(JobKind::Offline, app(), serde_json::json!({ "chunk": 256 }))
+}
+
+async fn queued(registry: &Registry, now_ms: u64) -> JobId {
+    registry
+        .create_job(&offline_job(), now_ms)
+        .await
+        .unwrap()
+        .id
+}
+
+fn signature(width: u64) -> Signature {
+    let tensor = |name: &str| TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape: vec![None, Some(width)],
+    };
+    Signature {
+        inputs: vec![tensor("x")],
+        outputs: vec![tensor("y")],
+        batched: true,
+    }
+}
+
+fn variant(model: &str, max_batch: u16) -> Variant {
+    let spec = VariantSpec {
+        engine: EngineName("ort".to_owned()),
+        precision: Precision::Int8Static,
+        optimization: Optimization::All,
+        threads: 1,
+        max_batch,
+    };
+    Variant {
+        id: VariantId::new(format!("{model}-{}", spec.name())).unwrap(),
+        application: app(),
+        model: model_id(model),
+        spec,
+        artefact: Digest::from_bytes([3; 32]),
+        signature: signature(64),
+        accuracy: Accuracy {
+            metric: Metric::TopK(5),
+            value: 341.0 / 360.0,
+            lower: 0.1 + 0.2,
+            upper: f64::from_bits(0.97f64.to_bits() + 1),
+            records: 360,
+            evaluation_batch: 32,
+        },
+        profile: Profile {
+            load_ms: 1.0 / 3.0,
+            batches: vec![BatchLatency {
+                batch: 1,
+                p50_ms: f64::MIN_POSITIVE,
+                p99_ms: 0.123_456_789_012_345_68,
+                mean_ms: 2.0f64.powi(-40),
+                samples: 100,
+            }],
+            alpha_ms: 1e-17,
+            beta_ms: 0.09,
+            residual_ms: 0.0,
+            saturation_rps: 123_456.789,
+            peak_memory_bytes: 1 << 40,
+            weights_bytes: 1 << 18,
+        },
+        cost_per_hour_usd: 0.036,
+        cost_per_1k_usd: 1e-9,
+        dominated_by: None,
+    }
+}
+
+/// The name of the error's variant, for short assertions.
+fn told<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    let error = result.expect_err("it was to be refused");
+    let debug = format!("{error:?}");
+    let end = debug.find([' ', '(']).unwrap_or(debug.len());
+    debug[..end].to_owned()
+}

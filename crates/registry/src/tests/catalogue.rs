@@ -1,0 +1,340 @@
+//! Applications, models, steps, variants.
+
+use serde_json::json;
+use sextant_types::{Code, ErrorKind};
+
+use super::*;
+use crate::{Failure, JobState, ModelStatus};
+
+#[tokio::test]
+async fn an_application_is_created_once_and_kept() {
+    let (registry, folder) = fresh().await;
+    assert!(registry.create_application(&application()).await.unwrap());
+    assert!(!registry.create_application(&application()).await.unwrap());
+    let other = Application {
+        metric: Metric::Exact,
+        ..application()
+    };
+    let refused = registry.create_application(&other).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ApplicationExists);
+    assert_eq!(registry.application(&app()).await.unwrap(), application());
+    registry.close().await;
+    let registry = open(&folder).await;
+    assert_eq!(registry.applications().await.unwrap(), [application()]);
+    registry.delete_application(&app()).await.unwrap();
+    let gone = registry.application(&app()).await.unwrap_err();
+    assert_eq!(
+        (gone.code(), gone.kind()),
+        (Code::ApplicationNotFound, ErrorKind::NotFound)
+    );
+    assert_eq!(told(registry.delete_application(&app()).await), "NotFound");
+}
+
+#[tokio::test]
+async fn a_model_is_created_once_unless_it_failed() {
+    let (registry, _folder) = fresh().await;
+    let orphan = registry.create_model(&new_model("m"), 7).await.unwrap_err();
+    assert_eq!(orphan.code(), Code::ApplicationNotFound);
+    registry.create_application(&application()).await.unwrap();
+    let first = registry.create_model(&new_model("m"), 7).await.unwrap();
+    assert!(first.created);
+    assert_eq!(
+        (first.model.status, first.model.created_ms),
+        (ModelStatus::Registering, 7)
+    );
+    let again = registry.create_model(&new_model("m"), 8).await.unwrap();
+    assert_eq!((again.created, &again.model), (false, &first.model));
+    let other = NewModel {
+        validation: Digest::from_bytes([9; 32]),
+        ..new_model("m")
+    };
+    let refused = registry.create_model(&other, 9).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.kind()),
+        (Code::ModelExists, ErrorKind::Conflict)
+    );
+}
+
+#[tokio::test]
+async fn a_registration_is_a_model_and_its_job() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    let first = registry
+        .register_model(&new_model("m"), &register_job("m"), 1)
+        .await
+        .unwrap();
+    assert!(first.created);
+    assert_eq!(registry.job(&first.job.id).await.unwrap(), first.job);
+    let again = registry
+        .register_model(&new_model("m"), &register_job("m"), 2)
+        .await
+        .unwrap();
+    assert_eq!((again.created, again.job.id), (false, first.job.id.clone()));
+    assert_eq!(told(registry.delete_model(&model_id("m")).await), "InUse");
+    let claimed = registry
+        .claim(JobKind::Register, "me", 100, 3)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(claimed.model, Some(model_id("m")));
+    let failure = Failure::new(Code::InvalidModel, "truncated at byte `17`");
+    registry
+        .put_step(&model_id("m"), "inspect", &json!(1))
+        .await
+        .unwrap();
+    registry.fail(&claimed.id, "me", &failure, 4).await.unwrap();
+    let failed = registry.model(&model_id("m")).await.unwrap();
+    assert_eq!(
+        (failed.status, failed.error),
+        (ModelStatus::Failed, Some(failure.clone()))
+    );
+    assert_eq!(
+        registry.job(&claimed.id).await.unwrap().error,
+        Some(failure)
+    );
+    // A failed one gives its name free, steps and all.
+    let other = NewModel {
+        digest: Digest::from_bytes([8; 32]),
+        ..new_model("m")
+    };
+    let second = registry
+        .register_model(&other, &register_job("m"), 5)
+        .await
+        .unwrap();
+    assert!(second.created && second.job.id != first.job.id);
+    assert_eq!(second.model.error, None);
+    assert_eq!(registry.steps(&model_id("m")).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_finished_registration_makes_its_variants_ready_at_once() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    registry
+        .register_model(&new_model("m"), &register_job("m"), 1)
+        .await
+        .unwrap();
+    let job = registry
+        .claim(JobKind::Register, "me", 100, 2)
+        .await
+        .unwrap()
+        .unwrap();
+    registry.put_variants(&[variant("m", 1)]).await.unwrap();
+    assert_eq!(registry.ready_variants().await.unwrap(), []);
+    let variants = [variant("m", 1), variant("m", 8)];
+    let result = json!({ "variants": 2 });
+    registry
+        .finish_with(&job.id, "me", &variants, &result, 3)
+        .await
+        .unwrap();
+    assert_eq!(registry.ready_variants().await.unwrap(), variants);
+    assert_eq!(
+        registry.model(&model_id("m")).await.unwrap().status,
+        ModelStatus::Ready
+    );
+    let job = registry.job(&job.id).await.unwrap();
+    assert_eq!((job.state, job.result), (JobState::Succeeded, Some(result)));
+    assert_eq!(told(registry.delete_application(&app()).await), "InUse");
+    let names: Vec<_> = variants.iter().map(|variant| variant.id.clone()).collect();
+    assert_eq!(registry.delete_model(&model_id("m")).await.unwrap(), names);
+    assert_eq!(registry.ready_variants().await.unwrap(), []);
+    let gone = registry.variant(&names[0]).await.unwrap_err();
+    assert_eq!(gone.code(), Code::VariantNotFound);
+    registry.delete_application(&app()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_registration_leaves_a_failed_model() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    registry
+        .register_model(&new_model("m"), &register_job("m"), 1)
+        .await
+        .unwrap();
+    let job = registry
+        .claim(JobKind::Register, "me", 100, 2)
+        .await
+        .unwrap()
+        .unwrap();
+    registry.cancel(&job.id, 3).await.unwrap();
+    assert_eq!(
+        registry.model(&model_id("m")).await.unwrap().status,
+        ModelStatus::Failed
+    );
+    let second = registry
+        .register_model(&new_model("m"), &register_job("m"), 4)
+        .await
+        .unwrap();
+    assert!(second.created);
+    // The first runner comes too late to touch the second registration.
+    let late = registry
+        .put_step_held(&job.id, "me", "inspect", &json!(1))
+        .await;
+    assert_eq!(told(late), "Cancelled");
+    let late = registry
+        .finish_with(&job.id, "me", &[variant("m", 1)], &json!(null), 5)
+        .await;
+    assert_eq!(told(late), "Cancelled");
+    assert_eq!(registry.steps(&model_id("m")).await.unwrap(), []);
+    assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
+    assert_eq!(
+        registry.model(&model_id("m")).await.unwrap().status,
+        ModelStatus::Registering
+    );
+}
+
+#[tokio::test]
+async fn the_first_model_fixes_the_signature() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    for name in ["a", "b"] {
+        registry
+            .register_model(&new_model(name), &register_job(name), 1)
+            .await
+            .unwrap();
+    }
+    registry
+        .fix_signature(&model_id("a"), &signature(64))
+        .await
+        .unwrap();
+    registry
+        .fix_signature(&model_id("a"), &signature(64))
+        .await
+        .unwrap();
+    registry
+        .fix_signature(&model_id("b"), &signature(64))
+        .await
+        .unwrap();
+    let other = registry
+        .fix_signature(&model_id("b"), &signature(65))
+        .await
+        .unwrap_err();
+    assert_eq!(other.code(), Code::SignatureMismatch);
+    let stored = registry.application(&app()).await.unwrap();
+    assert_eq!(stored.signature, Some(signature(64)));
+    assert!(
+        !registry.create_application(&application()).await.unwrap(),
+        "still the same"
+    );
+    // Nobody else stands by it: it gives way.
+    let job = registry
+        .claim(JobKind::Register, "me", 100, 2)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(job.model, Some(model_id("a")));
+    let failure = Failure::new(Code::InvalidModel, "no");
+    registry.fail(&job.id, "me", &failure, 3).await.unwrap();
+    registry
+        .fix_signature(&model_id("b"), &signature(65))
+        .await
+        .unwrap();
+    let stored = registry.application(&app()).await.unwrap();
+    assert_eq!(stored.signature, Some(signature(65)));
+}
+
+#[tokio::test]
+async fn the_last_model_takes_the_signature_along() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    for name in ["a", "b"] {
+        registry.create_model(&new_model(name), 1).await.unwrap();
+        registry
+            .fix_signature(&model_id(name), &signature(64))
+            .await
+            .unwrap();
+    }
+    registry.delete_model(&model_id("a")).await.unwrap();
+    assert!(
+        registry
+            .application(&app())
+            .await
+            .unwrap()
+            .signature
+            .is_some()
+    );
+    registry.delete_model(&model_id("b")).await.unwrap();
+    assert_eq!(registry.application(&app()).await.unwrap().signature, None);
+    assert_eq!(
+        told(registry.delete_model(&model_id("b")).await),
+        "NotFound"
+    );
+}
+
+#[tokio::test]
+async fn steps_are_stored_once_per_name() {
+    let (registry, _folder) = fresh().await;
+    let orphan = registry
+        .put_step(&model_id("m"), "inspect", &json!(1))
+        .await;
+    assert_eq!(told(orphan), "NotFound");
+    registry.create_application(&application()).await.unwrap();
+    registry.create_model(&new_model("m"), 1).await.unwrap();
+    for (name, value) in [
+        ("b", json!(1)),
+        ("a", json!({"x": [0.1, null]})),
+        ("b", json!("2")),
+    ] {
+        registry
+            .put_step(&model_id("m"), name, &value)
+            .await
+            .unwrap();
+    }
+    let steps = registry.steps(&model_id("m")).await.unwrap();
+    let steps: Vec<_> = steps
+        .into_iter()
+        .map(|step| (step.name, step.result))
+        .collect();
+    let wanted = [
+        ("a".to_owned(), json!({"x": [0.1, null]})),
+        ("b".to_owned(), json!("2")),
+    ];
+    assert_eq!(steps, wanted);
+}
+
+#[tokio::test]
+async fn variants_come_back_bit_for_bit() {
+    let (registry, folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    registry.create_model(&new_model("m"), 1).await.unwrap();
+    let mut first = variant("m", 1);
+    registry
+        .put_variants(std::slice::from_ref(&first))
+        .await
+        .unwrap();
+    first.dominated_by = Some(variant("m", 8).id);
+    registry
+        .put_variants(&[first.clone(), variant("m", 8)])
+        .await
+        .unwrap();
+    registry.close().await;
+    let registry = open(&folder).await;
+    assert_eq!(registry.variant(&first.id).await.unwrap(), first);
+    let both = registry.variants_of(&model_id("m")).await.unwrap();
+    assert_eq!(both, [first, variant("m", 8)]);
+    assert_eq!(
+        registry
+            .delete_variants(&model_id("m"))
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn variants_are_stored_all_or_none() {
+    let (registry, _folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    registry.create_model(&new_model("m"), 1).await.unwrap();
+    let stranger = registry
+        .put_variants(&[variant("m", 1), variant("gone", 1)])
+        .await;
+    assert_eq!(told(stranger), "NotFound");
+    let mut broken = variant("m", 2);
+    broken.accuracy.value = f64::NAN;
+    let refused = registry.put_variants(&[variant("m", 1), broken]).await;
+    assert_eq!(told(refused), "Unstorable");
+    assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
+}

@@ -1,0 +1,145 @@
+//! The two dialects describe the same tables.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// A column as both dialects should have it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Column {
+    kind: &'static str,
+    not_null: bool,
+    key: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Schema {
+    columns: BTreeMap<String, Column>,
+    /// Constraints of whole tables and indexes, in words.
+    others: Vec<String>,
+}
+
+/// What a type holds; JSON is text in SQLite, and told by the names of the columns in neither.
+fn kind(dialect: &str, name: &str) -> &'static str {
+    match (dialect, name) {
+        (_, "text") | ("postgres", "jsonb") => "text",
+        ("sqlite", "integer") | ("postgres", "bigint") => "integer",
+        ("sqlite", "real") | ("postgres", "double") => "real",
+        ("sqlite", "blob") | ("postgres", "bytea") => "bytes",
+        _ => panic!("type `{name}` is not known in {dialect}"),
+    }
+}
+
+fn migrations(dialect: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../migrations")
+        .join(dialect);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// Reads the plain `create table` and `create index` statements that migrations are made of.
+fn schema(dialect: &str, sql: &str) -> Schema {
+    let mut schema = Schema::default();
+    let code: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+    let code: Vec<_> = code
+        .into_iter()
+        .filter(|line| !line.trim().starts_with("--"))
+        .collect();
+    for statement in code.join(" ").split(';') {
+        let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words.strip_suffix(" strict").unwrap_or(&words);
+        if words.is_empty() {
+            continue;
+        }
+        match words.strip_prefix("create table ") {
+            Some(table) => read_table(dialect, table, &mut schema),
+            None => schema.others.push(words.to_owned()),
+        }
+    }
+    schema.others.sort();
+    schema
+}
+
+fn read_table(dialect: &str, table: &str, schema: &mut Schema) {
+    let (name, body) = table.split_once(" (").expect("a table has columns");
+    let body = body.strip_suffix(')').expect("a table ends");
+    for item in split_outside_brackets(body) {
+        let words: Vec<_> = item.split_whitespace().collect();
+        if words[0] == "primary" || words[0] == "foreign" || words[0] == "unique" {
+            schema.others.push(format!("{name}: {item}"));
+            continue;
+        }
+        let rest = words[2..].join(" ");
+        let column = Column {
+            kind: kind(dialect, words[1]),
+            not_null: rest.starts_with("not null"),
+            key: rest.contains("primary key"),
+        };
+        let constraint = rest.replace("not null", "").replace("primary key", "");
+        if !constraint.trim().is_empty() {
+            schema
+                .others
+                .push(format!("{name}.{}: {}", words[0], constraint.trim()));
+        }
+        let twice = schema
+            .columns
+            .insert(format!("{name}.{}", words[0]), column);
+        assert_eq!(twice, None, "{dialect} has {name}.{} twice", words[0]);
+    }
+}
+
+fn split_outside_brackets(body: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut items = vec![String::new()];
+    for letter in body.chars() {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        if letter == ',' && depth == 0 {
+            items.push(String::new());
+        } else if let Some(item) = items.last_mut() {
+            item.push(letter);
+        }
+    }
+    items
+        .into_iter()
+        .map(|item| item.trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn both_have_the_same_migrations_columns_and_constraints() {
+    let (sqlite, postgres) = (migrations("sqlite"), migrations("postgres"));
+    let names = |files: &[(String, String)]| -> Vec<String> {
+        files.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(&sqlite), names(&postgres));
+    assert!(!sqlite.is_empty());
+    for ((name, left), (_, right)) in sqlite.iter().zip(&postgres) {
+        assert_eq!(schema("sqlite", left), schema("postgres", right), "{name}");
+    }
+}
+
+#[test]
+fn the_reader_sees_a_difference() {
+    let one = "create table a (id text not null primary key, n integer check (n in (1, 2)));";
+    let read = schema("sqlite", one);
+    assert_eq!(read.columns.len(), 2);
+    assert_eq!(read.others, ["a.n: check (n in (1, 2))"]);
+    for other in [
+        "create table a (id text not null primary key, n bigint check (n in (1, 3)));",
+        "create table a (id text not null primary key, n text check (n in (1, 2)));",
+        "create table a (id text not null, n bigint check (n in (1, 2)));",
+        "create table a (id text primary key, n bigint check (n in (1, 2)));",
+        "create table a (id text not null primary key, m bigint check (m in (1, 2)));",
+    ] {
+        assert_ne!(read, schema("postgres", other), "{other}");
+    }
+    let same = "create table a (id text not null primary key, n bigint check (n in (1, 2)));";
+    assert_eq!(read, schema("postgres", same));
+}

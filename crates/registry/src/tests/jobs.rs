@@ -1,0 +1,289 @@
+//! The queue.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::json;
+use sextant_types::Code;
+
+use super::*;
+use crate::{Failure, Job, JobFilter, JobState};
+
+/// Long enough for a wake-up on any machine; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn with_application() -> (Registry, TempDir) {
+    let (registry, folder) = fresh().await;
+    registry.create_application(&application()).await.unwrap();
+    (registry, folder)
+}
+
+async fn claim(registry: &Registry, owner: &str, now_ms: u64) -> Option<Job> {
+    registry
+        .claim(JobKind::Offline, owner, 100, now_ms)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_job_goes_from_the_queue_to_its_result() {
+    let (registry, _folder) = with_application().await;
+    let new = offline_job();
+    let job = registry.create_job(&new, 10).await.unwrap();
+    assert_eq!(
+        (job.state, job.attempts, job.lease_until_ms),
+        (JobState::Queued, 0, 0)
+    );
+    assert_eq!(
+        registry.create_job(&new, 11).await.unwrap(),
+        job,
+        "created once"
+    );
+    let other = NewJob {
+        spec: json!(0),
+        ..new
+    };
+    assert_eq!(told(registry.create_job(&other, 11).await), "Exists");
+    let held = claim(&registry, "me", 20).await.unwrap();
+    assert_eq!(
+        (held.state, held.attempts, held.lease_until_ms),
+        (JobState::Running, 1, 120)
+    );
+    assert_eq!(claim(&registry, "you", 21).await, None);
+    registry
+        .advance(&job.id, "me", "chunk 3", (3, 40), 30)
+        .await
+        .unwrap();
+    registry.renew(&job.id, "me", 100, 31).await.unwrap();
+    registry.set_paused(&job.id, "me", true, 32).await.unwrap();
+    let seen = registry.job(&job.id).await.unwrap();
+    assert_eq!(
+        (seen.state, seen.lease_until_ms, seen.updated_ms),
+        (JobState::Paused, 131, 32)
+    );
+    assert_eq!(
+        (seen.step.as_str(), seen.progress_done, seen.progress_total),
+        ("chunk 3", 3, 40)
+    );
+    registry.set_paused(&job.id, "me", false, 33).await.unwrap();
+    registry
+        .finish(&job.id, "me", &json!({ "records": 40 }), 40)
+        .await
+        .unwrap();
+    let done = registry.job(&job.id).await.unwrap();
+    assert_eq!(
+        (done.state, done.owner, done.lease_until_ms),
+        (JobState::Succeeded, None, 0)
+    );
+    assert_eq!(done.result, Some(json!({ "records": 40 })));
+    assert_eq!(
+        told(registry.renew(&job.id, "me", 1, 41).await),
+        "LeaseLost"
+    );
+    assert_eq!(claim(&registry, "you", 1_000_000).await, None);
+}
+
+#[tokio::test]
+async fn the_oldest_comes_first_and_kinds_do_not_mix() {
+    let (registry, _folder) = with_application().await;
+    let late = queued(&registry, 30).await;
+    let early = queued(&registry, 10).await;
+    registry.create_job(&register_job("m"), 1).await.unwrap();
+    assert_eq!(claim(&registry, "me", 40).await.unwrap().id, early);
+    assert_eq!(claim(&registry, "me", 40).await.unwrap().id, late);
+    assert_eq!(claim(&registry, "me", 40).await, None);
+}
+
+#[tokio::test]
+async fn a_lapsed_claim_goes_to_another_who_alone_holds_it() {
+    let (registry, _folder) = with_application().await;
+    let id = queued(&registry, 0).await;
+    claim(&registry, "dead", 0).await.unwrap();
+    registry
+        .advance(&id, "dead", "chunk 2", (2, 9), 50)
+        .await
+        .unwrap();
+    assert_eq!(
+        claim(&registry, "heir", 99).await,
+        None,
+        "one millisecond early"
+    );
+    // Late, yet nobody took it: still the holder's.
+    registry.renew(&id, "dead", 0, 100).await.unwrap();
+    let heir = claim(&registry, "heir", 101).await.unwrap();
+    assert_eq!((heir.attempts, heir.progress_done), (2, 2));
+    let failure = Failure::new(Code::Internal, "late");
+    for refused in [
+        told(registry.advance(&id, "dead", "chunk 3", (3, 9), 102).await),
+        told(registry.renew(&id, "dead", 100, 102).await),
+        told(registry.set_paused(&id, "dead", true, 102).await),
+        told(registry.release(&id, "dead", 102).await),
+        told(registry.finish(&id, "dead", &json!(1), 102).await),
+        told(registry.fail(&id, "dead", &failure, 102).await),
+    ] {
+        assert_eq!(refused, "LeaseLost");
+    }
+    assert_eq!(registry.job(&id).await.unwrap(), heir);
+}
+
+#[tokio::test]
+async fn cancelling_stops_the_runner() {
+    let (registry, _folder) = with_application().await;
+    let id = queued(&registry, 0).await;
+    claim(&registry, "me", 0).await.unwrap();
+    let mut changed = registry.jobs_changed();
+    changed.mark_unchanged();
+    assert_eq!(
+        registry.cancel(&id, 5).await.unwrap().state,
+        JobState::Cancelled
+    );
+    assert!(changed.has_changed().unwrap());
+    assert_eq!(
+        told(registry.advance(&id, "me", "x", (1, 2), 6).await),
+        "Cancelled"
+    );
+    let again = registry.cancel(&id, 7).await.unwrap();
+    assert_eq!((again.state, again.updated_ms), (JobState::Cancelled, 5));
+    assert_eq!(claim(&registry, "you", 1_000).await, None);
+    let gone = JobId::new("gone").unwrap();
+    let error = registry.cancel(&gone, 8).await.unwrap_err();
+    assert_eq!(error.code(), Code::JobNotFound);
+}
+
+#[tokio::test]
+async fn a_finished_job_is_not_cancelled() {
+    let (registry, _folder) = with_application().await;
+    let id = queued(&registry, 0).await;
+    claim(&registry, "me", 0).await.unwrap();
+    registry.finish(&id, "me", &json!(1), 1).await.unwrap();
+    assert_eq!(
+        registry.cancel(&id, 2).await.unwrap().state,
+        JobState::Succeeded
+    );
+}
+
+#[tokio::test]
+async fn released_and_orphaned_jobs_go_back_into_the_queue() {
+    let (registry, _folder) = with_application().await;
+    let id = queued(&registry, 0).await;
+    claim(&registry, "me", 0).await.unwrap();
+    registry.release(&id, "me", 1).await.unwrap();
+    let back = registry.job(&id).await.unwrap();
+    assert_eq!((back.state, back.owner), (JobState::Queued, None));
+    claim(&registry, "me", 2).await.unwrap();
+    assert_eq!(registry.requeue_orphans(101).await.unwrap(), 0);
+    assert_eq!(registry.requeue_orphans(102).await.unwrap(), 1);
+    claim(&registry, "me", 103).await.unwrap();
+    registry.set_paused(&id, "me", true, 104).await.unwrap();
+    assert_eq!(registry.void_leases(105).await.unwrap(), 1);
+    let back = registry.job(&id).await.unwrap();
+    assert_eq!((back.state, back.attempts), (JobState::Queued, 3));
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_paged_newest_first() {
+    let (registry, _folder) = with_application().await;
+    let mut ids = Vec::new();
+    for index in 0..7 {
+        // Pairs share their time, so that the id decides.
+        ids.push(queued(&registry, index / 2).await);
+    }
+    registry.create_job(&register_job("m"), 99).await.unwrap();
+    let newest_first: Vec<_> = {
+        let mut keyed: Vec<_> = ids
+            .iter()
+            .enumerate()
+            .map(|(at, id)| (at / 2, id))
+            .collect();
+        keyed.sort();
+        keyed.into_iter().rev().map(|(_, id)| id.clone()).collect()
+    };
+    let mut filter = JobFilter {
+        kind: Some(JobKind::Offline),
+        limit: Some(3),
+        ..JobFilter::default()
+    };
+    let mut joined = Vec::new();
+    loop {
+        let page = registry.jobs(&filter).await.unwrap();
+        assert!(page.len() <= 3);
+        let Some(last) = page.last() else {
+            break;
+        };
+        filter.before = Some(last.id.clone());
+        joined.extend(page.into_iter().map(|job| job.id));
+    }
+    assert_eq!(joined, newest_first);
+    let of_model = JobFilter {
+        model: Some(model_id("m")),
+        ..JobFilter::default()
+    };
+    assert_eq!(registry.jobs(&of_model).await.unwrap().len(), 1);
+    assert_eq!(registry.jobs(&JobFilter::default()).await.unwrap().len(), 8);
+    let running = JobFilter {
+        state: Some(JobState::Running),
+        application: Some(app()),
+        ..JobFilter::default()
+    };
+    assert_eq!(registry.jobs(&running).await.unwrap(), []);
+    claim(&registry, "me", 0).await.unwrap();
+    assert_eq!(registry.jobs(&running).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_new_job_wakes_a_waiting_runner() {
+    let (registry, _folder) = with_application().await;
+    let mut changed = registry.jobs_changed();
+    changed.mark_unchanged();
+    let runner = tokio::spawn({
+        let registry = registry.clone();
+        async move {
+            loop {
+                if let Some(job) = claim(&registry, "me", 1).await {
+                    return job.id;
+                }
+                changed.changed().await.unwrap();
+            }
+        }
+    });
+    let id = queued(&registry, 0).await;
+    let claimed = tokio::time::timeout(PATIENCE, runner).await;
+    assert_eq!(claimed.expect("woke in time").unwrap(), id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_job_goes_to_two_claimers() {
+    const JOBS: usize = 60;
+    let (registry, folder) = with_application().await;
+    for index in 0..JOBS {
+        queued(&registry, index as u64).await;
+    }
+    // Two of the three have connections of their own, as other processes have.
+    let handles = [registry, open(&folder).await, open(&folder).await];
+    let claimers: Vec<_> = (0..6)
+        .map(|index| {
+            let registry = handles[index % handles.len()].clone();
+            tokio::spawn(async move {
+                let owner = format!("claimer {index}");
+                let mut mine = Vec::new();
+                while let Some(job) = claim(&registry, &owner, 1_000).await {
+                    assert_eq!(
+                        (job.attempts, job.owner.as_deref()),
+                        (1, Some(owner.as_str()))
+                    );
+                    mine.push(job.id);
+                }
+                mine
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for claimer in claimers {
+        all.extend(claimer.await.unwrap());
+    }
+    assert_eq!(all.len(), JOBS);
+    assert_eq!(
+        all.iter().collect::<BTreeSet<_>>().len(),
+        JOBS,
+        "one went to two"
+    );
+}
