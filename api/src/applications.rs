@@ -61,7 +61,7 @@ pub struct ApplicationsBody {
 }
 
 /// Creates an application. The same settings again are no error.
-#[utoipa::path(post, path = "/v1/applications", tag = "applications",
+#[utoipa::path(post, operation_id = "applications_create", path = "/v1/applications", tag = "applications",
     request_body = NewApplicationBody,
     responses(
         (status = 201, description = "Created", body = ApplicationBody),
@@ -86,7 +86,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
 }
 
 /// All applications.
-#[utoipa::path(get, path = "/v1/applications", tag = "applications",
+#[utoipa::path(get, operation_id = "applications_list", path = "/v1/applications", tag = "applications",
     responses((status = 200, description = "Sorted by name", body = ApplicationsBody)))]
 pub async fn list(State(state): State<ApiState>) -> Result<Json<ApplicationsBody>, Problem> {
     let applications = state.registry().applications().await?;
@@ -98,7 +98,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<ApplicationsBody
 }
 
 /// One application.
-#[utoipa::path(get, path = "/v1/applications/{application}", tag = "applications",
+#[utoipa::path(get, operation_id = "applications_get", path = "/v1/applications/{application}", tag = "applications",
     params(("application" = String, Path, description = "its name")),
     responses(
         (status = 200, description = "The application", body = ApplicationBody),
@@ -113,7 +113,7 @@ pub async fn get(
 }
 
 /// Deletes an application that has no models.
-#[utoipa::path(delete, path = "/v1/applications/{application}", tag = "applications",
+#[utoipa::path(delete, operation_id = "applications_delete", path = "/v1/applications/{application}", tag = "applications",
     params(("application" = String, Path, description = "its name")),
     responses(
         (status = 204, description = "Deleted"),

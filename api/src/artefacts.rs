@@ -57,7 +57,7 @@ pub struct ListParams {
 pub struct Target(ObjectPath);
 
 /// Stores a file, replacing what was there. The body is streamed.
-#[utoipa::path(put, path = "/v1/artefacts/{*path}", tag = "artefacts",
+#[utoipa::path(put, operation_id = "artefacts_put", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(("path" = String, Path, description = "path in the store")),
     request_body(content = String, content_type = "application/octet-stream"),
     responses(
@@ -82,7 +82,7 @@ pub async fn put(
 }
 
 /// Reads a file, or one range of it.
-#[utoipa::path(get, path = "/v1/artefacts/{*path}", tag = "artefacts",
+#[utoipa::path(get, operation_id = "artefacts_get", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(
         ("path" = String, Path, description = "path in the store"),
         ("range" = Option<String>, Header, description = "`bytes=first-last`"),
@@ -117,7 +117,7 @@ pub async fn get(
 }
 
 /// Size of a file.
-#[utoipa::path(head, path = "/v1/artefacts/{*path}", tag = "artefacts",
+#[utoipa::path(head, operation_id = "artefacts_head", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(("path" = String, Path, description = "path in the store")),
     responses((status = 200, description = "It exists"), (status = 404, description = "It does not")))]
 pub async fn head(
@@ -131,7 +131,7 @@ pub async fn head(
 }
 
 /// Deletes a file.
-#[utoipa::path(delete, path = "/v1/artefacts/{*path}", tag = "artefacts",
+#[utoipa::path(delete, operation_id = "artefacts_delete", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(("path" = String, Path, description = "path in the store")),
     responses(
         (status = 204, description = "Deleted"),
@@ -150,7 +150,7 @@ pub async fn delete(
 }
 
 /// Files under a prefix, page by page.
-#[utoipa::path(get, path = "/v1/artefacts", tag = "artefacts",
+#[utoipa::path(get, operation_id = "artefacts_list", path = "/v1/artefacts", tag = "artefacts",
     params(
         ("prefix" = Option<String>, Query, description = "only paths that begin with this"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),

@@ -65,7 +65,7 @@ pub struct WorkersBody {
 }
 
 /// Workers that hold a lease.
-#[utoipa::path(get, path = "/v1/workers", tag = "cluster",
+#[utoipa::path(get, operation_id = "workers_list", path = "/v1/workers", tag = "cluster",
     responses((status = 200, description = "Sorted by name", body = WorkersBody)))]
 pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>, Problem> {
     let workers = state.metadata().workers(clock::now_ms()).await?;
@@ -74,7 +74,7 @@ pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>,
 }
 
 /// Instances in any state.
-#[utoipa::path(get, path = "/v1/instances", tag = "cluster",
+#[utoipa::path(get, operation_id = "instances_list", path = "/v1/instances", tag = "cluster",
     responses((status = 200, description = "Sorted by variant and worker", body = InstancesBody)))]
 pub async fn instances(State(state): State<ApiState>) -> Result<Json<InstancesBody>, Problem> {
     let instances = state.metadata().instances().await?;

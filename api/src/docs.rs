@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Where to go from here.
-#[utoipa::path(get, path = "/", tag = "documentation",
+#[utoipa::path(get, operation_id = "index", path = "/", tag = "documentation",
     responses((status = 200, description = "The service's name and main routes", body = Object)))]
 pub async fn index() -> Response {
     let body = serde_json::json!({
@@ -31,7 +31,7 @@ pub async fn index() -> Response {
 }
 
 /// The page of an error code: meaning, cause, action.
-#[utoipa::path(get, path = "/docs/errors/{code}", tag = "documentation",
+#[utoipa::path(get, operation_id = "error_page", path = "/docs/errors/{code}", tag = "documentation",
     params(("code" = String, Path, description = "stable error code")),
     responses((status = 200, description = "The page, Markdown", body = String,
         content_type = "text/markdown")))]

@@ -16,14 +16,14 @@ pub struct HealthBody {
 }
 
 /// Whether the process lives.
-#[utoipa::path(get, path = "/health/live", tag = "health",
+#[utoipa::path(get, operation_id = "health_live", path = "/health/live", tag = "health",
     responses((status = 200, description = "The process lives", body = HealthBody)))]
 pub async fn live() -> Json<HealthBody> {
     Json(HealthBody { status: "live" })
 }
 
 /// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away.
-#[utoipa::path(get, path = "/health/ready", tag = "health",
+#[utoipa::path(get, operation_id = "health_ready", path = "/health/ready", tag = "health",
     responses(
         (status = 200, description = "Requests are taken", body = HealthBody),
         (status = 503, description = "Not now", body = ProblemBody,

@@ -149,7 +149,7 @@ fn default_chunk() -> u32 {
 }
 
 /// Starts an offline job.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs",
+#[utoipa::path(post, operation_id = "jobs_create", path = "/v1/jobs", tag = "jobs",
     request_body(content = inline(NewJobBody<'_>), content_type = "application/json"),
     responses(
         (status = 202, description = "Queued", body = JobBody,
@@ -167,7 +167,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
 }
 
 /// Jobs, newest first.
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs",
+#[utoipa::path(get, operation_id = "jobs_list", path = "/v1/jobs", tag = "jobs",
     params(
         ("kind" = Option<String>, Query, description = "`register` or `offline`"),
         ("state" = Option<String>, Query, description = "only in this state"),
@@ -187,7 +187,7 @@ pub async fn list(
 }
 
 /// One job; with `wait_ms` the answer waits until the job has come to its end.
-#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "jobs",
+#[utoipa::path(get, operation_id = "jobs_get", path = "/v1/jobs/{job}", tag = "jobs",
     params(
         ("job" = String, Path, description = "its name"),
         ("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000"),
@@ -213,7 +213,7 @@ pub async fn get(
 }
 
 /// Cancels a job. A job that has come to its end stays as it is.
-#[utoipa::path(delete, path = "/v1/jobs/{job}", tag = "jobs",
+#[utoipa::path(delete, operation_id = "jobs_cancel", path = "/v1/jobs/{job}", tag = "jobs",
     params(("job" = String, Path, description = "its name")),
     responses(
         (status = 200, description = "The job as it stands", body = JobBody),
@@ -238,7 +238,7 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
     );
     let route = query::route(names.0, names.1, names.2)?;
     let (application, model) = owner(state, &route).await?;
-    let targets = state.with_defaults(&route, body.targets.read()?);
+    let targets = state.targets(&route, body.targets)?;
     let (input, output) = (
         ObjectPath::parse(&body.input)?,
         ObjectPath::parse(&body.output)?,
@@ -299,8 +299,8 @@ impl JobParams {
             let detail = format!("parameter `{name}` has no such value");
             Problem::new(Code::InvalidRequest, detail).field(name)
         };
-        let kind = self.kind.as_deref().map(|kind| JobKind::parse(kind));
-        let state = self.state.as_deref().map(|state| JobState::parse(state));
+        let kind = self.kind.as_deref().map(JobKind::parse);
+        let state = self.state.as_deref().map(JobState::parse);
         Ok(JobFilter {
             kind: kind
                 .map(|kind| kind.ok_or_else(|| unknown("kind")))

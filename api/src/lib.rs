@@ -16,7 +16,7 @@ mod applications;
 mod artefacts;
 mod clock;
 mod cluster;
-mod defaults;
+mod directory;
 mod docs;
 mod extract;
 mod health;

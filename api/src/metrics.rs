@@ -48,6 +48,8 @@ struct Families {
     queries: Family<VariantLabels, Counter>,
     failures: Family<CodeLabels, Counter>,
     selections: Family<OutcomeLabels, Counter>,
+    /// `selections` with outcome `met`.
+    met: Counter,
     problems: Family<ProblemLabels, Counter>,
     duration: Histograms,
     queue: Histograms,
@@ -113,7 +115,7 @@ struct JobLabels {
 }
 
 /// All metrics, OpenMetrics text.
-#[utoipa::path(get, path = "/metrics", tag = "health",
+#[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "health",
     responses((status = 200, description = "OpenMetrics text", body = String,
         content_type = "application/openmetrics-text")))]
 pub async fn scrape(State(state): State<ApiState>) -> Result<Response, Problem> {
@@ -166,7 +168,9 @@ impl Metrics {
         handles.queue.observe(seconds(answer.timings.queue_us));
         handles.compute.observe(seconds(answer.timings.compute_us));
         handles.rows.observe(f64::from(answer.timings.batch_rows));
-        if !answer.targets_met {
+        if answer.targets_met {
+            self.families.met.inc();
+        } else {
             self.selected("missed");
         }
     }
@@ -248,10 +252,13 @@ impl Families {
     fn register(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(50e-6, 2.0, 18));
         let rows: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 9));
+        let selections: Family<OutcomeLabels, Counter> = Family::default();
+        let met = selections.get_or_create_owned(&OutcomeLabels { outcome: "met" });
         let families = Self {
             queries: Family::default(),
             failures: Family::default(),
-            selections: Family::default(),
+            selections,
+            met,
             problems: Family::default(),
             duration: Family::new_with_constructor(seconds),
             queue: Family::new_with_constructor(seconds),
@@ -274,7 +281,7 @@ impl Families {
         );
         registry.register(
             "selections",
-            "Selections that did not meet the targets, by outcome",
+            "What became of the targets of queries",
             self.selections.clone(),
         );
         registry.register("problems", "Problem documents sent", self.problems.clone());

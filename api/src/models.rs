@@ -119,7 +119,7 @@ pub struct ModelParams {
 }
 
 /// Registers a model: from a form with its files, or from files in the artefact store (JSON).
-#[utoipa::path(post, path = "/v1/models", tag = "models",
+#[utoipa::path(post, operation_id = "models_create", path = "/v1/models", tag = "models",
     request_body(content(
         (NewModelForm = "multipart/form-data"),
         (NewModelBody = "application/json"),
@@ -147,7 +147,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
 }
 
 /// All models, or those of one application.
-#[utoipa::path(get, path = "/v1/models", tag = "models",
+#[utoipa::path(get, operation_id = "models_list", path = "/v1/models", tag = "models",
     params(("application" = Option<String>, Query, description = "only of this application")),
     responses((status = 200, description = "Sorted by name", body = ModelsBody)))]
 pub async fn list(
@@ -163,7 +163,7 @@ pub async fn list(
 }
 
 /// One model.
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "models",
+#[utoipa::path(get, operation_id = "models_get", path = "/v1/models/{model}", tag = "models",
     params(("model" = String, Path, description = "its name")),
     responses(
         (status = 200, description = "The model", body = ModelBody),
@@ -179,7 +179,7 @@ pub async fn get(
 }
 
 /// Deletes a model and retires its variants. Queries in flight are answered.
-#[utoipa::path(delete, path = "/v1/models/{model}", tag = "models",
+#[utoipa::path(delete, operation_id = "models_delete", path = "/v1/models/{model}", tag = "models",
     params(("model" = String, Path, description = "its name")),
     responses(
         (status = 204, description = "Deleted"),

@@ -76,7 +76,7 @@ pub struct QueryBody<'a> {
 
 /// Answers one query.
 #[utoipa::path(
-    post,
+    post, operation_id = "queries_create",
     path = "/v1/queries",
     tag = "queries",
     params(("explain" = Option<bool>, Query, description = "tell what was considered and why")),
@@ -122,7 +122,7 @@ pub(crate) fn read(
         body.model.as_ref(),
         body.variant.as_ref(),
     )?;
-    let targets = state.with_defaults(&route, body.targets.read()?);
+    let targets = state.targets(&route, body.targets)?;
     let query = Query {
         route,
         inputs: codec::read_inputs(body.inputs)?,

@@ -13,6 +13,7 @@ use crate::{
 /// The complete front end.
 pub fn router(state: ApiState) -> Router {
     let (router, openapi) = described().split_for_parts();
+    let openapi = portable(openapi);
     router
         .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi))
         .fallback(layer::not_found)
@@ -26,7 +27,17 @@ pub fn router(state: ApiState) -> Router {
 
 /// The description of the interface, as served at `/openapi.json`.
 pub fn openapi() -> OpenApi {
-    described().into_openapi()
+    portable(described().into_openapi())
+}
+
+/// OpenAPI has no notation for a path's rest: `{*path}` becomes `{path}`.
+fn portable(mut openapi: OpenApi) -> OpenApi {
+    let paths = std::mem::take(&mut openapi.paths.paths);
+    openapi.paths.paths = paths
+        .into_iter()
+        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .collect();
+    openapi
 }
 
 fn described() -> OpenApiRouter<ApiState> {

@@ -13,7 +13,7 @@ use sextant_rpc::{DispatcherClient, Route};
 use sextant_types::{Code, Targets};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{Limits, Metrics, defaults::Defaults, problem::Problem};
+use crate::{Limits, Metrics, directory::Directory, problem::Problem, targets::TargetsBody};
 
 /// The clients and stores that the front end works with.
 pub struct ApiParts {
@@ -36,7 +36,7 @@ pub struct ApiState(Arc<Shared>);
 struct Shared {
     parts: ApiParts,
     metrics: Metrics,
-    defaults: ArcSwap<Defaults>,
+    directory: ArcSwap<Directory>,
     queries: Semaphore,
     draining: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl ApiState {
         Self(Arc::new(Shared {
             parts,
             metrics: Metrics::new(),
-            defaults: ArcSwap::default(),
+            directory: ArcSwap::default(),
             queries,
             draining: AtomicBool::new(false),
         }))
@@ -107,16 +107,16 @@ impl ApiState {
             .saturating_sub(free)
     }
 
-    /// Reads the applications' default targets again. [`crate::serve`] does so at its start and
-    /// now and then, for what other processes changed.
+    /// Reads again what queries need to know about applications. [`crate::serve`] does so at its
+    /// start and now and then, for what other processes changed.
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
-        let defaults = Defaults::load(self.registry()).await?;
-        self.0.defaults.store(Arc::new(defaults));
+        let directory = Directory::load(self.registry()).await?;
+        self.0.directory.store(Arc::new(directory));
         Ok(())
     }
 
-    /// Fills targets from the application's defaults.
-    pub(crate) fn with_defaults(&self, route: &Route, targets: Targets) -> Targets {
-        self.0.defaults.load().fill(route, targets)
+    /// The targets of a query, filled from the application's defaults.
+    pub(crate) fn targets(&self, route: &Route, body: TargetsBody) -> Result<Targets, Problem> {
+        self.0.directory.load().targets(route, body)
     }
 }

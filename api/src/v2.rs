@@ -113,7 +113,7 @@ pub fn routes() -> OpenApiRouter<ApiState> {
 }
 
 /// The server's name, version and extensions.
-#[utoipa::path(get, path = "/v2", tag = "open inference protocol",
+#[utoipa::path(get, operation_id = "v2_server", path = "/v2", tag = "open inference protocol",
     responses((status = 200, description = "The server", body = ServerBody)))]
 pub async fn server() -> Json<ServerBody> {
     Json(ServerBody {
@@ -124,14 +124,14 @@ pub async fn server() -> Json<ServerBody> {
 }
 
 /// Whether the server lives.
-#[utoipa::path(get, path = "/v2/health/live", tag = "open inference protocol",
+#[utoipa::path(get, operation_id = "v2_live", path = "/v2/health/live", tag = "open inference protocol",
     responses((status = 200, description = "It lives", body = LiveBody)))]
 pub async fn live() -> Json<LiveBody> {
     Json(LiveBody { live: true })
 }
 
 /// Whether the server takes requests.
-#[utoipa::path(get, path = "/v2/health/ready", tag = "open inference protocol",
+#[utoipa::path(get, operation_id = "v2_ready", path = "/v2/health/ready", tag = "open inference protocol",
     responses(
         (status = 200, description = "Requests are taken", body = ReadyBody),
         (status = 503, description = "Not now", body = ProblemBody,
@@ -148,7 +148,7 @@ pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Pro
 }
 
 /// Inputs and outputs of an application, model or variant.
-#[utoipa::path(get, path = "/v2/models/{model}", tag = "open inference protocol",
+#[utoipa::path(get, operation_id = "v2_model", path = "/v2/models/{model}", tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses(
         (status = 200, description = "Inputs and outputs", body = ModelMetadataBody),
@@ -166,7 +166,7 @@ pub async fn model(named: Named) -> Json<ModelMetadataBody> {
 }
 
 /// The same for a version.
-#[utoipa::path(get, path = "/v2/models/{model}/versions/{version}",
+#[utoipa::path(get, operation_id = "v2_model_version", path = "/v2/models/{model}/versions/{version}",
     tag = "open inference protocol",
     params(
         ("model" = String, Path, description = "variant, model or application"),
@@ -178,7 +178,7 @@ pub async fn model_version(named: Named) -> Json<ModelMetadataBody> {
 }
 
 /// Whether something is loaded that can answer.
-#[utoipa::path(get, path = "/v2/models/{model}/ready", tag = "open inference protocol",
+#[utoipa::path(get, operation_id = "v2_model_ready", path = "/v2/models/{model}/ready", tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses(
         (status = 200, description = "It is loaded", body = ReadyBody),
@@ -200,7 +200,7 @@ pub async fn model_ready(
 }
 
 /// The same for a version.
-#[utoipa::path(get, path = "/v2/models/{model}/versions/{version}/ready",
+#[utoipa::path(get, operation_id = "v2_model_version_ready", path = "/v2/models/{model}/versions/{version}/ready",
     tag = "open inference protocol",
     params(
         ("model" = String, Path, description = "variant, model or application"),
@@ -215,7 +215,7 @@ pub async fn model_version_ready(
 }
 
 /// Every variant and whether it is loaded. The body may be empty.
-#[utoipa::path(post, path = "/v2/repository/index", tag = "open inference protocol",
+#[utoipa::path(post, operation_id = "v2_index", path = "/v2/repository/index", tag = "open inference protocol",
     responses((status = 200, description = "Variants", body = Vec<IndexEntryBody>)))]
 pub async fn index(State(state): State<ApiState>) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
     let snapshot = state.metadata().snapshot().await?;

@@ -103,7 +103,7 @@ pub struct BatchLatencyBody {
 }
 
 /// The variants of a model, dominated ones included.
-#[utoipa::path(get, path = "/v1/models/{model}/variants", tag = "variants",
+#[utoipa::path(get, operation_id = "variants_of_model", path = "/v1/models/{model}/variants", tag = "variants",
     params(("model" = String, Path, description = "name of the model")),
     responses(
         (status = 200, description = "Sorted by name", body = VariantsBody),
@@ -120,7 +120,7 @@ pub async fn of_model(
 }
 
 /// The variants of all models of an application.
-#[utoipa::path(get, path = "/v1/applications/{application}/variants", tag = "variants",
+#[utoipa::path(get, operation_id = "variants_of_application", path = "/v1/applications/{application}/variants", tag = "variants",
     params(("application" = String, Path, description = "name of the application")),
     responses(
         (status = 200, description = "Sorted by model, then by name", body = VariantsBody),
@@ -140,7 +140,7 @@ pub async fn of_application(
 }
 
 /// One variant.
-#[utoipa::path(get, path = "/v1/variants/{variant}", tag = "variants",
+#[utoipa::path(get, operation_id = "variants_get", path = "/v1/variants/{variant}", tag = "variants",
     params(("variant" = String, Path, description = "its name")),
     responses(
         (status = 200, description = "The variant", body = VariantBody),

@@ -86,7 +86,7 @@ fn data(out: &mut Vec<u8>, tensor: &Tensor) {
         Data::Plain(bytes) => bytes,
         Data::Strings(strings) => {
             return list(out, strings, |out, text| {
-                string(out, &String::from_utf8_lossy(text))
+                string(out, &String::from_utf8_lossy(text));
             });
         }
     };
@@ -103,10 +103,10 @@ fn data(out: &mut Vec<u8>, tensor: &Tensor) {
         DataType::Uint64 => each(out, bytes, |out, le| integer(out, u64::from_le_bytes(le))),
         DataType::Int64 => each(out, bytes, |out, le| integer(out, i64::from_le_bytes(le))),
         DataType::Fp16 => each(out, bytes, |out, le| {
-            float(out, f16::from_le_bytes(le).to_f32())
+            float(out, f16::from_le_bytes(le).to_f32());
         }),
         DataType::Bf16 => each(out, bytes, |out, le| {
-            float(out, bf16::from_le_bytes(le).to_f32())
+            float(out, bf16::from_le_bytes(le).to_f32());
         }),
         DataType::Fp32 => each(out, bytes, |out, le| float(out, f32::from_le_bytes(le))),
         DataType::Fp64 => each(out, bytes, |out, le| float(out, f64::from_le_bytes(le))),

@@ -37,7 +37,7 @@ pub struct AnswerBody {
 }
 
 /// Answers one query by the protocol.
-#[utoipa::path(post, path = "/v2/models/{model}/infer", tag = "open inference protocol",
+#[utoipa::path(post, operation_id = "v2_infer", path = "/v2/models/{model}/infer", tag = "open inference protocol",
     params(
         ("model" = String, Path, description = "variant, model or application"),
         ("x-slo-latency-ms" = Option<f64>, Header, description = "latency target"),
@@ -64,7 +64,7 @@ pub async fn infer(
 }
 
 /// The same for a version.
-#[utoipa::path(post, path = "/v2/models/{model}/versions/{version}/infer",
+#[utoipa::path(post, operation_id = "v2_infer_version", path = "/v2/models/{model}/versions/{version}/infer",
     tag = "open inference protocol",
     params(
         ("model" = String, Path, description = "variant, model or application"),
@@ -89,9 +89,9 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
     let request = InferBody::read(&head)?;
     let selection = request.selection();
     selection.check(&named.signature.outputs)?;
-    let targets = request.parameters.targets(&parts.headers)?.read()?;
+    let targets = request.parameters.targets(&parts.headers)?;
     let query = Query {
-        targets: state.with_defaults(&named.route, targets),
+        targets: state.targets(&named.route, targets)?,
         best_effort: request.parameters.best_effort()?,
         explain: request.parameters.explain,
         inputs: wire::inputs(request.inputs, tail)?,

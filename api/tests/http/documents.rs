@@ -25,6 +25,23 @@ fn the_committed_description_is_current() {
 }
 
 #[test]
+fn operations_have_names_of_their_own() {
+    let openapi = serde_json::to_value(sextant_api::openapi()).expect("serialises");
+    let mut names = std::collections::BTreeSet::new();
+    for (path, item) in openapi["paths"].as_object().expect("paths") {
+        assert!(!path.contains('*'), "{path}");
+        for operation in item.as_object().expect("operations").values() {
+            let name = operation["operationId"]
+                .as_str()
+                .expect("a name")
+                .to_owned();
+            assert!(names.insert(name.clone()), "`{name}` names two operations");
+        }
+    }
+    assert!(names.len() > 30, "{names:?}");
+}
+
+#[test]
 fn each_code_has_a_page_and_each_page_a_code() {
     for code in Code::ALL {
         let page = pages::page(*code);

@@ -15,7 +15,10 @@ use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
-use sextant_types::{DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_types::{
+    Accuracy, BatchLatency, DataType, Digest, EngineName, Metric, NamedTensor, Optimization,
+    Precision, Profile, Signature, Tensor, TensorSpec, Variant, VariantSpec,
+};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -91,6 +94,52 @@ impl Dispatch for Recorder {
 
     fn is_ready(&self, route: &Route) -> bool {
         self.signature(route).is_ok()
+    }
+}
+
+/// A variant of `mlp` for `digits`.
+pub fn variant() -> Variant {
+    let latency = |batch, p50_ms| BatchLatency {
+        batch,
+        p50_ms,
+        p99_ms: 2.0 * p50_ms,
+        mean_ms: p50_ms,
+        samples: 30,
+    };
+    Variant {
+        id: "mlp-ort-int8s-all-t1-b8".parse().expect("a name"),
+        application: "digits".parse().expect("a name"),
+        model: "mlp".parse().expect("a name"),
+        spec: VariantSpec {
+            engine: EngineName("ort".to_owned()),
+            precision: Precision::Int8Static,
+            optimization: Optimization::All,
+            threads: 1,
+            max_batch: 8,
+        },
+        artefact: Digest::from_bytes([7; 32]),
+        signature: signature(),
+        accuracy: Accuracy {
+            metric: Metric::Top1,
+            value: 0.95,
+            lower: 0.92,
+            upper: 0.97,
+            records: 360,
+            evaluation_batch: 32,
+        },
+        profile: Profile {
+            load_ms: 3.0,
+            batches: vec![latency(1, 0.5), latency(8, 1.2)],
+            alpha_ms: 0.1,
+            beta_ms: 0.4,
+            residual_ms: 0.01,
+            saturation_rps: 6666.7,
+            peak_memory_bytes: 4096,
+            weights_bytes: 1024,
+        },
+        cost_per_hour_usd: 0.036,
+        cost_per_1k_usd: 0.000_001_5,
+        dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
     }
 }
 

@@ -189,17 +189,17 @@ async fn what_is_plainly_wrong_is_refused_at_once() {
         ("model", b"onnx"),
         ("validation", b"labels"),
     ];
-    let cases: [(usize, (&str, &[u8]), &str); 6] = [
-        (0, ("name", b"M L P"), "invalid_name"),
-        (1, ("application", b"faces"), "application_not_found"),
-        (2, ("model", b""), "invalid_model"),
-        (3, ("validation", b""), "invalid_validation_set"),
-        (3, ("labels", b"labels"), "invalid_request"),
-        (3, ("model", b"onnx"), "invalid_request"),
+    let cases = [
+        (0, "name", "M L P", "invalid_name"),
+        (1, "application", "faces", "application_not_found"),
+        (2, "model", "", "invalid_model"),
+        (3, "validation", "", "invalid_validation_set"),
+        (3, "labels", "labels", "invalid_request"),
+        (3, "model", "onnx", "invalid_request"),
     ];
-    for (index, replacement, code) in cases {
+    for (index, name, value, code) in cases {
         let mut fields = good;
-        fields[index] = replacement;
+        fields[index] = (name, value.as_bytes());
         api.send(form(&fields)).await.problem(code);
     }
     api.send(form(&good[..3])).await.problem("invalid_request");
@@ -428,4 +428,100 @@ async fn workers_and_instances_come_from_the_metadata_store() {
         api.get("/v1/instances").await.json(),
         json!({"instances": []})
     );
+}
+
+#[tokio::test]
+async fn variants_show_what_was_measured_and_where_they_run() {
+    use sextant_metadata::{Command, InstanceKey, Transition, WorkerRecord};
+    let api = with_digits().await;
+    upload(&api, "mlp", b"onnx").await;
+    let variant = crate::double::variant();
+    api.registry
+        .put_variants(std::slice::from_ref(&variant))
+        .await
+        .expect("stored");
+    api.metadata
+        .publish_variant(variant.clone().into())
+        .await
+        .expect("published");
+    let record = WorkerRecord {
+        cores: 2,
+        memory_bytes: 1 << 30,
+        memory_used_bytes: 5,
+        utilization: 0.25,
+    };
+    let worker = "worker-0".parse().expect("a name");
+    api.metadata
+        .heartbeat(&worker, record, u64::MAX / 2, 1)
+        .await
+        .expect("a lease");
+    let load = Transition {
+        key: InstanceKey::new(variant.id.clone(), worker),
+        application: variant.application.clone(),
+        expected_version: None,
+        command: Command::Load,
+    };
+    api.metadata.transition(&load, 2).await.expect("loading");
+
+    let name = variant.id.as_str();
+    let json = api.get(&format!("/v1/variants/{name}")).await.json();
+    assert_eq!(json["name"], name);
+    assert_eq!(json["precision"], "int8s");
+    let accuracy = json!({"metric": "top1", "value": 0.95, "lower": 0.92, "upper": 0.97,
+        "records": 360, "evaluation_batch": 32});
+    assert_eq!(json["accuracy"], accuracy);
+    assert_eq!(json["latency"][1]["batch"], 8);
+    assert_eq!(
+        (&json["alpha_ms"], &json["beta_ms"]),
+        (&json!(0.1), &json!(0.4))
+    );
+    assert_eq!(json["dominated_by"], "mlp-rten-fp32-all-t1-b8");
+    assert_eq!(json["instances"][0]["state"], "loading");
+    assert_eq!(json["instances"][0]["worker"], "worker-0");
+    for path in [
+        "/v1/models/mlp/variants",
+        "/v1/applications/digits/variants",
+    ] {
+        assert_eq!(api.get(path).await.json(), json!({"variants": [json]}));
+    }
+    assert_eq!(api.get("/v1/models/mlp").await.json()["variants"], 1);
+    let index = api.call("POST", "/v2/repository/index", "").await.json();
+    assert_eq!(index[0]["state"], "UNAVAILABLE");
+    let text = String::from_utf8(api.get("/metrics").await.bytes).expect("UTF-8");
+    assert!(
+        text.contains("sextant_instances{state=\"loading\"} 1"),
+        "{text}"
+    );
+    api.get("/v1/variants/none")
+        .await
+        .problem("variant_not_found");
+
+    let job = api.get("/v1/models/mlp").await.json()["job"].clone();
+    let job = format!("/v1/jobs/{}", job.as_str().expect("a job"));
+    api.call("DELETE", &job, "").await;
+    assert_eq!(api.call("DELETE", "/v1/models/mlp", "").await.status, 204);
+    assert!(api.metadata.variants().await.expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn an_accuracy_target_must_suit_the_metric() {
+    let api = Api::new(Recorder::answering()).await;
+    let regression = r#"{"name":"prices","metric":"mae","default_targets":{"max_error":2}}"#;
+    let created = api
+        .call("POST", "/v1/applications", regression)
+        .await
+        .json();
+    assert_eq!(created["default_targets"], json!({"max_error": 2.0}));
+    let query =
+        |target: &str| format!(r#"{{"application":"prices","targets":{{{target}}},"inputs":[]}}"#);
+    assert_eq!(
+        api.call("POST", "/v1/queries", query("\"max_error\":1"))
+            .await
+            .status,
+        200
+    );
+    let reading = api
+        .call("POST", "/v1/queries", query("\"min_accuracy\":0.9"))
+        .await;
+    reading.problem("invalid_target");
 }
