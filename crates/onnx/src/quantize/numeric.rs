@@ -46,17 +46,21 @@ impl Channels {
         .unwrap_or(whole)
     }
 
-    fn of(self, index: usize) -> usize {
-        index / self.inner.max(1) % self.count.max(1)
+    /// Runs of `values` that belong to one channel, with its index.
+    fn runs(self, values: &[f32]) -> impl Iterator<Item = (usize, &[f32])> {
+        let inner = self.inner.max(1);
+        values
+            .chunks(inner * self.count.max(1))
+            .flat_map(move |block| block.chunks(inner).enumerate())
     }
 }
 
 /// Symmetric scales of `values`, one per channel.
 pub(super) fn weight_scales(values: &[f32], channels: Channels, weights: Weights) -> Vec<f32> {
     let mut largest = vec![0f32; channels.count];
-    for (index, value) in values.iter().enumerate() {
-        let slot = &mut largest[channels.of(index)];
-        *slot = slot.max(value.abs());
+    for (channel, run) in channels.runs(values) {
+        let run = run.iter().fold(0f32, |largest, it| largest.max(it.abs()));
+        largest[channel] = largest[channel].max(run);
     }
     largest
         .into_iter()
@@ -66,11 +70,15 @@ pub(super) fn weight_scales(values: &[f32], channels: Channels, weights: Weights
 
 /// Rounds `values` to signed bytes, ties to even.
 pub(super) fn quantize_weights(values: &[f32], channels: Channels, scales: &[f32]) -> Vec<i8> {
-    let byte = |(index, value): (usize, &f32)| {
-        let scaled = value / scales[channels.of(index)];
-        scaled.round_ties_even().clamp(-127.0, 127.0) as i8
-    };
-    values.iter().enumerate().map(byte).collect()
+    let mut bytes = Vec::with_capacity(values.len());
+    for (channel, run) in channels.runs(values) {
+        let scale = scales[channel];
+        bytes.extend(run.iter().map(|value| {
+            let scaled = (value / scale).round_ties_even();
+            scaled.clamp(-127.0, 127.0) as i8
+        }));
+    }
+    bytes
 }
 
 /// Rounds a bias to 32-bit integers at the given scales (one per element, or one for all).
