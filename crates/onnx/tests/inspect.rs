@@ -261,6 +261,11 @@ fn typed_fields_become_bytes() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn damaged_files_never_panic(
         cut in 0usize..4096,
