@@ -181,6 +181,8 @@ impl Error {
 const SQLITE_BUSY: u32 = 5;
 const SQLITE_LOCKED: u32 = 6;
 const SQLITE_FULL: u32 = 13;
+/// Extended: the index of the write-ahead log cannot grow, which only a full disk prevents.
+const SQLITE_IOERR_SHMSIZE: u32 = 4874;
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
@@ -190,6 +192,9 @@ impl From<sqlx::Error> for Error {
         let code = error
             .as_database_error()
             .and_then(|error| error.code()?.parse::<u32>().ok());
+        if code == Some(SQLITE_IOERR_SHMSIZE) {
+            return Self::StorageFull(error);
+        }
         match code.map(|extended| extended & 0xff) {
             Some(SQLITE_FULL) => Self::StorageFull(error),
             Some(SQLITE_BUSY | SQLITE_LOCKED) => Self::Busy(error),
