@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::MetadataStore;
+use sextant_metadata::{Event, MetadataStore};
 use sextant_registry::Registry;
 use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
 use tokio::sync::{Mutex, MutexGuard};
@@ -50,6 +50,30 @@ impl Publisher {
         let retired = self.registry.delete_model(model).await?;
         self.follow_registry().await?;
         Ok(retired)
+    }
+
+    /// Renews marks whenever a variant was retired by someone else, until dropped. What a deleted
+    /// model dominated would otherwise stay in its shadow.
+    pub async fn keep(&self) -> Result<(), Error> {
+        let mut cursor = self.metadata.snapshot().await?.cursor;
+        loop {
+            self.metadata.changed(cursor).await?;
+            let retired = match self.metadata.changes(cursor).await {
+                Ok(changes) => {
+                    cursor = changes.cursor;
+                    let retired = |event: &Event| matches!(event, Event::VariantRetired(_));
+                    changes.events.iter().any(retired)
+                }
+                Err(sextant_metadata::Error::Trimmed { .. }) => {
+                    cursor = self.metadata.snapshot().await?.cursor;
+                    true
+                }
+                Err(other) => return Err(other.into()),
+            };
+            if retired {
+                self.publish_all().await?;
+            }
+        }
     }
 
     /// While the guard lives, nobody else changes what is published.

@@ -21,6 +21,7 @@ use crate::{Claim, Error, Generator, Summary, generator::now_ms, measure::Measur
 pub struct RegistrationService {
     generator: Generator,
     owner: String,
+    settled: watch::Sender<u64>,
 }
 
 /// Why work on a job ended.
@@ -39,7 +40,13 @@ impl RegistrationService {
         Self {
             generator,
             owner: owner.into(),
+            settled: watch::Sender::new(0),
         }
+    }
+
+    /// Changes whenever work on a job has ended, however it did.
+    pub fn settled(&self) -> watch::Receiver<u64> {
+        self.settled.subscribe()
     }
 
     /// Claims and runs jobs until `shutdown`; then gives back what is unfinished.
@@ -56,7 +63,10 @@ impl RegistrationService {
             };
             runners.spawn(runner.run());
         }
-        shutdown.await;
+        tokio::select! {
+            () = service.keep_marks() => {}
+            () = shutdown => {}
+        }
         stop.send_replace(true);
         while runners.join_next().await.is_some() {}
     }
@@ -106,10 +116,23 @@ impl Runner {
             _ = self.stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
         };
         service.settle(claim, ended).await;
+        service.settled.send_modify(|count| *count += 1);
     }
 }
 
 impl RegistrationService {
+    /// Never returns.
+    async fn keep_marks(&self) {
+        let mut wait = self.generator.config().back_off;
+        loop {
+            if let Err(error) = self.generator.publisher().keep().await {
+                warn!(%error, "marks of dominated variants cannot be renewed");
+            }
+            sleep_until(Instant::now() + wait).await;
+            wait = (wait * 2).min(self.generator.config().lease);
+        }
+    }
+
     async fn try_repeatedly(&self, claim: &Claim) -> Ended {
         let config = self.generator.config();
         let mut wait = config.back_off;

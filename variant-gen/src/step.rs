@@ -69,8 +69,10 @@ pub enum Generated {
 pub enum Measured {
     /// It was begun; nothing is known yet.
     Begun {
-        /// How often.
+        /// In how many claims of the job.
         starts: u32,
+        /// The latest of them: the job's count of claims.
+        claim: u32,
     },
     /// It runs.
     Done {

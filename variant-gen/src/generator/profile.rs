@@ -27,7 +27,10 @@ impl Registration<'_> {
     pub(super) async fn measure(&mut self, trial: &Trial<'_>) -> Result<Measured, Error> {
         let name = step::measure(trial.configuration);
         let starts = match self.stored.get(&name).cloned().map(serde_json::from_value) {
-            Some(Ok(Measured::Begun { starts })) => starts,
+            // Trying again within one claim is no sign of a process that ended.
+            Some(Ok(Measured::Begun { starts, claim })) => {
+                starts - u32::from(claim == self.claim.job.attempts).min(starts)
+            }
             Some(Ok(_)) => return self.stored(&name).ok_or(Error::Interrupted { attempts: 0 }),
             Some(Err(_)) | None => 0,
         };
@@ -58,8 +61,11 @@ impl Registration<'_> {
             let reason = format!("the process ended `{starts}` times while it was measured");
             return Ok(Measured::skipped(Code::EngineFailed, reason));
         }
-        let starts = starts + 1;
-        self.put(name, &Measured::Begun { starts }).await?;
+        let begun = Measured::Begun {
+            starts: starts + 1,
+            claim: self.claim.job.attempts,
+        };
+        self.put(name, &begun).await?;
         match self.run(artefact, trial).await? {
             Ok(measurement) => Ok(Measured::Done { measurement }),
             // The set does not fit the model: no other configuration can do better.

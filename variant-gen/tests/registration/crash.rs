@@ -1,0 +1,209 @@
+//! Each step interrupted and failed at each of its moments.
+
+use std::sync::Arc;
+
+use sextant_registry::{JobState, ModelStatus};
+use sextant_types::{Code, Variant};
+use sextant_variant_gen::{Error, RegistrationService, checkpoint::Phase};
+
+use crate::bed::{Action, Bed, STEPS, Trap, model, quick, unmeasured, validation};
+
+const SEED: u64 = 7;
+
+async fn undisturbed() -> Vec<Variant> {
+    let bed = Bed::new().await;
+    bed.register_well("m", &model(SEED), &validation(SEED))
+        .await;
+    bed.variants("m")
+        .await
+        .into_iter()
+        .map(unmeasured)
+        .collect()
+}
+
+fn moments() -> impl Iterator<Item = (&'static str, Phase)> {
+    STEPS
+        .into_iter()
+        .flat_map(|step| Phase::ALL.map(|phase| (step, phase)))
+}
+
+/// A crash after the work and before its result is stored makes the step run twice; one after
+/// that must not make it run again. Either way nothing differs in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_killed_at_any_moment_is_completed_by_the_next_process() {
+    let wanted = undisturbed().await;
+    assert_eq!(wanted.len(), 9, "3 configurations, batches of 1, 2 and 4");
+    for (step, phase) in moments() {
+        let mut bed = Bed::new().await;
+        let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+        let trap = Trap::new(step, phase, Action::Hang);
+        let service = RegistrationService::new(bed.watched(quick(), trap.clone()), "killed");
+        tokio::select! {
+            () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
+            () = trap.reached.notified() => {}
+        }
+        let ended = step == "publish" && phase == Phase::Stored;
+        if !ended {
+            assert!(bed.variants("m").await.is_empty(), "{step} {phase:?}");
+        }
+        bed.restart().await;
+        let generator = bed.generator(quick());
+        let published = generator
+            .publisher()
+            .publish_all()
+            .await
+            .expect("publishes");
+        assert_eq!(published, if ended { 9 } else { 0 }, "{step} {phase:?}");
+        let job = bed.run_to_end(generator, &job.id).await;
+        assert_eq!(
+            job.state,
+            JobState::Succeeded,
+            "{step} {phase:?}: {:?}",
+            job.error
+        );
+        let variants = bed.variants("m").await;
+        let visible = bed.visible().await;
+        let names: Vec<String> = variants.iter().map(|it| it.id.to_string()).collect();
+        assert_eq!(visible, names, "{step} {phase:?}");
+        let variants: Vec<Variant> = variants.into_iter().map(unmeasured).collect();
+        assert_eq!(variants, wanted, "{step} {phase:?}");
+        assert_eq!(bed.model("m").await.status, ModelStatus::Ready);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_at_any_moment_leaves_nothing_behind_and_the_name_free() {
+    for (step, phase) in moments() {
+        let ended = step == "publish" && phase == Phase::Stored;
+        if ended {
+            continue;
+        }
+        let bed = Bed::new().await;
+        let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+        let fault = || Error::Panicked("injected".to_owned());
+        let trap = Trap::new(step, phase, Action::Fail(1, fault));
+        let generator = bed.watched(quick(), trap);
+        let job = bed.run_to_end(generator, &job.id).await;
+        assert_eq!(job.state, JobState::Failed, "{step} {phase:?}");
+        let failed = bed.model("m").await;
+        assert_eq!(failed.status, ModelStatus::Failed);
+        let code = failed.error.map(|failure| failure.code);
+        assert_eq!(code, Some(Code::Internal), "{step} {phase:?}");
+        assert!(bed.variants("m").await.is_empty(), "{step} {phase:?}");
+        assert!(bed.visible().await.is_empty(), "{step} {phase:?}");
+        bed.register_well("m", &model(SEED + 1), &validation(SEED))
+            .await;
+        assert_eq!(bed.visible().await.len(), 9);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_for_a_moment_is_tried_again() {
+    let fault = || {
+        Error::Metadata(sextant_metadata::Error::Unavailable {
+            reason: "injected".to_owned(),
+        })
+    };
+    for (step, phase) in moments() {
+        let bed = Bed::new().await;
+        let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+        let trap = Trap::new(step, phase, Action::Fail(quick().tries - 1, fault));
+        let job = bed.run_to_end(bed.watched(quick(), trap), &job.id).await;
+        assert_eq!(
+            job.state,
+            JobState::Succeeded,
+            "{step} {phase:?}: {:?}",
+            job.error
+        );
+        assert_eq!(bed.visible().await.len(), 9, "{step} {phase:?}");
+    }
+    let bed = Bed::new().await;
+    let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+    let trap = Trap::new("generate:fp32", Phase::Begin, Action::Fail(u32::MAX, fault));
+    let job = bed.run_to_end(bed.watched(quick(), trap), &job.id).await;
+    assert_eq!(
+        job.error.map(|failure| failure.code),
+        Some(Code::Unavailable)
+    );
+}
+
+/// An engine that takes the whole process down cannot say so: what was begun too often is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_that_ends_the_process_again_and_again_is_left_out() {
+    let mut bed = Bed::new().await;
+    let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+    for _ in 0..quick().starts {
+        let trap = Trap::new("measure:ort-int8d-all-t1", Phase::Worked, Action::Hang);
+        let service = RegistrationService::new(bed.watched(quick(), trap.clone()), "killed");
+        tokio::select! {
+            () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
+            () = trap.reached.notified() => {}
+        }
+        bed.restart().await;
+    }
+    let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded);
+    let result = job.result.expect("a summary");
+    let reason = result["skipped"]["ort-int8d-all-t1"]
+        .as_str()
+        .expect("a reason");
+    assert!(reason.contains("ended `3` times"), "{reason}");
+    assert_eq!(bed.visible().await.len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_cancelled_stops_and_shows_nothing() {
+    for (step, phase) in [
+        ("measure:ort-fp32-all-t1", Phase::Worked),
+        ("publish", Phase::Worked),
+    ] {
+        let bed = Bed::new().await;
+        let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+        let trap = Trap::new(step, phase, Action::Hang);
+        let service = RegistrationService::new(bed.watched(quick(), trap.clone()), "held");
+        let settled = service.settled();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(service.run(async move {
+            stopped.await.ok();
+        }));
+        trap.reached.notified().await;
+        bed.registry.cancel(&job.id, 3).await.expect("cancels");
+        // The service goes on with the next job, which passes the trap.
+        *trap.action.lock().expect("not poisoned") = Action::Fail(0, || unreachable!());
+        let next = bed.submit("n", &model(SEED), &validation(SEED)).await.job;
+        assert_eq!(
+            bed.ended(&next.id, settled).await.state,
+            JobState::Succeeded
+        );
+        let visible = bed.visible().await;
+        assert!(
+            visible.iter().all(|name| name.starts_with("n-")),
+            "{visible:?}"
+        );
+        assert_eq!(visible.len(), 9);
+        assert_eq!(bed.model("m").await.status, ModelStatus::Failed);
+        stop.send(()).expect("runs");
+        running.await.expect("ends");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_given_back_on_shutdown() {
+    let bed = Bed::new().await;
+    let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+    let trap = Trap::new("generate:int8s", Phase::Worked, Action::Hang);
+    let watching: Arc<Trap> = trap.clone();
+    let service = RegistrationService::new(bed.watched(quick(), trap), "stopped");
+    service
+        .run(async move { watching.reached.notified().await })
+        .await;
+    let given_back = bed.registry.job(&job.id).await.expect("exists");
+    assert_eq!(given_back.state, JobState::Queued);
+    assert_eq!(
+        (given_back.progress_done, given_back.progress_total),
+        (3, 8)
+    );
+    assert_eq!(given_back.step, "generate:int8s");
+    let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded);
+}

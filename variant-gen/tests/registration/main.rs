@@ -1,0 +1,7 @@
+//! Registration over real stores and a real engine.
+
+mod bed;
+mod crash;
+mod digits;
+mod refusals;
+mod service;
