@@ -1,6 +1,6 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
-//! Entry points: [`inspect`] says what a model is and refuses what no engine should see;
+//! Entry points: [`inspect()`] says what a model is and refuses what no engine should see;
 //! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
 //! [`quantize_static`] make 8-bit variants; [`builder`] writes small
 //! models; [`proto`] holds the messages themselves.

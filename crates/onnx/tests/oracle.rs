@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use sextant_onnx::{
     Calibration, Ranges, Weights,
     builder::{self, BATCH, Dim, ModelBuilder},
-    calibration_graph, decode, inspect,
+    calibration_graph, decode, encode, inspect,
     proto::AttributeProto,
     quantize::{Dynamic, quantize_dynamic_with, quantize_static_with},
 };
@@ -390,4 +390,20 @@ fn odd_models_stay_close_to_the_original() {
             }
         }
     }
+}
+
+#[test]
+fn no_field_of_the_format_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    ask(&json!([{ "do": "fill", "out": path("full") }]));
+    let full: Bytes = fs::read(path("full")).unwrap().into();
+    fs::write(path("again"), encode(&decode(&full).unwrap())).unwrap();
+    let same = json!({ "do": "same", "model": path("full"), "other": path("again") });
+    assert_eq!(
+        ask(&json!([same]))[0]["same"],
+        true,
+        "of {} bytes",
+        full.len()
+    );
 }
