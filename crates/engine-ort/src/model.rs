@@ -6,7 +6,7 @@ use ort::{
     environment::Environment,
     session::{Session, SessionInputValue},
 };
-use sextant_engine::{Error, LoadRequest, LoadedModel};
+use sextant_engine::{Error, LoadRequest, LoadedModel, check_inputs};
 use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
 use crate::{failure, live::LiveMap, pool::Pool, tensors, weights::Weights};
@@ -107,7 +107,7 @@ impl LoadedModel for OrtModel {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        check(&self.signature, inputs)?;
+        check_inputs(&self.signature, inputs)?;
         let aligned: Vec<Option<Vec<u64>>> = inputs.iter().map(tensors::realign).collect();
         let values = inputs
             .iter()
@@ -128,36 +128,6 @@ impl LoadedModel for OrtModel {
     fn weights_bytes(&self) -> u64 {
         self.weights.bytes()
     }
-}
-
-/// What `run` needs of its inputs, so that ONNX Runtime is never entered with others.
-fn check(signature: &Signature, inputs: &[NamedTensor]) -> Result<(), Error> {
-    if inputs.len() != signature.inputs.len() {
-        return Err(Error::InvalidInput(format!(
-            "{} inputs are given, the model takes {}",
-            inputs.len(),
-            signature.inputs.len()
-        )));
-    }
-    for (input, spec) in inputs.iter().zip(&signature.inputs) {
-        let (tensor, name) = (&input.tensor, &spec.name);
-        if input.name != *name {
-            let given = &input.name;
-            return Err(Error::InvalidInput(format!(
-                "input `{given}` is given where the model takes `{name}`"
-            )));
-        }
-        if tensor.data_type() != spec.data_type || !spec.accepts(tensor.shape()) {
-            return Err(Error::InvalidInput(format!(
-                "input `{name}` is {} {:?}, the model takes {} {}",
-                tensor.data_type(),
-                tensor.shape(),
-                spec.data_type,
-                spec.shape_text()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Inputs are handed over by position, so the session has to list them as the file does.

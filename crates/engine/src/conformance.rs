@@ -1,1 +1,126 @@
-//! Suite.
+//! What every engine has to do: one function per property.
+//!
+//! An engine binds the suite with [`bind_conformance!`](crate::bind_conformance), giving models
+//! as files (this crate cannot write ONNX) and what they have to answer. Every function panics
+//! where the engine is wrong.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Signature, Tensor};
+
+use crate::{Engine, Error, LoadRequest, LoadedModel};
+
+mod behaviour;
+mod compare;
+mod inputs;
+mod refusal;
+mod sharing;
+
+pub use behaviour::{
+    data_types_pass, optimizations_and_threads_agree, rows_are_independent, runs_are_concurrent,
+    runs_equal_reference, shapes_are_dynamic, signatures_follow_the_file,
+};
+pub use compare::assert_close;
+pub use inputs::random_inputs;
+pub use refusal::{
+    broken_files_are_refused, failed_runs_leave_the_model_usable, unknown_operators_are_named,
+    wrong_inputs_are_refused,
+};
+pub use sharing::{
+    dropped_models_are_unloaded, dropped_models_give_memory_back, loads_are_concurrent,
+    loads_share_weights,
+};
+
+/// What a model has to answer.
+pub type Reference = Arc<dyn Fn(&[NamedTensor]) -> Vec<Tensor> + Send + Sync>;
+
+/// A model with what is known of it.
+#[derive(Clone)]
+pub struct Fixture {
+    /// Key of the artefact; of each fixture its own.
+    pub artefact: Digest,
+    /// The file.
+    pub model: Bytes,
+    /// What the file declares.
+    pub signature: Signature,
+    /// What it has to answer.
+    pub reference: Reference,
+}
+
+/// The models that the suite needs.
+#[derive(Clone)]
+pub struct Fixtures {
+    /// A batched network of fully connected layers, 32-bit floats, one input `[?, n]`, with 1 to
+    /// 4 MiB of weights.
+    pub dense: Fixture,
+    /// A batched convolutional network, 32-bit floats. Its reference may be the engine itself.
+    pub convolution: Fixture,
+    /// One input and one output of shape `[?, ?]`, the output twice the input, 32-bit floats.
+    pub dynamic: Fixture,
+    /// For each type that the engine claims, a model of shape `[?, n]` that hands its input
+    /// through.
+    pub identities: Vec<(DataType, Fixture)>,
+    /// A model with an operator that no engine has, and the operator's name.
+    pub unknown_operator: (Bytes, &'static str),
+}
+
+/// Binds the suite: one `#[test]` for each property. `$engine` and `$fixtures` are expressions
+/// that give a new `Arc<dyn Engine>` and [`Fixtures`].
+#[macro_export]
+macro_rules! bind_conformance {
+    ($engine:expr, $fixtures:expr) => {
+        $crate::bind_conformance! { @each $engine, $fixtures,
+            runs_equal_reference, rows_are_independent, runs_are_concurrent,
+            optimizations_and_threads_agree, shapes_are_dynamic, data_types_pass,
+            signatures_follow_the_file, wrong_inputs_are_refused,
+            failed_runs_leave_the_model_usable, broken_files_are_refused,
+            unknown_operators_are_named, loads_share_weights, loads_are_concurrent,
+            dropped_models_are_unloaded, dropped_models_give_memory_back,
+        }
+    };
+    (@each $engine:expr, $fixtures:expr, $($property:ident),* $(,)?) => {
+        $(#[test]
+        fn $property() {
+            let _alone = $crate::conformance::alone();
+            let engine: ::std::sync::Arc<dyn $crate::Engine> = $engine;
+            $crate::conformance::$property(&*engine, &$fixtures);
+        })*
+    };
+}
+
+/// Held while a property is checked: the process's memory tells nothing while others run.
+#[must_use]
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request for the fixture with one thread.
+fn request(engine: &dyn Engine, fixture: &Fixture) -> LoadRequest {
+    let optimizations = engine.capabilities().optimizations;
+    LoadRequest {
+        artefact: fixture.artefact,
+        model: fixture.model.clone(),
+        optimization: optimizations.last().copied().unwrap_or(Optimization::All),
+        threads: 1,
+    }
+}
+
+fn load(engine: &dyn Engine, fixture: &Fixture) -> Arc<dyn LoadedModel> {
+    loaded(engine.load(&request(engine, fixture)))
+}
+
+fn loaded(result: Result<Arc<dyn LoadedModel>, Error>) -> Arc<dyn LoadedModel> {
+    match result {
+        Ok(model) => model,
+        Err(error) => panic!("a good model is refused: {error}"),
+    }
+}
+
+fn run(model: &dyn LoadedModel, inputs: &[NamedTensor]) -> Vec<Tensor> {
+    match model.run(inputs) {
+        Ok(outputs) => outputs,
+        Err(error) => panic!("a good batch fails: {error}"),
+    }
+}

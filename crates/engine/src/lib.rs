@@ -1,6 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
-//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`].
+//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`check_inputs`],
+//! [`conformance`].
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -12,6 +13,9 @@ use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Sign
 
 pub mod conformance;
 pub mod emulated;
+mod inputs;
+
+pub use inputs::check_inputs;
 
 /// What an engine can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
