@@ -6,6 +6,10 @@ use reqwest::{
     multipart::{Form, Part},
 };
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::wait::until;
 
@@ -110,6 +114,29 @@ impl Api {
     /// `DELETE`.
     pub async fn delete(&self, path: &str) -> Answer {
         self.send(Method::DELETE, path, None).await
+    }
+
+    /// A request whose target is sent as it is written, and the status of its answer: other
+    /// clients tidy paths up.
+    pub async fn status_of_raw_target(&self, method: &str, target: &str) -> u16 {
+        let host = self.address.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(host).await.expect("the service listens");
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("the request is taken");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .await
+            .expect("the answer arrives");
+        let status = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        status.unwrap_or_else(|| panic!("{method} {target}: {answer}"))
     }
 
     /// A model's upload.

@@ -13,7 +13,7 @@ use npyz::npz::NpzArchive;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{Api, Settings, TestCluster, Upload, binary};
+use crate::{Api, Settings, TestCluster, Upload, binary, until};
 
 /// Pixels of one image.
 pub const PIXELS: usize = 64;
@@ -116,6 +116,26 @@ pub async fn shared() -> Arc<TestCluster> {
     let started = Arc::new(service(Settings::default()).await);
     *shared = Arc::downgrade(&started);
     started
+}
+
+/// Waits until every variant on the frontier is active: from then on the cheapest that meets a
+/// target answers, not the first that was loaded.
+pub async fn warm(api: &Api) {
+    until("the frontier is active", || async {
+        let answer = api.get("/v1/applications/digits/variants").await.json(200);
+        let variants = answer["variants"].as_array().expect("a list");
+        let is_active = |variant: &Value| {
+            let instances = variant["instances"].as_array().expect("a list");
+            instances
+                .iter()
+                .any(|instance| instance["state"] == "active")
+        };
+        let mut frontier = variants
+            .iter()
+            .filter(|variant| variant["dominated_by"].is_null());
+        frontier.all(is_active).then_some(())
+    })
+    .await;
 }
 
 /// A service of one's own with the application `digits` and [`MODELS`].

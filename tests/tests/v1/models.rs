@@ -160,7 +160,9 @@ async fn a_validation_set_may_be_json_lines() {
     let images = digits::Images::load("validation");
     let lines: String = (0..images.len())
         .map(|index| {
-            let record = json!({"pixels": images.pixels(index), "label": images.labels[index]});
+            let record = json!({
+                "inputs": {"pixels": images.pixels(index)}, "label": images.labels[index]
+            });
             format!("{record}\n")
         })
         .collect();
@@ -245,7 +247,8 @@ async fn validation_sets_that_do_not_fit_fail_with_their_code() {
     let api = cluster.api();
     api.create_application("unlabelled").await;
     let line = |pixels: usize, label: &str| {
-        format!("{{\"pixels\": {:?}{label}}}\n", vec![1.0; pixels]).into_bytes()
+        let pixels = vec![1.0; pixels];
+        format!("{{\"inputs\": {{\"pixels\": {pixels:?}}}{label}}}\n").into_bytes()
     };
     let archive = digits::bytes("validation.npz");
     for (name, validation, file) in [
@@ -287,8 +290,11 @@ async fn another_signature_under_the_same_application_fails() {
         input: "image",
         ..onnx::Model::default()
     };
+    let record = json!({"inputs": {"image": vec![1.0; digits::PIXELS]}, "label": 1});
     let upload = Upload {
         model: model.bytes(),
+        validation: format!("{record}\n").repeat(10).into_bytes(),
+        validation_name: "validation.jsonl",
         ..digits::upload("digits", "other-input", "logistic")
     };
     assert_eq!(failure(&cluster.api(), upload).await, "signature_mismatch");

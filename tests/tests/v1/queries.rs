@@ -43,6 +43,7 @@ async fn most_test_images_are_read_correctly() {
 async fn other_targets_are_answered_by_other_variants() {
     let cluster = digits::shared().await;
     let api = cluster.api();
+    digits::warm(&api).await;
     let variants = variants(&api).await;
     let best = |model: &str| {
         let bounds = variants.iter().filter(|variant| variant["model"] == model);
