@@ -13,7 +13,7 @@ use sextant_types::Code;
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState,
+    ApiState, body,
     extract::{self, Params},
     problem::Problem,
     query::schema::ProblemBody,
@@ -71,12 +71,12 @@ pub async fn put(
     request: Request,
 ) -> Result<(StatusCode, Json<ArtefactBody>), Problem> {
     let max_bytes = state.limits().max_model_bytes;
-    let body = request.into_body();
-    if axum::body::HttpBody::size_hint(&body).lower() > max_bytes {
-        return Err(crate::body::too_large("the artefact", max_bytes));
+    let mut pieces = request.into_body().into_data_stream();
+    let bytes = upload::limited(&mut pieces, "the artefact", max_bytes);
+    if let Err(error) = state.objects().put_stream(&path, bytes).await {
+        body::discard(&mut pieces).await;
+        return Err(error.into());
     }
-    let bytes = upload::limited(body.into_data_stream(), "the artefact", max_bytes);
-    state.objects().put_stream(&path, bytes).await?;
     let info = upload::existing(state.objects().as_ref(), &path).await?;
     Ok((StatusCode::CREATED, Json(info.into())))
 }

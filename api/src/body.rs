@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use sextant_types::Code;
 
@@ -18,18 +19,42 @@ pub struct BodyLimit {
     pub timeout: Duration,
 }
 
+/// Most bytes that are read and thrown away behind a refusal: a client that is still sending
+/// when the connection closes may never see the answer.
+const DISCARD_BYTES: usize = 32 << 20;
+
+/// Longest time for that.
+pub const DISCARD_TIME: Duration = Duration::from_secs(2);
+
 /// The whole body. A body of one piece, which is the usual case, is not copied.
-pub async fn collect(body: Body, limit: BodyLimit) -> Result<Bytes, Problem> {
-    // A declared length over the limit is refused before anything is read.
-    if body.size_hint().lower() > limit.max_bytes as u64 {
-        return Err(too_large("the body", limit.max_bytes as u64));
+pub async fn collect(mut body: Body, limit: BodyLimit) -> Result<Bytes, Problem> {
+    let whole = tokio::time::timeout(limit.timeout, pieces(&mut body, limit.max_bytes));
+    let result = whole.await.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {:?}", limit.timeout);
+        Err(Problem::new(Code::InvalidRequest, detail))
+    });
+    if result
+        .as_ref()
+        .is_err_and(|problem| problem.code() == Code::TooLarge)
+    {
+        discard(&mut body.into_data_stream()).await;
     }
-    tokio::time::timeout(limit.timeout, pieces(body, limit.max_bytes))
-        .await
-        .map_err(|_| {
-            let detail = format!("the body did not arrive within {:?}", limit.timeout);
-            Problem::new(Code::InvalidRequest, detail)
-        })?
+    result
+}
+
+/// Reads what is left of a refused body, within reason.
+pub async fn discard<E>(pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin)) {
+    let read = async {
+        let mut left = DISCARD_BYTES;
+        while let Some(Ok(piece)) = pieces.next().await {
+            let Some(rest) = left.checked_sub(piece.len()) else {
+                break;
+            };
+            left = rest;
+        }
+    };
+    // Past the time the connection closes as it would have at once.
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 /// The refusal of something larger than `max_bytes`.
@@ -44,19 +69,22 @@ pub fn broken(error: &axum::Error) -> Problem {
     Problem::new(Code::InvalidRequest, detail)
 }
 
-async fn pieces(mut body: Body, max_bytes: usize) -> Result<Bytes, Problem> {
-    let Some(first) = next(&mut body, 0, max_bytes).await? else {
+async fn pieces(body: &mut Body, max_bytes: usize) -> Result<Bytes, Problem> {
+    // A declared length over the limit is refused before anything is kept.
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(too_large("the body", max_bytes as u64));
+    }
+    let Some(first) = next(body, 0, max_bytes).await? else {
         return Ok(Bytes::new());
     };
-    let Some(second) = next(&mut body, first.len(), max_bytes).await? else {
+    let Some(second) = next(body, first.len(), max_bytes).await? else {
         return Ok(first);
     };
-    let hint = usize::try_from(body.size_hint().lower()).unwrap_or(max_bytes);
-    let room = first.len() + second.len() + hint.min(max_bytes);
-    let mut whole = BytesMut::with_capacity(room);
+    let rest = usize::try_from(body.size_hint().lower()).unwrap_or(max_bytes);
+    let mut whole = BytesMut::with_capacity(first.len() + second.len() + rest.min(max_bytes));
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&second);
-    while let Some(piece) = next(&mut body, whole.len(), max_bytes).await? {
+    while let Some(piece) = next(body, whole.len(), max_bytes).await? {
         whole.extend_from_slice(&piece);
     }
     Ok(whole.freeze())

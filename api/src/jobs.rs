@@ -9,10 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sextant_objects::ObjectPath;
 use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob};
-use sextant_rpc::Route;
+use sextant_rpc::{OfflineSpec, Route};
 use sextant_types::{ApplicationId, Code, JobId, ModelId};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -252,13 +252,14 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
     upload::existing(state.objects().as_ref(), &input).await?;
-    let spec = json!({
-        "route": route_json(&route),
-        "targets": targets,
-        "input": input.as_str(),
-        "output": output.as_str(),
-        "chunk": body.chunk,
-    });
+    let spec = OfflineSpec {
+        route,
+        targets,
+        input: input.to_string(),
+        output: output.to_string(),
+        chunk: body.chunk,
+    };
+    let spec = serde_json::to_value(spec).map_err(|error| Problem::internal("the job", &error))?;
     let mut job = NewJob::new(JobKind::Offline, application, spec);
     job.model = model;
     if let Some(id) = body.id {
@@ -281,14 +282,6 @@ async fn owner(
             (variant.application, Some(variant.model))
         }
     })
-}
-
-fn route_json(route: &Route) -> Value {
-    match route {
-        Route::Application(id) => json!({"application": id.as_str()}),
-        Route::Model(id) => json!({"model": id.as_str()}),
-        Route::Variant(id) => json!({"variant": id.as_str()}),
-    }
 }
 
 // === impl JobParams ===

@@ -23,7 +23,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Requests were still in flight when the time to drain was over.
-    #[error("requests were still in flight after `{0:?}`; their connections were closed")]
+    #[error("requests were still in flight `{0:?}` after the shutdown began")]
     Drain(Duration),
 }
 

@@ -89,8 +89,14 @@ macro_rules! floats {
 floats! {
     f16, token => f16::from_f64(token.parse().ok()?);
     bf16, token => bf16::from_f64(token.parse().ok()?);
-    f32, token => token.parse().ok()?;
-    f64, token => token.parse().ok()?;
+    f32, token => match decimal::exact(token).and_then(decimal::narrow) {
+        Some(value) => value,
+        None => token.parse().ok()?,
+    };
+    f64, token => match decimal::exact(token) {
+        Some(value) => value,
+        None => token.parse().ok()?,
+    };
 }
 
 impl Parse for bool {
@@ -266,6 +272,8 @@ impl<'a> Nesting<'a> {
         })
     }
 }
+
+mod decimal;
 
 #[cfg(test)]
 mod tests;

@@ -28,11 +28,26 @@ struct Form {
 
 /// Takes a model from a form.
 pub async fn from_form(state: &ApiState, mut parts: Multipart) -> Result<NewModel, Problem> {
+    let form = read(state, &mut parts).await;
+    if form.is_err() {
+        discard(&mut parts).await;
+    }
+    form?.complete()
+}
+
+async fn read(state: &ApiState, parts: &mut Multipart) -> Result<Form, Problem> {
     let mut form = Form::default();
     while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
         form.take(state, field).await?;
     }
-    form.complete()
+    Ok(form)
+}
+
+/// Reads past the fields that nobody wants any more, so that the client sees the refusal.
+async fn discard(parts: &mut Multipart) {
+    let read = async { while let Ok(Some(_)) = parts.next_field().await {} };
+    // Past the time the connection closes as it would have at once.
+    let _ = tokio::time::timeout(body::DISCARD_TIME, read).await;
 }
 
 /// Takes a model from files in the artefact store, named by a JSON body.

@@ -159,6 +159,7 @@ fn signature() -> Signature {
 /// A router over a recorder and real stores in a folder of its own.
 pub struct Api {
     router: Router,
+    pub state: ApiState,
     pub registry: Registry,
     pub objects: Arc<dyn ObjectStore>,
     pub metadata: Arc<dyn MetadataStore>,
@@ -216,7 +217,8 @@ impl Api {
             limits,
         });
         Self {
-            router: router(state),
+            router: router(state.clone()),
+            state,
             registry,
             objects,
             metadata,

@@ -6,3 +6,4 @@ mod errors;
 mod protocol;
 mod queries;
 mod resources;
+mod serving;

@@ -114,6 +114,40 @@ impl FromStaticStr for Bytes {
     }
 }
 
+#[test]
+fn decimals_near_a_middle_are_rounded_once() {
+    // 1 + 2^-24 is the middle between two values; the digits lie a little above or below it.
+    for text in [
+        "1.00000005960464",
+        "1.00000005960465",
+        "16777217",
+        "16777219",
+        "-0.0",
+        "0",
+    ] {
+        let wanted = text.parse::<f32>().expect("a number");
+        let read = floats(&[], text).expect("a number");
+        assert_eq!(read[0].to_bits(), wanted.to_bits(), "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn decimals_are_rounded_as_the_standard_library_does(
+        text in "-?(0|[1-9][0-9]{0,17})([.][0-9]{1,18})?(e-?[0-9]{1,2})?"
+    ) {
+        if let Ok(read) = floats(&[], &text) {
+            let wanted: f32 = text.parse().expect("a number");
+            prop_assert_eq!(read[0].to_bits(), wanted.to_bits());
+        }
+        let read = parse(DataType::Fp64, vec![], &text).expect("in range").to_vec::<f64>();
+        let wanted: f64 = text.parse().expect("a number");
+        prop_assert_eq!(read.expect("FP64")[0].to_bits(), wanted.to_bits());
+    }
+}
+
 proptest! {
     #[test]
     fn written_numbers_read_back(values: Vec<f32>) {
