@@ -19,7 +19,6 @@ use sextant_types::{DataType, Optimization, Precision};
 
 mod failure;
 mod library;
-mod live;
 mod model;
 mod pool;
 mod tensors;
@@ -30,7 +29,8 @@ pub use library::{LIBRARY_FILE, LIBRARY_VERSION};
 /// The engine's name in variant ids.
 pub const NAME: &str = "ort";
 
-/// ONNX Runtime. Cheap to clone; every value of a process uses the same environment.
+/// ONNX Runtime. Cheap to clone; clones share the weights of what they load, and every value of a
+/// process uses the same environment.
 #[derive(Clone)]
 pub struct OrtEngine {
     environment: ort::environment::Environment,

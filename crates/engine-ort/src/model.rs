@@ -6,10 +6,10 @@ use ort::{
     environment::Environment,
     session::{Session, SessionInputValue},
 };
-use sextant_engine::{Error, LoadRequest, LoadedModel, check_inputs};
+use sextant_engine::{Error, LiveMap, LoadRequest, LoadedModel, check_inputs};
 use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
-use crate::{failure, live::LiveMap, pool::Pool, tensors, weights::Weights};
+use crate::{failure, pool::Pool, tensors, weights::Weights};
 
 /// The models that are loaded now. Loads that differ in nothing but the largest batch have the
 /// same keys, and share their sessions too.

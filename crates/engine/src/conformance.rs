@@ -90,7 +90,6 @@ macro_rules! bind_conformance {
 }
 
 /// Held while a property is checked: the process's memory tells nothing while others run.
-#[must_use]
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

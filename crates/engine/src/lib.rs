@@ -1,7 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
-//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`check_inputs`],
-//! [`conformance`].
+//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
+//! [`check_inputs`] and [`LiveMap`] are what engines have in common.
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -14,8 +14,10 @@ use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Sign
 pub mod conformance;
 pub mod emulated;
 mod inputs;
+mod live;
 
 pub use inputs::check_inputs;
+pub use live::LiveMap;
 
 /// What an engine can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

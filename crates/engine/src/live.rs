@@ -7,7 +7,7 @@ use std::{
 };
 
 /// A map that owns nothing: its values live as long as the callers' references.
-pub(crate) struct LiveMap<K, V> {
+pub struct LiveMap<K, V> {
     slots: Mutex<HashMap<K, Arc<Slot<V>>>>,
 }
 
@@ -24,11 +24,7 @@ impl<K, V> Default for LiveMap<K, V> {
 
 impl<K: Eq + Hash, V> LiveMap<K, V> {
     /// The live value of `key`, or the one that `make` gives. Waits while another caller makes it.
-    pub(crate) fn get_or_make<E>(
-        &self,
-        key: K,
-        make: impl FnOnce() -> Result<V, E>,
-    ) -> Result<Arc<V>, E> {
+    pub fn get_or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         let slot = self.slot(key);
         let mut slot = lock(&slot);
         if let Some(value) = slot.upgrade() {
@@ -40,13 +36,13 @@ impl<K: Eq + Hash, V> LiveMap<K, V> {
     }
 
     /// The value of `key` if it is there now; never waits.
-    pub(crate) fn get(&self, key: &K) -> Option<Arc<V>> {
+    pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let slot = Arc::clone(lock(&self.slots).get(key)?);
         slot.try_lock().ok()?.upgrade()
     }
 
     /// Everything that is there now, in no order; what is being made is left out.
-    pub(crate) fn values(&self) -> Vec<Arc<V>> {
+    pub fn values(&self) -> Vec<Arc<V>> {
         let slots = lock(&self.slots);
         let upgrade = |slot: &Arc<Slot<V>>| slot.try_lock().ok()?.upgrade();
         slots.values().filter_map(upgrade).collect()
