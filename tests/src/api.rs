@@ -18,6 +18,8 @@ use crate::wait::until;
 pub struct Api {
     address: String,
     http: reqwest::Client,
+    /// For bodies that may be refused before they are sent: their connection is of no more use.
+    uploads: reqwest::Client,
 }
 
 /// What came back.
@@ -51,13 +53,12 @@ pub struct Upload<'a> {
 impl Api {
     /// A client of the service at `address`.
     pub fn new(address: &str) -> Self {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .build()
-            .expect("a client");
+        let builder = || reqwest::Client::builder().no_proxy();
+        let uploads = builder().pool_max_idle_per_host(0);
         Self {
             address: address.to_owned(),
-            http,
+            http: builder().build().expect("a client"),
+            uploads: uploads.build().expect("a client"),
         }
     }
 
@@ -84,6 +85,25 @@ impl Api {
         Answer::read(name, request).await
     }
 
+    /// A request with headers of one's own.
+    pub async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Vec<u8>,
+    ) -> Answer {
+        let name = format!("{method} {path}");
+        let request = self
+            .http
+            .request(method, format!("{}{path}", self.address))
+            .body(body);
+        let request = headers.iter().fold(request, |request, (name, value)| {
+            request.header(*name, value)
+        });
+        Answer::read(name, request).await
+    }
+
     /// `GET`.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, None).await
@@ -102,13 +122,9 @@ impl Api {
 
     /// `PUT` of bytes.
     pub async fn put(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
-        self.send_bytes(
-            Method::PUT,
-            path,
-            "application/octet-stream",
-            Some(body.into()),
-        )
-        .await
+        let request = self.uploads.put(format!("{}{path}", self.address));
+        let request = request.header(CONTENT_TYPE, "application/octet-stream");
+        Answer::read(format!("PUT {path}"), request.body(body.into())).await
     }
 
     /// `DELETE`.
@@ -155,10 +171,8 @@ impl Api {
 
     /// Any form.
     pub async fn multipart(&self, path: &str, form: Form) -> Answer {
-        let request = self
-            .http
-            .post(format!("{}{path}", self.address))
-            .multipart(form);
+        let request = self.uploads.post(format!("{}{path}", self.address));
+        let request = request.multipart(form);
         Answer::read(format!("POST {path} (form)"), request).await
     }
 

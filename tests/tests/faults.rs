@@ -159,8 +159,6 @@ async fn a_full_disk_fails_a_registration_and_nothing_else() {
         .upload(digits::upload("digits", "large", "cnn-large"))
         .await;
     answer.problem(507, "storage_full");
-    // The refusal came before the whole file was sent, so its connection is of no more use.
-    let api = cluster.api();
     let query = json!({"application": "digits", "inputs": digits::Images::load("test").input(0)});
     api.post("/v1/queries", &query).await.json(200);
     assert_eq!(api.delete("/v1/artefacts/ballast").await.status, 204);

@@ -1,0 +1,220 @@
+//! The command line against a running service: what a user types, and what comes out.
+
+use std::{fs, process::Output};
+
+use npyz::WriterBuilder;
+use serde_json::{Value, json};
+use sextant_tests::{Settings, TestCluster, digits};
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).expect("JSON on standard output")
+}
+
+fn register(cluster: &TestCluster, model: &str, more: &[&str]) -> Output {
+    let file = digits::file(&format!("{model}.onnx"));
+    let validation = digits::file("validation.npz");
+    let (file, validation) = (file.to_string_lossy(), validation.to_string_lossy());
+    let arguments = [
+        "register",
+        "--application",
+        "digits",
+        "--name",
+        model,
+        "--model",
+        &file,
+        "--validation",
+        &validation,
+    ];
+    cluster.client(&[&arguments, more].concat())
+}
+
+#[test]
+fn from_a_file_to_an_answer() {
+    let cluster = TestCluster::start(Settings::default());
+    let registered = register(&cluster, "logistic", &["--metric", "top1"]);
+    let text = stdout(&registered);
+    assert!(
+        text.contains("registered `logistic`") && text.contains("on the frontier"),
+        "{text}"
+    );
+    assert!(
+        stderr(&registered).contains("succeeded: publish"),
+        "the steps are told"
+    );
+    let again = document(&register(&cluster, "logistic", &["--json"]));
+    assert_eq!(again["job"]["state"], "succeeded");
+    let variants = document(&cluster.client(&["variants", "--json", "--all"]));
+    let all = variants["variants"].as_array().expect("a list").len();
+    let table = stdout(&cluster.client(&["variants", "--application", "digits", "--all"]));
+    assert_eq!(table.lines().count(), all + 1, "{table}");
+    assert!(stdout(&cluster.client(&["models"])).contains("ready"));
+    assert!(stdout(&cluster.client(&["applications"])).contains("pixels FP32[-1,64]"));
+    assert!(stdout(&cluster.client(&["workers"])).contains("local"));
+}
+
+#[test]
+fn a_query_reads_numpy_and_json() {
+    let cluster = TestCluster::start(Settings::default());
+    stdout(&register(&cluster, "logistic", &[]));
+    let images = digits::Images::load("test");
+    let folder = tempfile::tempdir().expect("a folder");
+    let numpy = folder.path().join("image.npy");
+    let file = fs::File::create(&numpy).expect("a file");
+    let mut writer = npyz::WriteOptions::new()
+        .default_dtype()
+        .shape(&[64])
+        .writer(file)
+        .begin_nd()
+        .expect("the header is written");
+    writer
+        .extend(images.pixels(0).iter().copied())
+        .expect("the pixels are written");
+    writer.finish().expect("the file is complete");
+    let text = folder.path().join("image.json");
+    fs::write(&text, json!([images.pixels(0)]).to_string()).expect("a file");
+    let mut digits_read = Vec::new();
+    for (addressee, name, path) in [
+        ("--application", "digits", &numpy),
+        ("--model", "logistic", &text),
+    ] {
+        let input = format!("pixels=@{}", path.display());
+        let arguments = [
+            "query",
+            addressee,
+            name,
+            "--min-accuracy",
+            "0.9",
+            "--input",
+            &input,
+        ];
+        let shown = stdout(&cluster.client(&arguments));
+        assert!(shown.contains("variant   logistic-"), "{shown}");
+        let answer =
+            document(&cluster.client(&[&arguments[..], &["--json", "--explain"]].concat()));
+        assert!(answer["explanation"]["reason"].is_string());
+        digits_read.push(digits::digit(&answer["outputs"][0]["data"]) as i64);
+    }
+    assert_eq!(digits_read, [images.labels[0]; 2]);
+}
+
+#[test]
+fn a_refusal_has_a_code_and_advice() {
+    let cluster = TestCluster::start(Settings::default());
+    stdout(&register(&cluster, "logistic", &[]));
+    let pixels = format!("pixels={:?}", [1; 64]);
+    let arguments = [
+        "query",
+        "--application",
+        "digits",
+        "--min-accuracy",
+        "1",
+        "--input",
+        &pixels,
+    ];
+    let refused = cluster.client(&arguments);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = stderr(&refused);
+    assert!(text.starts_with("error[target_infeasible]: "), "{text}");
+    assert!(
+        text.contains("closest variants:") && text.contains("logistic-ort-"),
+        "{text}"
+    );
+    let refused = cluster.client(&[&arguments[..], &["--json"]].concat());
+    let problem: Value = serde_json::from_str(&stderr(&refused)).expect("JSON");
+    assert_eq!(problem["code"], "target_infeasible");
+    let effort = cluster.client(&[&arguments[..], &["--best-effort"]].concat());
+    assert!(stdout(&effort).contains("targets not met"));
+    let other = register(&cluster, "logistic", &["--metric", "exact"]);
+    assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
+    let missing = cluster.client(&["variants", "--model", "nobody"]);
+    assert!(
+        stderr(&missing).starts_with("error[model_not_found]"),
+        "{}",
+        stderr(&missing)
+    );
+}
+
+#[test]
+fn a_registration_that_fails_says_why() {
+    let cluster = TestCluster::start(Settings::default());
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("broken.onnx");
+    fs::write(&file, "no model").expect("a file");
+    let validation = digits::file("validation.npz");
+    let failed = cluster.client(&[
+        "register",
+        "--application",
+        "digits",
+        "--name",
+        "broken",
+        "--model",
+        &file.to_string_lossy(),
+        "--validation",
+        &validation.to_string_lossy(),
+    ]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(
+        stderr(&failed).contains("[invalid_model]"),
+        "{}",
+        stderr(&failed)
+    );
+    assert!(stdout(&cluster.client(&["models"])).contains("failed"));
+}
+
+#[test]
+fn files_go_in_and_answers_come_out() {
+    let cluster = TestCluster::start(Settings::default());
+    stdout(&register(&cluster, "logistic", &[]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let records = folder.path().join("records.jsonl");
+    let line = format!("{}\n", json!({"inputs": {"pixels": vec![1; 64]}}));
+    fs::write(&records, line.repeat(10)).expect("a file");
+    let path = records.to_string_lossy();
+    assert!(stdout(&cluster.client(&["artefact", "put", &path, "in/a.jsonl"])).contains("stored"));
+    let submitted = cluster.client(&[
+        "job",
+        "submit",
+        "--application",
+        "digits",
+        "--input",
+        "in/a.jsonl",
+        "--output",
+        "out/a.jsonl",
+        "--chunk",
+        "3",
+        "--wait",
+        "--json",
+    ]);
+    let job = document(&submitted);
+    assert_eq!(
+        (&job["state"], &job["progress"]["done"]),
+        (&json!("succeeded"), &json!(10))
+    );
+    let id = job["id"].as_str().expect("an id");
+    assert!(stdout(&cluster.client(&["job", "show", id])).contains("10/10"));
+    assert!(stdout(&cluster.client(&["job", "wait", id])).contains("succeeded"));
+    assert!(stdout(&cluster.client(&["job", "list"])).contains(id));
+    assert!(stdout(&cluster.client(&["job", "cancel", id])).contains("succeeded"));
+    let answers = stdout(&cluster.client(&["artefact", "get", "out/a.jsonl"]));
+    assert_eq!(answers.lines().count(), 10);
+    let target = folder.path().join("answers.jsonl");
+    stdout(&cluster.client(&["artefact", "get", "out/a.jsonl", &target.to_string_lossy()]));
+    assert_eq!(fs::read_to_string(target).expect("a file"), answers);
+    assert!(stdout(&cluster.client(&["artefact", "list", "out/"])).contains("out/a.jsonl"));
+    stdout(&cluster.client(&["artefact", "delete", "out/a.jsonl"]));
+    let gone = cluster.client(&["artefact", "get", "out/a.jsonl"]);
+    assert!(
+        stderr(&gone).starts_with("error[artefact_not_found]"),
+        "{}",
+        stderr(&gone)
+    );
+}

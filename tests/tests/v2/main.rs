@@ -1,0 +1,176 @@
+//! `/v2`: the Open Inference Protocol, as clients that know nothing of Sextant speak it.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use sextant_tests::digits::{self, PIXELS};
+
+const LENGTH: &str = "inference-header-content-length";
+
+#[tokio::test]
+async fn the_server_introduces_itself() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    assert_eq!(api.get("/v2").await.json(200)["name"], "sextant");
+    assert_eq!(api.get("/v2/health/live").await.json(200)["live"], true);
+    assert_eq!(api.get("/v2/health/ready").await.json(200)["ready"], true);
+    digits::warm(&api).await;
+    for name in ["digits", "mlp"] {
+        let metadata = api.get(&format!("/v2/models/{name}")).await.json(200);
+        assert_eq!(
+            (&metadata["name"], &metadata["versions"]),
+            (&json!(name), &json!(["1"]))
+        );
+        let input = json!({"name": "pixels", "datatype": "FP32", "shape": [-1, PIXELS]});
+        assert_eq!(metadata["inputs"], json!([input]));
+        assert_eq!(
+            api.get(&format!("/v2/models/{name}/ready")).await.status,
+            200
+        );
+        assert_eq!(
+            api.get(&format!("/v2/models/{name}/versions/1/ready"))
+                .await
+                .status,
+            200
+        );
+    }
+    let index = api.post("/v2/repository/index", &json!({})).await.json(200);
+    let index = index.as_array().expect("a list");
+    assert!(index.iter().any(|entry| entry["state"] == "READY"));
+}
+
+#[tokio::test]
+async fn an_image_is_read_by_each_kind_of_name() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let images = digits::Images::load("test");
+    for name in ["digits", "cnn-small", "cnn-small-ort-fp32-all-t1-b4"] {
+        for path in [
+            format!("/v2/models/{name}/infer"),
+            format!("/v2/models/{name}/versions/1/infer"),
+        ] {
+            let request = json!({"id": "42", "inputs": images.input(0)});
+            let answer = api.post(&path, &request).await.json(200);
+            assert_eq!(
+                (&answer["id"], &answer["model_name"]),
+                (&json!("42"), &json!(name))
+            );
+            assert_eq!(answer["outputs"][0]["shape"], json!([1, 10]));
+            assert_eq!(
+                digits::digit(&answer["outputs"][0]["data"]) as i64,
+                images.labels[0]
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn targets_come_as_parameters() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let inputs = digits::Images::load("test").input(0);
+    let request = json!({"parameters": {"slo_min_accuracy": 0.9}, "inputs": inputs});
+    let answer = api
+        .post("/v2/models/digits/infer", &request)
+        .await
+        .json(200);
+    assert_eq!(answer["parameters"]["slo_met"], true);
+    let request = json!({"parameters": {"slo_min_accuracy": 1.0}, "inputs": inputs});
+    let refused = api.post("/v2/models/digits/infer", &request).await;
+    let problem = refused.problem(422, "target_infeasible");
+    assert_eq!(problem["error"], problem["detail"]);
+    let request = json!({
+        "parameters": {"slo_min_accuracy": 1.0, "slo_policy": "best_effort"}, "inputs": inputs
+    });
+    let answer = api
+        .post("/v2/models/digits/infer", &request)
+        .await
+        .json(200);
+    assert_eq!(answer["parameters"]["slo_met"], false);
+}
+
+/// Tensors travel as bytes in both directions and come to the same scores.
+#[tokio::test]
+async fn tensors_may_be_binary() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let images = digits::Images::load("test");
+    let path = "/v2/models/mlp-ort-fp32-all-t1-b1/infer";
+    let plain = api
+        .post(path, &json!({"inputs": images.input(7)}))
+        .await
+        .json(200);
+    let head = json!({
+        "inputs": [{
+            "name": "pixels", "shape": [1, PIXELS], "datatype": "FP32",
+            "parameters": {"binary_data_size": 4 * PIXELS}
+        }],
+        "outputs": [{"name": "scores", "parameters": {"binary_data": true}}]
+    })
+    .to_string();
+    let pixels: Vec<u8> = images
+        .pixels(7)
+        .iter()
+        .flat_map(|pixel| pixel.to_le_bytes())
+        .collect();
+    let body = [head.as_bytes(), &pixels].concat();
+    let headers = [(LENGTH, head.len().to_string())];
+    let answer = api
+        .send_with(Method::POST, path, &headers, body.clone())
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let length: usize = answer.headers[LENGTH]
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .expect("a length");
+    let document: Value = serde_json::from_slice(&answer.body[..length]).expect("JSON");
+    assert_eq!(document["outputs"][0]["parameters"]["binary_data_size"], 40);
+    let scores: Vec<f64> = answer.body[length..]
+        .chunks_exact(4)
+        .map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes"))))
+        .collect();
+    let expected: Vec<f64> = plain["outputs"][0]["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(Value::as_f64)
+        .map(|score| f64::from(score as f32))
+        .collect();
+    assert_eq!(scores, expected);
+    for wrong in ["0", "99999", "x"] {
+        let headers = [(LENGTH, wrong.to_owned())];
+        let answer = api
+            .send_with(Method::POST, path, &headers, body.clone())
+            .await;
+        answer.problem(400, "invalid_request");
+    }
+    let surplus = [&body[..], &[0; 4]].concat();
+    let answer = api.send_with(Method::POST, path, &headers, surplus).await;
+    answer.problem(400, "invalid_tensor");
+}
+
+#[tokio::test]
+async fn refusals_carry_the_error_member() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let inputs = digits::Images::load("test").input(0);
+    let request = json!({"inputs": inputs});
+    for path in ["/v2/models/nobody/infer", "/v2/models/mlp/versions/2/infer"] {
+        let problem = api
+            .post(path, &request)
+            .await
+            .problem(404, "model_not_found");
+        assert!(problem["error"].is_string(), "{problem}");
+    }
+    let short = json!({"inputs": [
+        {"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [1.0]}
+    ]});
+    let problem = api
+        .post("/v2/models/mlp/infer", &short)
+        .await
+        .problem(400, "invalid_tensor");
+    assert!(problem["error"].is_string(), "{problem}");
+    let unwanted = json!({"inputs": inputs, "outputs": [{"name": "nothing"}]});
+    let answer = api.post("/v2/models/mlp/infer", &unwanted).await;
+    assert_eq!(answer.status, 400, "{}", answer.text());
+}
