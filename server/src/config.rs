@@ -7,6 +7,8 @@
 //!
 //! Entry points: [`Config::load`], [`Sources`].
 
+use std::time::Duration;
+
 mod docs;
 mod error;
 mod layers;
@@ -19,7 +21,7 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use sections::{Config, Log, LogFormat, Prices, Runtime};
+pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.
@@ -73,6 +75,18 @@ impl From<Prices> for sextant_types::Prices {
         Self {
             core_hour_usd: prices.core_hour_usd,
             memory_gib_hour_usd: prices.memory_gib_hour_usd,
+        }
+    }
+}
+
+impl From<&Limits> for sextant_api::Limits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            max_body_bytes: limits.max_body_bytes,
+            max_model_bytes: limits.max_model_bytes,
+            max_concurrent_queries: limits.max_concurrent_queries,
+            body_timeout: Duration::from_millis(limits.body_timeout_ms),
+            drain_timeout: Duration::from_millis(limits.drain_timeout_ms),
         }
     }
 }

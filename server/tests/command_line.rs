@@ -36,7 +36,7 @@ fn flags_win_over_environment_and_file() {
     let file = folder.path().join("sextant.toml");
     fs::write(
         &file,
-        "listen = '127.0.0.1:1'\n[jobs]\nchunk = 1\n[worker]\ncores = 1\n",
+        "listen = '127.0.0.1:1'\n[limits]\nmax_queue_per_variant = 1\n[worker]\ncores = 1\n",
     )
     .expect("the file is written");
     let output = sextant(&[
@@ -48,14 +48,14 @@ fn flags_win_over_environment_and_file() {
     ])
     .env("SEXTANT_CONFIG", &file)
     .env("SEXTANT_LISTEN", "127.0.0.1:2")
-    .env("SEXTANT_JOBS__CHUNK", "2")
+    .env("SEXTANT_LIMITS__MAX_QUEUE_PER_VARIANT", "2")
     .output()
     .expect("the binary runs");
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
     for line in [
         "listen = \"127.0.0.1:3\"",
-        "chunk = 2",
+        "max_queue_per_variant = 2",
         "cores = 1",
         "max_body_bytes = 4096",
     ] {

@@ -78,7 +78,7 @@ section! {
         /// Largest maximum batch of a variant, rows.
         max_batch: u16 = 64, within 1.0..=64.0;
         /// Time spent on measuring one batch size of one variant, milliseconds.
-        profile_ms_per_batch: u64 = 100, within 1.0..=60_000.0;
+        profile_ms_per_batch: u64 = 60, within 1.0..=60_000.0;
         /// Rows per batch while accuracy is measured.
         evaluation_batch: u32 = 32, within 1.0..=1024.0;
     }
@@ -130,8 +130,6 @@ section! {
 section! {
     /// Offline jobs.
     Jobs in "jobs" {
-        /// Records that are answered and committed together.
-        chunk: u32 = 256, within 1.0..=65_536.0;
         /// Jobs pause while online queries keep more than this share of the cores busy.
         pause_utilization: f64 = 0.4, within 0.0..=1.0;
     }
@@ -184,12 +182,7 @@ pub struct Engines(pub Vec<String>);
 
 impl Engines {
     /// The engines that exist.
-    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten", "emulated"];
-
-    /// Whether variants are made for `engine`.
-    pub fn contains(&self, engine: &str) -> bool {
-        self.0.iter().any(|name| name == engine)
-    }
+    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten"];
 }
 
 impl Default for Engines {

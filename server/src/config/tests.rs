@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::Path};
 
-use super::{sections::Limits, *};
+use super::*;
 
 fn with_file(text: &str) -> (tempfile::TempDir, Sources) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,7 +28,8 @@ fn message(sources: &Sources) -> String {
 
 #[test]
 fn later_layers_win() {
-    let text = "listen = '0.0.0.0:1'\n[worker]\ncores = 1\nname = 'a'\n[jobs]\nchunk = 8\n";
+    let text =
+        "listen = '0.0.0.0:1'\n[worker]\ncores = 1\nname = 'a'\n[jobs]\npause_utilization = 0.8\n";
     let (_folder, mut sources) = with_file(text);
     sources.environment = vec![
         ("SEXTANT_LISTEN".to_owned(), "0.0.0.0:2".to_owned()),
@@ -45,8 +46,8 @@ fn later_layers_win() {
     assert_eq!(config.worker_cores(), 2);
     assert_eq!(config.worker.name.as_str(), "a");
     assert_eq!(config.worker_memory_bytes(), 3_000_000);
-    assert_eq!(config.jobs.chunk, 8);
-    assert_eq!(config.jobs.pause_utilization, 0.4);
+    assert_eq!(config.jobs.pause_utilization, 0.8);
+    assert_eq!(config.autoscaler.warm_memory_share, 0.5);
 }
 
 #[test]
@@ -81,10 +82,10 @@ fn unknown_keys_name_the_nearest() {
     let sources = in_environment("SEXTANT_LISTN", "0.0.0.0:1");
     assert!(message(&sources).contains("`SEXTANT_LISTEN`"));
     let sources = Sources {
-        set: vec!["jobs.chunks=1".to_owned()],
+        set: vec!["jobs.pause_utilisation=1".to_owned()],
         ..Sources::default()
     };
-    assert!(message(&sources).contains("did you mean `jobs.chunk`?"));
+    assert!(message(&sources).contains("did you mean `jobs.pause_utilization`?"));
 }
 
 #[test]
