@@ -12,8 +12,12 @@ use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, body, extract::Name, json, problem::Problem, query::schema::ProblemBody,
-    signature::SignatureBody, targets::TargetsBody,
+    ApiState, body,
+    extract::Name,
+    json,
+    problem::{Problem, ProblemBody},
+    signature::SignatureBody,
+    targets::TargetsBody,
 };
 
 /// An application to create.

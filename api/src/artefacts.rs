@@ -15,8 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState, body,
     extract::{self, Params},
-    problem::Problem,
-    query::schema::ProblemBody,
+    problem::{Problem, ProblemBody},
     upload,
 };
 

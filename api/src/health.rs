@@ -5,7 +5,10 @@ use serde::Serialize;
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use crate::{ApiState, problem::Problem, query::schema::ProblemBody};
+use crate::{
+    ApiState,
+    problem::{Problem, ProblemBody},
+};
 
 /// A health answer.
 #[derive(Debug, Serialize, ToSchema)]

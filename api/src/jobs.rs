@@ -23,8 +23,8 @@ use crate::{
     extract::{Name, Params},
     json,
     models::FailureBody,
-    problem::Problem,
-    query::{self, schema::ProblemBody},
+    problem::{Problem, ProblemBody},
+    query,
     targets::TargetsBody,
     upload,
 };

@@ -17,8 +17,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState, clock,
     extract::{Name, Params},
-    problem::Problem,
-    query::schema::ProblemBody,
+    problem::{Problem, ProblemBody},
 };
 
 mod files;

@@ -10,13 +10,14 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde_json::{Map, Value, json};
 use sextant_rpc::{Candidate, QueryError};
 use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor};
 
+mod body;
 pub mod pages;
 mod sources;
 
+pub(crate) use body::{CandidateBody, ProblemBody};
 pub(crate) use sources::Refused;
 
 /// Longest detail that is sent, in characters: details quote what the client sent.
@@ -122,48 +123,32 @@ impl Problem {
         &self.0.detail
     }
 
-    /// The document's members. `instance` is the path of the request; `protocol` problems also
-    /// carry `error`, which clients of the Open Inference Protocol insist on.
-    pub fn document(&self, instance: &str, protocol: bool) -> Value {
-        let Content {
-            code,
+    /// The document. `instance` is the path of the request; `protocol` problems also carry
+    /// `error`, which clients of the Open Inference Protocol insist on.
+    fn document(&self, instance: &str, protocol: bool) -> ProblemBody {
+        let content = self.0.as_ref();
+        let closest = content.closest.iter().map(CandidateBody::from);
+        let detail: String = content.detail.chars().take(MAX_DETAIL_CHARS).collect();
+        ProblemBody {
+            r#type: format!("/docs/errors/{}", content.code),
+            title: pages::title(content.code),
+            status: status(content.code).as_u16(),
+            error: protocol.then(|| detail.clone()),
             detail,
-            retry_after_ms,
-            closest,
-            position,
-            field,
-        } = self.0.as_ref();
-        let detail: String = detail.chars().take(MAX_DETAIL_CHARS).collect();
-        let mut members = Map::new();
-        let mut add = |name: &str, value: Value| members.insert(name.to_owned(), value);
-        add("type", format!("/docs/errors/{code}").into());
-        add("title", pages::title(*code).into());
-        add("status", status(*code).as_u16().into());
-        if protocol {
-            add("error", detail.as_str().into());
+            instance: instance.to_owned(),
+            code: content.code.as_str(),
+            retry_after_ms: content.retry_after_ms,
+            field: content.field.clone(),
+            line: content.position.map(|position| position.line),
+            column: content.position.map(|position| position.column),
+            closest: Some(closest.collect()).filter(|closest: &Vec<_>| !closest.is_empty()),
         }
-        add("detail", detail.into());
-        add("instance", instance.into());
-        add("code", code.as_str().into());
-        if let Some(milliseconds) = retry_after_ms {
-            add("retry_after_ms", (*milliseconds).into());
-        }
-        if !closest.is_empty() {
-            add("closest", closest.iter().map(candidate).collect());
-        }
-        if let Some(Position { line, column }) = position {
-            add("line", (*line).into());
-            add("column", (*column).into());
-        }
-        if let Some(field) = field {
-            add("field", field.as_str().into());
-        }
-        Value::Object(members)
     }
 
     /// The complete response.
     pub fn render(&self, instance: &str, protocol: bool) -> Response {
-        let document = self.document(instance, protocol).to_string();
+        // Strings and numbers: writing them into a vector cannot fail.
+        let document = serde_json::to_vec(&self.document(instance, protocol)).unwrap_or_default();
         let mut response = Response::new(Body::from(document));
         *response.status_mut() = status(self.0.code);
         let headers = response.headers_mut();
@@ -216,23 +201,4 @@ impl From<InvalidTensor> for Problem {
     fn from(error: InvalidTensor) -> Self {
         Self::new(Code::InvalidTensor, error.to_string())
     }
-}
-
-/// A candidate as JSON. The bound is named after the metric's direction: errors are negative on
-/// the quality scale.
-pub(crate) fn candidate(candidate: &Candidate) -> Value {
-    let bound = candidate.quality_bound;
-    let (name, bound) = if bound.is_sign_negative() {
-        ("error_bound", -bound)
-    } else {
-        ("accuracy_bound", bound)
-    };
-    json!({
-        "variant": candidate.variant.as_str(),
-        name: bound,
-        "expected_ms": candidate.expected_ms,
-        "cost_per_1k_usd": candidate.cost_per_1k_usd,
-        "state": candidate.state,
-        "verdict": candidate.verdict,
-    })
 }

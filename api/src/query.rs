@@ -12,8 +12,7 @@ use axum::{
     response::Response,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
-use sextant_rpc::{Answer, Explanation, Query, Route};
+use sextant_rpc::{Answer, Query, Route};
 use sextant_types::{ApplicationId, Code, ModelId, VariantId};
 use utoipa::ToSchema;
 
@@ -21,7 +20,7 @@ use crate::{
     ApiState,
     codec::{self, TensorBody, Text, write},
     json,
-    problem::{self, Problem},
+    problem::{Problem, ProblemBody},
     targets::TargetsBody,
 };
 
@@ -83,9 +82,9 @@ pub struct QueryBody<'a> {
     request_body(content = inline(QueryBody<'_>), content_type = "application/json"),
     responses(
         (status = 200, description = "The answer", body = schema::AnswerBody),
-        (status = 422, description = "Nothing can meet the targets", body = schema::ProblemBody,
+        (status = 422, description = "Nothing can meet the targets", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = "default", description = "Any other error", body = schema::ProblemBody,
+        (status = "default", description = "Any other error", body = ProblemBody,
             content_type = "application/problem+json"),
     )
 )]
@@ -179,7 +178,9 @@ fn answer_json(answer: &Answer, id: Option<&str>) -> Vec<u8> {
     timings(&mut out, answer);
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");
-        out.extend_from_slice(explain_json(explanation).to_string().as_bytes());
+        let body = schema::ExplanationBody::from(explanation);
+        // Strings and numbers: writing them into a vector cannot fail.
+        out.append(&mut serde_json::to_vec(&body).unwrap_or_default());
     }
     out.push(b'}');
     out
@@ -198,15 +199,6 @@ fn timings(out: &mut Vec<u8>, answer: &Answer) {
     out.extend_from_slice(b",\"batch_rows\":");
     write::integer(out, timings.batch_rows);
     out.push(b'}');
-}
-
-/// What the selection looked at, as JSON.
-pub(crate) fn explain_json(explanation: &Explanation) -> Value {
-    json!({
-        "reason": explanation.reason,
-        "considered": explanation.considered,
-        "candidates": explanation.candidates.iter().map(problem::candidate).collect::<Value>(),
-    })
 }
 
 /// A 200 with a JSON body.

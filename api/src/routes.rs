@@ -15,7 +15,7 @@ pub fn router(state: ApiState) -> Router {
     let (router, openapi) = described().split_for_parts();
     let openapi = portable(openapi);
     router
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi))
+        .merge(explorer(openapi))
         .fallback(layer::not_found)
         .method_not_allowed_fallback(layer::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(
@@ -81,6 +81,15 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(metrics::scrape))
         .routes(routes!(docs::index))
         .routes(routes!(docs::error_page))
+}
+
+/// The interactive description. Its files are part of the program, and no validator elsewhere is
+/// told about this service.
+fn explorer(openapi: OpenApi) -> SwaggerUi {
+    let config = utoipa_swagger_ui::Config::default().validator_url("none");
+    SwaggerUi::new("/docs")
+        .config(config)
+        .url("/openapi.json", openapi)
 }
 
 /// Forms with files: their limit is per file and kept while they are streamed.

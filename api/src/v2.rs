@@ -19,7 +19,10 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    ApiState, codec::short, health, problem::Problem, query::schema::ProblemBody,
+    ApiState,
+    codec::short,
+    health,
+    problem::{Problem, ProblemBody},
     signature::SpecBody,
 };
 

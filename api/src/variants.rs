@@ -7,7 +7,10 @@ use sextant_types::{Accuracy, ApplicationId, BatchLatency, ModelId, Variant, Var
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, cluster::InstanceBody, extract::Name, problem::Problem, query::schema::ProblemBody,
+    ApiState,
+    cluster::InstanceBody,
+    extract::Name,
+    problem::{Problem, ProblemBody},
 };
 
 /// A measured variant.

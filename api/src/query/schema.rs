@@ -1,7 +1,10 @@
 //! Shapes that are written by hand on the hot path, described for OpenAPI.
 
 use serde::Serialize;
+use sextant_rpc::Explanation;
 use utoipa::ToSchema;
+
+use crate::problem::CandidateBody;
 
 /// The answer to a query.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,54 +66,16 @@ pub struct ExplanationBody {
     pub candidates: Vec<CandidateBody>,
 }
 
-/// One considered variant.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Candidate)]
-pub struct CandidateBody {
-    /// Which variant.
-    pub variant: String,
-    /// Lower bound of its accuracy, for proportions.
-    pub accuracy_bound: Option<f64>,
-    /// Upper bound of its error, for errors.
-    pub error_bound: Option<f64>,
-    /// Expected latency for this query now, milliseconds.
-    pub expected_ms: f64,
-    /// US dollars for a thousand queries.
-    pub cost_per_1k_usd: f64,
-    /// State of its instance.
-    pub state: String,
-    /// `selected`, or what spoke against it.
-    pub verdict: String,
-}
-
-/// An error: a problem document (RFC 9457).
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub struct ProblemBody {
-    /// Page of the error.
-    #[schema(example = "/docs/errors/target_infeasible")]
-    pub r#type: String,
-    /// What the code means.
-    pub title: String,
-    /// HTTP status.
-    pub status: u16,
-    /// What happened.
-    pub detail: String,
-    /// Path of the request.
-    pub instance: String,
-    /// Stable code.
-    #[schema(example = "target_infeasible")]
-    pub code: String,
-    /// The detail again, on `/v2`.
-    pub error: Option<String>,
-    /// When to try again, milliseconds.
-    pub retry_after_ms: Option<u64>,
-    /// The variants that come nearest to infeasible targets.
-    pub closest: Option<Vec<CandidateBody>>,
-    /// Line of the body, from 1.
-    pub line: Option<usize>,
-    /// Column of the body, from 1.
-    pub column: Option<usize>,
-    /// Which field is at fault.
-    pub field: Option<String>,
+impl From<&Explanation> for ExplanationBody {
+    fn from(explanation: &Explanation) -> Self {
+        Self {
+            reason: explanation.reason.clone(),
+            considered: explanation.considered,
+            candidates: explanation
+                .candidates
+                .iter()
+                .map(CandidateBody::from)
+                .collect(),
+        }
+    }
 }

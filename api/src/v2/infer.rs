@@ -13,11 +13,7 @@ use super::{
     Named,
     wire::{self, InferBody},
 };
-use crate::{
-    ApiState, body,
-    problem::Problem,
-    query::schema::{OutputBody, ProblemBody},
-};
+use crate::{ApiState, body, problem::Problem, problem::ProblemBody, query::schema::OutputBody};
 
 /// An inference response.
 #[derive(Debug, ToSchema)]

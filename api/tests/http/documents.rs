@@ -81,6 +81,13 @@ async fn documentation_is_served() {
         html.contains("swagger") && !html.contains("https://"),
         "{html}"
     );
+    let settings = api.get("/docs/swagger-initializer.js").await;
+    let settings = String::from_utf8(settings.bytes).expect("UTF-8");
+    assert!(
+        settings.contains("\"validatorUrl\": \"none\""),
+        "{settings}"
+    );
+    assert!(settings.contains("/openapi.json"), "{settings}");
     assert_eq!(api.get("/").await.json()["name"], "sextant");
 }
 

@@ -106,6 +106,14 @@ async fn a_json_error_says_where() {
 }
 
 #[tokio::test]
+async fn people_read_the_title_first() {
+    let api = Api::new(Recorder::answering()).await;
+    let reading = api.get("/nope").await;
+    let wanted = r#"{"type":"/docs/errors/route_not_found","title":"There is no such route","status":404,"detail":"there is no route `GET /nope`","instance":"/nope","code":"route_not_found"}"#;
+    assert_eq!(String::from_utf8_lossy(&reading.bytes), wanted);
+}
+
+#[tokio::test]
 async fn a_body_over_the_limit_is_refused() {
     let limits = Limits {
         max_body_bytes: 100,

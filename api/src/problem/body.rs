@@ -1,0 +1,82 @@
+//! The problem document on the wire, its members in the order in which people read them.
+
+use serde::Serialize;
+use sextant_rpc::Candidate;
+use utoipa::ToSchema;
+
+/// One considered variant.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Candidate)]
+pub struct CandidateBody {
+    /// Which variant.
+    pub variant: String,
+    /// Lower bound of its accuracy, for proportions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy_bound: Option<f64>,
+    /// Upper bound of its error, for errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_bound: Option<f64>,
+    /// Expected latency for this query now, milliseconds.
+    pub expected_ms: f64,
+    /// US dollars for a thousand queries.
+    pub cost_per_1k_usd: f64,
+    /// State of its instance.
+    pub state: &'static str,
+    /// `selected`, or what spoke against it.
+    pub verdict: &'static str,
+}
+
+/// An error: a problem document (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemBody {
+    /// Page of the error.
+    #[schema(example = "/docs/errors/target_infeasible")]
+    pub r#type: String,
+    /// What the code means.
+    pub title: &'static str,
+    /// HTTP status.
+    pub status: u16,
+    /// What happened.
+    pub detail: String,
+    /// Path of the request.
+    pub instance: String,
+    /// Stable code.
+    #[schema(example = "target_infeasible")]
+    pub code: &'static str,
+    /// The detail again, on `/v2`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When to try again, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Line of the body, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// Column of the body, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<usize>,
+    /// Which field is at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The variants that come nearest to infeasible targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closest: Option<Vec<CandidateBody>>,
+}
+
+impl From<&Candidate> for CandidateBody {
+    /// The bound is named after the metric's direction: errors are negative on the quality scale.
+    fn from(candidate: &Candidate) -> Self {
+        let bound = candidate.quality_bound;
+        let is_error = bound.is_sign_negative();
+        Self {
+            variant: candidate.variant.to_string(),
+            accuracy_bound: (!is_error).then_some(bound),
+            error_bound: is_error.then_some(-bound),
+            expected_ms: candidate.expected_ms,
+            cost_per_1k_usd: candidate.cost_per_1k_usd,
+            state: candidate.state,
+            verdict: candidate.verdict,
+        }
+    }
+}
