@@ -49,9 +49,8 @@ impl Dispatcher {
             explain,
             arrived,
         } = query;
-        let signature = self.signature(&route)?;
-        let (inputs, rows) = signature
-            .bind(inputs)
+        let (inputs, rows) = self
+            .with_signature(&route, |signature| signature.bind(inputs))?
             .map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         let ask = Ask {
             route,
@@ -77,6 +76,21 @@ impl Dispatcher {
             }
         }
         Err(last)
+    }
+
+    /// Hands the signature of what `route` addresses to `read`, without copying it.
+    fn with_signature<T>(
+        &self,
+        route: &Route,
+        read: impl FnOnce(&Signature) -> T,
+    ) -> Result<T, QueryError> {
+        let snapshot = self.snapshot.load();
+        let signature = match route {
+            Route::Application(id) => snapshot.application(id).map(|scope| &scope.signature),
+            Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
+            Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
+        };
+        signature.map(read).ok_or_else(|| not_found(route))
     }
 
     fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -480,13 +494,7 @@ impl Dispatch for Dispatcher {
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
-        let snapshot = self.snapshot.load();
-        let signature = match route {
-            Route::Application(id) => snapshot.application(id).map(|scope| &scope.signature),
-            Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
-            Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
-        };
-        signature.cloned().ok_or_else(|| not_found(route))
+        self.with_signature(route, Signature::clone)
     }
 
     fn utilization(&self) -> f64 {

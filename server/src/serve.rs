@@ -7,7 +7,7 @@ mod engines;
 mod folder;
 mod stores;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use sextant_api::{ApiParts, ApiState};
@@ -20,6 +20,7 @@ use sextant_engine::Engine;
 use sextant_policies::{health::Thresholds, throttle::Throttle};
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
+use sextant_variant_gen::{Generator, RegistrationService, measure::Effort};
 use sextant_worker::Worker;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +85,9 @@ async fn build_worker(
         .context("the worker's threads cannot start")?;
     service.announce().await;
     let stop = process.last.clone();
-    process.tasks.spawn(async move { service.run(stop.cancelled()).await });
+    process
+        .tasks
+        .spawn(async move { service.run(stop.cancelled()).await });
     Ok(worker)
 }
 
@@ -101,7 +104,9 @@ fn build_dispatcher(
     let metadata = Arc::clone(&stores.metadata);
     let (dispatcher, service) = Dispatcher::start(settings, workers.to_vec(), metadata);
     let stop = process.last.clone();
-    process.tasks.spawn(async move { service.run(stop.cancelled()).await });
+    process
+        .tasks
+        .spawn(async move { service.run(stop.cancelled()).await });
     let jobs = JobConfig {
         owner: stores.owner.clone(),
         lease_ms: LEASE_MS,
@@ -115,6 +120,44 @@ fn build_dispatcher(
     let jobs = JobService::new(jobs, Arc::clone(&dispatcher), registry, objects);
     process.spawn(|stop| async move { jobs.run(stop.cancelled()).await });
     dispatcher
+}
+
+/// Registration; without the role, what earlier lives registered is still published.
+async fn build_variant_gen(
+    config: &Config,
+    stores: &Stores,
+    engines: &[Arc<dyn Engine>],
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let settings = sextant_variant_gen::Config {
+        effort: Effort {
+            budget: Duration::from_millis(config.variants.profile_ms_per_batch),
+            largest_batch: config.variants.max_batch,
+            evaluation_batch: u16::try_from(config.variants.evaluation_batch).unwrap_or(u16::MAX),
+            ..Effort::default()
+        },
+        prices: config.prices.clone().into(),
+        cores: config.max_threads(),
+        lease: Duration::from_millis(LEASE_MS),
+        ..sextant_variant_gen::Config::default()
+    };
+    let shared = sextant_variant_gen::Stores {
+        registry: stores.registry.clone(),
+        objects: Arc::clone(&stores.objects),
+        metadata: Arc::clone(&stores.metadata),
+    };
+    let generator = Generator::new(shared, engines.to_vec(), settings);
+    let published = generator
+        .publisher()
+        .publish_all()
+        .await
+        .context("cannot publish variants")?;
+    tracing::info!(variants = published, "published what is registered");
+    if config.roles.contains(Role::VariantGen) {
+        let service = RegistrationService::new(generator, stores.owner.clone());
+        process.spawn(|stop| async move { service.run(stop.cancelled()).await });
+    }
+    Ok(())
 }
 
 fn build_autoscaler(
@@ -142,9 +185,14 @@ async fn serve_http(
     listener: TcpListener,
     process: &Process,
 ) -> anyhow::Result<()> {
-    let address = listener.local_addr().context("the listener has no address")?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
     let state = ApiState::new(ApiParts {
         dispatcher,
+        registry: stores.registry.clone(),
+        objects: Arc::clone(&stores.objects),
+        metadata: Arc::clone(&stores.metadata),
         limits: sextant_api::Limits {
             max_body_bytes: usize::try_from(config.limits.max_body_bytes).unwrap_or(usize::MAX),
             max_model_bytes: config.limits.max_model_bytes,
@@ -174,7 +222,11 @@ struct Process {
 
 impl Process {
     fn new(first: CancellationToken) -> Self {
-        Self { first, last: CancellationToken::new(), tasks: JoinSet::new() }
+        Self {
+            first,
+            last: CancellationToken::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// Runs a service until the signal.

@@ -26,17 +26,18 @@ pub(super) struct Stores {
 impl Stores {
     pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
         let folder = FolderLock::take(&config.data_dir)?;
-        let objects = LocalStore::open(
-            config.data_dir.join("objects"),
-            config.limits.storage_bytes,
-        )
-        .context("the artefact store cannot be opened")?;
+        let objects =
+            LocalStore::open(config.data_dir.join("objects"), config.limits.storage_bytes)
+                .context("the artefact store cannot be opened")?;
         let registry = Registry::open(config.data_dir.join("registry.sqlite"))
             .await
             .context("the registry cannot be opened")?;
         let now_ms = unix_ms();
         // The folder's lock says that every earlier holder of a lease is dead.
-        let resumed = registry.void_leases(now_ms).await.context("jobs cannot be taken over")?;
+        let resumed = registry
+            .void_leases(now_ms)
+            .await
+            .context("jobs cannot be taken over")?;
         if resumed > 0 {
             tracing::info!(jobs = resumed, "going on with jobs of an earlier life");
         }
@@ -52,5 +53,7 @@ impl Stores {
 
 /// Milliseconds since the Unix epoch.
 fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
