@@ -51,8 +51,12 @@ fn current() -> PathBuf {
     let binary = build_folder().join("sextant");
     let lock = File::create(scratch().join("build.lock")).expect("the lock can be created");
     lock.lock().expect("the lock can be had");
-    if changed(&binary) < newest(root()) {
+    // A source that is no part of the binary may be newer than it: the stamp says that a build
+    // has looked at it.
+    let stamp = scratch().join("build.stamp");
+    if changed(&binary).max(changed(&stamp)) < newest(root()) {
         build();
+        File::create(stamp).expect("the stamp can be written");
     }
     binary
 }

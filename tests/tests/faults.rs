@@ -193,3 +193,18 @@ async fn a_data_folder_belongs_to_one_process() {
     assert!(text.contains("in use"), "{text}");
     cluster.api().get("/health/ready").await.json(200);
 }
+
+#[test]
+fn a_port_in_use_is_told_at_once() {
+    let cluster = TestCluster::start(Settings::default());
+    let address = cluster.address().trim_start_matches("http://").to_owned();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().to_string_lossy().into_owned();
+    let second = cluster.client(&["serve", "--listen", &address, "--data-dir", &data]);
+    assert_eq!(second.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(
+        text.contains(&address) && text.contains("cannot listen"),
+        "{text}"
+    );
+}

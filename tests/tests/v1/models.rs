@@ -99,6 +99,35 @@ fn check_measurement(variant: &Value) {
     assert!(sizes.is_sorted());
 }
 
+/// Every engine that the service has makes variants, and they agree on what they read.
+#[tokio::test]
+async fn every_engine_makes_variants() {
+    let cluster = TestCluster::start(Settings {
+        set: vec![
+            "variants.engines=ort,rten".to_owned(),
+            "variants.max_threads=2".to_owned(),
+            "worker.cores=2".to_owned(),
+        ],
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let job = api.register(digits::upload("digits", "mlp", "mlp")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let images = digits::Images::load("test");
+    for engine in ["ort", "rten"] {
+        for threads in [1, 2] {
+            let name = format!("mlp-{engine}-fp32-all-t{threads}-b4");
+            let variant = api.get(&format!("/v1/variants/{name}")).await.json(200);
+            assert_eq!(variant["accuracy"]["records"], 397, "{variant}");
+            let query = json!({"variant": name, "inputs": images.input(0)});
+            let answer = api.post("/v1/queries", &query).await.json(200);
+            let digit = digits::digit(&answer["outputs"][0]["data"]);
+            assert_eq!(digit as i64, images.labels[0], "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_same_upload_twice_is_one_model() {
     let cluster = digits::shared().await;
