@@ -47,12 +47,17 @@ impl Configuration {
     }
 }
 
-/// Everything `engine` can do with `cores` cores, in a fixed order.
+/// Everything that `engine` can do with `cores` cores and that makes sense, in a fixed order.
 pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<Configuration> {
     let threads = thread_counts(capabilities.threads, cores);
     let mut configurations = Vec::new();
     for precision in unique(&capabilities.precisions) {
         for optimization in unique(&capabilities.optimizations) {
+            // Pairs of quantisation and dequantisation become 8-bit kernels by fusion; left as they
+            // are, they only add work to the original.
+            if (precision, optimization) == (Precision::Int8Static, Optimization::Basic) {
+                continue;
+            }
             for threads in &threads {
                 configurations.push(Configuration {
                     engine: EngineName(engine.to_owned()),
@@ -137,6 +142,18 @@ mod tests {
             ]
         );
         assert_eq!(enumerate("rten", &capabilities(false), 64).len(), 4);
+    }
+
+    #[test]
+    fn static_quantisation_is_never_left_unfused() {
+        let mut capabilities = capabilities(false);
+        capabilities.precisions.push(Precision::Int8Static);
+        let names: Vec<String> = enumerate("ort", &capabilities, 1)
+            .iter()
+            .map(Configuration::name)
+            .collect();
+        assert!(names.contains(&"ort-int8s-all-t1".to_owned()));
+        assert!(!names.contains(&"ort-int8s-basic-t1".to_owned()));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //! A variant is dominated when another of the same application is at least as good in all five of
 //! accuracy bound, latency of a lone query, load time, hourly cost and throughput at saturation,
 //! and better in one. (At least as good in the last two implies the price per thousand rows.)
-//! Variants that are equal in all five keep the one with the smallest name. Domination is a
-//! partial order, so every dominated variant has a dominator that is not dominated itself: that
-//! one is named, the cheapest if there are several.
+//! Times and throughputs are measured, and two measurements of the same thing differ: they are
+//! compared in steps of a fifth, without which noise alone would keep near-copies on the
+//! frontier. Of variants that are equal in all five the one with the largest maximum batch, then
+//! the lower price, then the smaller name is kept. Domination is a partial order, so every
+//! dominated variant has a dominator that is not dominated itself: that one is named, the
+//! cheapest if there are several.
 
 use std::cmp::Ordering;
 
@@ -23,7 +26,7 @@ pub fn dominators(variants: &[Variant]) -> Vec<Option<VariantId>> {
     let mut order: Vec<usize> = (0..variants.len()).collect();
     order.sort_by(|a, b| {
         let by_scores = scores[*a].compare(&scores[*b]);
-        by_scores.then_with(|| variants[*a].id.cmp(&variants[*b].id))
+        by_scores.then_with(|| preference(&variants[*a], &variants[*b]))
     });
     let mut frontier: Vec<usize> = Vec::new();
     let mut dominated_by = vec![None; variants.len()];
@@ -53,15 +56,27 @@ pub fn mark(variants: &mut [Variant]) -> Vec<Variant> {
     changed
 }
 
+/// Among equals: what serves the most rows at once, then what is cheaper.
+fn preference(a: &Variant, b: &Variant) -> Ordering {
+    let by_batch = b.spec.max_batch.cmp(&a.spec.max_batch);
+    let by_price = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
+    by_batch.then_with(by_price).then_with(|| a.id.cmp(&b.id))
+}
+
+/// A measured value in steps of a fifth.
+fn step(measured: f64) -> f64 {
+    (measured.max(1e-9).ln() / 1.2f64.ln()).round()
+}
+
 impl Scores {
     /// Cost first: sorting by it makes the cheapest dominator the first one found.
     fn of(variant: &Variant) -> Self {
         Self([
             variant.cost_per_hour_usd,
             -variant.accuracy.quality_bound(),
-            variant.latency_ms(),
-            variant.profile.load_ms,
-            -variant.profile.saturation_rps,
+            step(variant.latency_ms()),
+            step(variant.profile.load_ms),
+            -step(variant.profile.saturation_rps),
         ])
     }
 

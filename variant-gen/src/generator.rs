@@ -21,7 +21,8 @@ use sextant_registry::{Application, Job, Model, Registry};
 use sextant_types::{Digest, Precision};
 
 use crate::{
-    Config, Error, Publisher, blocking,
+    Config, Error, Publisher,
+    blocking::Threads,
     checkpoint::{Checkpoint, Phase, Unwatched},
     configuration::{self, Configuration},
     step::{Generated, Inspected, Measured},
@@ -79,6 +80,7 @@ pub(crate) struct Parts {
     pub(crate) publisher: Publisher,
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) config: Config,
+    pub(crate) threads: Threads,
     checkpoint: Arc<dyn Checkpoint>,
 }
 
@@ -111,6 +113,7 @@ impl Generator {
                 registry: stores.registry,
                 objects: stores.objects,
                 engines,
+                threads: Threads::start(config.parallel),
                 config,
                 checkpoint,
             }),
@@ -295,7 +298,7 @@ impl<'a> Registration<'a> {
         let bytes = self.parts.objects.get_blob(&self.model.validation).await?;
         let (signature, metric) = (signature.clone(), self.application.metric);
         let limits = self.parts.config.limits;
-        let read = blocking::run(move |_| {
+        let read = self.parts.threads.run(move |_| {
             let expected = Expected {
                 signature: &signature,
                 metric,

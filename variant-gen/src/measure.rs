@@ -30,6 +30,9 @@ use crate::{
 /// Memory is rounded up to it: a process that does other things cannot be measured more finely.
 const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
 
+/// Time after which loading is not repeated.
+const LOADING: Duration = Duration::from_secs(1);
+
 /// How much effort a measurement takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
@@ -45,7 +48,7 @@ pub struct Effort {
     pub slow_runs: u32,
     /// A run slower than this ends the sweep: larger batches are not offered.
     pub slowest: Duration,
-    /// How often loading is repeated, while it is not slow.
+    /// How often a model is loaded, if that is quick.
     pub loads: u32,
     /// Largest batch that is measured.
     pub largest_batch: u16,
@@ -59,7 +62,7 @@ impl Default for Effort {
             budget: Duration::from_millis(60),
             runs: 10,
             most_runs: 2_000,
-            slow: Duration::from_millis(250),
+            slow: Duration::from_millis(60),
             slow_runs: 3,
             slowest: Duration::from_secs(5),
             loads: 3,
@@ -200,8 +203,13 @@ impl Cancel {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it was asked for.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn check(&self) -> Result<(), MeasureError> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.is_cancelled() {
             true => Err(MeasureError::Cancelled),
             false => Ok(()),
         }
@@ -246,14 +254,15 @@ fn load(
     cancel: &Cancel,
 ) -> Result<(Arc<dyn LoadedModel>, f64), MeasureError> {
     let mut times = Vec::new();
+    let begun = Instant::now();
     loop {
         cancel.check()?;
         let started = Instant::now();
         let model = subject.engine.load(&subject.request);
         let model = model.map_err(MeasureError::Load)?;
-        let elapsed = started.elapsed();
-        times.push(milliseconds(elapsed));
-        if times.len() >= effort.loads as usize || elapsed > effort.slow {
+        times.push(milliseconds(started.elapsed()));
+        let enough = times.len() >= effort.loads as usize || begun.elapsed() > LOADING;
+        if enough {
             times.sort_by(f64::total_cmp);
             return Ok((model, quantile(&times, 0.5)));
         }

@@ -5,7 +5,7 @@ use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static};
 use sextant_types::Precision;
 
 use super::{Generated, Inspected, Registration, calibrate};
-use crate::{Error, blocking, step};
+use crate::{Error, step};
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -46,7 +46,10 @@ impl Registration<'_> {
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model, inspected).await?,
             _ => {
-                blocking::run(move |_| quantize_dynamic(&model).map_err(|e| e.to_string())).await?
+                self.parts
+                    .threads
+                    .run(move |_| quantize_dynamic(&model).map_err(|e| e.to_string()))
+                    .await?
             }
         };
         let Quantized { model, nodes } = match quantized {
@@ -77,10 +80,12 @@ impl Registration<'_> {
             outputs: inspected.signature.outputs.len(),
             validation: self.validation(&inspected.signature).await?,
         };
-        blocking::run(move |_| {
-            let ranges = calibrate::ranges(&model, &sample)?;
-            quantize_static(&model, &ranges).map_err(|e| e.to_string())
-        })
-        .await
+        self.parts
+            .threads
+            .run(move |_| {
+                let ranges = calibrate::ranges(&model, &sample)?;
+                quantize_static(&model, &ranges).map_err(|e| e.to_string())
+            })
+            .await
     }
 }

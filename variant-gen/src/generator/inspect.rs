@@ -5,7 +5,7 @@ use sextant_types::{
 };
 
 use super::{Inspected, Registration};
-use crate::{Error, blocking, step};
+use crate::{Error, step};
 
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
@@ -16,7 +16,11 @@ impl Registration<'_> {
         self.begin(step::INSPECT).await?;
         self.check_name()?;
         let bytes = self.read_artefact(self.model.digest).await?;
-        let info = blocking::run(move |_| sextant_onnx::inspect(&bytes)).await??;
+        let info = self
+            .parts
+            .threads
+            .run(move |_| sextant_onnx::inspect(&bytes))
+            .await??;
         let validation = self.validation(&info.signature).await?;
         self.fix_signature(&info.signature).await?;
         let inspected = Inspected {

@@ -7,7 +7,7 @@ use sextant_types::{Code, Digest};
 
 use super::{Generated, Inspected, Measured, Registration};
 use crate::{
-    Error, blocking,
+    Error,
     configuration::{Configuration, unsupported_type},
     measure::{self, MeasureError, Measurement, Subject},
     score::ScoreError,
@@ -89,16 +89,18 @@ impl Registration<'_> {
         let validation = self.validation(&trial.inspected.signature).await?;
         let (engine, signature) = (trial.engine.clone(), trial.inspected.signature.clone());
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
-        blocking::run(move |cancel| {
-            let subject = Subject {
-                engine: engine.as_ref(),
-                request,
-                signature: &signature,
-                validation: &validation,
-                metric,
-            };
-            measure::measure(&subject, &effort, cancel)
-        })
-        .await
+        self.parts
+            .threads
+            .run(move |cancel| {
+                let subject = Subject {
+                    engine: engine.as_ref(),
+                    request,
+                    signature: &signature,
+                    validation: &validation,
+                    metric,
+                };
+                measure::measure(&subject, &effort, cancel)
+            })
+            .await
     }
 }

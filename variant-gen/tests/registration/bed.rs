@@ -152,9 +152,19 @@ impl Bed {
 
     /// Puts a registration into the queue.
     pub async fn submit(&self, name: &str, model: &Bytes, validation: &Bytes) -> Registration {
+        self.submit_to("app", name, model, validation).await
+    }
+
+    pub async fn submit_to(
+        &self,
+        application: &str,
+        name: &str,
+        model: &Bytes,
+        validation: &Bytes,
+    ) -> Registration {
         let new = NewModel {
             id: ModelId::new(name).expect("valid"),
-            application: ApplicationId::new("app").expect("valid"),
+            application: ApplicationId::new(application).expect("valid"),
             digest: self.objects.put_blob(model.clone()).await.expect("stored"),
             validation: self
                 .objects
@@ -163,7 +173,7 @@ impl Bed {
                 .expect("stored"),
             size_bytes: model.len() as u64,
         };
-        let spec = serde_json::json!({"model": name, "application": "app"});
+        let spec = serde_json::json!({"model": name, "application": application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);
         let job = job.for_model(new.id.clone());
         self.registry
@@ -223,7 +233,7 @@ impl Bed {
                 settled.changed().await.expect("the service runs");
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), waiting)
+        tokio::time::timeout(Duration::from_secs(300), waiting)
             .await
             .expect("the job ends")
     }

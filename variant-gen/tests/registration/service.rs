@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use sextant_onnx::builder::{self, BATCH, Dim};
 use sextant_registry::JobState;
-use sextant_types::{DataType, ModelId, Precision};
+use sextant_types::{DataType, Metric, ModelId, Precision};
 use sextant_variant_gen::{RegistrationService, report::report};
 
 use crate::bed::{Bed, CLASSES, WIDTH, model, quick, validation};
@@ -122,6 +122,31 @@ async fn marks_follow_variants_that_others_retire() {
         kept = keeping => panic!("it never ends: {kept:?}"),
         done = tokio::time::timeout(within, deleting) => done.expect("marks are renewed"),
     }
+}
+
+/// Numbers in, the same numbers out, one record at a time: the labels are off by 0, 1 or 2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_without_a_batch_dimension_is_scored_by_its_mean_error() {
+    let bed = Bed::new().await;
+    bed.application("errors", Metric::MeanAbsoluteError).await;
+    let model = builder::identity(DataType::Fp32, &[Dim::Fixed(1), Dim::Fixed(2)]);
+    let line = |label: usize| {
+        let record = serde_json::json!({"inputs": {"input": [1, 2]}, "label": [1 + label, 2]});
+        format!("{record}\n")
+    };
+    let lines: String = (0..30).map(|index| line(index % 3)).collect();
+    let job = bed.submit_to("errors", "same", &model, &lines.into()).await;
+    let job = bed.run_to_end(bed.generator(quick()), &job.job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let variants = bed.variants("same").await;
+    assert_eq!(variants.len(), 1, "nothing to quantise and no batches");
+    let variant = &variants[0];
+    assert_eq!(variant.spec.max_batch, 1);
+    assert!(!variant.signature.batched);
+    let accuracy = variant.accuracy;
+    assert_eq!((accuracy.value, accuracy.records), (0.5, 30));
+    assert_eq!(accuracy.evaluation_batch, 1);
+    assert!(accuracy.lower < 0.5 && accuracy.upper > 0.5, "{accuracy:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
