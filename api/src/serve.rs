@@ -1,29 +1,33 @@
 //! Serving a listener until it is told to stop.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{convert::Infallible, io, pin::pin, time::Duration};
 
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{ApiState, router};
 
+/// How often the default targets are read again.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
+
+/// Pause after a failure to accept: mostly there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why serving ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The listener failed.
-    #[error("serving `{address}` failed")]
-    Serve {
-        /// The listener's address, as far as known.
-        address: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
     /// Requests were still in flight when the time to drain was over.
-    #[error("requests were still in flight `{0:?}` after the shutdown began")]
+    #[error("requests were still in flight `{0:?}` after the shutdown began and were cut off")]
     Drain(Duration),
 }
 
@@ -34,46 +38,92 @@ pub async fn serve(
     state: ApiState,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let address = listener
-        .local_addr()
-        .map_or_else(|_| "unknown".to_owned(), |address| address.to_string());
-    let drain = state.limits().drain_timeout;
-    let refreshing = keep_current(state.clone());
-    let stopping = shutdown.clone();
-    let on_stop = {
-        let state = state.clone();
-        async move {
-            stopping.cancelled().await;
-            state.drain();
-        }
-    };
-    // Answers are small and complete: waiting to fill a segment only delays them.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-    });
-    let serving = axum::serve(listener, router(state)).with_graceful_shutdown(on_stop);
-    let overtime = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(drain).await;
-    };
+    let mut connections = JoinSet::new();
     tokio::select! {
-        result = serving.into_future() => result.map_err(|source| Error::Serve {
-            address,
-            source,
-        }),
-        () = overtime => Err(Error::Drain(drain)),
-        never = refreshing => match never {},
+        () = shutdown.cancelled() => {}
+        never = accept(&listener, &state, &shutdown, &mut connections) => match never {},
+        never = keep_current(&state) => match never {},
+    }
+    state.drain();
+    drop(listener);
+    let longest = state.limits().drain_timeout;
+    let over = async { while connections.join_next().await.is_some() {} };
+    // What is left in the set is cut off when the set is dropped.
+    timeout(longest, over)
+        .await
+        .map_err(|_| Error::Drain(longest))
+}
+
+async fn accept(
+    listener: &TcpListener,
+    state: &ApiState,
+    shutdown: &CancellationToken,
+    connections: &mut JoinSet<()>,
+) -> Infallible {
+    let router = router(state.clone());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // Forgets a connection that has ended.
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let head = state.limits().head_timeout;
+                let (router, shutdown) = (router.clone(), shutdown.clone());
+                connections.spawn(connection(stream, router, head, shutdown));
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept connections");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    head: Duration,
+    shutdown: CancellationToken,
+) {
+    // Answers are small and complete: waiting to fill a segment only delays them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serving = pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
     }
 }
 
 /// Reads the default targets now and then, for what others wrote into the registry.
-async fn keep_current(state: ApiState) -> Infallible {
+async fn keep_current(state: &ApiState) -> Infallible {
     loop {
         if let Err(error) = state.refresh().await {
             tracing::warn!(%error, "cannot read default targets");
         }
-        tokio::time::sleep(REFRESH_EVERY).await;
+        sleep(REFRESH_EVERY).await;
     }
+}
+
+fn is_the_clients(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
 }

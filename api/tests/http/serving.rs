@@ -114,6 +114,9 @@ async fn a_shutdown_does_not_wait_for_ever() {
     served.shutdown.cancel();
     let ended = served.serving.await.expect("no panic");
     assert!(matches!(ended, Err(Error::Drain(_))), "{ended:?}");
+    let mut rest = Vec::new();
+    served.client.read_to_end(&mut rest).await.expect("cut off");
+    assert!(rest.is_empty());
 }
 
 #[tokio::test]
@@ -134,6 +137,23 @@ async fn a_client_that_sends_too_much_sees_the_refusal() {
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
         assert!(answer.contains("\"code\":\"too_large\""), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_closes_the_connection() {
+    let limits = Limits {
+        head_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let mut served = start(limits).await;
+    send(&mut served.client, "POST /v1/queries HTTP/1.1\r\nHost:").await;
+    let mut answer = Vec::new();
+    served
+        .client
+        .read_to_end(&mut answer)
+        .await
+        .expect("closed");
+    assert!(!answer.starts_with(b"HTTP/1.1 2"), "{answer:?}");
 }
 
 #[tokio::test]
