@@ -3,7 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    sync::{Arc, Condvar, Mutex, mpsc},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -30,15 +34,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Gate {
     closed: Mutex<bool>,
     changed: Condvar,
+    entered: AtomicUsize,
 }
 
 impl Gate {
+    /// Waits until so many runs have come by.
+    async fn entered(&self, runs: usize) {
+        let enough = async {
+            while self.entered.load(Ordering::SeqCst) < runs {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, enough).await.unwrap();
+    }
+
     fn set(&self, closed: bool) {
         *self.closed.lock().unwrap() = closed;
         self.changed.notify_all();
     }
 
     fn pass(&self) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
         let closed = self.closed.lock().unwrap();
         drop(self.changed.wait_while(closed, |closed| *closed).unwrap());
     }
@@ -357,7 +373,9 @@ async fn batches_that_wait_at_the_shutdown_are_answered() {
     let variant = world.variant("m-a", b"a", 200).await;
     world.load(&variant).await.unwrap();
     world.gate.set(true);
+    let before = world.gate.entered.load(Ordering::SeqCst);
     let running = world.infer("m-a", now());
+    world.gate.entered(before + 1).await;
     let waiting: Vec<_> = (0..20).map(|_| world.infer("m-a", now())).collect();
     let service = world.service.take().unwrap();
     let stopping = tokio::spawn(service.run(std::future::ready(())));
