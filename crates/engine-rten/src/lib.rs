@@ -16,6 +16,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use rten::{LoadErrorKind, Model, ModelOptions, ThreadPool};
 use sextant_engine::{Capabilities, Engine, Error, LiveMap, LoadRequest, LoadedModel};
+use sextant_onnx::ModelInfo;
 use sextant_types::{DataType, Digest, Optimization, Precision, Signature};
 
 mod model;
@@ -86,7 +87,7 @@ impl Shared {
         refuse_types(&info.signature)?;
         let load = || {
             let mut options = ModelOptions::with_all_ops();
-            options.prepack_weights(false);
+            options.prepack_weights(packs(&info));
             options.load(request.model.to_vec())
         };
         let model = guarded("load", load)?.map_err(|error| load_error(&error))?;
@@ -96,6 +97,14 @@ impl Shared {
             weights_bytes: info.weights_bytes,
         })
     }
+}
+
+/// Packed weights cost a second copy. Measured on one thread with three matrices of 1024x1024,
+/// that makes batches of 8-bit models up to five times as fast (239 us against 1,482 us for 8
+/// rows) and those of 32-bit floats no faster.
+fn packs(info: &ModelInfo) -> bool {
+    let integer = |operator: &String| operator.ends_with("Integer");
+    info.op_types.iter().any(integer)
 }
 
 fn refuse_types(signature: &Signature) -> Result<(), Error> {

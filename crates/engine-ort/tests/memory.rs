@@ -1,0 +1,86 @@
+//! Further handles of a model cost no further copy of its weights, as the system counts memory.
+//!
+//! Measured in a process of its own whose allocator gives freed memory back at once
+//! (`MALLOC_MMAP_THRESHOLD_`): what the C library keeps for later is no copy of anything.
+
+use std::{env, process::Command, sync::Arc};
+
+use sextant_engine::{Engine, LoadRequest, LoadedModel, conformance::random_inputs};
+use sextant_engine_ort::OrtEngine;
+use sextant_onnx::builder;
+use sextant_types::{Digest, Optimization};
+
+/// 40 layers of 1 MiB.
+const LAYERS: usize = 40;
+
+/// Set in the process that measures.
+const MEASURING: &str = "SEXTANT_TEST_MEASURING";
+
+#[test]
+fn further_handles_cost_no_further_copy() {
+    if env::var_os(MEASURING).is_some() {
+        return measure();
+    }
+    let output = Command::new(env::current_exe().expect("the test's own path"))
+        .args([
+            "--exact",
+            "further_handles_cost_no_further_copy",
+            "--nocapture",
+        ])
+        .env(MEASURING, "1")
+        .env("MALLOC_MMAP_THRESHOLD_", "65536")
+        .output()
+        .expect("the test can start itself");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "see the measuring process's output"
+    );
+}
+
+fn measure() {
+    let library = OrtEngine::find_library(None)
+        .expect("ONNX Runtime's library is missing: run `cargo xtask provision`");
+    let engine = OrtEngine::new(&library).expect("the library can be used");
+    let model = builder::mlp(&[512; LAYERS + 1], 1);
+    let copy = (LAYERS << 20) as f64;
+    let mut handles: Vec<Arc<dyn LoadedModel>> = Vec::new();
+    let mut resident = Vec::new();
+    for (optimization, threads) in [
+        (Optimization::All, 1),
+        (Optimization::All, 2),
+        (Optimization::All, 1),
+        (Optimization::All, 3),
+        (Optimization::All, 2),
+        (Optimization::Basic, 1),
+        (Optimization::Basic, 2),
+        (Optimization::Basic, 1),
+    ] {
+        let handle = engine
+            .load(&LoadRequest {
+                artefact: Digest::from_bytes([1; 32]),
+                model: model.clone(),
+                optimization,
+                threads,
+            })
+            .expect("the model loads");
+        let inputs = random_inputs(handle.signature(), &[4], 1);
+        handle.run(&inputs).expect("the batch runs");
+        handles.push(handle);
+        resident.push(resident_bytes());
+        let copies = (resident.last().unwrap_or(&0.0) - resident[0]) / copy;
+        println!("{optimization:?} on {threads} threads: {copies:+.2} copies");
+    }
+    let growth = (resident[7] - resident[0]) / copy;
+    assert!(growth < 0.3, "seven more handles cost {growth:.2} copies");
+    assert_eq!(engine.resident_weights_bytes(), handles[0].weights_bytes());
+}
+
+fn resident_bytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a Linux system");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+    let kilobytes: f64 = kilobytes.and_then(|it| it.parse().ok()).expect("a number");
+    kilobytes * 1024.0
+}
