@@ -8,26 +8,24 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 use sextant_objects::ObjectPath;
-use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob};
+use sextant_registry::{JobFilter, JobKind, JobState, NewJob};
 use sextant_rpc::{OfflineSpec, Route};
 use sextant_types::{ApplicationId, Code, JobId, ModelId};
 use tokio::time::Instant;
-use utoipa::ToSchema;
 
 use crate::{
     ApiState, body, clock,
-    codec::Text,
     extract::{Name, Params},
     json,
-    models::FailureBody,
     problem::{Problem, ProblemBody},
-    query,
-    targets::TargetsBody,
-    upload,
+    query, upload,
 };
+
+mod wire;
+
+use wire::{JobBody, JobsBody, NewJobBody};
 
 /// Most records in a chunk.
 const MAX_CHUNK: u32 = 65_536;
@@ -37,92 +35,6 @@ const MAX_WAIT_MS: u64 = 60_000;
 
 /// How often a waiting request looks at the job.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// An offline job. Exactly one of `application`, `model` and `variant` says who answers.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewJob)]
-pub struct NewJobBody<'a> {
-    /// Name of the job; the same name and content twice is one job. A new name when left out.
-    #[serde(default)]
-    id: Option<String>,
-    /// Any variant of any model of this application.
-    #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
-    application: Option<Text<'a>>,
-    /// Any variant of this model.
-    #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
-    model: Option<Text<'a>>,
-    /// This variant and no other.
-    #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
-    variant: Option<Text<'a>>,
-    /// What is asked for, as in queries.
-    #[serde(default)]
-    targets: TargetsBody,
-    /// Path in the artefact store: JSONL, each line `{"inputs": {"name": array}}`.
-    input: String,
-    /// Path in the artefact store for the answers, one line for each record.
-    output: String,
-    /// Records that are committed together, 1 to 65536.
-    #[serde(default = "default_chunk")]
-    #[schema(default = 256, minimum = 1, maximum = 65536)]
-    chunk: u32,
-}
-
-/// A job.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Job)]
-pub struct JobBody {
-    /// Its name.
-    id: String,
-    /// `register` or `offline`.
-    kind: &'static str,
-    /// For which application.
-    application: String,
-    /// For which model, if for one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    /// `queued`, `running`, `paused`, `succeeded`, `failed` or `cancelled`.
-    state: &'static str,
-    /// What is being done.
-    step: String,
-    /// How far it has come.
-    progress: ProgressBody,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<FailureBody>,
-    /// How often a runner took it up.
-    attempts: u32,
-    /// What was asked for.
-    spec: Value,
-    /// What it came to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Value>,
-    /// Milliseconds since the Unix epoch.
-    created_ms: u64,
-    /// Milliseconds since the Unix epoch.
-    updated_ms: u64,
-}
-
-/// How far a job has come.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Progress)]
-pub struct ProgressBody {
-    /// Units done: steps of a registration, records of an offline job.
-    done: u64,
-    /// Units in all; 0 while unknown.
-    total: u64,
-}
-
-/// Jobs.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Jobs)]
-pub struct JobsBody {
-    /// Newest first.
-    jobs: Vec<JobBody>,
-}
 
 /// Which jobs to list.
 #[derive(Debug, Deserialize)]
@@ -142,10 +54,6 @@ pub struct JobParams {
 pub struct WaitParams {
     #[serde(default)]
     wait_ms: u64,
-}
-
-fn default_chunk() -> u32 {
-    256
 }
 
 /// Starts an offline job.
@@ -306,28 +214,5 @@ impl JobParams {
             before: self.before,
             limit: self.limit.map(|limit| limit.clamp(1, 1000)),
         })
-    }
-}
-
-impl From<Job> for JobBody {
-    fn from(job: Job) -> Self {
-        Self {
-            id: job.id.to_string(),
-            kind: job.kind.as_str(),
-            application: job.application.to_string(),
-            model: job.model.map(|model| model.to_string()),
-            state: job.state.as_str(),
-            step: job.step,
-            progress: ProgressBody {
-                done: job.progress_done,
-                total: job.progress_total,
-            },
-            error: job.error.map(FailureBody::from),
-            attempts: job.attempts,
-            spec: job.spec,
-            result: job.result,
-            created_ms: job.created_ms,
-            updated_ms: job.updated_ms,
-        }
     }
 }

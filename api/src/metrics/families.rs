@@ -1,0 +1,155 @@
+//! What the front end counts.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
+};
+use sextant_rpc::Answer;
+
+pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
+
+/// Metrics by label.
+pub struct Families {
+    pub queries: Family<VariantLabels, Counter>,
+    pub failures: Family<CodeLabels, Counter>,
+    pub selections: Family<OutcomeLabels, Counter>,
+    /// `selections` with outcome `met`.
+    pub met: Counter,
+    pub problems: Family<ProblemLabels, Counter>,
+    pub duration: Histograms,
+    pub queue: Histograms,
+    pub compute: Histograms,
+    pub rows: Histograms,
+    pub in_flight: Gauge,
+}
+
+/// The metrics of one variant, found by one look-up.
+pub struct Handles {
+    pub queries: Counter,
+    pub duration: Histogram,
+    pub queue: Histogram,
+    pub compute: Histogram,
+    pub rows: Histogram,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VariantLabels {
+    pub model: String,
+    pub variant: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ModelLabels {
+    pub model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CodeLabels {
+    pub code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    pub outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ProblemLabels {
+    pub route: String,
+    pub code: &'static str,
+}
+
+// === impl Families ===
+
+impl Families {
+    /// Makes them known to the registry.
+    pub fn register(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(50e-6, 2.0, 18));
+        let rows: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 9));
+        let selections: Family<OutcomeLabels, Counter> = Family::default();
+        let met = selections.get_or_create_owned(&OutcomeLabels { outcome: "met" });
+        let families = Self {
+            queries: Family::default(),
+            failures: Family::default(),
+            selections,
+            met,
+            problems: Family::default(),
+            duration: Family::new_with_constructor(seconds),
+            queue: Family::new_with_constructor(seconds),
+            compute: Family::new_with_constructor(seconds),
+            rows: Family::new_with_constructor(rows),
+            in_flight: Gauge::default(),
+        };
+        families.describe(registry);
+        families
+    }
+
+    fn describe(&self, registry: &mut Registry) {
+        let clone = |histograms: &Histograms| histograms.clone();
+        registry.register("queries", "Queries answered", self.queries.clone());
+        registry.register(
+            "query_failures",
+            "Queries not answered, by code",
+            self.failures.clone(),
+        );
+        registry.register(
+            "selections",
+            "What became of the targets of queries",
+            self.selections.clone(),
+        );
+        registry.register("problems", "Problem documents sent", self.problems.clone());
+        registry.register(
+            "queries_in_flight",
+            "Queries in flight",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "batch_rows",
+            "Rows in the batch of a query",
+            clone(&self.rows),
+        );
+        for (name, help, histograms) in [
+            (
+                "query_duration",
+                "From the last byte of a request to its answer",
+                &self.duration,
+            ),
+            (
+                "query_queue",
+                "Waiting for a batch and a device",
+                &self.queue,
+            ),
+            (
+                "query_compute",
+                "Running the batch of a query",
+                &self.compute,
+            ),
+        ] {
+            registry.register_with_unit(name, help, Unit::Seconds, clone(histograms));
+        }
+    }
+
+    /// The metrics of the variant that answered.
+    pub fn handles(&self, answer: &Answer) -> Handles {
+        let model = ModelLabels {
+            model: answer.model.to_string(),
+        };
+        let variant = VariantLabels {
+            model: answer.model.to_string(),
+            variant: answer.variant.to_string(),
+        };
+        Handles {
+            queries: self.queries.get_or_create_owned(&variant),
+            duration: self.duration.get_or_create_owned(&model),
+            queue: self.queue.get_or_create_owned(&model),
+            compute: self.compute.get_or_create_owned(&model),
+            rows: self.rows.get_or_create_owned(&model),
+        }
+    }
+}
