@@ -12,9 +12,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use sextant_metadata::{Instance, InstanceKey, InstanceState, MetadataStore, Snapshot};
+use sextant_metadata::{InstanceState, MetadataStore, Snapshot};
 use sextant_policies::warm::{self, Action, Budget, Item, Presence};
-use sextant_rpc::{Load, WorkerClient};
+use sextant_rpc::{Load, WorkError, WorkerClient};
 use sextant_types::{Variant, VariantId, WorkerId};
 
 /// Period, patience and budget.
@@ -107,59 +107,91 @@ impl Service {
             warm_bytes: (info.memory_bytes as f64 * self.config.warm_memory_share) as u64,
             idle_unload_ms: self.config.idle_unload_s.saturating_mul(1000),
         };
-        let items = items(snapshot, worker, &info.worker);
+        let candidates = candidates(snapshot, worker, &info.worker);
+        let items: Vec<Item> = candidates
+            .iter()
+            .map(|candidate| candidate.item.clone())
+            .collect();
         for action in warm::plan(&items, &budget) {
-            self.carry_out(worker, snapshot, action).await;
-        }
-    }
-
-    async fn carry_out(&self, worker: &WorkerClient, snapshot: &Snapshot, action: Action) {
-        let result = match action {
-            Action::Load(at) => match snapshot.variants.get(at as usize) {
-                Some(variant) => {
-                    worker
-                        .load(Load {
-                            variant: Arc::clone(variant),
-                        })
-                        .await
-                }
-                None => Ok(()),
-            },
-            Action::Unload(at) => match snapshot.variants.get(at as usize) {
-                Some(variant) => worker.unload(&variant.id).await,
-                None => Ok(()),
-            },
-        };
-        if let Err(error) = result {
-            tracing::warn!(?action, %error, "a worker refused");
+            if let Err(error) = carry_out(worker, &candidates, action).await {
+                tracing::warn!(?action, %error, "a worker refused");
+            }
         }
     }
 }
 
-/// The published variants as the policy sees them on one worker; ordinals are positions in the
-/// snapshot.
-fn items(snapshot: &Snapshot, worker: &WorkerClient, id: &WorkerId) -> Vec<Item> {
+/// What the policy sees of a variant, and what it stands for.
+struct Candidate {
+    item: Item,
+    id: VariantId,
+    /// `None` for an instance whose variant was retired.
+    variant: Option<Arc<Variant>>,
+}
+
+async fn carry_out(
+    worker: &WorkerClient,
+    candidates: &[Candidate],
+    action: Action,
+) -> Result<(), WorkError> {
+    let (Action::Load(at) | Action::Unload(at)) = action;
+    let Some(candidate) = candidates.get(at as usize) else {
+        return Ok(());
+    };
+    match (action, &candidate.variant) {
+        (Action::Load(_), Some(variant)) => {
+            worker
+                .load(Load {
+                    variant: Arc::clone(variant),
+                })
+                .await
+        }
+        (Action::Load(_), None) => Ok(()),
+        (Action::Unload(_), _) => worker.unload(&candidate.id).await,
+    }
+}
+
+/// The published variants, and what the worker still holds of retired ones.
+fn candidates(snapshot: &Snapshot, worker: &WorkerClient, id: &WorkerId) -> Vec<Candidate> {
     let idle: BTreeMap<VariantId, u64> = worker
         .usage()
         .into_iter()
         .map(|usage| (usage.variant, usage.idle_ms))
         .collect();
-    let instances: BTreeMap<&InstanceKey, &Instance> = snapshot
+    let mut states: BTreeMap<&VariantId, InstanceState> = snapshot
         .instances
         .iter()
-        .map(|instance| (&instance.key, instance))
+        .filter(|instance| instance.key.worker == *id)
+        .map(|instance| (&instance.key.variant, instance.state))
         .collect();
-    let item = |(at, variant): (usize, &Arc<Variant>)| {
-        let key = InstanceKey::new(variant.id.clone(), id.clone());
-        Item {
-            ordinal: at as u32,
+    let mut candidates: Vec<Candidate> = Vec::with_capacity(snapshot.variants.len());
+    for variant in &snapshot.variants {
+        let item = Item {
+            ordinal: candidates.len() as u32,
+            published: true,
             dominated: variant.dominated_by.is_some(),
             memory_bytes: variant.profile.peak_memory_bytes,
-            presence: presence(instances.get(&key).map(|instance| instance.state)),
+            presence: presence(states.remove(&variant.id)),
             idle_ms: idle.get(&variant.id).copied().unwrap_or(0),
-        }
-    };
-    snapshot.variants.iter().enumerate().map(item).collect()
+        };
+        let (id, variant) = (variant.id.clone(), Some(Arc::clone(variant)));
+        candidates.push(Candidate { item, id, variant });
+    }
+    for (retired, state) in states {
+        let item = Item {
+            ordinal: candidates.len() as u32,
+            published: false,
+            dominated: false,
+            memory_bytes: 0,
+            presence: presence(Some(state)),
+            idle_ms: 0,
+        };
+        candidates.push(Candidate {
+            item,
+            id: retired.clone(),
+            variant: None,
+        });
+    }
+    candidates
 }
 
 fn presence(state: Option<InstanceState>) -> Presence {

@@ -11,6 +11,8 @@
 pub struct Item {
     /// The caller's number for the variant.
     pub ordinal: u32,
+    /// Whether it may still be asked for; what is not is unloaded at once.
+    pub published: bool,
     /// Whether another variant is at least as good in everything.
     pub dominated: bool,
     /// Memory it needs when loaded, bytes.
@@ -48,14 +50,17 @@ pub struct Budget {
 pub enum Action {
     /// Load it: it is on the frontier and there is room.
     Load(u32),
-    /// Unload it: unused, and dominated or beyond the budget.
+    /// Unload it: retired, or unused and dominated or beyond the budget.
     Unload(u32),
 }
 
 /// Plans loads and unloads for one worker. The result does not depend on the order of `items`;
 /// applying it and planning again yields nothing, unless something changed.
 pub fn plan(items: &[Item], budget: &Budget) -> Vec<Action> {
-    let mut frontier: Vec<&Item> = items.iter().filter(|item| !item.dominated).collect();
+    let (published, retired): (Vec<&Item>, Vec<&Item>) =
+        items.iter().partition(|item| item.published);
+    let (mut dominated, mut frontier): (Vec<&Item>, Vec<&Item>) =
+        published.into_iter().partition(|item| item.dominated);
     frontier.sort_by_key(|item| (item.memory_bytes, item.ordinal));
     let mut actions = Vec::new();
     let mut kept: u64 = 0;
@@ -71,13 +76,19 @@ pub fn plan(items: &[Item], budget: &Budget) -> Vec<Action> {
             Presence::Loaded | Presence::Moving => kept += item.memory_bytes,
         }
     }
-    let mut dominated: Vec<&Item> = items.iter().filter(|item| item.dominated).collect();
     dominated.sort_by_key(|item| item.ordinal);
     actions.extend(
         dominated
             .into_iter()
             .filter_map(|item| unload_when_idle(item, budget)),
     );
+    let mut gone: Vec<u32> = retired
+        .into_iter()
+        .filter(|item| item.presence == Presence::Loaded)
+        .map(|item| item.ordinal)
+        .collect();
+    gone.sort_unstable();
+    actions.extend(gone.into_iter().map(Action::Unload));
     actions
 }
 

@@ -81,6 +81,7 @@ fn a_job_pauses_above_the_threshold_and_resumes_with_a_margin() {
 fn item(ordinal: u32, memory_bytes: u64, dominated: bool, presence: Presence) -> Item {
     Item {
         ordinal,
+        published: true,
         dominated,
         memory_bytes,
         presence,
@@ -114,6 +115,13 @@ fn idle_variants_off_the_frontier_are_unloaded() {
         item(2, 1, false, Presence::Loaded),
     ];
     assert_eq!(plan(&items, &BUDGET), [Action::Unload(0)]);
+}
+
+#[test]
+fn retired_variants_are_unloaded_at_once() {
+    let mut retired = item(0, 1, false, Presence::Loaded);
+    (retired.published, retired.idle_ms) = (false, 0);
+    assert_eq!(plan(&[retired], &BUDGET), [Action::Unload(0)]);
 }
 
 proptest! {
