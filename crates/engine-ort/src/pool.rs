@@ -64,8 +64,7 @@ impl Pool {
                 return session;
             }
             if state.total < self.limit && !state.growing {
-                state.growing = true;
-                self.grow();
+                state.growing = self.grow();
             }
             state = self
                 .returned
@@ -74,7 +73,8 @@ impl Pool {
         }
     }
 
-    fn grow(self: &Arc<Self>) {
+    /// Has another session made; whether that began.
+    fn grow(self: &Arc<Self>) -> bool {
         let pool = Arc::downgrade(self);
         let spawned = thread::Builder::new()
             .name("ort-open".to_owned())
@@ -84,10 +84,11 @@ impl Pool {
                     pool.grown(opened);
                 }
             });
-        if let Err(error) = spawned {
+        if let Err(error) = &spawned {
             // Runs go on with the sessions there are; the next contention tries again.
             tracing::warn!(%error, "no thread for another session");
         }
+        spawned.is_ok()
     }
 
     fn grown(&self, opened: Result<Session, ort::Error>) {
