@@ -13,8 +13,6 @@ pub struct Limits {
     pub max_model_bytes: u64,
     /// Most queries in flight; more are refused at once.
     pub max_concurrent_queries: usize,
-    /// Longest wait for a request's head on an open connection, idle ones included.
-    pub head_timeout: Duration,
     /// Longest time from a request's head to the last byte of its body, uploads excepted.
     pub body_timeout: Duration,
     /// Longest time that a shutdown waits for requests in flight.
@@ -27,8 +25,6 @@ impl Default for Limits {
             max_body_bytes: 16 << 20,
             max_model_bytes: 2 << 30,
             max_concurrent_queries: 4096,
-            // Above the time for which common clients keep idle connections.
-            head_timeout: Duration::from_secs(120),
             body_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
         }

@@ -20,6 +20,10 @@ use crate::{ApiState, router};
 /// How often the default targets are read again.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
+/// Longest wait for a request's head on an open connection, idle ones included: above the time
+/// for which common clients keep idle connections.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// Pause after a failure to accept: mostly there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,9 +73,8 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
-                let head = state.limits().head_timeout;
                 let (router, shutdown) = (router.clone(), shutdown.clone());
-                connections.spawn(connection(stream, router, head, shutdown));
+                connections.spawn(connection(stream, router, HEAD_TIMEOUT, shutdown));
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
@@ -126,4 +129,28 @@ fn is_the_clients(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_head_that_never_ends_closes_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(address).await.expect("a connection");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost:")
+            .await
+            .expect("sent");
+        let head = Duration::from_millis(50);
+        connection(stream, Router::new(), head, CancellationToken::new()).await;
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.expect("closed");
+        assert!(!answer.starts_with(b"HTTP/1.1 2"), "{answer:?}");
+    }
 }

@@ -140,23 +140,6 @@ async fn a_client_that_sends_too_much_sees_the_refusal() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_closes_the_connection() {
-    let limits = Limits {
-        head_timeout: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    let mut served = start(limits).await;
-    send(&mut served.client, "POST /v1/queries HTTP/1.1\r\nHost:").await;
-    let mut answer = Vec::new();
-    served
-        .client
-        .read_to_end(&mut answer)
-        .await
-        .expect("closed");
-    assert!(!answer.starts_with(b"HTTP/1.1 2"), "{answer:?}");
-}
-
-#[tokio::test]
 async fn a_body_that_never_comes_is_given_up() {
     let limits = Limits {
         body_timeout: Duration::from_millis(50),
