@@ -9,6 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::Value;
+use sextant_engine::Engine;
+use sextant_engine_rten::RtenEngine;
 use sextant_registry::JobState;
 use sextant_types::{Precision, Variant};
 use sextant_variant_gen::Generator;
@@ -53,7 +55,8 @@ async fn register(bed: &Bed, name: &str) -> Vec<Variant> {
     let read = |name: &str| Bytes::from(fs::read(examples().join(name)).expect("reads"));
     let model = read(&format!("{name}.onnx"));
     let job = bed.submit(name, &model, &read("validation.npz")).await.job;
-    let generator = Generator::new(bed.stores(), vec![Arc::new(ort())], quick());
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(ort()), Arc::new(RtenEngine::new())];
+    let generator = Generator::new(bed.stores(), engines, quick());
     let job = bed.run_to_end(generator, &job.id).await;
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
     bed.variants(name).await
@@ -81,7 +84,7 @@ async fn every_accuracy_equals_the_independent_one() {
             let artefact = bed.objects.get_blob(&first.artefact).await.expect("reads");
             fs::write(&file, artefact).expect("writes");
             let wanted = evaluate(&file, &examples().join("validation.npz"), 1);
-            println!("{wanted}");
+            println!("{wanted} for {} variants", same.len());
             for variant in same {
                 let accuracy = &variant.accuracy;
                 assert_eq!(Some(accuracy.records), wanted["rows"].as_u64());
