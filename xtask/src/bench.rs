@@ -60,3 +60,24 @@ fn median(mut values: Vec<f64>) -> f64 {
         _ => values[middle],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_halfway_between_two() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = known(&["main".to_owned()], &["main-job"], "experiment").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown experiment `main`; there are: main-job"
+        );
+    }
+}

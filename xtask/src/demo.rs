@@ -132,7 +132,8 @@ fn print_queries(server: &Server) -> Result<()> {
         digit,
     } in &asked
     {
-        println!("# {about}: {variant} says {digit:?} (it is {DIGIT})");
+        let digit = digit.map_or_else(|| "nothing".to_owned(), |digit| digit.to_string());
+        println!("# {about}: {variant} says {digit}, and it is {DIGIT}");
         println!(
             "curl -s http://{}/v1/queries -H 'content-type: application/json' -d '{body}'\n",
             server.address
@@ -184,4 +185,23 @@ fn best(scores: &Value) -> Option<usize> {
         .enumerate()
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(digit, _)| digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_carry_a_whole_image() {
+        for attempt in queries() {
+            let body = query(&attempt.targets);
+            assert_eq!(body["inputs"][0]["data"].as_array().unwrap().len(), 64);
+        }
+    }
+
+    #[test]
+    fn the_best_score_is_the_digit() {
+        assert_eq!(best(&json!([-3.0, 7.5, 0.1])), Some(1));
+        assert_eq!(best(&json!("none")), None);
+    }
 }

@@ -135,3 +135,54 @@ impl Connection {
         Ok(body)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Answers one connection's requests with the given texts, in order.
+    fn server(answers: &'static [&'static str]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut buffer = [0; 4096];
+            for answer in answers {
+                assert!(stream.read(&mut buffer).unwrap() > 0);
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn reads_bodies_with_a_length_and_in_chunks_on_one_connection() {
+        let address = server(&[
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}",
+            "HTTP/1.1 422 No\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n",
+        ]);
+        let mut connection = Connection::open(address, Duration::from_secs(10)).unwrap();
+        let first = connection.get("/one").unwrap();
+        assert_eq!(first.json().unwrap()["a"], 1);
+        let second = connection.get("/two").unwrap();
+        assert_eq!(
+            (second.status, second.body.as_slice()),
+            (422, &b"abcde"[..])
+        );
+        assert!(
+            second
+                .json()
+                .unwrap_err()
+                .to_string()
+                .contains("422: abcde")
+        );
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_an_error() {
+        let address = server(&["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"]);
+        let mut connection = Connection::open(address, Duration::from_secs(10)).unwrap();
+        assert!(connection.get("/").is_err());
+    }
+}

@@ -106,3 +106,15 @@ pub fn version(python: &Path, package: &str) -> Result<String> {
         .with_context(|| format!("`{package}` is not installed"))?;
     Ok(text.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_are_exact_versions() {
+        let pins = pins(REQUIREMENTS);
+        assert!(pins.iter().any(|pin| pin.starts_with("onnxruntime==")));
+        assert!(pins.iter().all(|pin| pin.contains("==")), "{pins:?}");
+    }
+}
