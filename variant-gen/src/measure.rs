@@ -14,18 +14,19 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_types::{
-    Accuracy, BatchLatency, Data, Metric, NamedTensor, Profile, Signature, Tensor,
-};
+use sextant_types::{Accuracy, BatchLatency, Metric, NamedTensor, Profile, Signature, Tensor};
 
 use crate::{
-    configuration::batch_sizes,
     fit,
     interval::quantile,
     memory::{Baseline, MemorySource},
     score::{ScoreError, Scorer},
     validation::{Invalid, ValidationSet},
 };
+
+mod sweep;
+
+use sweep::Sweep;
 
 /// Memory is rounded up to it: a process that does other things cannot be measured more finely.
 const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
@@ -297,119 +298,6 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// One pass over the batch sizes.
-struct Sweep<'a> {
-    subject: &'a Subject<'a>,
-    effort: &'a Effort,
-    cancel: &'a Cancel,
-    model: &'a dyn LoadedModel,
-    baseline: Baseline,
-}
-
-/// What a batch size came to.
-enum Outcome {
-    Point(Point),
-    /// Too slow to be offered.
-    Slow(Duration),
-}
-
-impl Sweep<'_> {
-    /// The measured batch sizes, and why there are not more.
-    fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
-        let mut points = Vec::new();
-        let batched = self.subject.signature.batched;
-        for batch in batch_sizes(batched, self.effort.largest_batch) {
-            match self.point(batch) {
-                Ok(Outcome::Point(point)) => points.push(point),
-                Ok(Outcome::Slow(took)) => {
-                    let took = milliseconds(took).round();
-                    let reason = format!("a batch of `{batch}` takes `{took}` ms");
-                    return Ok((points, Some(reason)));
-                }
-                Err(MeasureError::Run { source, .. }) if batch > 1 => {
-                    let reason = format!("a batch of `{batch}` failed: {source}");
-                    return Ok((points, Some(reason)));
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        Ok((points, None))
-    }
-
-    fn point(&self, batch: u16) -> Result<Outcome, MeasureError> {
-        let rows = usize::from(batch);
-        let inputs = self.subject.validation.repeated(rows);
-        let inputs = inputs.map_err(ScoreError::from)?;
-        self.cancel.check()?;
-        let started = Instant::now();
-        let outputs = run(self.model, &inputs, rows)?;
-        let first = started.elapsed();
-        if first > self.effort.slowest && batch > 1 {
-            return Ok(Outcome::Slow(first));
-        }
-        let times = self.times(&inputs, rows, first)?;
-        let tensors = inputs.iter().map(|input| &input.tensor).chain(&outputs);
-        let floor = self.model.weights_bytes() + tensors.map(held_bytes).sum::<u64>();
-        let (peak_memory_bytes, memory) = self.baseline.peak(floor);
-        Ok(Outcome::Point(Point {
-            latency: summarise(batch, times),
-            peak_memory_bytes,
-            memory,
-        }))
-    }
-
-    /// Times of runs after the first one, which warms up; ms. A run that is too slow to be
-    /// repeated is its own sample.
-    fn times(
-        &self,
-        inputs: &[NamedTensor],
-        rows: usize,
-        first: Duration,
-    ) -> Result<Vec<f64>, MeasureError> {
-        let effort = self.effort;
-        if first > effort.slowest {
-            return Ok(vec![milliseconds(first)]);
-        }
-        let least = match first > effort.slow {
-            true => effort.slow_runs,
-            false => effort.runs,
-        };
-        let mut times = Vec::new();
-        let begun = Instant::now();
-        let enough = |times: &[f64]| {
-            let runs = times.len() as u64;
-            runs >= u64::from(least.max(1))
-                && (begun.elapsed() >= effort.budget || runs >= u64::from(effort.most_runs))
-        };
-        while !enough(&times) {
-            self.cancel.check()?;
-            let started = Instant::now();
-            run(self.model, inputs, rows)?;
-            times.push(milliseconds(started.elapsed()));
-        }
-        Ok(times)
-    }
-}
-
-fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
-    times.sort_by(f64::total_cmp);
-    BatchLatency {
-        batch: u32::from(batch),
-        p50_ms: quantile(&times, 0.5),
-        p99_ms: quantile(&times, 0.99),
-        mean_ms: times.iter().sum::<f64>() / times.len().max(1) as f64,
-        samples: u32::try_from(times.len()).unwrap_or(u32::MAX),
-    }
-}
-
-fn held_bytes(tensor: &Tensor) -> u64 {
-    let overhead = match tensor.data() {
-        Data::Plain(_) => 0,
-        Data::Strings(strings) => size_of_val(strings.as_slice()),
-    };
-    (tensor.byte_len() + overhead) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,15 +344,5 @@ mod tests {
         assert!((two.alpha_ms - 0.5).abs() < 1e-12);
         assert_eq!(measured.profile(64), measured.profile(4));
         assert_eq!(measured.max_batch(), 4);
-    }
-
-    #[test]
-    fn samples_are_summarised_by_order_statistics() {
-        let latency = summarise(2, vec![3.0, 1.0, 2.0]);
-        assert_eq!(
-            (latency.p50_ms, latency.mean_ms, latency.samples),
-            (2.0, 2.0, 3)
-        );
-        assert!((latency.p99_ms - 2.98).abs() < 1e-12);
     }
 }

@@ -1,0 +1,137 @@
+//! One pass over the batch sizes.
+
+use std::time::{Duration, Instant};
+
+use sextant_engine::LoadedModel;
+use sextant_types::{BatchLatency, Data, NamedTensor, Tensor};
+
+use super::{Cancel, Effort, MeasureError, Point, Subject, milliseconds, run};
+use crate::{configuration::batch_sizes, interval::quantile, memory::Baseline, score::ScoreError};
+
+/// One pass over the batch sizes.
+pub(super) struct Sweep<'a> {
+    pub subject: &'a Subject<'a>,
+    pub effort: &'a Effort,
+    pub cancel: &'a Cancel,
+    pub model: &'a dyn LoadedModel,
+    pub baseline: Baseline,
+}
+
+/// What a batch size came to.
+enum Outcome {
+    Point(Point),
+    /// Too slow to be offered.
+    Slow(Duration),
+}
+
+impl Sweep<'_> {
+    /// The measured batch sizes, and why there are not more.
+    pub(super) fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
+        let mut points = Vec::new();
+        let batched = self.subject.signature.batched;
+        for batch in batch_sizes(batched, self.effort.largest_batch) {
+            match self.point(batch) {
+                Ok(Outcome::Point(point)) => points.push(point),
+                Ok(Outcome::Slow(took)) => {
+                    let took = milliseconds(took).round();
+                    let reason = format!("a batch of `{batch}` takes `{took}` ms");
+                    return Ok((points, Some(reason)));
+                }
+                Err(MeasureError::Run { source, .. }) if batch > 1 => {
+                    let reason = format!("a batch of `{batch}` failed: {source}");
+                    return Ok((points, Some(reason)));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok((points, None))
+    }
+
+    fn point(&self, batch: u16) -> Result<Outcome, MeasureError> {
+        let rows = usize::from(batch);
+        let inputs = self.subject.validation.repeated(rows);
+        let inputs = inputs.map_err(ScoreError::from)?;
+        self.cancel.check()?;
+        let started = Instant::now();
+        let outputs = run(self.model, &inputs, rows)?;
+        let first = started.elapsed();
+        if first > self.effort.slowest && batch > 1 {
+            return Ok(Outcome::Slow(first));
+        }
+        let times = self.times(&inputs, rows, first)?;
+        let tensors = inputs.iter().map(|input| &input.tensor).chain(&outputs);
+        let floor = self.model.weights_bytes() + tensors.map(held_bytes).sum::<u64>();
+        let (peak_memory_bytes, memory) = self.baseline.peak(floor);
+        Ok(Outcome::Point(Point {
+            latency: summarise(batch, times),
+            peak_memory_bytes,
+            memory,
+        }))
+    }
+
+    /// Times of runs, ms. The first run warms up and is not counted, except in larger batches that
+    /// are slow: smaller ones have warmed up for them, and they cost most of a registration's time.
+    fn times(
+        &self,
+        inputs: &[NamedTensor],
+        rows: usize,
+        first: Duration,
+    ) -> Result<Vec<f64>, MeasureError> {
+        let effort = self.effort;
+        if first > effort.slowest {
+            return Ok(vec![milliseconds(first)]);
+        }
+        let (least, mut times) = match first > effort.slow {
+            true if rows > 1 => (effort.slow_runs, vec![milliseconds(first)]),
+            true => (effort.slow_runs, Vec::new()),
+            false => (effort.runs, Vec::new()),
+        };
+        let begun = Instant::now();
+        let enough = |times: &[f64]| {
+            let runs = times.len() as u64;
+            runs >= u64::from(least.max(1))
+                && (begun.elapsed() >= effort.budget || runs >= u64::from(effort.most_runs))
+        };
+        while !enough(&times) {
+            self.cancel.check()?;
+            let started = Instant::now();
+            run(self.model, inputs, rows)?;
+            times.push(milliseconds(started.elapsed()));
+        }
+        Ok(times)
+    }
+}
+
+fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
+    times.sort_by(f64::total_cmp);
+    BatchLatency {
+        batch: u32::from(batch),
+        p50_ms: quantile(&times, 0.5),
+        p99_ms: quantile(&times, 0.99),
+        mean_ms: times.iter().sum::<f64>() / times.len().max(1) as f64,
+        samples: u32::try_from(times.len()).unwrap_or(u32::MAX),
+    }
+}
+
+fn held_bytes(tensor: &Tensor) -> u64 {
+    let overhead = match tensor.data() {
+        Data::Plain(_) => 0,
+        Data::Strings(strings) => size_of_val(strings.as_slice()),
+    };
+    (tensor.byte_len() + overhead) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_summarised_by_order_statistics() {
+        let latency = summarise(2, vec![3.0, 1.0, 2.0]);
+        assert_eq!(
+            (latency.p50_ms, latency.mean_ms, latency.samples),
+            (2.0, 2.0, 3)
+        );
+        assert!((latency.p99_ms - 2.98).abs() < 1e-12);
+    }
+}
