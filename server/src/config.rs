@@ -87,7 +87,6 @@ impl From<&Limits> for sextant_api::Limits {
             max_concurrent_queries: limits.max_concurrent_queries,
             body_timeout: Duration::from_millis(limits.body_timeout_ms),
             drain_timeout: Duration::from_millis(limits.drain_timeout_ms),
-            ..Self::default()
         }
     }
 }
