@@ -11,11 +11,6 @@ mod config;
 mod logging;
 mod serve;
 
-/// Gives memory back to the system soon after it is freed, also what ONNX Runtime frees: loading
-/// and measuring many variants would otherwise leave a multiple of what is loaded behind.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let arguments = cli::Arguments::parse();
     let json = arguments.json;
