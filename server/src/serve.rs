@@ -193,12 +193,13 @@ async fn serve_http(
         registry: stores.registry.clone(),
         objects: Arc::clone(&stores.objects),
         metadata: Arc::clone(&stores.metadata),
-        limits: sextant_api::Limits {
-            max_body_bytes: usize::try_from(config.limits.max_body_bytes).unwrap_or(usize::MAX),
-            max_model_bytes: config.limits.max_model_bytes,
-            ..sextant_api::Limits::default()
-        },
+        limits: (&config.limits).into(),
     });
+    // From the first query on, targets are checked against the application's metric and defaults.
+    state
+        .refresh()
+        .await
+        .context("the applications cannot be read")?;
     announce(&format!("listening on http://{address}"));
     sextant_api::serve(listener, state, process.first.clone()).await?;
     Ok(())

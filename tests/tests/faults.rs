@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use sextant_tests::{Api, Settings, TestCluster, digits, until};
 
@@ -207,4 +208,38 @@ fn a_port_in_use_is_told_at_once() {
         text.contains(&address) && text.contains("cannot listen"),
         "{text}"
     );
+}
+
+/// The last moment of a job: its output is written, its parts are being removed, its end is not
+/// recorded yet.
+#[tokio::test]
+async fn a_job_survives_a_power_cut_at_its_end() {
+    const RECORDS: usize = 400;
+    let mut cluster = digits::service(faults(&["jobs.pause_utilization=1"])).await;
+    let record = json!({"inputs": {"pixels": vec![1; digits::PIXELS]}});
+    let input = format!("{record}\n").repeat(RECORDS);
+    cluster
+        .api()
+        .put("/v1/artefacts/in.jsonl", input)
+        .await
+        .json(201);
+    let body = json!({
+        "id": "end", "model": "logistic", "chunk": 1, "input": "in.jsonl", "output": "out.jsonl"
+    });
+    cluster.api().post("/v1/jobs", &body).await.json(202);
+    let api = cluster.api();
+    until("the output is written", || async {
+        let output = api
+            .send(Method::HEAD, "/v1/artefacts/out.jsonl", None)
+            .await;
+        (output.status == 200).then_some(())
+    })
+    .await;
+    cluster.kill();
+    cluster.launch();
+    let api = cluster.api();
+    let job = api.job_over("end").await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let output = api.get("/v1/artefacts/out.jsonl").await.text();
+    assert_eq!(output.lines().count(), RECORDS);
 }

@@ -32,6 +32,13 @@ pub(crate) enum Stop {
     Failed { code: Code, message: String },
 }
 
+/// A job whose output is written.
+struct Done {
+    spec: OfflineSpec,
+    plan: Plan,
+    result: Value,
+}
+
 /// One record of a chunk: its inputs, or why it has none.
 type Record = Result<Vec<NamedTensor>, String>;
 
@@ -48,7 +55,10 @@ impl JobService {
         };
         let owner = &self.config.owner;
         let recorded = match ended {
-            Ok(result) => self.registry.finish(&id, owner, &result, unix_ms()).await,
+            Ok(done) => match self.registry.finish(&id, owner, &done.result, unix_ms()).await {
+                Ok(()) => return self.remove_parts(&done).await,
+                Err(error) => Err(error),
+            },
             Err(Stop::NotOurs) => Ok(()),
             Err(Stop::Failed { code, message }) => {
                 tracing::warn!(job = %id, %code, %message, "an offline job failed");
@@ -79,7 +89,7 @@ impl JobService {
         }
     }
 
-    async fn all_chunks(&self, job: &Job) -> Result<Value, Stop> {
+    async fn all_chunks(&self, job: &Job) -> Result<Done, Stop> {
         let spec: OfflineSpec = serde_json::from_value(job.spec.clone())
             .map_err(|error| Stop::failed(Code::InvalidRequest, error.to_string()))?;
         let (input, output) = (path(&spec.input)?, path(&spec.output)?);
@@ -102,7 +112,8 @@ impl JobService {
             self.make_room(job).await?;
             self.one_chunk(job, &spec, &plan, &lines, number).await?;
         }
-        self.join(&spec, &plan, &output).await
+        let result = self.join(&spec, &plan, &output).await?;
+        Ok(Done { spec, plan, result })
     }
 
     /// After a restart the index fills a moment later than the runner starts.
@@ -282,7 +293,8 @@ impl JobService {
         }
     }
 
-    /// Joins the parts into the output, then removes them.
+    /// Joins the parts into the output. The parts stay until the job's end is recorded: a crash
+    /// before that comes here again.
     async fn join(
         &self,
         spec: &OfflineSpec,
@@ -296,15 +308,23 @@ impl JobService {
         }
         let bytes = whole.len();
         self.objects.put(output, Bytes::from(whole)).await?;
-        for number in 0..plan.chunks() {
-            self.objects
-                .delete(&part_path(spec, &format!("{number:08}.jsonl"))?)
-                .await?;
-        }
-        self.objects.delete(&part_path(spec, "plan.json")?).await?;
         Ok(json!({
             "records": plan.records, "variant": plan.variant, "output": spec.output, "bytes": bytes
         }))
+    }
+
+    /// Removes what only the running job needed. What a crash leaves behind is replaced by the
+    /// next job with the same output.
+    async fn remove_parts(&self, done: &Done) {
+        let parts = (0..done.plan.chunks()).map(|number| format!("{number:08}.jsonl"));
+        for name in parts.chain(["plan.json".to_owned()]) {
+            let Ok(part) = part_path(&done.spec, &name) else {
+                continue;
+            };
+            if let Err(error) = self.objects.delete(&part).await {
+                tracing::warn!(%part, %error, "a part of a finished job was not removed");
+            }
+        }
     }
 }
 
