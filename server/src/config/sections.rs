@@ -182,7 +182,7 @@ pub struct Engines(pub Vec<String>);
 
 impl Engines {
     /// The engines that exist.
-    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten"];
+    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten", "emulated"];
 }
 
 impl Default for Engines {
