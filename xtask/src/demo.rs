@@ -107,7 +107,7 @@ pub fn ask(server: &Server) -> Result<Vec<Asked>> {
         .into_iter()
         .map(|Try { about, targets }| {
             let body = query(&targets);
-            let answer = server.connect()?.post("/v1/queries", &body)?.json()?;
+            let answer = server.ask("/v1/queries", &body)?;
             let variant = answer["variant"]
                 .as_str()
                 .context("an answer names its variant")?;

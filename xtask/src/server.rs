@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::http::Connection;
 use crate::provision::Provisioned;
@@ -90,6 +91,21 @@ impl Server {
     /// A connection to it.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.address, Duration::from_secs(120))
+    }
+
+    /// The answer to a query; asks again while the server loads what it needs.
+    pub fn ask(&self, path: &str, body: &Value) -> Result<Value> {
+        let deadline = Instant::now() + START;
+        loop {
+            let response = self.connect()?.post(path, body)?;
+            let problem: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            match problem["retry_after_ms"].as_u64() {
+                Some(wait_ms) if response.status == 503 && Instant::now() < deadline => {
+                    shell::pause(Duration::from_millis(wait_ms));
+                }
+                _ => return response.json(),
+            }
+        }
     }
 
     /// Waits until it ends by itself.

@@ -39,11 +39,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     for contestant in &contestants {
         let answer = contestant
             .server
-            .connect()?
-            .post(contestant.path, &serde_json::from_str(&body)?)?;
-        answer
-            .json()
-            .with_context(|| format!("{} does not answer", contestant.name))?;
+            .ask(contestant.path, &serde_json::from_str(&body)?);
+        answer.with_context(|| format!("{} does not answer", contestant.name))?;
     }
     report.add(figure(
         "added_latency_p50_us",

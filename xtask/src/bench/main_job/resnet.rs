@@ -29,10 +29,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         numbers(PIXELS)
     );
     let file = write(&bench.folder, "resnet18.json", &body)?;
-    server
-        .connect()?
-        .post("/v1/queries", &serde_json::from_str(&body)?)?
-        .json()?;
+    server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
 
     let (mut ceilings, mut samples) = (Vec::new(), Vec::new());
     for _ in 0..bench.arguments.repetitions {
