@@ -39,7 +39,10 @@ fn further_handles_cost_no_further_copy() {
     );
 }
 
-#[expect(clippy::print_stdout, reason = "the figures are wanted when the test fails")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the figures are wanted when the test fails"
+)]
 fn measure() {
     let library = OrtEngine::find_library(None)
         .expect("ONNX Runtime's library is missing: run `cargo xtask provision`");

@@ -55,7 +55,11 @@ impl JobService {
         };
         let owner = &self.config.owner;
         let recorded = match ended {
-            Ok(done) => match self.registry.finish(&id, owner, &done.result, unix_ms()).await {
+            Ok(done) => match self
+                .registry
+                .finish(&id, owner, &done.result, unix_ms())
+                .await
+            {
                 Ok(()) => return self.remove_parts(&done).await,
                 Err(error) => Err(error),
             },
