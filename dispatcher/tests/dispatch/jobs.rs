@@ -8,11 +8,11 @@ use sextant_dispatcher::jobs::{JobConfig, JobService};
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::Throttle;
 use sextant_registry::{Application, Job, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{OfflineSpec, Route};
+use sextant_rpc::{Dispatch, OfflineSpec, Route};
 use sextant_types::{ApplicationId, Metric, Targets};
 use tokio::sync::oneshot;
 
-use crate::world::{Kind, PATIENCE, World};
+use crate::world::{Kind, PATIENCE, SLOW, World, query};
 
 const RECORDS: usize = 100;
 const CHUNK: u32 = 7;
@@ -125,7 +125,15 @@ async fn every_record_is_answered_in_order_and_the_parts_are_gone() {
     );
     check(&answers(&world).await);
     let part = ObjectPath::parse("out.jsonl.parts/plan.json").unwrap();
-    assert!(world.objects.stat(&part).await.unwrap().is_none());
+    // They go when the end of the job is recorded, not before.
+    let gone = async {
+        while world.objects.stat(&part).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("the parts to go");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,4 +209,37 @@ async fn a_cancelled_job_stops_and_a_missing_input_fails_with_its_code() {
         done.error.map(|failure| failure.code.to_string()).unwrap(),
         "artefact_not_found"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_pauses_while_online_queries_need_the_device_and_goes_on_afterwards() {
+    let world = Arc::new(World::new().await);
+    world
+        .serve(Kind {
+            latency_ms: 20.0,
+            ..Kind::default()
+        })
+        .await;
+    let registry = registry(&world).await;
+    let online = Arc::clone(&world);
+    let load = tokio::spawn(async move {
+        loop {
+            online.ask(query(&[SLOW, 0.0])).await.unwrap();
+        }
+    });
+    let busy = async {
+        while world.dispatcher.utilization() <= 0.4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, busy)
+        .await
+        .expect("a busy device");
+    let job = submit(&world, &registry, records()).await;
+    let _runner = runner(&world, &registry, 1);
+    wait_for(&registry, &job, |job| job.state == JobState::Paused).await;
+    load.abort();
+    let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    check(&answers(&world).await);
 }
