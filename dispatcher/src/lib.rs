@@ -12,6 +12,7 @@ mod explain;
 mod index;
 mod loads;
 mod query;
+mod refusal;
 mod service;
 
 pub mod jobs;

@@ -1,0 +1,122 @@
+//! Why a query is refused, in the words that clients see.
+
+use sextant_policies::{
+    schedule::DropReason,
+    select::{Decision, Demand},
+};
+use sextant_rpc::{InferError, QueryError, Route};
+use sextant_types::Code;
+
+use crate::{
+    device::Refusal,
+    explain::candidate,
+    index::{Known, LiveLoad, Scope},
+};
+
+pub(crate) fn not_found(route: &Route) -> QueryError {
+    match route {
+        Route::Application(id) => QueryError::new(
+            Code::ApplicationNotFound,
+            format!("no application `{id}` with a registered model"),
+        ),
+        Route::Model(id) => QueryError::new(
+            Code::ModelNotFound,
+            format!("no model `{id}` with variants"),
+        ),
+        Route::Variant(id) => QueryError::new(Code::VariantNotFound, format!("no variant `{id}`")),
+    }
+}
+
+pub(crate) fn refuse(
+    decision: &Decision,
+    scope: &Scope,
+    demand: &Demand,
+    load: &LiveLoad<'_>,
+) -> QueryError {
+    match decision {
+        Decision::Busy { wait_ms, ordinal } => {
+            let name = load
+                .snapshot
+                .known(*ordinal)
+                .map(|known| known.variant.id.to_string());
+            let name = name.unwrap_or_default();
+            let mut error = QueryError::new(
+                Code::Overloaded,
+                format!(
+                    "variants that meet the targets are busy; `{name}` is free in {wait_ms:.1} ms"
+                ),
+            );
+            error.retry_after_ms = Some(wait_ms.ceil().max(1.0) as u64);
+            error
+        }
+        Decision::Warming { ordinal, .. } => match load.snapshot.known(*ordinal) {
+            Some(known) => warming(known),
+            None => QueryError::new(Code::Unavailable, "the variant was retired"),
+        },
+        Decision::Infeasible { closest } => {
+            let mut error = QueryError::new(
+                Code::TargetInfeasible,
+                infeasible_text(closest.is_empty(), demand.rows),
+            );
+            error.closest = closest
+                .iter()
+                .filter_map(|ordinal| load.snapshot.known(*ordinal))
+                .map(|known| candidate(known, &known.entry(), demand, load))
+                .collect();
+            error
+        }
+        Decision::Use { .. } | Decision::LoadThenUse { .. } => QueryError::new(
+            Code::Internal,
+            format!("{} variants", scope.index.entries().len()),
+        ),
+    }
+}
+
+fn infeasible_text(empty: bool, rows: u32) -> String {
+    if empty {
+        return format!("no variant takes a query of `{rows}` rows: split it");
+    }
+    "no registered variant can meet the targets; the closest ones are listed".to_owned()
+}
+
+pub(crate) fn warming(known: &Known) -> QueryError {
+    let (id, ms) = (&known.variant.id, known.variant.profile.load_ms);
+    let message =
+        format!("variant `{id}` is being loaded, which takes about {ms:.0} ms; try again");
+    let mut error = QueryError::new(Code::Warming, message);
+    error.retry_after_ms = Some(ms.ceil().max(1.0) as u64);
+    error
+}
+
+pub(crate) fn refused(refusal: &Refusal, known: &Known) -> QueryError {
+    let id = &known.variant.id;
+    let (code, message) = match refusal {
+        Refusal::Dropped(DropReason::Infeasible) => (
+            Code::Overloaded,
+            format!("variant `{id}` is too busy to answer in time"),
+        ),
+        Refusal::Dropped(DropReason::QueueFull) => (
+            Code::Overloaded,
+            format!("the queue of variant `{id}` is full"),
+        ),
+        Refusal::Dropped(DropReason::Expired) | Refusal::Worker(InferError::TooLate) => (
+            Code::DeadlineExceeded,
+            format!("variant `{id}` could not start before the deadline"),
+        ),
+        Refusal::Dropped(DropReason::Gone) | Refusal::Worker(InferError::NotLoaded(_)) => {
+            (Code::Unavailable, format!("variant `{id}` was unloaded"))
+        }
+        Refusal::Worker(InferError::Failed(reason)) => (
+            Code::EngineFailed,
+            format!("variant `{id}` failed: {reason}"),
+        ),
+        Refusal::Worker(InferError::ShuttingDown) => {
+            (Code::Unavailable, "the service is shutting down".to_owned())
+        }
+    };
+    let mut error = QueryError::new(code, message);
+    if code.kind().is_retryable() {
+        error.retry_after_ms = Some(known.variant.latency_ms().ceil().max(1.0) as u64);
+    }
+    error
+}
