@@ -22,7 +22,7 @@ fn between<'a>(text: &'a str, open: &'a str, close: char) -> impl Iterator<Item 
 
 /// Text in backticks that looks like a path of this repository: it begins with a folder at its root.
 fn quoted_paths(text: &str) -> Vec<&str> {
-    let fenced = |part: &(usize, &str)| part.0 % 2 == 0;
+    let fenced = |part: &(usize, &str)| part.0.is_multiple_of(2);
     text.split("```")
         .enumerate()
         .filter(fenced)
