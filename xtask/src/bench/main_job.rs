@@ -78,7 +78,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Sextant with an empty data folder, making fp32-class variants of one thread only.
+    /// Sextant with an empty data folder. `worker.cores=1` among the settings makes it run one
+    /// batch at a time on one thread, as what it is compared with does.
     fn sextant(&self, name: &str, settings: &[&str]) -> Result<Server> {
         let address = server::free_address()?;
         let data = self.folder.join(name);

@@ -133,6 +133,7 @@ fn contestant(name: &'static str, server: Server, path: &'static str) -> Contest
 
 fn sextant(bench: &Bench<'_>) -> Result<Contestant> {
     let settings = [
+        "worker.cores=1",
         "variants.engines=ort",
         "variants.max_threads=1",
         "variants.max_batch=32",

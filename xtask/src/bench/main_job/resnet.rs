@@ -18,6 +18,7 @@ const CEILING_SECONDS: &str = "2";
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let program = Bench::example("engine_ceiling")?;
     let settings = [
+        "worker.cores=1",
         "variants.engines=ort",
         "variants.max_threads=1",
         "variants.max_batch=8",
