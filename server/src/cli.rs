@@ -130,6 +130,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
 
 fn run_service(config: Config) -> Result<(), Error> {
     logging::start(&config.log).map_err(Error::Service)?;
+    serve::memory::settle();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(usize::from(config.runtime.threads()))
         .thread_name("sextant")

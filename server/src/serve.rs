@@ -3,6 +3,8 @@
 //! One short `build_*` function for each role; what they share is opened once, in [`Stores`]. A
 //! process on the embedded default plays all roles over a folder of its own.
 
+pub(crate) mod memory;
+
 mod engines;
 mod folder;
 mod stores;
