@@ -186,7 +186,8 @@ impl RegistrationService {
                 Ok(())
             }
             Ended::Failed(error) => {
-                error!(%job, %error, code = %error.code(), "registration failed");
+                // Mostly the file's fault, which its owner is told: no alarm for the operator.
+                warn!(%job, %error, code = %error.code(), "registration failed");
                 let failure = Failure::new(error.code(), error.to_string());
                 let failed = registry.fail(job, &claim.owner, &failure, now_ms());
                 failed.await.map_err(Error::from)
