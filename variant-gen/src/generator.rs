@@ -272,8 +272,8 @@ impl<'a> Registration<'a> {
             step: step.to_owned(),
             source,
         })?;
-        let registry = &self.parts.registry;
-        Ok(registry.put_step(&self.model.id, step, &value).await?)
+        let (registry, Claim { job, owner }) = (&self.parts.registry, self.claim);
+        Ok(registry.put_step_held(&job.id, owner, step, &value).await?)
     }
 
     async fn read_artefact(&mut self, digest: Digest) -> Result<Bytes, Error> {
