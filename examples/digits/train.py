@@ -2,7 +2,7 @@
 
     python train.py                  # everything, into this folder (some minutes on two cores)
     python train.py --only mlp       # one model
-    python train.py --out /tmp/x     # somewhere else
+    python train.py --out FOLDER     # somewhere else
 
 The run is seeded: the split, the initial weights, the order of the batches and the distortions
 all come from `--seed`. Two runs with the library versions of requirements.txt on the same kind of
