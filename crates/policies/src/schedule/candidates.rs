@@ -1,0 +1,729 @@
+//! The machinery that the policies with one growing batch per queue share.
+//!
+//! Each (pool, queue) pair is a *seat* with at most one *candidate*: the batch that would run next
+//! there. A [`Rule`] says how the candidate looks and from when it may start; this module keeps
+//! every candidate in an order, wakes it when its time comes, matches it with a free slot, and
+//! takes its requests out of the queue. A request touches its queue and one entry of an indexed
+//! heap per seat; a grant touches the heaps and the set of free slots: O(log queues + log slots).
+
+use super::{
+    Action, Actions, BatchId, Delay, DropReason, Fleet, IndexedHeap, LatencyTable, NEVER, Nanos,
+    Place, Pool, PoolLoad, QueueSpec, Request, RequestQueue, Scheduler, WorkerSpec,
+};
+
+/// Why a candidate is formed anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A request came, or some left.
+    Queue,
+    /// The time that the candidate asked for has come.
+    Timer,
+    /// A slot is free for it.
+    Device,
+}
+
+/// What a rule sees.
+#[derive(Debug)]
+pub struct View<'a, T> {
+    /// Now.
+    pub now: Nanos,
+    /// Why it is asked.
+    pub cause: Cause,
+    /// When the slot at hand is free; 0 when it is idle, or none is at hand.
+    pub free_at: Nanos,
+    /// The requests.
+    pub queue: &'a RequestQueue<T>,
+    /// The seat's spec.
+    pub spec: &'a QueueSpec,
+    /// The seat's pool.
+    pub pool: &'a Pool,
+    /// Queues that share the pool.
+    pub sharers: u32,
+    /// Delays to make room for.
+    pub delay: Delay,
+    /// Served and lost requests of the queue.
+    pub ledger: &'a Ledger,
+    /// Whether the average rate has changed since the last call.
+    pub rate_changed: bool,
+}
+
+/// The next batch of a seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Formed {
+    /// How many of the first requests cannot be part of it.
+    pub passed: usize,
+    /// Why they are dropped, when they are.
+    pub reason: DropReason,
+    /// Most rows that it may have; 0 for no batch.
+    pub rows: u32,
+    /// From when it may be given to a slot.
+    pub ready_at: Nanos,
+    /// Not to be started after this.
+    pub latest: Nanos,
+    /// Where it stands among those that are ready: least first.
+    pub rank: Nanos,
+    /// When it has to be formed anew if nothing happens before.
+    pub until: Nanos,
+}
+
+/// What a queue's requests became, forgetting slowly.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ledger {
+    /// Requests that were served, decayed.
+    pub served: f64,
+    /// Requests that were dropped, decayed.
+    pub dropped: f64,
+}
+
+/// How candidates are formed.
+pub trait Rule: std::fmt::Debug + Send {
+    /// What the rule remembers of a seat.
+    type Memory: Default + std::fmt::Debug + Send;
+
+    /// The candidate of a seat whose queue is not empty.
+    fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> Formed;
+
+    /// `count` requests from position `from` on have left the queue.
+    fn left(_memory: &mut Self::Memory, _from: usize, _count: usize) {}
+
+    /// A request was inserted before the end of the queue.
+    fn inserted(_memory: &mut Self::Memory, _at: usize) {}
+}
+
+#[derive(Debug)]
+struct Seat<M> {
+    pool: u32,
+    spec: QueueSpec,
+    memory: M,
+    formed: Option<Formed>,
+}
+
+#[derive(Debug)]
+struct Queue<T, M> {
+    requests: RequestQueue<T>,
+    /// The fastest first: only what cannot be met there is lost.
+    seats: Vec<Seat<M>>,
+    work: Nanos,
+    ledger: Ledger,
+    rate_changed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Ranks {
+    /// By the time of their next event: every seat with a candidate.
+    events: IndexedHeap,
+    /// By rank: the candidates that are ready and wait for a slot.
+    ready: IndexedHeap,
+    queued: Nanos,
+    queues: u32,
+}
+
+/// A scheduler after a [`Rule`].
+#[derive(Debug)]
+pub struct Candidates<T, R: Rule> {
+    rule: R,
+    delay: Delay,
+    fleet: Fleet,
+    ranks: Vec<Ranks>,
+    queues: Vec<Option<Queue<T, R::Memory>>>,
+    waiting: usize,
+}
+
+impl<T, R: Rule> Candidates<T, R> {
+    /// A scheduler without workers or queues.
+    pub fn new(rule: R, delay: Delay) -> Self {
+        Self {
+            rule,
+            delay,
+            fleet: Fleet::default(),
+            ranks: Vec::new(),
+            queues: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    fn queue(&mut self, queue: u32) -> Option<&mut Queue<T, R::Memory>> {
+        self.queues.get_mut(queue as usize)?.as_mut()
+    }
+
+    fn ranks_mut(&mut self, pool: u32) -> &mut Ranks {
+        let at = pool as usize;
+        if self.ranks.len() <= at {
+            self.ranks.resize_with(at + 1, Ranks::default);
+        }
+        self.fleet.pool_mut(pool);
+        &mut self.ranks[at]
+    }
+
+    /// Forms the candidates of a queue anew and starts what is ready and finds a slot.
+    fn refresh(&mut self, now: Nanos, queue: u32, mut cause: Cause, actions: &mut Actions<T>) {
+        let seats = self
+            .queues
+            .get(queue as usize)
+            .and_then(Option::as_ref)
+            .map_or(0, |queue| queue.seats.len());
+        let mut at = 0;
+        while at < seats {
+            let started = self.refresh_seat(now, queue, at, cause, actions);
+            // What a batch leaves behind is formed anew on every seat.
+            at = if started { 0 } else { at + 1 };
+            if started {
+                cause = Cause::Queue;
+            }
+        }
+    }
+
+    /// Tells whether a batch was started.
+    fn refresh_seat(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        at: usize,
+        cause: Cause,
+        actions: &mut Actions<T>,
+    ) -> bool {
+        let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
+            return false;
+        };
+        let ranks = &mut self.ranks[pool as usize];
+        let Some(formed) = formed else {
+            ranks.events.remove(queue);
+            ranks.ready.remove(queue);
+            return false;
+        };
+        if formed.ready_at > now {
+            ranks.ready.remove(queue);
+            let wake = formed.ready_at.min(formed.until).max(now + 1);
+            ranks.events.set(queue, wake);
+            return false;
+        }
+        let spec = &self.queues[queue as usize]
+            .as_ref()
+            .expect("formed above")
+            .seats[at]
+            .spec;
+        let rank = rank(spec.priority, formed.rank);
+        let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
+        if overtakes
+            && let Some(of) = self.fleet.pool(pool)
+            && of.has_free()
+            && let Some(place) = of.find(spec.slots)
+            && self.start(now, queue, at, place, actions)
+        {
+            return true;
+        }
+        let ranks = &mut self.ranks[pool as usize];
+        ranks.ready.set(queue, rank);
+        ranks.events.set(queue, formed.until.max(now + 1));
+        false
+    }
+
+    /// Asks the rule, drops what it gives up; `None` for an unknown seat.
+    fn form(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        at: usize,
+        cause: Cause,
+        free_at: Nanos,
+        actions: &mut Actions<T>,
+    ) -> Option<(u32, Option<Formed>)> {
+        let of = self.queues.get_mut(queue as usize)?.as_mut()?;
+        let seat = of.seats.get_mut(at)?;
+        let pool = seat.pool;
+        if of.requests.is_empty() {
+            seat.formed = None;
+            return Some((pool, None));
+        }
+        let view = View {
+            now,
+            cause,
+            free_at,
+            queue: &of.requests,
+            spec: &seat.spec,
+            pool: self.fleet.pool(pool)?,
+            sharers: self.ranks[pool as usize].queues,
+            delay: self.delay,
+            ledger: &of.ledger,
+            rate_changed: std::mem::take(&mut of.rate_changed),
+        };
+        let mut formed = self.rule.form(&view, &mut seat.memory);
+        if at == 0 && formed.passed > 0 {
+            self.give_up(queue, formed.passed, formed.reason, actions);
+            formed.passed = 0;
+        }
+        let formed = (formed.rows > 0).then_some(formed);
+        let of = self.queue(queue)?;
+        of.seats[at].formed = formed;
+        Some((pool, formed))
+    }
+
+    fn give_up(&mut self, queue: u32, count: usize, reason: DropReason, actions: &mut Actions<T>) {
+        for request in self.take(queue, 0, count, false) {
+            actions.push(Action::Drop { request, reason });
+        }
+    }
+
+    /// Takes requests out of a queue and keeps every sum true.
+    fn take(&mut self, queue: u32, from: usize, count: usize, served: bool) -> Vec<Request<T>> {
+        let response = self.delay.response;
+        let Some(of) = self.queue(queue) else {
+            return Vec::new();
+        };
+        let mut requests = of.requests.take(from, count);
+        for request in requests.iter_mut().filter(|r| r.deadline != NEVER) {
+            request.deadline += response;
+        }
+        of.ledger.add(requests.len(), served);
+        for seat in &mut of.seats {
+            R::left(&mut seat.memory, from, requests.len());
+        }
+        self.waiting -= requests.len();
+        self.count_work(queue);
+        requests
+    }
+
+    /// Gives the candidate to a slot; `false` when forming it anew leaves none that may start.
+    fn start(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        at: usize,
+        place: Place,
+        actions: &mut Actions<T>,
+    ) -> bool {
+        let formed = self.form(now, queue, at, Cause::Device, place.free_at, actions);
+        let Some((pool, Some(formed))) = formed else {
+            return false;
+        };
+        if formed.ready_at > now {
+            return false;
+        }
+        let Some(of) = self.queue(queue) else {
+            return false;
+        };
+        let spec = &of.seats[at].spec;
+        let (count, rows) = if spec.batched {
+            of.requests.fit(formed.passed, formed.rows)
+        } else {
+            (1, of.requests.rows_of(formed.passed))
+        };
+        if count == 0 {
+            return false;
+        }
+        let expected = spec.latency.of(rows);
+        let requests = self.take(queue, formed.passed, count, true);
+        let start = earliest(self.delay, now, place.free_at, rows);
+        let until = start.saturating_add(expected);
+        let worker = place.worker;
+        let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
+        actions.push(Action::Infer {
+            queue,
+            worker,
+            requests,
+            earliest: start,
+            latest: formed.latest.max(start),
+            expected,
+            id,
+        });
+        true
+    }
+
+    /// Matches ready candidates with free slots.
+    fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+        loop {
+            let Some(of) = self.fleet.pool(pool) else {
+                return;
+            };
+            if !of.has_free() {
+                return;
+            }
+            let Some((_, queue)) = self.ranks[pool as usize].ready.first() else {
+                return;
+            };
+            let Some((at, slots)) = self.seat_of(queue, pool) else {
+                return;
+            };
+            // Nothing overtakes the first, even if it waits for slots: one with many threads would
+            // starve.
+            let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
+                return;
+            };
+            let started = self.start(now, queue, at, place, actions);
+            if !started {
+                self.ranks[pool as usize].ready.remove(queue);
+            }
+            self.refresh(now, queue, Cause::Queue, actions);
+            if !started
+                && self.ranks[pool as usize]
+                    .ready
+                    .first()
+                    .is_some_and(|(_, first)| first == queue)
+            {
+                return;
+            }
+        }
+    }
+
+    fn seat_of(&self, queue: u32, pool: u32) -> Option<(usize, u16)> {
+        let of = self.queues.get(queue as usize)?.as_ref()?;
+        let at = of.seats.iter().position(|seat| seat.pool == pool)?;
+        Some((at, of.seats[at].spec.slots))
+    }
+
+    fn count_work(&mut self, queue: u32) {
+        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let work = of.estimate_work();
+        let before = std::mem::replace(&mut of.work, work);
+        for seat in &of.seats {
+            let queued = &mut self.ranks[seat.pool as usize].queued;
+            *queued = queued.saturating_sub(before).saturating_add(work);
+        }
+    }
+
+    /// The longest lead that the pool's queues need.
+    fn set_lead(&mut self, pool: u32, spec: &QueueSpec) {
+        let lead = self
+            .delay
+            .before_start(spec.max_rows.min(spec.latency.measured_rows()));
+        let of = self.fleet.pool_mut(pool);
+        of.set_lead(of.lead().max(lead));
+    }
+}
+
+impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
+    fn on_worker_up(
+        &mut self,
+        now: Nanos,
+        worker: u32,
+        spec: WorkerSpec,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId> {
+        self.ranks_mut(spec.pool);
+        let lost = self.fleet.up(worker, spec);
+        self.dispatch(now, spec.pool, actions);
+        lost
+    }
+
+    fn on_worker_down(&mut self, _now: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
+        self.fleet.down(worker)
+    }
+
+    fn on_loaded(
+        &mut self,
+        now: Nanos,
+        pool: u32,
+        queue: u32,
+        spec: QueueSpec,
+        actions: &mut Actions<T>,
+    ) {
+        self.ranks_mut(pool);
+        self.set_lead(pool, &spec);
+        let at = queue as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+        }
+        let of = self.queues[at].get_or_insert_with(Queue::new);
+        let work = std::mem::take(&mut of.work);
+        for seat in &of.seats {
+            let queued = &mut self.ranks[seat.pool as usize].queued;
+            *queued = queued.saturating_sub(work);
+        }
+        match of.seats.iter_mut().find(|seat| seat.pool == pool) {
+            Some(seat) => seat.spec = spec,
+            None => {
+                self.ranks[pool as usize].queues += 1;
+                of.seats.push(Seat::new(pool, spec));
+            }
+        }
+        of.seats
+            .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
+        self.count_work(queue);
+        self.refresh(now, queue, Cause::Queue, actions);
+    }
+
+    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+        let Some((at, _)) = self.seat_of(queue, pool) else {
+            return;
+        };
+        let Some(of) = self.queue(queue) else { return };
+        of.seats.remove(at);
+        let (work, empty) = (of.work, of.seats.is_empty());
+        let ranks = &mut self.ranks[pool as usize];
+        ranks.queued = ranks.queued.saturating_sub(work);
+        ranks.queues -= 1;
+        ranks.events.remove(queue);
+        ranks.ready.remove(queue);
+        if empty {
+            self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
+            self.queues[queue as usize] = None;
+        } else {
+            self.refresh(now, queue, Cause::Queue, actions);
+        }
+        self.dispatch(now, pool, actions);
+    }
+
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        mut request: Request<T>,
+        actions: &mut Actions<T>,
+    ) {
+        let delay = self.delay;
+        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+            let reason = DropReason::Gone;
+            return actions.push(Action::Drop { request, reason });
+        };
+        if let Some(reason) = of.refusal(now, delay, &request) {
+            of.ledger.add(1, false);
+            return actions.push(Action::Drop { request, reason });
+        }
+        if request.deadline != NEVER {
+            request.deadline -= delay.response;
+        }
+        let (at, rate_changed) = of.requests.push(now, request);
+        of.rate_changed |= rate_changed;
+        if at + 1 < of.requests.len() {
+            for seat in &mut of.seats {
+                R::inserted(&mut seat.memory, at);
+            }
+        }
+        self.waiting += 1;
+        self.count_work(queue);
+        self.refresh(now, queue, Cause::Queue, actions);
+    }
+
+    fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
+        if let Some((pool, _)) = self.fleet.release(batch) {
+            self.dispatch(now, pool, actions);
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        for pool in 0..self.ranks.len() as u32 {
+            self.fleet.pool_mut(pool).advance(now);
+            while let Some((at, queue)) = self.ranks[pool as usize].events.first()
+                && at <= now
+            {
+                self.refresh(now, queue, Cause::Timer, actions);
+            }
+            self.dispatch(now, pool, actions);
+        }
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let events = self.ranks.iter().filter_map(|ranks| ranks.events.first());
+        let grants = (0..self.fleet.len())
+            .filter(|pool| !self.ranks[*pool as usize].ready.is_empty())
+            .filter_map(|pool| self.fleet.pool(pool)?.next_grant());
+        events
+            .map(|(at, _)| at)
+            .chain(grants)
+            .min()
+            .filter(|at| *at < NEVER)
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn load(&self, pool: u32) -> PoolLoad {
+        let Some(of) = self.fleet.pool(pool) else {
+            return PoolLoad::default();
+        };
+        let queued = self.ranks.get(pool as usize).map_or(0, |r| r.queued);
+        PoolLoad {
+            slots: of.slots(),
+            idle: of.idle(),
+            busy_until: match of.has_free() {
+                true => 0,
+                false => of.next_free().unwrap_or(0),
+            },
+            queued: queued / Nanos::from(of.slots().max(1)),
+        }
+    }
+}
+
+// === impl Queue ===
+
+impl<T, M> Queue<T, M> {
+    fn new() -> Self {
+        Self {
+            requests: RequestQueue::default(),
+            seats: Vec::new(),
+            work: 0,
+            ledger: Ledger::default(),
+            rate_changed: true,
+        }
+    }
+
+    fn refusal(&self, now: Nanos, delay: Delay, request: &Request<T>) -> Option<DropReason> {
+        let Some(fastest) = self.seats.first() else {
+            return Some(DropReason::Gone);
+        };
+        let rows = self.requests.rows().saturating_add(request.rows);
+        if rows > fastest.spec.max_waiting_rows {
+            return Some(DropReason::QueueFull);
+        }
+        let end = earliest(delay, now, 0, request.rows)
+            .saturating_add(fastest.spec.latency.of(request.rows))
+            .saturating_add(delay.response);
+        (end > request.deadline).then_some(DropReason::Infeasible)
+    }
+
+    /// Device time that the waiting rows will take, times the slots they occupy.
+    fn estimate_work(&self) -> Nanos {
+        let rows = self.requests.rows();
+        let Some(seat) = self.seats.first() else {
+            return 0;
+        };
+        if rows == 0 {
+            return 0;
+        }
+        let spec = &seat.spec;
+        let most = if spec.batched { spec.max_rows } else { 1 };
+        let work = if rows <= most {
+            spec.latency.of(rows)
+        } else {
+            let rest = rows % most;
+            let of_rest = if rest == 0 { 0 } else { spec.latency.of(rest) };
+            Nanos::from(rows / most) * spec.latency.of(most) + of_rest
+        };
+        work * Nanos::from(spec.slots)
+    }
+}
+
+// === impl Seat ===
+
+impl<M: Default> Seat<M> {
+    fn new(pool: u32, spec: QueueSpec) -> Self {
+        Self {
+            pool,
+            spec,
+            memory: M::default(),
+            formed: None,
+        }
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// After about this many requests half is forgotten.
+    const HALF: f64 = 2_000.0;
+
+    fn add(&mut self, count: usize, served: bool) {
+        let count = count as f64;
+        let keep = 1.0 - (count / Self::HALF * std::f64::consts::LN_2).min(1.0);
+        self.served *= keep;
+        self.dropped *= keep;
+        if served {
+            self.served += count;
+        } else {
+            self.dropped += count;
+        }
+    }
+
+    /// Share of requests that were dropped, 0 to 1.
+    pub fn drop_share(&self) -> f64 {
+        self.dropped / (self.served + self.dropped).max(1.0)
+    }
+}
+
+// === impl View ===
+
+impl<T> View<'_, T> {
+    /// When a batch of `rows` rows could start at the earliest.
+    #[inline]
+    pub fn earliest(&self, rows: u32) -> Nanos {
+        earliest(self.delay, self.now, self.free_at, rows)
+    }
+
+    /// Whether a batch of `rows` rows would end by `deadline`.
+    #[inline]
+    pub fn fits(&self, rows: u32, deadline: Nanos) -> bool {
+        self.earliest(rows)
+            .saturating_add(self.spec.latency.of(rows))
+            <= deadline
+    }
+
+    /// Most rows of a batch that ends by `deadline`, at most the seat's maximum.
+    #[inline]
+    pub fn rows_within(&self, deadline: Nanos) -> u32 {
+        if deadline == NEVER {
+            return self.spec.max_rows;
+        }
+        let budget = deadline.saturating_sub(self.earliest(0));
+        let rows = self.latency().rows_within(budget, self.spec.max_rows);
+        if self.delay.data_per_row == 0 || rows == 0 || self.fits(rows, deadline) {
+            return rows;
+        }
+        let (mut fits, mut late) = (0, rows);
+        while late - fits > 1 {
+            let middle = fits + (late - fits) / 2;
+            if self.fits(middle, deadline) {
+                fits = middle;
+            } else {
+                late = middle;
+            }
+        }
+        fits
+    }
+
+    /// Run times on this seat.
+    #[inline]
+    pub fn latency(&self) -> &LatencyTable {
+        &self.spec.latency
+    }
+
+    /// Latest start of a batch of `rows` rows that ends by `deadline`.
+    #[inline]
+    pub fn latest(&self, deadline: Nanos, rows: u32) -> Nanos {
+        if deadline == NEVER {
+            return NEVER;
+        }
+        deadline.saturating_sub(self.latency().of(rows))
+    }
+
+    /// The first request, from `from` on, that can still be met alone.
+    pub fn first_feasible(&self, mut from: usize) -> usize {
+        while from < self.queue.len()
+            && !self.fits(self.queue.rows_of(from), self.queue.deadline(from))
+        {
+            from += 1;
+        }
+        from
+    }
+}
+
+// === impl Formed ===
+
+impl Formed {
+    /// No batch: the first `passed` requests cannot be met.
+    pub fn none(passed: usize, reason: DropReason) -> Self {
+        Self {
+            passed,
+            reason,
+            rows: 0,
+            ready_at: NEVER,
+            latest: NEVER,
+            rank: NEVER,
+            until: NEVER,
+        }
+    }
+}
+
+#[inline]
+fn earliest(delay: Delay, now: Nanos, free_at: Nanos, rows: u32) -> Nanos {
+    now.saturating_add(delay.before_start(rows)).max(free_at)
+}
+
+/// Priority above rank in one key: 8 bits and 56 bits, two years of nanoseconds.
+#[inline]
+fn rank(priority: u8, rank: Nanos) -> u64 {
+    const MOST: u64 = (1 << 56) - 1;
+    (u64::from(u8::MAX - priority) << 56) | rank.min(MOST)
+}

@@ -1,0 +1,123 @@
+//! A priority queue whose entries can be found again: least key first, one entry per id.
+
+/// A 4-ary heap of (key, id) with the position of each id, so that a key changes in O(log n).
+///
+/// Four children share a cache line, and most changes of a scheduler move an entry by one level.
+#[derive(Debug, Clone, Default)]
+pub struct IndexedHeap {
+    entries: Vec<(u64, u32)>,
+    /// By id: position in `entries`, or `ABSENT`.
+    position: Vec<u32>,
+}
+
+const ABSENT: u32 = u32::MAX;
+
+impl IndexedHeap {
+    /// The least (key, id).
+    #[inline]
+    pub fn first(&self) -> Option<(u64, u32)> {
+        self.entries.first().copied()
+    }
+
+    /// The key of `id`.
+    #[inline]
+    pub fn key(&self, id: u32) -> Option<u64> {
+        let at = *self.position.get(id as usize)?;
+        self.entries.get(at as usize).map(|(key, _)| *key)
+    }
+
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Every (key, id), in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.entries.iter().copied()
+    }
+
+    /// Inserts `id` or changes its key.
+    #[inline]
+    pub fn set(&mut self, id: u32, key: u64) {
+        if self.position.len() <= id as usize {
+            self.position.resize(id as usize + 1, ABSENT);
+        }
+        let at = self.position[id as usize];
+        if at == ABSENT {
+            self.entries.push((key, id));
+            self.rise(self.entries.len() - 1);
+            return;
+        }
+        let at = at as usize;
+        let before = self.entries[at].0;
+        self.entries[at].0 = key;
+        if key < before {
+            self.rise(at);
+        } else if key > before {
+            self.sink(at);
+        }
+    }
+
+    /// Removes `id`; tells its key.
+    #[inline]
+    pub fn remove(&mut self, id: u32) -> Option<u64> {
+        let at = *self.position.get(id as usize)?;
+        if at == ABSENT {
+            return None;
+        }
+        let at = at as usize;
+        self.position[id as usize] = ABSENT;
+        let (key, _) = self.entries.swap_remove(at);
+        if at < self.entries.len() {
+            let moved = self.entries[at];
+            self.position[moved.1 as usize] = at as u32;
+            if moved.0 < key {
+                self.rise(at);
+            } else {
+                self.sink(at);
+            }
+        }
+        Some(key)
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        let entry = self.entries[at];
+        while at > 0 {
+            let parent = (at - 1) / 4;
+            if self.entries[parent] <= entry {
+                break;
+            }
+            self.place(at, self.entries[parent]);
+            at = parent;
+        }
+        self.place(at, entry);
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        let entry = self.entries[at];
+        loop {
+            let first = 4 * at + 1;
+            let end = (first + 4).min(self.entries.len());
+            let Some(least) = (first..end).min_by_key(|child| self.entries[*child]) else {
+                break;
+            };
+            if self.entries[least] >= entry {
+                break;
+            }
+            self.place(at, self.entries[least]);
+            at = least;
+        }
+        self.place(at, entry);
+    }
+
+    #[inline]
+    fn place(&mut self, at: usize, entry: (u64, u32)) {
+        self.entries[at] = entry;
+        self.position[entry.1 as usize] = at as u32;
+    }
+}

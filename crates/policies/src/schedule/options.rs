@@ -1,0 +1,156 @@
+//! Policies by name, and their parameters.
+
+use std::str::FromStr;
+
+use super::Nanos;
+
+macro_rules! policies {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A scheduling policy by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub enum Policy {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Policy {
+            /// Every policy.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Its name in configuration and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Ours; see its module.
+    #[default]
+    Sextant = "sextant",
+    /// Deferred batches with the window drop (Symphony, section 4.3), Fig 16's defects corrected.
+    Symphony = "symphony",
+    /// Fig 16 as printed.
+    SymphonyPaper = "symphony-paper",
+    /// Work-conserving: by latest start, drops only what cannot be met.
+    Eager = "eager",
+    /// Work-conserving in Fig 16's order, by the planned start.
+    EagerWeak = "eager-weak",
+    /// Triton's dynamic batcher: preferred sizes and a queue delay.
+    Timeout = "timeout",
+}
+
+/// A name that is no policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPolicy(pub String);
+
+/// What a message costs between the scheduler, the worker and the client (Symphony, section 4.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delay {
+    /// Scheduler to worker, ns.
+    pub control: Nanos,
+    /// Gathering the inputs, ns per row.
+    pub data_per_row: Nanos,
+    /// Worker to client, ns.
+    pub response: Nanos,
+}
+
+/// A policy and its parameters; each policy reads what concerns it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Which policy.
+    pub policy: Policy,
+    /// High bounds of the network's delays, for which the schedule makes room.
+    pub delay: Delay,
+    /// `sextant`: share of a request's slack, 0 to 1, that may be spent on waiting for a fuller
+    /// batch while a device is idle. 0 answers as soon as possible, 1 spends as little device time
+    /// as possible.
+    pub hold: f64,
+    /// `symphony`: run early once a batch has beta * lambda rows (section 3).
+    pub beta_lambda: bool,
+    /// `timeout`: sizes at which a batch is closed at once; empty for the maximum alone.
+    pub preferred_rows: Vec<u32>,
+    /// `timeout` and `clipper-*`: how long the first request waits for others, ns.
+    pub max_queue_delay: Nanos,
+    /// `clockwork`: work that may be outstanding on a device, ns.
+    pub look_ahead: Nanos,
+    /// `nexus`: frontends that each batch on their own.
+    pub frontends: u32,
+    /// `nexus`: time between two allocations, ns.
+    pub epoch: Nanos,
+}
+
+// === impl Policy ===
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|policy| policy.name() == name)
+            .ok_or_else(|| UnknownPolicy(name.to_owned()))
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl UnknownPolicy ===
+
+impl std::fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` is no scheduling policy; known: ", self.0)?;
+        for (at, policy) in Policy::ALL.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}`{policy}`")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            delay: Delay::default(),
+            hold: 1.0,
+            beta_lambda: false,
+            preferred_rows: Vec::new(),
+            max_queue_delay: 2_000_000,
+            look_ahead: 5_000_000,
+            frontends: 1,
+            epoch: 10_000_000_000,
+        }
+    }
+}
+
+impl Options {
+    /// A policy with its defaults.
+    pub fn of(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+}
+
+// === impl Delay ===
+
+impl Delay {
+    /// From the decision until a batch of `rows` rows could start on an idle device, ns.
+    #[inline]
+    pub fn before_start(&self, rows: u32) -> Nanos {
+        self.control + self.data_per_row * Nanos::from(rows)
+    }
+}

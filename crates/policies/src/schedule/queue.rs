@@ -1,0 +1,225 @@
+//! The requests that wait for one variant, in order of their deadlines.
+
+use std::collections::VecDeque;
+
+use super::{NEVER, Nanos, Request};
+
+/// A request and when it came.
+#[derive(Debug)]
+struct Entry<T> {
+    request: Request<T>,
+    arrived: Nanos,
+}
+
+/// A queue in order of (deadline, arrival).
+///
+/// Requests of one variant mostly carry the same target, so they come in order and are appended;
+/// one that comes out of order moves the shorter side of the queue.
+#[derive(Debug)]
+pub struct RequestQueue<T> {
+    entries: VecDeque<Entry<T>>,
+    rows: u32,
+    rate: RateMeter,
+    /// Time between arrival and deadline of the last request that had a deadline, ns.
+    slack: Nanos,
+}
+
+/// Arrival rate of one queue: an exponential average over windows of 50 ms.
+///
+/// Symphony samples every 50 ms; the average here forgets over 20 windows, so that a burst is seen
+/// within a few windows and a gap does not erase what is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RateMeter {
+    window_from: Nanos,
+    rows: u32,
+    /// Rows per ns.
+    average: f64,
+    windows: u32,
+}
+
+const WINDOW: Nanos = 50_000_000;
+const MEMORY: f64 = 20.0;
+
+// === impl RequestQueue ===
+
+impl<T> Default for RequestQueue<T> {
+    fn default() -> Self {
+        Self {
+            entries: VecDeque::new(),
+            rows: 0,
+            rate: RateMeter::default(),
+            slack: NEVER,
+        }
+    }
+}
+
+impl<T> RequestQueue<T> {
+    /// Adds a request; tells its position. `true` when a window of the rate meter has ended.
+    pub fn push(&mut self, now: Nanos, request: Request<T>) -> (usize, bool) {
+        self.rows += request.rows;
+        if request.deadline != NEVER {
+            self.slack = request.deadline.saturating_sub(now);
+        }
+        let windows = self.rate.add(now, request.rows);
+        let deadline = request.deadline;
+        let entry = Entry {
+            request,
+            arrived: now,
+        };
+        let in_order = self
+            .entries
+            .back()
+            .is_none_or(|last| last.request.deadline <= deadline);
+        if in_order {
+            self.entries.push_back(entry);
+            return (self.entries.len() - 1, windows);
+        }
+        let at = self
+            .entries
+            .partition_point(|entry| entry.request.deadline <= deadline);
+        self.entries.insert(at, entry);
+        (at, windows)
+    }
+
+    /// Removes the first request.
+    pub fn pop(&mut self) -> Option<Request<T>> {
+        let entry = self.entries.pop_front()?;
+        self.rows -= entry.request.rows;
+        Some(entry.request)
+    }
+
+    /// Removes `count` requests after the first `skip`.
+    pub fn take(&mut self, skip: usize, count: usize) -> Vec<Request<T>> {
+        let end = (skip + count).min(self.entries.len());
+        let taken: Vec<_> = self
+            .entries
+            .drain(skip.min(end)..end)
+            .map(|entry| entry.request)
+            .collect();
+        self.rows -= taken.iter().map(|request| request.rows).sum::<u32>();
+        taken
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) -> Vec<Request<T>> {
+        self.take(0, usize::MAX - 1)
+    }
+
+    /// Requests.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Rows of all requests.
+    #[inline]
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// Whether every request has one row, so that rows and requests are the same.
+    #[inline]
+    pub fn single_rows(&self) -> bool {
+        self.rows as usize == self.entries.len()
+    }
+
+    /// Deadline of the request at `at`; [`NEVER`] beyond the end.
+    #[inline]
+    pub fn deadline(&self, at: usize) -> Nanos {
+        self.entries
+            .get(at)
+            .map_or(NEVER, |entry| entry.request.deadline)
+    }
+
+    /// Arrival of the request at `at`; [`NEVER`] beyond the end.
+    #[inline]
+    pub fn arrived(&self, at: usize) -> Nanos {
+        self.entries.get(at).map_or(NEVER, |entry| entry.arrived)
+    }
+
+    /// Rows of the request at `at`; 0 beyond the end.
+    #[inline]
+    pub fn rows_of(&self, at: usize) -> u32 {
+        self.entries.get(at).map_or(0, |entry| entry.request.rows)
+    }
+
+    /// Rows of the requests from `skip` on.
+    pub fn rows_from(&self, skip: usize) -> u32 {
+        if self.single_rows() {
+            return self.entries.len().saturating_sub(skip) as u32;
+        }
+        self.rows
+            - self
+                .entries
+                .iter()
+                .take(skip)
+                .map(|entry| entry.request.rows)
+                .sum::<u32>()
+    }
+
+    /// How many requests, and of how many rows, fit into `rows` rows after the first `skip`.
+    pub fn fit(&self, skip: usize, rows: u32) -> (usize, u32) {
+        if self.single_rows() {
+            let count = (self.entries.len().saturating_sub(skip)).min(rows as usize);
+            return (count, count as u32);
+        }
+        let mut fitted = (0, 0);
+        for entry in self.entries.iter().skip(skip) {
+            if fitted.1 + entry.request.rows > rows {
+                break;
+            }
+            fitted = (fitted.0 + 1, fitted.1 + entry.request.rows);
+        }
+        fitted
+    }
+
+    /// Rows per ns, measured.
+    pub fn rate(&self) -> f64 {
+        self.rate.average
+    }
+
+    /// Target of the latest request that had one, ns; [`NEVER`] when none had.
+    pub fn slack(&self) -> Nanos {
+        self.slack
+    }
+}
+
+// === impl RateMeter ===
+
+impl RateMeter {
+    /// Counts `rows`; `true` when the average has changed.
+    #[inline]
+    pub fn add(&mut self, now: Nanos, rows: u32) -> bool {
+        let elapsed = now.saturating_sub(self.window_from);
+        let ended = elapsed >= WINDOW;
+        if ended {
+            self.end_window(now, elapsed);
+        }
+        self.rows += rows;
+        ended
+    }
+
+    /// Rows per ns.
+    pub fn per_nano(&self) -> f64 {
+        self.average
+    }
+
+    #[cold]
+    fn end_window(&mut self, now: Nanos, elapsed: Nanos) {
+        let rate = f64::from(self.rows) / elapsed as f64;
+        let passed = (elapsed as f64 / WINDOW as f64).max(1.0);
+        let weight = (1.0 - (-passed / MEMORY).exp()).max(1.0 / f64::from(self.windows + 1));
+        if self.windows > 0 {
+            let known = if self.windows == 1 { 1.0 } else { weight };
+            self.average += known * (rate - self.average);
+        }
+        self.windows = self.windows.saturating_add(1);
+        self.window_from = now;
+        self.rows = 0;
+    }
+}
