@@ -9,4 +9,7 @@
 
 mod world;
 
-pub use world::{Arrival, Device, Model, Report, Setting, Source, Span, Tally, World};
+pub use world::{
+    Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Source, Span,
+    Tally, Token, World,
+};

@@ -193,10 +193,7 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
 }
 
 /// Makes the scheduler that `options` names.
-pub fn build<T: Send + 'static>(options: &Options) -> Box<dyn Scheduler<T>>
-where
-    T: std::fmt::Debug,
-{
+pub fn build<T: std::fmt::Debug + Send + 'static>(options: &Options) -> Box<dyn Scheduler<T>> {
     let delay = options.delay;
     match options.policy {
         Policy::Sextant => Box::new(Candidates::new(sextant::Sextant::new(options), delay)),

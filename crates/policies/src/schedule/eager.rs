@@ -4,7 +4,7 @@
 //! one orders by the planned start as Fig 16 of Symphony does, which on a busy device is little
 //! more than the order of the last arrivals.
 
-use super::{DropReason, Formed, NEVER, Rule, View};
+use super::{DropReason, Formed, Rule, View};
 
 /// The rule of `eager` and `eager-weak`.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +47,7 @@ impl Rule for Eager {
             rank: if self.by_latest { latest } else { planned },
             until: latest
                 .saturating_sub(view.delay.before_start(rows))
-                .saturating_add(1)
-                .min(NEVER),
+                .saturating_add(1),
         }
     }
 }
