@@ -7,6 +7,7 @@
 //! policy, the one that the dispatcher drives; here are only arrivals, delays and run times. The
 //! same seed gives the same report, byte by byte.
 
+pub mod plot;
 mod world;
 
 pub use world::{
