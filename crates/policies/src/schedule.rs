@@ -14,12 +14,14 @@
 mod candidates;
 mod heap;
 mod latency;
+mod local;
 mod pool;
 mod queue;
 
-pub use candidates::{Candidates, Formed, Rule, View};
+pub use candidates::{Candidates, Cause, Formed, Ledger, Rule, View};
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
+pub use local::{Dropped, LocalQueue, Surroundings};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 
@@ -29,7 +31,11 @@ mod sextant;
 mod symphony;
 mod timeout;
 
+pub use eager::Eager;
 pub use options::{Delay, Options, Policy, UnknownPolicy};
+pub use sextant::Sextant;
+pub use symphony::{Symphony, SymphonyPaper};
+pub use timeout::Timeout;
 
 /// Nanoseconds on the caller's clock.
 pub type Nanos = u64;
@@ -196,14 +202,11 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
 pub fn build<T: std::fmt::Debug + Send + 'static>(options: &Options) -> Box<dyn Scheduler<T>> {
     let delay = options.delay;
     match options.policy {
-        Policy::Sextant => Box::new(Candidates::new(sextant::Sextant::new(options), delay)),
-        Policy::Symphony => Box::new(Candidates::new(symphony::Symphony::new(options), delay)),
-        Policy::SymphonyPaper => Box::new(Candidates::new(
-            symphony::SymphonyPaper::new(options),
-            delay,
-        )),
-        Policy::Eager => Box::new(Candidates::new(eager::Eager::strong(), delay)),
-        Policy::EagerWeak => Box::new(Candidates::new(eager::Eager::weak(), delay)),
-        Policy::Timeout => Box::new(Candidates::new(timeout::Timeout::new(options), delay)),
+        Policy::Sextant => Box::new(Candidates::new(Sextant::new(options), delay)),
+        Policy::Symphony => Box::new(Candidates::new(Symphony::new(options), delay)),
+        Policy::SymphonyPaper => Box::new(Candidates::new(SymphonyPaper::new(options), delay)),
+        Policy::Eager => Box::new(Candidates::new(Eager::strong(), delay)),
+        Policy::EagerWeak => Box::new(Candidates::new(Eager::weak(), delay)),
+        Policy::Timeout => Box::new(Candidates::new(Timeout::new(options), delay)),
     }
 }

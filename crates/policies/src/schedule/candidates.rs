@@ -615,7 +615,8 @@ impl Ledger {
     /// After about this many requests half is forgotten.
     const HALF: f64 = 2_000.0;
 
-    fn add(&mut self, count: usize, served: bool) {
+    /// `count` requests more.
+    pub(super) fn add(&mut self, count: usize, served: bool) {
         let count = count as f64;
         let keep = 1.0 - (count / Self::HALF * std::f64::consts::LN_2).min(1.0);
         self.served *= keep;
@@ -702,6 +703,12 @@ impl<T> View<'_, T> {
 // === impl Formed ===
 
 impl Formed {
+    /// Its place among the ready candidates of all queues, least first.
+    #[inline]
+    pub fn key(&self, priority: u8) -> u64 {
+        rank(priority, self.rank)
+    }
+
     /// No batch: the first `passed` requests cannot be met.
     pub fn none(passed: usize, reason: DropReason) -> Self {
         Self {

@@ -1,0 +1,165 @@
+//! The half of a scheduler that concerns one queue alone, for schedulers that spread queues over
+//! threads.
+//!
+//! [`super::Candidates`] keeps queues and devices in one structure. Where queues live on threads of
+//! their own, what a thread may touch is its requests and the same [`Rule`]; which device runs what
+//! is decided elsewhere (Symphony, section 4.5).
+
+use super::{
+    Delay, DropReason, Formed, Ledger, NEVER, Nanos, Pool, QueueSpec, Request, RequestQueue, Rule,
+    View, candidates::Cause,
+};
+
+/// The requests of one queue, and the batch that would run next.
+#[derive(Debug)]
+pub struct LocalQueue<T, R: Rule> {
+    requests: RequestQueue<T>,
+    spec: QueueSpec,
+    memory: R::Memory,
+    ledger: Ledger,
+    rate_changed: bool,
+}
+
+/// What surrounds a queue when its candidate is formed.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Now.
+    pub now: Nanos,
+    /// Why it is formed.
+    pub cause: Cause,
+    /// When the device at hand is free; 0 when it is idle, or none is at hand.
+    pub free_at: Nanos,
+    /// The devices as far as they are known here.
+    pub pool: &'a Pool,
+    /// Queues that share them.
+    pub sharers: u32,
+    /// Delays to make room for.
+    pub delay: Delay,
+}
+
+/// A request that is given up.
+pub type Dropped<T> = (Request<T>, DropReason);
+
+// === impl LocalQueue ===
+
+impl<T, R: Rule> LocalQueue<T, R> {
+    /// Without requests.
+    pub fn new(spec: QueueSpec) -> Self {
+        Self {
+            requests: RequestQueue::default(),
+            spec,
+            memory: R::Memory::default(),
+            ledger: Ledger::default(),
+            rate_changed: true,
+        }
+    }
+
+    /// What is known of the variant.
+    pub fn spec(&self) -> &QueueSpec {
+        &self.spec
+    }
+
+    /// Requests waiting.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Takes a request in, or hands it back with the reason when it can't be met.
+    ///
+    /// # Errors
+    /// The request and why it is refused.
+    pub fn push(
+        &mut self,
+        now: Nanos,
+        delay: Delay,
+        mut request: Request<T>,
+    ) -> Result<(), Dropped<T>> {
+        if let Some(reason) = self.refusal(now, delay, &request) {
+            self.ledger.add(1, false);
+            return Err((request, reason));
+        }
+        if request.deadline != NEVER {
+            request.deadline -= delay.response;
+        }
+        let (at, rate_changed) = self.requests.push(now, request);
+        self.rate_changed |= rate_changed;
+        if at + 1 < self.requests.len() {
+            R::inserted(&mut self.memory, at);
+        }
+        Ok(())
+    }
+
+    /// Asks the rule for the next batch; what it gives up is handed to `dropped`.
+    pub fn form(
+        &mut self,
+        rule: &mut R,
+        around: &Surroundings<'_>,
+        mut dropped: impl FnMut(Dropped<T>),
+    ) -> Option<Formed> {
+        if self.requests.is_empty() {
+            return None;
+        }
+        let view = View {
+            now: around.now,
+            cause: around.cause,
+            free_at: around.free_at,
+            queue: &self.requests,
+            spec: &self.spec,
+            pool: around.pool,
+            sharers: around.sharers,
+            delay: around.delay,
+            ledger: &self.ledger,
+            rate_changed: std::mem::take(&mut self.rate_changed),
+        };
+        let mut formed = rule.form(&view, &mut self.memory);
+        if formed.passed > 0 {
+            for request in self.remove(around.delay, formed.passed, false) {
+                dropped((request, formed.reason));
+            }
+            formed.passed = 0;
+        }
+        (formed.rows > 0).then_some(formed)
+    }
+
+    /// Takes the requests of a batch out, earliest deadline first, and tells its rows.
+    pub fn take(&mut self, formed: &Formed, delay: Delay) -> (Vec<Request<T>>, u32) {
+        let (count, rows) = if self.spec.batched {
+            self.requests.fit(0, formed.rows)
+        } else {
+            (1.min(self.requests.len()), self.requests.rows_of(0))
+        };
+        (self.remove(delay, count, true), rows)
+    }
+
+    /// Takes every request out.
+    pub fn clear(&mut self, delay: Delay) -> Vec<Request<T>> {
+        self.remove(delay, self.requests.len(), false)
+    }
+
+    fn remove(&mut self, delay: Delay, count: usize, served: bool) -> Vec<Request<T>> {
+        let mut requests = self.requests.take(0, count);
+        for request in requests.iter_mut().filter(|r| r.deadline != NEVER) {
+            request.deadline += delay.response;
+        }
+        self.ledger.add(requests.len(), served);
+        R::left(&mut self.memory, 0, requests.len());
+        requests
+    }
+
+    fn refusal(&self, now: Nanos, delay: Delay, request: &Request<T>) -> Option<DropReason> {
+        let rows = self.requests.rows().saturating_add(request.rows);
+        if rows > self.spec.max_waiting_rows {
+            return Some(DropReason::QueueFull);
+        }
+        let end = now
+            .saturating_add(delay.before_start(request.rows))
+            .saturating_add(self.spec.latency.of(request.rows))
+            .saturating_add(delay.response);
+        (end > request.deadline).then_some(DropReason::Infeasible)
+    }
+}
