@@ -7,13 +7,13 @@ use std::{
 
 use sextant_metadata::{InstanceState, View};
 use sextant_policies::{
-    schedule::{Nanos, QueueSpec},
+    schedule::{LatencyTable, Nanos, QueueSpec},
     select::{Entry, Index, Load, Readiness},
 };
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, ModelId, Signature, Variant, VariantId, WorkerId};
 
-use crate::device::Device;
+use crate::{Config, driver::Driver};
 
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
@@ -26,10 +26,10 @@ pub(crate) struct Known {
     pub(crate) ordinal: u32,
     pub(crate) variant: Arc<Variant>,
     pub(crate) readiness: Readiness,
-    /// Positions of the devices that serve it.
-    pub(crate) devices: Vec<usize>,
-    /// 99th percentile of a batch of `index + 1` rows, ns.
-    pub(crate) latency: Arc<[Nanos]>,
+    /// Positions of the workers that serve it.
+    pub(crate) workers: Vec<usize>,
+    /// 99th percentile of a batch by rows.
+    pub(crate) latency: LatencyTable,
 }
 
 /// What may answer an application or a model.
@@ -56,7 +56,7 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view. `workers` gives each device's worker by position.
+    /// Builds the index from the store's view. `workers` gives the worker at each position.
     pub(crate) fn build(view: &View, workers: &[WorkerId], interner: &mut Interner) -> Self {
         let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
         for instance in view.instances.values() {
@@ -167,7 +167,7 @@ fn is_serving(readiness: Readiness) -> bool {
 
 impl Known {
     fn new(ordinal: u32, variant: &Arc<Variant>, instances: &[(usize, InstanceState)]) -> Self {
-        let devices = instances
+        let workers = instances
             .iter()
             .filter(|(_, state)| state.is_serving())
             .map(|(at, _)| *at)
@@ -176,7 +176,7 @@ impl Known {
             ordinal,
             variant: Arc::clone(variant),
             readiness: readiness(instances),
-            devices,
+            workers,
             latency: latency_table(variant),
         }
     }
@@ -186,10 +186,7 @@ impl Known {
         Entry {
             ordinal: self.ordinal,
             quality_bound: variant.accuracy.quality_bound(),
-            latency_ms: self
-                .latency
-                .first()
-                .map_or(f64::INFINITY, |nanos| *nanos as f64 / 1e6),
+            latency_ms: self.latency.of(1) as f64 / 1e6,
             load_ms: variant.profile.load_ms,
             cost_per_1k_usd: variant.cost_per_1k_usd,
             max_rows: self.max_rows(),
@@ -202,13 +199,18 @@ impl Known {
         u32::from(self.variant.spec.max_batch.max(1))
     }
 
-    pub(crate) fn queue_spec(&self, max_waiting_rows: u32) -> QueueSpec {
+    /// Its queue, with what the configuration says of its application.
+    pub(crate) fn queue_spec(&self, config: &Config) -> QueueSpec {
+        let tenant = config.tenants.get(&self.variant.application);
+        let tenant = tenant.copied().unwrap_or_default();
         QueueSpec {
             max_rows: self.max_rows(),
             batched: self.variant.signature.batched,
             slots: self.variant.spec.threads.max(1),
-            latency: self.latency.to_vec(),
-            max_waiting_rows,
+            latency: self.latency.clone(),
+            max_waiting_rows: config.max_waiting_rows,
+            priority: tenant.priority,
+            weight: tenant.weight,
         }
     }
 }
@@ -230,15 +232,16 @@ fn readiness(instances: &[(usize, InstanceState)]) -> Readiness {
 }
 
 /// The profile's 99th percentiles as a table that never decreases.
-fn latency_table(variant: &Variant) -> Arc<[Nanos]> {
-    let mut longest = 0;
-    (1..=u32::from(variant.spec.max_batch.max(1)))
+fn latency_table(variant: &Variant) -> LatencyTable {
+    let mut longest = 1;
+    let nanos = (1..=u32::from(variant.spec.max_batch.max(1)))
         .map(|rows| {
             let ms = variant.profile.tail_latency_ms(rows).clamp(0.0, 1e12);
             longest = longest.max((ms * 1e6) as Nanos);
             longest
         })
-        .collect()
+        .collect();
+    LatencyTable::new(nanos).expect("positive and never decreasing by the lines above")
 }
 
 // === LiveLoad ===
@@ -246,28 +249,21 @@ fn latency_table(variant: &Variant) -> Arc<[Nanos]> {
 /// The state that selection reads while it chooses.
 pub(crate) struct LiveLoad<'a> {
     pub(crate) snapshot: &'a Snapshot,
-    pub(crate) devices: &'a [Arc<Device>],
+    pub(crate) driver: &'a Driver,
     pub(crate) now: Nanos,
 }
 
-impl LiveLoad<'_> {
-    /// The device on which `known` would start first.
-    pub(crate) fn least_loaded(&self, known: &Known) -> Option<&Arc<Device>> {
-        known
-            .devices
-            .iter()
-            .filter_map(|at| self.devices.get(*at))
-            .min_by_key(|device| device.wait(self.now))
-    }
-}
-
 impl Load for LiveLoad<'_> {
+    /// The wait at the worker on which the variant would start first.
     fn wait_ms(&self, ordinal: u32) -> f64 {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
-        self.least_loaded(known)
-            .map_or(f64::INFINITY, |device| device.wait(self.now) as f64 / 1e6)
+        let waits = known
+            .workers
+            .iter()
+            .map(|at| self.driver.wait(*at, self.now));
+        waits.min().map_or(f64::INFINITY, |wait| wait as f64 / 1e6)
     }
 
     fn extra_ms(&self, ordinal: u32, rows: u32) -> f64 {
@@ -277,10 +273,7 @@ impl Load for LiveLoad<'_> {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
-        let at = (rows as usize - 1).min(known.latency.len().saturating_sub(1));
-        match (known.latency.first(), known.latency.get(at)) {
-            (Some(first), Some(all)) => (all - first) as f64 / 1e6,
-            _ => f64::INFINITY,
-        }
+        let rows = rows.min(known.max_rows());
+        (known.latency.of(rows) - known.latency.of(1)) as f64 / 1e6
     }
 }

@@ -4,40 +4,63 @@
 //! the [`Service`] that keeps the index current; [`jobs::JobService`] for offline jobs.
 //!
 //! **Invariant:** knows no HTTP and no SQL. On the way of a query lie an in-memory snapshot, one
-//! short lock of a device's scheduler, and nothing that waits for a store. Which variant and which
-//! batch is decided in `sextant-policies`; this crate only asks and carries out.
+//! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
+//! decided in `sextant-policies`; this crate only asks and carries out.
 
-mod device;
+mod clock;
+mod driver;
 mod explain;
 mod index;
 mod loads;
+mod meter;
+mod pending;
 mod query;
 mod refusal;
 mod service;
 
 pub mod jobs;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::MetadataStore;
+use sextant_policies::schedule::Options;
 use sextant_rpc::WorkerClient;
+use sextant_types::ApplicationId;
 use tokio::sync::watch;
 
 pub use crate::service::Service;
-use crate::{
-    device::{Clock, Device, OnlineMeter},
-    index::Snapshot,
-    loads::Loads,
-};
+use crate::{clock::Clock, driver::Driver, index::Snapshot, loads::Loads, meter::OnlineMeter};
 
-/// Limits of a dispatcher.
+/// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Most rows that may wait for one variant on one worker.
+    /// Most rows that may wait for one variant.
     pub max_waiting_rows: u32,
     /// Longest wait for a load on behalf of a query without a latency target, ms.
     pub max_load_wait_ms: u64,
+    /// The scheduling policy and its parameters.
+    pub schedule: Options,
+    /// What sets an application apart from others; one that is not listed has the defaults.
+    pub tenants: BTreeMap<ApplicationId, Tenant>,
+}
+
+/// How the queries of an application stand to those of others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tenant {
+    /// Higher goes first, whatever the deadlines.
+    pub priority: u8,
+    /// Share of what is served when not everything can be; 1 is normal.
+    pub weight: f32,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            priority: 100,
+            weight: 1.0,
+        }
+    }
 }
 
 impl Default for Config {
@@ -45,6 +68,12 @@ impl Default for Config {
         Self {
             max_waiting_rows: 4096,
             max_load_wait_ms: 30_000,
+            // People wait for the answers: idle devices are there to be used.
+            schedule: Options {
+                hold: 0.0,
+                ..Options::default()
+            },
+            tenants: BTreeMap::new(),
         }
     }
 }
@@ -56,7 +85,7 @@ pub struct Dispatcher {
     snapshot: ArcSwap<Snapshot>,
     /// Counts snapshots, so that a query can wait for the next.
     revision: watch::Sender<u64>,
-    devices: Arc<Vec<Arc<Device>>>,
+    driver: Arc<Driver>,
     loads: Arc<Loads>,
     online: Arc<OnlineMeter>,
 }
@@ -71,16 +100,13 @@ impl Dispatcher {
     ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new(&workers));
-        let devices: Vec<Arc<Device>> = workers
-            .into_iter()
-            .map(|worker| Device::new(worker, clock, Arc::clone(&online)))
-            .collect();
+        let driver = Driver::new(&config.schedule, workers, clock, Arc::clone(&online));
         let dispatcher = Arc::new(Self {
             config,
             clock,
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             revision: watch::Sender::new(0),
-            devices: Arc::new(devices),
+            driver,
             loads: Arc::default(),
             online,
         });

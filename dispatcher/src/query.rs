@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use crate::{
     Dispatcher,
-    device::{Done, Pending, Refusal},
     explain::explain,
     index::{Known, LiveLoad, Scope, Snapshot},
+    pending::{Done, Pending, Refusal},
     refusal::{not_found, refuse, refused, warming},
 };
 
@@ -71,9 +71,13 @@ impl Dispatcher {
                 Ok(done) => return Ok(self.compose(chosen, done, &ask)),
                 Err(Refusal::Dropped(DropReason::Gone))
                 | Err(Refusal::Worker(InferError::NotLoaded(_))) => {
-                    last = refused(&Refusal::Dropped(DropReason::Gone), &chosen.known);
+                    last = refused(
+                        &Refusal::Dropped(DropReason::Gone),
+                        &chosen.known,
+                        &ask.targets,
+                    );
                 }
-                Err(refusal) => return Err(refused(&refusal, &chosen.known)),
+                Err(refusal) => return Err(refused(&refusal, &chosen.known, &ask.targets)),
             }
         }
         Err(last)
@@ -125,7 +129,7 @@ impl Dispatcher {
             candidates: Vec::new(),
             considered: 1,
         });
-        let load = known.devices.is_empty();
+        let load = known.workers.is_empty();
         Ok(Chosen {
             known: Arc::clone(known),
             load,
@@ -141,7 +145,7 @@ impl Dispatcher {
     ) -> Result<Chosen, QueryError> {
         let load = LiveLoad {
             snapshot,
-            devices: &self.devices,
+            driver: &self.driver,
             now: self.clock.now(),
         };
         let demand = ask.demand();
@@ -158,7 +162,7 @@ impl Dispatcher {
                     .flatten()
                     .and_then(|ordinal| snapshot.known(ordinal))
                 {
-                    Some(known) => (known.ordinal, known.devices.is_empty()),
+                    Some(known) => (known.ordinal, known.workers.is_empty()),
                     None => return Err(refuse(refusal, scope, &demand, &load)),
                 }
             }
@@ -176,9 +180,9 @@ impl Dispatcher {
         })
     }
 
-    /// Queries that wait for a batch, over all devices.
+    /// Queries that wait for a batch, over all variants.
     pub fn waiting(&self) -> usize {
-        self.devices.iter().map(|device| device.waiting()).sum()
+        self.driver.waiting()
     }
 
     /// Most rows that one query to `route` may have.
@@ -210,12 +214,13 @@ impl Dispatcher {
     /// Workers with the most room first.
     fn workers_by_use(&self) -> Vec<WorkerClient> {
         let mut workers: Vec<(u64, WorkerClient)> = self
-            .devices
+            .driver
+            .workers()
             .iter()
-            .map(|device| {
-                let info = device.worker.info();
+            .map(|worker| {
+                let info = worker.info();
                 let free = info.memory_bytes.saturating_sub(info.memory_used_bytes);
-                (free, Arc::clone(&device.worker))
+                (free, Arc::clone(worker))
             })
             .collect();
         workers.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
@@ -259,38 +264,22 @@ impl Dispatcher {
         ask: &Ask,
         online: bool,
     ) -> Result<Done, Refusal> {
-        let receiver = {
-            let snapshot = self.snapshot.load();
-            let load = LiveLoad {
-                snapshot: &snapshot,
-                devices: &self.devices,
-                now: self.clock.now(),
-            };
-            // The index may have moved on since the choice: take the instance as it is now.
-            let current = snapshot.known(known.ordinal).map_or(known, Arc::as_ref);
-            let device = load
-                .least_loaded(current)
-                .ok_or(Refusal::Dropped(DropReason::Gone))?;
-            let (reply, receiver) = oneshot::channel();
-            let deadline = ask
-                .deadline()
-                .map_or(NEVER, |deadline| self.clock.nanos(deadline));
-            let payload = Pending {
-                variant: known.variant.id.clone(),
-                inputs,
-                online,
-                reply,
-            };
-            device.enqueue(
-                known.ordinal,
-                Request {
-                    payload,
-                    rows: ask.rows,
-                    deadline,
-                },
-            );
-            receiver
+        let (reply, receiver) = oneshot::channel();
+        let deadline = ask
+            .deadline()
+            .map_or(NEVER, |deadline| self.clock.nanos(deadline));
+        let payload = Pending {
+            queue: known.ordinal,
+            variant: known.variant.id.clone(),
+            inputs,
+            online,
+            reply,
         };
+        self.driver.enqueue(Request {
+            payload,
+            rows: ask.rows,
+            deadline,
+        });
         receiver
             .await
             .unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown)))

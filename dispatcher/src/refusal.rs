@@ -5,12 +5,12 @@ use sextant_policies::{
     select::{Decision, Demand},
 };
 use sextant_rpc::{InferError, QueryError, Route};
-use sextant_types::Code;
+use sextant_types::{Code, Targets};
 
 use crate::{
-    device::Refusal,
     explain::candidate,
     index::{Known, LiveLoad, Scope},
+    pending::Refusal,
 };
 
 pub(crate) fn not_found(route: &Route) -> QueryError {
@@ -88,12 +88,25 @@ pub(crate) fn warming(known: &Known) -> QueryError {
     error
 }
 
-pub(crate) fn refused(refusal: &Refusal, known: &Known) -> QueryError {
+pub(crate) fn refused(refusal: &Refusal, known: &Known, targets: &Targets) -> QueryError {
     let id = &known.variant.id;
+    let run_ms = known.latency.of(1) as f64 / 1e6;
     let (code, message) = match refusal {
+        Refusal::Dropped(DropReason::Infeasible)
+            if targets.latency_ms.is_some_and(|target| target < run_ms) =>
+        {
+            (
+                Code::TargetInfeasible,
+                format!("variant `{id}` takes `{run_ms:.3}` ms even on an idle device"),
+            )
+        }
         Refusal::Dropped(DropReason::Infeasible) => (
             Code::Overloaded,
             format!("variant `{id}` is too busy to answer in time"),
+        ),
+        Refusal::Dropped(DropReason::Shed) => (
+            Code::Overloaded,
+            format!("variant `{id}` is overloaded: the query made room for others"),
         ),
         Refusal::Dropped(DropReason::QueueFull) => (
             Code::Overloaded,

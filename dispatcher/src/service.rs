@@ -19,21 +19,25 @@ pub struct Service {
     metadata: Arc<dyn MetadataStore>,
     interner: Interner,
     workers: Vec<WorkerId>,
-    /// For each (device, variant) that a scheduler knows: its publication, to notice changes.
+    /// By position: whether the scheduler takes the worker to be up.
+    up: Vec<bool>,
+    /// For each (worker, variant) that the scheduler knows: its publication, to notice changes.
     loaded: BTreeMap<(usize, u32), Arc<sextant_types::Variant>>,
 }
 
 impl Service {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>, metadata: Arc<dyn MetadataStore>) -> Self {
-        let workers = dispatcher
-            .devices
+        let workers: Vec<WorkerId> = dispatcher
+            .driver
+            .workers()
             .iter()
-            .map(|device| device.worker.info().worker)
+            .map(|worker| worker.info().worker)
             .collect();
         Self {
             dispatcher,
             metadata,
             interner: Interner::default(),
+            up: vec![false; workers.len()],
             workers,
             loaded: BTreeMap::new(),
         }
@@ -41,17 +45,11 @@ impl Service {
 
     /// Runs until `shutdown`. While the store is away the last index stays in use.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
-        let timers: Vec<_> = self
-            .dispatcher
-            .devices
-            .iter()
-            .map(|device| tokio::spawn(Arc::clone(device).run_timer()))
-            .collect();
+        let _ticking = self.dispatcher.driver.tick();
         tokio::select! {
             () = shutdown => {}
             () = self.follow() => {}
         }
-        timers.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     async fn follow(&mut self) {
@@ -74,36 +72,49 @@ impl Service {
         }
     }
 
-    /// Builds the new index, tells the schedulers what came and went, then lets queries see it.
+    /// Builds the new index, tells the scheduler what came and went, then lets queries see it.
     fn publish(&mut self, view: &View) {
         let snapshot = Snapshot::build(view, &self.workers, &mut self.interner);
-        self.tell_schedulers(&snapshot);
+        self.tell_of_workers(view);
+        self.tell_of_variants(&snapshot);
         self.dispatcher.snapshot.store(Arc::new(snapshot));
         self.dispatcher
             .revision
             .send_modify(|revision| *revision += 1);
     }
 
-    fn tell_schedulers(&mut self, snapshot: &Snapshot) {
+    fn tell_of_workers(&mut self, view: &View) {
+        let driver = &self.dispatcher.driver;
+        for (at, (worker, up)) in self.workers.iter().zip(&mut self.up).enumerate() {
+            let is_up = view.workers.contains_key(worker);
+            match (std::mem::replace(up, is_up), is_up) {
+                (false, true) => driver.on_worker_up(at),
+                (true, false) => driver.on_worker_down(at),
+                _ => {}
+            }
+        }
+    }
+
+    fn tell_of_variants(&mut self, snapshot: &Snapshot) {
         let mut loaded = BTreeMap::new();
         for known in snapshot.all() {
-            for at in &known.devices {
+            for at in &known.workers {
                 loaded.insert((*at, known.ordinal), Arc::clone(&known.variant));
             }
         }
-        let devices = &self.dispatcher.devices;
+        let driver = &self.dispatcher.driver;
         for ((at, ordinal), variant) in &loaded {
             let unchanged = self
                 .loaded
                 .get(&(*at, *ordinal))
                 .is_some_and(|before| Arc::ptr_eq(before, variant));
             if let (false, Some(known)) = (unchanged, snapshot.known(*ordinal)) {
-                let spec = known.queue_spec(self.dispatcher.config.max_waiting_rows);
-                devices[*at].on_loaded(*ordinal, spec);
+                let spec = known.queue_spec(&self.dispatcher.config);
+                driver.on_loaded(*at, *ordinal, spec);
             }
         }
         for (at, ordinal) in self.loaded.keys().filter(|key| !loaded.contains_key(key)) {
-            devices[*at].on_unloaded(*ordinal);
+            driver.on_unloaded(*at, *ordinal);
         }
         self.loaded = loaded;
     }

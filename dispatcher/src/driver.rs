@@ -1,0 +1,354 @@
+//! Drives the scheduling core in real time: a lock, a clock, an alarm, and the workers behind it.
+//!
+//! One scheduler serves all workers of a dispatcher. Each worker is a pool of its own: its cores
+//! are the slots, and what it has loaded is its own affair. A variant is one queue, with a seat in
+//! the pool of every worker that serves it, so that the core and nothing else picks the worker.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use sextant_policies::schedule::{
+    self, Action, Actions, BatchId, NEVER, Nanos, Options, QueueSpec, Request, Scheduler,
+    WorkerSpec,
+};
+use sextant_rpc::{Infer, InferError, InferOutcome, WorkerClient};
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::{Alarm, Clock},
+    meter::OnlineMeter,
+    pending::{Done, Pending, Refusal, Reply},
+};
+
+/// The scheduler of a dispatcher and the workers that it fills.
+pub(crate) struct Driver {
+    workers: Vec<WorkerClient>,
+    clock: Clock,
+    core: Mutex<Core>,
+    /// By pool.
+    gauges: Vec<Gauge>,
+    alarm: Alarm,
+    online: Arc<OnlineMeter>,
+    this: Weak<Self>,
+}
+
+/// Keeps the alarm of a driver answered; dropping it ends that.
+pub(crate) struct Ticking(Arc<Driver>);
+
+struct Core {
+    scheduler: Box<dyn Scheduler<Pending>>,
+    /// By queue: the pools in which it has a seat.
+    seats: Vec<Vec<u32>>,
+}
+
+/// Copies of a pool's estimates, so that selection reads them without the lock.
+#[derive(Default)]
+struct Gauge {
+    busy_until: AtomicU64,
+    queued: AtomicU64,
+}
+
+/// Whose estimates a step may have changed, beside those of the queues in its actions.
+#[derive(Clone, Copy)]
+enum Touched {
+    Queue(u32),
+    Pool(u32),
+    Everything,
+    Nothing,
+}
+
+/// A batch on its way through a worker.
+struct Batch {
+    id: BatchId,
+    pool: u32,
+    rows: u32,
+    expected: Nanos,
+    waiting: Vec<(bool, oneshot::Sender<Reply>)>,
+}
+
+thread_local! {
+    /// The empty list of actions that the next step on this thread fills.
+    static SPARE: Cell<Actions<Pending>> = const { Cell::new(Vec::new()) };
+}
+
+// === impl Driver ===
+
+impl Driver {
+    /// A driver over `workers`, none of which is up yet.
+    pub(crate) fn new(
+        options: &Options,
+        workers: Vec<WorkerClient>,
+        clock: Clock,
+        online: Arc<OnlineMeter>,
+    ) -> Arc<Self> {
+        let core = Core {
+            scheduler: schedule::build(options),
+            seats: Vec::new(),
+        };
+        Arc::new_cyclic(|this| Self {
+            gauges: workers.iter().map(|_| Gauge::default()).collect(),
+            workers,
+            clock,
+            core: Mutex::new(core),
+            alarm: Alarm::new(),
+            online,
+            this: Weak::clone(this),
+        })
+    }
+
+    /// The workers, by position.
+    pub(crate) fn workers(&self) -> &[WorkerClient] {
+        &self.workers
+    }
+
+    /// Queues a query; its reply arrives exactly once.
+    pub(crate) fn enqueue(&self, request: Request<Pending>) {
+        let queue = request.payload.queue;
+        self.step(Touched::Queue(queue), |core, now, actions| {
+            core.scheduler.on_request(now, queue, request, actions);
+        });
+    }
+
+    /// The worker at position `at` takes batches from now on.
+    pub(crate) fn on_worker_up(&self, at: usize) {
+        let slots = self.workers[at].info().cores.max(1);
+        let pool = at as u32;
+        self.step(Touched::Everything, |core, now, actions| {
+            let spec = WorkerSpec { pool, slots };
+            core.scheduler.on_worker_up(now, pool, spec, actions);
+        });
+    }
+
+    /// The worker at position `at` is gone. What runs on it is answered by its client, which calls
+    /// back for every batch whatever happens.
+    pub(crate) fn on_worker_down(&self, at: usize) {
+        self.step(Touched::Everything, |core, now, actions| {
+            core.scheduler.on_worker_down(now, at as u32, actions);
+        });
+    }
+
+    /// The worker at position `at` serves `queue`.
+    pub(crate) fn on_loaded(&self, at: usize, queue: u32, spec: QueueSpec) {
+        let pool = at as u32;
+        self.step(Touched::Everything, |core, now, actions| {
+            let seats = core.seats_of(queue);
+            if !seats.contains(&pool) {
+                seats.push(pool);
+            }
+            core.scheduler.on_loaded(now, pool, queue, spec, actions);
+        });
+    }
+
+    /// The worker at position `at` serves `queue` no longer.
+    pub(crate) fn on_unloaded(&self, at: usize, queue: u32) {
+        let pool = at as u32;
+        self.step(Touched::Everything, |core, now, actions| {
+            core.seats_of(queue).retain(|of| *of != pool);
+            core.scheduler.on_unloaded(now, pool, queue, actions);
+        });
+    }
+
+    /// Estimated time until a new batch could start on the worker at position `at`, ns.
+    pub(crate) fn wait(&self, at: usize, now: Nanos) -> Nanos {
+        let Some(gauge) = self.gauges.get(at) else {
+            return NEVER;
+        };
+        let busy = gauge.busy_until.load(Ordering::Relaxed).saturating_sub(now);
+        busy.saturating_add(gauge.queued.load(Ordering::Relaxed))
+    }
+
+    /// Queries that wait for a batch.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().scheduler.waiting()
+    }
+
+    /// Answers the alarm on a thread of the runtime that may block.
+    pub(crate) fn tick(self: &Arc<Self>) -> Ticking {
+        let driver = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            while driver.alarm.wait(driver.clock) {
+                driver.step(Touched::Nothing, |core, now, actions| {
+                    core.scheduler.on_timer(now, actions);
+                });
+            }
+        });
+        Ticking(Arc::clone(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step of the scheduler, then what it asks for, outside the lock.
+    fn step(&self, touched: Touched, step: impl FnOnce(&mut Core, Nanos, &mut Actions<Pending>)) {
+        let mut actions = SPARE.try_with(Cell::take).unwrap_or_default();
+        {
+            let mut core = self.lock();
+            // Read under the lock: the scheduler's time never goes back.
+            let now = self.clock.now();
+            step(&mut core, now, &mut actions);
+            self.publish(&core, touched, &actions);
+            self.alarm.set(core.scheduler.next_timer().unwrap_or(NEVER));
+        }
+        actions.drain(..).for_each(|action| self.carry_out(action));
+        // A thread that is ending keeps nothing.
+        SPARE.try_with(|spare| spare.set(actions)).ok();
+    }
+
+    /// Copies the estimates that may have changed.
+    fn publish(&self, core: &Core, touched: Touched, actions: &Actions<Pending>) {
+        let mut last = None;
+        match touched {
+            Touched::Queue(queue) => {
+                self.publish_seats(core, queue);
+                last = Some(queue);
+            }
+            Touched::Pool(pool) => self.publish_pool(core, pool),
+            Touched::Everything => {
+                let pools = 0..self.gauges.len() as u32;
+                return pools.for_each(|pool| self.publish_pool(core, pool));
+            }
+            Touched::Nothing => {}
+        }
+        for action in actions {
+            let queue = match action {
+                Action::Infer { queue, .. } => *queue,
+                Action::Drop { request, .. } => request.payload.queue,
+            };
+            if last != Some(queue) {
+                self.publish_seats(core, queue);
+                last = Some(queue);
+            }
+        }
+    }
+
+    fn publish_seats(&self, core: &Core, queue: u32) {
+        if let Some(seats) = core.seats.get(queue as usize) {
+            seats.iter().for_each(|pool| self.publish_pool(core, *pool));
+        }
+    }
+
+    fn publish_pool(&self, core: &Core, pool: u32) {
+        if let Some(gauge) = self.gauges.get(pool as usize) {
+            let load = core.scheduler.load(pool);
+            gauge.busy_until.store(load.busy_until, Ordering::Relaxed);
+            gauge.queued.store(load.queued, Ordering::Relaxed);
+        }
+    }
+
+    fn carry_out(&self, action: Action<Pending>) {
+        match action {
+            Action::Drop { request, reason } => {
+                request.payload.answer(Err(Refusal::Dropped(reason)));
+            }
+            Action::Infer {
+                worker,
+                requests,
+                earliest,
+                latest,
+                expected,
+                id,
+                ..
+            } => {
+                let batch = Batch {
+                    id,
+                    pool: worker,
+                    rows: requests.iter().map(|request| request.rows).sum(),
+                    expected,
+                    waiting: Vec::with_capacity(requests.len()),
+                };
+                self.send(batch, requests, (earliest, latest));
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        mut batch: Batch,
+        requests: Vec<Request<Pending>>,
+        (earliest, latest): (Nanos, Nanos),
+    ) {
+        let Some(driver) = self.this.upgrade() else {
+            return;
+        };
+        let Some(first) = requests.first() else {
+            return;
+        };
+        let variant = first.payload.variant.clone();
+        let worker = &self.workers[batch.pool as usize];
+        let mut parts = Vec::with_capacity(requests.len());
+        for request in requests {
+            let Pending {
+                inputs,
+                online,
+                reply,
+                ..
+            } = request.payload;
+            parts.push(inputs);
+            batch.waiting.push((online, reply));
+        }
+        worker.infer(Infer {
+            variant,
+            parts,
+            earliest: self.clock.instant(earliest),
+            latest: (latest != NEVER).then(|| self.clock.instant(latest)),
+            done: Box::new(move |outcome| driver.finish(batch, outcome)),
+        });
+    }
+
+    /// The device is free again: first keep it busy, then answer.
+    fn finish(&self, batch: Batch, outcome: InferOutcome) {
+        self.step(Touched::Pool(batch.pool), |core, now, actions| {
+            core.scheduler.on_result(now, batch.id, actions);
+        });
+        let waiting = batch.waiting;
+        match outcome {
+            Err(error) => {
+                for (_, reply) in waiting {
+                    drop(reply.send(Err(Refusal::Worker(error.clone()))));
+                }
+            }
+            Ok(result) => {
+                let online = waiting.iter().filter(|(online, _)| *online).count();
+                self.online
+                    .add(result.timings, batch.expected, online, waiting.len());
+                for ((_, reply), outputs) in waiting.into_iter().zip(result.outputs) {
+                    let done = outputs
+                        .map(|outputs| Done {
+                            outputs,
+                            timings: result.timings,
+                            batch_rows: batch.rows,
+                        })
+                        .map_err(|reason| Refusal::Worker(InferError::Failed(reason)));
+                    // A client that went away leaves nobody to answer.
+                    drop(reply.send(done));
+                }
+            }
+        }
+    }
+}
+
+// === impl Core ===
+
+impl Core {
+    fn seats_of(&mut self, queue: u32) -> &mut Vec<u32> {
+        let at = queue as usize;
+        if self.seats.len() <= at {
+            self.seats.resize_with(at + 1, Vec::new);
+        }
+        &mut self.seats[at]
+    }
+}
+
+// === impl Ticking ===
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        self.0.alarm.stop();
+    }
+}
