@@ -25,8 +25,11 @@ pub use local::{Dropped, LocalQueue, Surroundings};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 
+mod clockwork;
+mod devices;
 mod eager;
 mod options;
+mod seats;
 mod sextant;
 mod symphony;
 mod timeout;
@@ -208,5 +211,6 @@ pub fn build<T: std::fmt::Debug + Send + 'static>(options: &Options) -> Box<dyn 
         Policy::Eager => Box::new(Candidates::new(Eager::strong(), delay)),
         Policy::EagerWeak => Box::new(Candidates::new(Eager::weak(), delay)),
         Policy::Timeout => Box::new(Candidates::new(Timeout::new(options), delay)),
+        Policy::Clockwork => Box::new(clockwork::Clockwork::new(options)),
     }
 }

@@ -40,6 +40,8 @@ policies! {
     EagerWeak = "eager-weak",
     /// Triton's dynamic batcher: preferred sizes and a queue delay.
     Timeout = "timeout",
+    /// Batch queues and strategies with a look-ahead (Clockwork, section 5).
+    Clockwork = "clockwork",
 }
 
 /// A name that is no policy.
@@ -76,6 +78,8 @@ pub struct Options {
     pub max_queue_delay: Nanos,
     /// `clockwork`: work that may be outstanding on a device, ns.
     pub look_ahead: Nanos,
+    /// `clockwork`: sizes that batches may have; empty for every size up to 64.
+    pub batch_sizes: Vec<u32>,
     /// `nexus`: frontends that each batch on their own.
     pub frontends: u32,
     /// `nexus`: time between two allocations, ns.
@@ -129,6 +133,7 @@ impl Default for Options {
             preferred_rows: Vec::new(),
             max_queue_delay: 2_000_000,
             look_ahead: 5_000_000,
+            batch_sizes: vec![1, 2, 4, 8, 16],
             frontends: 1,
             epoch: 10_000_000_000,
         }

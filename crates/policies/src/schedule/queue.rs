@@ -136,6 +136,16 @@ impl<T> RequestQueue<T> {
             .map_or(NEVER, |entry| entry.request.deadline)
     }
 
+    /// How many of the first requests have a deadline before `deadline`.
+    #[inline]
+    pub fn due_before(&self, deadline: Nanos) -> usize {
+        if self.deadline(0) >= deadline {
+            return 0;
+        }
+        self.entries
+            .partition_point(|entry| entry.request.deadline < deadline)
+    }
+
     /// Arrival of the request at `at`; [`NEVER`] beyond the end.
     #[inline]
     pub fn arrived(&self, at: usize) -> Nanos {
