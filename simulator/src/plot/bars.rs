@@ -18,13 +18,15 @@ pub struct Groups<'a> {
     pub bound_name: &'a str,
 }
 
+const LONGEST_NAME: usize = 26;
+
 /// Draws the chart with its upper edge at `top` and tells its height.
 pub fn render(chart: &Chart, groups: &Groups<'_>, top: f64, out: &mut String) -> f64 {
     let frame = Frame::below(top + draw::head(chart, &keys(groups), top, out));
     let axis = Axis::linear(0.0, groups.greatest(), 6);
     draw::vertical(&axis, &chart.y_label, frame, out);
     let room = (frame.right - frame.left) / groups.names.len().max(1) as f64;
-    let longest = groups.names.iter().map(|name| draw::width(name));
+    let longest = groups.names.iter().map(|name| draw::width(&short(name)));
     let longest = longest.fold(0.0, f64::max);
     let slanted = longest > room - 6.0;
     for (at, name) in groups.names.iter().enumerate() {
@@ -33,11 +35,7 @@ pub fn render(chart: &Chart, groups: &Groups<'_>, top: f64, out: &mut String) ->
         group.bars(groups, name, &axis, frame, out);
         group.label(name, slanted, frame, out);
     }
-    let below = if slanted {
-        longest.min(220.0) * 0.6 + 22.0
-    } else {
-        26.0
-    };
+    let below = if slanted { longest * 0.87 + 24.0 } else { 26.0 };
     let label = frame.bottom + below + 12.0;
     draw::horizontal_label(&chart.x_label, frame, label, out);
     label + 18.0 - top
@@ -50,7 +48,7 @@ fn keys<'a>(groups: &Groups<'a>) -> Vec<Key<'a>> {
     });
     let bound = Key {
         name: groups.bound_name,
-        mark: Mark::Reference(None),
+        mark: Mark::Bound,
     };
     let has_bound = groups.bounds.iter().any(Option::is_some);
     bars.chain(has_bound.then_some(bound)).collect()
@@ -111,9 +109,9 @@ impl Group {
 
     fn label(&self, name: &str, slanted: bool, frame: Frame, out: &mut String) {
         let (x, y) = (self.left + self.room / 2.0, frame.bottom + 18.0);
-        let name = escaped(name);
+        let name = escaped(&short(name));
         let (anchor, turn) = if slanted {
-            ("end", format!(" transform=\"rotate(-35 {x:.1} {y:.1})\""))
+            ("end", format!(" transform=\"rotate(-60 {x:.1} {y:.1})\""))
         } else {
             ("middle", String::new())
         };
@@ -124,6 +122,15 @@ impl Group {
             ),
         );
     }
+}
+
+/// A name that fits below a group; the whole one is in the bars' descriptions.
+fn short(name: &str) -> String {
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(LONGEST_NAME - 1).collect();
+    format!("{kept}\u{2026}")
 }
 
 impl Groups<'_> {

@@ -48,8 +48,10 @@ pub enum Mark {
     Bar(usize),
     /// A piece of the line of the series.
     Line(usize),
-    /// A piece of a reference line; the series' colour, or the text's.
-    Reference(Option<usize>),
+    /// A piece of a reference line.
+    Reference,
+    /// A piece of the line across groups of bars.
+    Bound,
 }
 
 /// The rules that colour a picture.
@@ -158,11 +160,8 @@ fn mark(mark: Mark, x: f64, y: f64, out: &mut String) {
             let (colour, dash) = look(series);
             line(format!("line s{colour}"), dash)
         }
-        Mark::Reference(Some(series)) => {
-            let (colour, _) = look(series);
-            line(format!("line s{colour}"), " stroke-dasharray=\"4 4\"")
-        }
-        Mark::Reference(None) => line("bound".to_owned(), ""),
+        Mark::Reference => line("bound".to_owned(), " stroke-dasharray=\"4 4\""),
+        Mark::Bound => line("bound".to_owned(), ""),
     };
     write_line(out, format_args!("{text}"));
 }

@@ -36,7 +36,7 @@ pub fn render(chart: &Chart, series: &[Line], log_x: bool, top: f64, out: &mut S
 
 fn keys(series: &[Line]) -> Vec<Key<'_>> {
     let key = |(at, line): (usize, &'_ Line)| match line.reference {
-        true => Mark::Reference(Some(at)),
+        true => Mark::Reference,
         false => Mark::Line(at),
     };
     series
@@ -78,10 +78,10 @@ fn axes(series: &[Line], log_x: bool) -> (Axis, Axis) {
 
 fn curve(at: usize, line: &Line, (x_axis, y_axis): (&Axis, &Axis), frame: Frame, out: &mut String) {
     let (colour, dash) = draw::look(at);
-    let dash = if line.reference {
-        " stroke-dasharray=\"4 4\""
+    let class = if line.reference {
+        "bound\" stroke-dasharray=\"4 4".to_owned()
     } else {
-        dash
+        format!("line s{colour}")
     };
     let places: Vec<(f64, f64)> = line
         .points
@@ -95,7 +95,7 @@ fn curve(at: usize, line: &Line, (x_axis, y_axis): (&Axis, &Axis), frame: Frame,
     write_line(
         out,
         format_args!(
-            "<polyline class=\"line s{colour}\"{dash} points=\"{}\"><title>{}</title></polyline>",
+            "<polyline class=\"{class}\"{dash} points=\"{}\"><title>{}</title></polyline>",
             path.join(" "),
             escaped(&line.name)
         ),
