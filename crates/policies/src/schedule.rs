@@ -17,6 +17,7 @@ mod latency;
 mod local;
 mod pool;
 mod queue;
+mod slots;
 
 pub use candidates::{Candidates, Cause, Formed, Ledger, Rule, View};
 pub use heap::IndexedHeap;

@@ -6,6 +6,8 @@
 //! takes its requests out of the queue. A request touches its queue and one entry of an indexed
 //! heap per seat; a grant touches the heaps and the set of free slots: O(log queues + log slots).
 
+use smallvec::SmallVec;
+
 use super::{
     Action, Actions, BatchId, Delay, DropReason, Fleet, IndexedHeap, LatencyTable, NEVER, Nanos,
     Place, Pool, PoolLoad, QueueSpec, Request, RequestQueue, Scheduler, WorkerSpec,
@@ -95,14 +97,13 @@ struct Seat<M> {
     pool: u32,
     spec: QueueSpec,
     memory: M,
-    formed: Option<Formed>,
 }
 
 #[derive(Debug)]
 struct Queue<T, M> {
     requests: RequestQueue<T>,
     /// The fastest first: only what cannot be met there is lost.
-    seats: Vec<Seat<M>>,
+    seats: SmallVec<[Seat<M>; 1]>,
     work: Nanos,
     ledger: Ledger,
     rate_changed: bool,
@@ -232,7 +233,6 @@ impl<T, R: Rule> Candidates<T, R> {
         let seat = of.seats.get_mut(at)?;
         let pool = seat.pool;
         if of.requests.is_empty() {
-            seat.formed = None;
             return Some((pool, None));
         }
         let view = View {
@@ -252,10 +252,7 @@ impl<T, R: Rule> Candidates<T, R> {
             self.give_up(queue, formed.passed, formed.reason, actions);
             formed.passed = 0;
         }
-        let formed = (formed.rows > 0).then_some(formed);
-        let of = self.queue(queue)?;
-        of.seats[at].formed = formed;
-        Some((pool, formed))
+        Some((pool, (formed.rows > 0).then_some(formed)))
     }
 
     fn give_up(&mut self, queue: u32, count: usize, reason: DropReason, actions: &mut Actions<T>) {
@@ -553,7 +550,7 @@ impl<T, M> Queue<T, M> {
     fn new() -> Self {
         Self {
             requests: RequestQueue::default(),
-            seats: Vec::new(),
+            seats: SmallVec::new(),
             work: 0,
             ledger: Ledger::default(),
             rate_changed: true,
@@ -564,6 +561,9 @@ impl<T, M> Queue<T, M> {
         let Some(fastest) = self.seats.first() else {
             return Some(DropReason::Gone);
         };
+        if request.rows > fastest.spec.max_rows {
+            return Some(DropReason::Infeasible);
+        }
         let rows = self.requests.rows().saturating_add(request.rows);
         if rows > fastest.spec.max_waiting_rows {
             return Some(DropReason::QueueFull);
@@ -604,7 +604,6 @@ impl<M: Default> Seat<M> {
             pool,
             spec,
             memory: M::default(),
-            formed: None,
         }
     }
 }

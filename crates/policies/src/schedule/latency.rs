@@ -1,16 +1,21 @@
 //! How long a batch runs, by rows: the profile as schedulers read it.
 
+use std::sync::Arc;
+
 use super::Nanos;
 
 /// Run time by rows: `nanos[i]` for `i + 1` rows, never decreasing, with a straight line beyond.
 ///
-/// Both directions cost O(1) or O(log rows): a scheduler asks with every request how many rows
-/// still fit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Both directions cost O(1) on a table that is nearly a line, and O(log rows) otherwise: a
+/// scheduler asks with every request how many rows still fit. Clones share the table, so that
+/// many queues of one profile read the same few cache lines.
+#[derive(Debug, Clone, PartialEq)]
 pub struct LatencyTable {
-    nanos: Vec<Nanos>,
-    /// Added per row beyond the table.
+    nanos: Arc<[Nanos]>,
+    /// Added per row beyond the table, at least 1.
     slope: Nanos,
+    /// `1 / slope`.
+    per_slope: f64,
 }
 
 /// Why a profile cannot be used.
@@ -60,7 +65,11 @@ impl LatencyTable {
         } else {
             (last - first).div_ceil(steps).max(1)
         };
-        Ok(Self { nanos, slope })
+        Ok(Self {
+            nanos: nanos.into(),
+            slope,
+            per_slope: 1.0 / slope as f64,
+        })
     }
 
     /// The line `alpha * rows + beta` (Symphony, section 2), in ms, as a table up to `max_rows`.
@@ -92,17 +101,36 @@ impl LatencyTable {
         if cap == 0 || self.of(cap) <= budget {
             return cap;
         }
-        let end = self.nanos.len().min(cap as usize);
-        if end < cap as usize && self.of(end as u32) <= budget {
-            let more = (budget - self.nanos[end - 1]) / self.slope;
-            return (end as u64 + more).min(u64::from(cap)) as u32;
+        let first = self.nanos[0];
+        if budget < first {
+            return 0;
         }
-        self.nanos[..end].partition_point(|nanos| *nanos <= budget) as u32
+        // On a line the guess is right, or one off by rounding.
+        let guess = ((budget - first) as f64 * self.per_slope) as u32 + 1;
+        let guess = guess.clamp(1, cap - 1);
+        match (self.of(guess) <= budget, self.of(guess + 1) <= budget) {
+            (true, false) => guess,
+            (true, true) => self.search(budget, guess + 1, cap),
+            (false, _) => self.search(budget, 1, guess),
+        }
     }
 
     /// Rows in the measured part.
     pub fn measured_rows(&self) -> u32 {
         self.nanos.len() as u32
+    }
+
+    /// Between `fits` rows, which run within `budget`, and `late`, which don't.
+    fn search(&self, budget: Nanos, mut fits: u32, mut late: u32) -> u32 {
+        while late - fits > 1 {
+            let middle = fits + (late - fits) / 2;
+            if self.of(middle) <= budget {
+                fits = middle;
+            } else {
+                late = middle;
+            }
+        }
+        fits
     }
 
     #[cold]

@@ -1,8 +1,8 @@
 //! The devices of one kind: which are free, and until when the others run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::{IndexedHeap, Nanos, WorkerSpec};
+use super::{IndexedHeap, Nanos, WorkerSpec, slots::SlotSet};
 
 /// Names a batch on its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,7 +63,7 @@ pub struct Pool {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
     /// Slots that may take a batch: idle ones, and with a lead those that will be soon.
-    free: BTreeSet<u32>,
+    free: SlotSet,
     /// Busy slots by the time from which they may take their next batch.
     grantable: IndexedHeap,
     workers: BTreeMap<u32, Vec<u32>>,
@@ -153,7 +153,7 @@ impl Pool {
     /// Where a batch of `slots` slots could run now. Does not take it.
     pub fn find(&self, slots: u16) -> Option<Place> {
         if slots <= 1 {
-            let slot = *self.free.first()?;
+            let slot = self.free.first()?;
             return Some(self.place(&[slot]));
         }
         self.workers.values().find_map(|of_worker| {
@@ -161,7 +161,7 @@ impl Pool {
             let free: Vec<u32> = of_worker
                 .iter()
                 .copied()
-                .filter(|slot| self.free.contains(slot))
+                .filter(|slot| self.free.contains(*slot))
                 .take(slots)
                 .collect();
             (free.len() == slots).then(|| self.place(&free))
@@ -174,7 +174,7 @@ impl Pool {
             .workers
             .get(&worker)?
             .iter()
-            .find(|slot| self.free.contains(slot))?;
+            .find(|slot| self.free.contains(**slot))?;
         Some(self.place(&[*slot]))
     }
 
@@ -201,7 +201,7 @@ impl Pool {
         state.batches += 1;
         state.until = until;
         let behind = state.batches > 1;
-        self.free.remove(&slot);
+        self.free.remove(slot);
         if !behind {
             self.grantable.set(slot, until.saturating_sub(self.lead));
         }
@@ -303,7 +303,7 @@ impl Fleet {
         lost.sort_unstable();
         let pool = self.pool_mut(at);
         for slot in pool.workers.remove(&worker).unwrap_or_default() {
-            pool.free.remove(&slot);
+            pool.free.remove(slot);
             pool.grantable.remove(slot);
             pool.up -= 1;
             if pool.slots[slot as usize].batches == 0 {
