@@ -178,6 +178,11 @@ impl Rule for SymphonyPaper {
         let sent = view.delay.before_start(rows);
         let last_chance = view.latest(deadline, view.queue.rows_of(passed));
         match view.cause {
+            // The figure knows no request without a deadline: it would wait for ever.
+            _ if deadline == NEVER => {
+                planned.at = view.earliest(rows);
+                planned.stalled = false;
+            }
             Cause::Queue => {
                 planned.at = view.earliest(rows).max(view.latest(deadline, rows + 1));
                 planned.latest = latest;
