@@ -1,0 +1,30 @@
+//! One replay of the scheduler's benchmark, for tools that watch a process: callgrind counts the
+//! instructions inside of `measured_replay`.
+//!
+//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS`
+#![expect(clippy::print_stdout, reason = "prints what it replayed")]
+
+#[path = "../benches/scheduler/load.rs"]
+mod load;
+
+use load::{SEED, SIZES, Size, Trace};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).and_then(|word| word.parse().ok());
+    let policy = arguments.first().map_or("sextant", String::as_str);
+    let policy = policy.parse().expect("the name of a policy");
+    let size = Size {
+        queues: number(1).unwrap_or(SIZES[0].queues),
+        devices: number(2).unwrap_or(SIZES[0].devices),
+    };
+    let requests = number(3).map_or(20_000, u64::from);
+    let trace = Trace::record(policy, size, requests);
+    let mut prepared = trace.prepare();
+    trace.measured_replay(&mut prepared);
+    println!(
+        "{policy} {size:?}: {} requests, {:.0} per second, {:.1} rows per batch, {:.4} dropped, \
+         seed {SEED}",
+        trace.requests, trace.rate, trace.mean_rows, trace.dropped_share
+    );
+}
