@@ -26,10 +26,13 @@ pub use local::{Dropped, LocalQueue, Surroundings};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 
+mod clipper;
 mod clockwork;
 mod devices;
 mod eager;
+mod nexus;
 mod options;
+mod replicas;
 mod seats;
 mod sextant;
 mod symphony;
@@ -213,5 +216,9 @@ pub fn build<T: std::fmt::Debug + Send + 'static>(options: &Options) -> Box<dyn 
         Policy::EagerWeak => Box::new(Candidates::new(Eager::weak(), delay)),
         Policy::Timeout => Box::new(Candidates::new(Timeout::new(options), delay)),
         Policy::Clockwork => Box::new(clockwork::Clockwork::new(options)),
+        Policy::Nexus => Box::new(nexus::Nexus::scheduler(options)),
+        Policy::ClipperAimd | Policy::ClipperQuantile => {
+            Box::new(clipper::Clipper::scheduler(options))
+        }
     }
 }

@@ -42,6 +42,13 @@ policies! {
     Timeout = "timeout",
     /// Batch queues and strategies with a look-ahead (Clockwork, section 5).
     Clockwork = "clockwork",
+    /// Devices by epoch, each with its own queue (Nexus, as in Symphony, section 2).
+    Nexus = "nexus",
+    /// A queue and a limit for each replica, by additive increase and multiplicative decrease
+    /// (Clipper, in the thesis of Crankshaw, chapter 3).
+    ClipperAimd = "clipper-aimd",
+    /// The same with the limit from a line through the run times' 99th percentile.
+    ClipperQuantile = "clipper-quantile",
 }
 
 /// A name that is no policy.

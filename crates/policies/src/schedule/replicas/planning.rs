@@ -1,0 +1,259 @@
+//! When lanes are laid out anew, and what happens to the requests in them.
+
+use super::{
+    super::devices::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
+    RequestQueue, Routes, Seats, Share, Sharing, Station,
+};
+
+/// Rates are first taken after this long.
+const FIRST: Nanos = 1_000_000_000;
+/// When a queue's target becomes known, others follow: one plan serves them all.
+const SETTLING: Nanos = 50_000_000;
+
+impl<T, S: Sharing> Replicas<T, S> {
+    /// Counts an arrival for rates and targets.
+    pub(super) fn count(&mut self, now: Nanos, queue: u32, request: &Request<T>) {
+        self.requests += 1;
+        self.waiting += 1;
+        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+            return;
+        };
+        of.rows += request.rows;
+        of.arrived += u64::from(request.rows);
+        of.seats.count(of.rows, &mut self.queued);
+        let known = of.target != NEVER;
+        if request.deadline != NEVER {
+            of.target = request.deadline.saturating_sub(now);
+        }
+        let Some(epoch) = self.sharing.epoch() else {
+            return;
+        };
+        if self.plan_at == NEVER {
+            let wait = if self.measured {
+                epoch
+            } else {
+                FIRST.min(epoch)
+            };
+            self.counted_from = now;
+            self.plan_at = now.saturating_add(wait.max(1));
+        }
+        if !known && request.deadline != NEVER {
+            self.plan_at = self.plan_at.min(now.saturating_add(SETTLING));
+        }
+    }
+
+    /// Makes a plan when it is time, or when the last one names what is gone.
+    pub(super) fn keep_planned(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        if self.plan_at <= now {
+            self.take_rates(now);
+            self.stale = true;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.lay_out(now, actions);
+        }
+    }
+
+    /// Rates of the time since they were last taken; the next plan is due an epoch later, if
+    /// anything came at all.
+    fn take_rates(&mut self, now: Nanos) {
+        let Some(epoch) = self.sharing.epoch() else {
+            return;
+        };
+        let elapsed = now.saturating_sub(self.counted_from);
+        let enough = if self.measured {
+            epoch
+        } else {
+            FIRST.min(epoch)
+        };
+        if elapsed < enough {
+            self.plan_at = self.counted_from.saturating_add(enough);
+            return;
+        }
+        let mut any = false;
+        for of in self.queues.iter_mut().flatten() {
+            let arrived = std::mem::take(&mut of.arrived);
+            any |= arrived > 0;
+            of.rate = Some(arrived as f64 / elapsed.max(1) as f64);
+        }
+        self.measured = true;
+        self.counted_from = now;
+        self.plan_at = match any {
+            true => now.saturating_add(epoch.max(1)),
+            false => NEVER,
+        };
+    }
+
+    /// Lays out every lane anew. What waits in a lane that stays keeps its place; the rest is
+    /// routed as if it came now.
+    fn lay_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        let plans: Vec<_> = (0..self.devices.pools())
+            .map(|pool| self.plan(pool))
+            .collect();
+        let mut old = std::mem::take(&mut self.stations);
+        self.stations
+            .resize_with(self.devices.bound(), Station::default);
+        let mut targets = vec![Vec::new(); self.queues.len()];
+        for (device, shares) in plans.into_iter().flatten() {
+            let mut lanes = old
+                .get_mut(device as usize)
+                .map(|of| std::mem::take(&mut of.lanes));
+            for share in shares {
+                let station = &mut self.stations[device as usize];
+                let lane = station.lanes.len() as u32;
+                targets[share.queue as usize].push((device, lane, share.weight));
+                station.add(share, lanes.as_mut());
+            }
+            if let (Some(lanes), Some(of)) = (lanes, old.get_mut(device as usize)) {
+                of.lanes = lanes;
+            }
+        }
+        for (targets, of) in targets.iter().zip(&mut self.queues) {
+            if let Some(of) = of {
+                of.routes = Routes::new(targets, self.sharing.frontends());
+            }
+        }
+        for (queue, request) in self.displaced(old) {
+            self.route(now, queue, request);
+        }
+        for device in 0..self.stations.len() as u32 {
+            if self.devices.is_up(device) {
+                self.serve(now, device, actions);
+            } else {
+                self.timers.remove(device);
+            }
+        }
+    }
+
+    /// The devices of a pool with the queues that each shall serve.
+    fn plan(&self, pool: u32) -> Vec<(u32, Vec<Share>)> {
+        let devices: Vec<u32> = self.devices.of_pool(pool).collect();
+        let numbered = (0..).zip(&self.queues);
+        let demands: Vec<Demand<'_>> = numbered
+            .filter_map(|(queue, of)| {
+                let of = of.as_ref()?;
+                Some(Demand {
+                    queue,
+                    rate: of.rate.map(|rate| rate * self.part(of, devices.len())),
+                    target: of.target,
+                    spec: &of.seats.on(pool)?.spec,
+                    delay: self.delay,
+                })
+            })
+            .collect();
+        if demands.is_empty() || devices.is_empty() {
+            return Vec::new();
+        }
+        let plan = self.sharing.plan(&demands, devices.len() as u32);
+        devices.into_iter().zip(plan).collect()
+    }
+
+    /// The part of a queue's requests that a pool of `devices` devices gets: by devices.
+    fn part(&self, of: &Queue<T>, devices: usize) -> f64 {
+        let all: u32 = of
+            .seats
+            .iter()
+            .map(|seat| self.devices.load(seat.pool).0)
+            .sum();
+        devices as f64 / f64::from(all.max(1))
+    }
+
+    /// What waits in old lanes and without one, by queue.
+    fn displaced(&mut self, old: Vec<Station<T, S::Memory>>) -> Vec<(u32, Request<T>)> {
+        let mut displaced = Vec::new();
+        for mut lane in old.into_iter().flat_map(|station| station.lanes) {
+            let requests = lane.requests.clear();
+            displaced.extend(requests.into_iter().map(|request| (lane.queue, request)));
+        }
+        for (queue, of) in (0..).zip(&mut self.queues) {
+            if let Some(of) = of
+                && !of.stranded.is_empty()
+            {
+                let requests = of.stranded.clear();
+                displaced.extend(requests.into_iter().map(|request| (queue, request)));
+                self.expiries.remove(queue);
+            }
+        }
+        displaced.sort_by_key(|(queue, request)| (*queue, request.deadline));
+        displaced
+    }
+
+    /// Everything that waits of a queue.
+    pub(super) fn recall(&mut self, queue: u32) -> Vec<Request<T>> {
+        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+            return Vec::new();
+        };
+        self.expiries.remove(queue);
+        let mut requests = of.stranded.clear();
+        for (device, lane) in of.routes.targets() {
+            let station = &mut self.stations[*device as usize];
+            requests.extend(station.lanes[*lane as usize].requests.clear());
+            station.turn.retain(|waiting| waiting != lane);
+        }
+        requests.sort_by_key(|request| request.deadline);
+        requests
+    }
+
+    /// Tells a lane how long its batch ran.
+    pub(super) fn learn(&mut self, now: Nanos, device: u32, sent: &Sent) {
+        let Some(Some(of)) = self.queues.get(sent.queue as usize) else {
+            return;
+        };
+        let ran = now.saturating_sub(sent.start);
+        let lanes = self.stations.get_mut(device as usize);
+        let lane = lanes.and_then(|of| of.lanes.iter_mut().find(|lane| lane.queue == sent.queue));
+        if let Some(lane) = lane {
+            self.sharing
+                .learn(&mut lane.memory, sent.rows, ran, of.target);
+        }
+    }
+}
+
+// === impl Station ===
+
+impl<T, M> Default for Station<T, M> {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            turn: std::collections::VecDeque::new(),
+        }
+    }
+}
+
+impl<T, M: Default> Station<T, M> {
+    /// Adds a lane, with what the device's lane of the same queue held before.
+    fn add(&mut self, share: Share, before: Option<&mut Vec<Lane<T, M>>>) {
+        let kept = before.and_then(|lanes| {
+            let at = lanes.iter().position(|lane| lane.queue == share.queue)?;
+            Some(lanes.swap_remove(at))
+        });
+        let (requests, memory) = kept.map_or_else(
+            || (RequestQueue::default(), M::default()),
+            |lane| (lane.requests, lane.memory),
+        );
+        if !requests.is_empty() {
+            self.turn.push_back(self.lanes.len() as u32);
+        }
+        self.lanes.push(Lane {
+            queue: share.queue,
+            requests,
+            planned: share.rows,
+            memory,
+        });
+    }
+}
+
+// === impl Queue ===
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            seats: Seats::default(),
+            routes: Routes::default(),
+            stranded: RequestQueue::default(),
+            rows: 0,
+            target: NEVER,
+            arrived: 0,
+            rate: None,
+        }
+    }
+}
