@@ -128,7 +128,13 @@ pub struct Candidates<T, R: Rule> {
     ranks: Vec<Ranks>,
     queues: Vec<Option<Queue<T, R::Memory>>>,
     waiting: usize,
+    /// Pools whose first candidate left without taking the free slots that it waited for.
+    unblocked: Vec<u32>,
 }
+
+/// A request without a deadline ranks as if it had to start within this time, so that those with
+/// deadlines cannot keep it waiting for ever.
+const PATIENCE: Nanos = 5_000_000_000;
 
 impl<T, R: Rule> Candidates<T, R> {
     /// A scheduler without workers or queues.
@@ -140,6 +146,7 @@ impl<T, R: Rule> Candidates<T, R> {
             ranks: Vec::new(),
             queues: Vec::new(),
             waiting: 0,
+            unblocked: Vec::new(),
         }
     }
 
@@ -172,10 +179,39 @@ impl<T, R: Rule> Candidates<T, R> {
                 cause = Cause::Queue;
             }
         }
+        if let Some(of) = self.queue(queue) {
+            of.rate_changed = false;
+        }
     }
 
     /// Tells whether a batch was started.
     fn refresh_seat(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        at: usize,
+        cause: Cause,
+        actions: &mut Actions<T>,
+    ) -> bool {
+        let seat = self.queue(queue).and_then(|of| of.seats.get(at));
+        let Some(pool) = seat.map(|seat| seat.pool) else {
+            return false;
+        };
+        let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
+        let was_first = first(&self.ranks[pool as usize]) == Some(queue);
+        let started = self.place_seat(now, queue, at, cause, actions);
+        if was_first
+            && !started
+            && first(&self.ranks[pool as usize]).is_some_and(|other| other != queue)
+            && self.fleet.pool(pool).is_some_and(Pool::has_free)
+        {
+            self.unblocked.push(pool);
+        }
+        started
+    }
+
+    /// Forms the candidate and puts it where it belongs: on a slot, or into the heaps.
+    fn place_seat(
         &mut self,
         now: Nanos,
         queue: u32,
@@ -198,24 +234,30 @@ impl<T, R: Rule> Candidates<T, R> {
             ranks.events.set(queue, wake);
             return false;
         }
-        let spec = &self.queues[queue as usize]
-            .as_ref()
-            .expect("formed above")
-            .seats[at]
-            .spec;
-        let rank = rank(spec.priority, formed.rank);
+        let of = self.queues[queue as usize].as_ref().expect("formed above");
+        let spec = &of.seats[at].spec;
+        let rank = rank(
+            spec.priority,
+            match formed.rank {
+                NEVER => of.requests.arrived(formed.passed).saturating_add(PATIENCE),
+                rank => rank,
+            },
+        );
         let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
+        let mut wake = formed.until;
         if overtakes
             && let Some(of) = self.fleet.pool(pool)
             && of.has_free()
             && let Some(place) = of.find(spec.slots)
-            && self.start(now, queue, at, place, actions)
         {
-            return true;
+            match self.start(now, queue, at, place, actions) {
+                Ok(()) => return true,
+                Err(ready_at) => wake = wake.min(ready_at),
+            }
         }
         let ranks = &mut self.ranks[pool as usize];
         ranks.ready.set(queue, rank);
-        ranks.events.set(queue, formed.until.max(now + 1));
+        ranks.events.set(queue, wake.max(now + 1));
         false
     }
 
@@ -245,7 +287,7 @@ impl<T, R: Rule> Candidates<T, R> {
             sharers: self.ranks[pool as usize].queues,
             delay: self.delay,
             ledger: &of.ledger,
-            rate_changed: std::mem::take(&mut of.rate_changed),
+            rate_changed: of.rate_changed,
         };
         let mut formed = self.rule.form(&view, &mut seat.memory);
         if at == 0 && formed.passed > 0 {
@@ -280,7 +322,9 @@ impl<T, R: Rule> Candidates<T, R> {
         requests
     }
 
-    /// Gives the candidate to a slot; `false` when forming it anew leaves none that may start.
+    /// Gives the candidate to a slot. Otherwise tells from when it may start there: a slot that is
+    /// free soon can be too early for a small batch, which needs less time to be sent than a large
+    /// one; [`NEVER`] when forming it anew leaves nothing to start.
     fn start(
         &mut self,
         now: Nanos,
@@ -288,16 +332,16 @@ impl<T, R: Rule> Candidates<T, R> {
         at: usize,
         place: Place,
         actions: &mut Actions<T>,
-    ) -> bool {
+    ) -> Result<(), Nanos> {
         let formed = self.form(now, queue, at, Cause::Device, place.free_at, actions);
         let Some((pool, Some(formed))) = formed else {
-            return false;
+            return Err(NEVER);
         };
         if formed.ready_at > now {
-            return false;
+            return Err(formed.ready_at);
         }
         let Some(of) = self.queue(queue) else {
-            return false;
+            return Err(NEVER);
         };
         let spec = &of.seats[at].spec;
         let (count, rows) = if spec.batched {
@@ -306,7 +350,7 @@ impl<T, R: Rule> Candidates<T, R> {
             (1, of.requests.rows_of(formed.passed))
         };
         if count == 0 {
-            return false;
+            return Err(NEVER);
         }
         let expected = spec.latency.of(rows);
         let requests = self.take(queue, formed.passed, count, true);
@@ -323,7 +367,7 @@ impl<T, R: Rule> Candidates<T, R> {
             expected,
             id,
         });
-        true
+        Ok(())
     }
 
     /// Matches ready candidates with free slots.
@@ -346,7 +390,7 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
                 return;
             };
-            let started = self.start(now, queue, at, place, actions);
+            let started = self.start(now, queue, at, place, actions).is_ok();
             if !started {
                 self.ranks[pool as usize].ready.remove(queue);
             }
@@ -362,6 +406,13 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
+    /// Ends an event: uses what was unblocked beside what the event was about.
+    fn settle(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        while let Some(pool) = self.unblocked.pop() {
+            self.dispatch(now, pool, actions);
+        }
+    }
+
     fn seat_of(&self, queue: u32, pool: u32) -> Option<(usize, u16)> {
         let of = self.queues.get(queue as usize)?.as_ref()?;
         let at = of.seats.iter().position(|seat| seat.pool == pool)?;
@@ -372,7 +423,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
             return;
         };
-        let work = of.estimate_work();
+        let work = of.estimate_work() / of.seats.len().max(1) as Nanos;
         let before = std::mem::replace(&mut of.work, work);
         for seat in &of.seats {
             let queued = &mut self.ranks[seat.pool as usize].queued;
@@ -401,11 +452,24 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.ranks_mut(spec.pool);
         let lost = self.fleet.up(worker, spec);
         self.dispatch(now, spec.pool, actions);
+        self.settle(now, actions);
         lost
     }
 
-    fn on_worker_down(&mut self, _now: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
-        self.fleet.down(worker)
+    fn on_worker_down(
+        &mut self,
+        now: Nanos,
+        worker: u32,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId> {
+        let pool = self.fleet.pool_of(worker);
+        let lost = self.fleet.down(worker);
+        // What asked for more slots than any other worker has now asks for fewer.
+        if let Some(pool) = pool {
+            self.dispatch(now, pool, actions);
+            self.settle(now, actions);
+        }
+        lost
     }
 
     fn on_loaded(
@@ -439,6 +503,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
         self.count_work(queue);
         self.refresh(now, queue, Cause::Queue, actions);
+        self.settle(now, actions);
     }
 
     fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
@@ -457,9 +522,11 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
             self.queues[queue as usize] = None;
         } else {
+            self.count_work(queue);
             self.refresh(now, queue, Cause::Queue, actions);
         }
         self.dispatch(now, pool, actions);
+        self.settle(now, actions);
     }
 
     fn on_request(
@@ -491,11 +558,13 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.waiting += 1;
         self.count_work(queue);
         self.refresh(now, queue, Cause::Queue, actions);
+        self.settle(now, actions);
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
         if let Some((pool, _)) = self.fleet.release(batch) {
             self.dispatch(now, pool, actions);
+            self.settle(now, actions);
         }
     }
 
@@ -509,6 +578,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             }
             self.dispatch(now, pool, actions);
         }
+        self.settle(now, actions);
     }
 
     fn next_timer(&self) -> Option<Nanos> {
