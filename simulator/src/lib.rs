@@ -1,14 +1,40 @@
 //! A virtual clock, workloads and emulated devices that drive the same policies as the live
 //! service.
 //!
-//! Entry points: [`World`] (one run), [`Source`] (where requests come from).
+//! Entry points: [`World`] (one run), [`Source`] (where requests come from; [`workload`], [`trace`]
+//! and [`azure`] make them), [`profiles`] (files of run times), [`goodput`] and [`bound`] (what can
+//! be carried), [`experiment`] (published settings as data):
+//!
+//! ```
+//! use sextant_simulator::experiment::{self, Event, Experiment, Plan};
+//!
+//! let experiment = Experiment::named("symphony-table2")?;
+//! let plan = Plan { quick: true, ..Plan::default() };
+//! let records = experiment::run(&experiment, &plan, &mut |event| match event {
+//!     Event::Progress(progress) => eprintln!("{} of {}", progress.done, progress.total),
+//!     Event::Record(record) => println!("{}", record.to_json()),
+//! })?;
+//! assert!(!records.is_empty());
+//! # Ok::<(), sextant_simulator::Error>(())
+//! ```
 //!
 //! **Invariant:** decides nothing. Every batch is chosen by a [`sextant_policies::schedule`]
 //! policy, the one that the dispatcher drives; here are only arrivals, delays and run times. The
 //! same seed gives the same report, byte by byte.
 
+pub mod azure;
+pub mod bound;
+mod error;
+pub mod experiment;
+pub mod goodput;
 pub mod plot;
+pub mod profiles;
+mod table;
+pub mod trace;
+pub mod workload;
 mod world;
+
+pub use error::Error;
 
 pub use world::{
     Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Source, Span,

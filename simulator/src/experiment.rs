@@ -1,0 +1,177 @@
+//! Experiments: settings as data, runs in parallel, figures in one order.
+//!
+//! An experiment is a TOML file ([`format`](self) below): cells, each with a population of models,
+//! devices and a load, and what is looked for in each of them ([`Kind`]). The published ones are
+//! shipped ([`names`], [`Experiment::named`]); a user's own is read with [`Experiment::load`].
+//! [`run`] does every (cell, policy) of a [`Plan`] on a few threads and hands over [`Record`]s in an
+//! order that does not depend on the threads.
+
+mod build;
+mod cell;
+mod format;
+mod measure;
+mod record;
+mod resume;
+mod run;
+mod spread;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use sextant_policies::schedule::Policy;
+
+use crate::Error;
+
+pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity};
+pub use record::Record;
+pub use run::run;
+
+/// What is looked for in each cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The highest rate at which the targets are met: `goodput_rps`, `fluid_bound_rps`, ..
+    Goodput,
+    /// One run at the cell's rate: `satisfaction_share`, `good_rps`, `p99_ms`, `busy_share`, ..
+    Sweep,
+    /// Runs over the cell's targets: the smallest that is met, `full_satisfaction_target_ms`.
+    Ladder,
+    /// Goodput, then runs below and above it: `good_over_peak_at_2_share`, ..
+    FlatTop,
+    /// Requests per window and backend behind round-robin frontends (Symphony, table 2).
+    Spread,
+}
+
+/// What of an experiment to run, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Policies; empty for the experiment's own choice.
+    pub policies: Vec<Policy>,
+    /// Seeds are `1..=seeds`; 0 for the experiment's own number.
+    pub seeds: u64,
+    /// Names of the cells; empty for all.
+    pub cells: Vec<String>,
+    /// Only so many cells, drawn by `sample_seed`.
+    pub sample: Option<usize>,
+    /// Of the draw.
+    pub sample_seed: u64,
+    /// The reduced version, seconds instead of minutes.
+    pub quick: bool,
+    /// Runs at the same time; 0 for one per core.
+    pub threads: usize,
+    /// A file of JSON lines that finished cells are appended to, and those in it are not run again.
+    pub resume: Option<PathBuf>,
+}
+
+/// What happens while an experiment runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A (cell, policy) with all its seeds is finished; in the order of their ends.
+    Progress(Progress<'a>),
+    /// A figure; in the order of the report, as early as that is known.
+    Record(&'a Record),
+}
+
+/// How far an experiment is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Units finished, those found in [`Plan::resume`] included.
+    pub done: usize,
+    /// Units to do.
+    pub total: usize,
+    /// The cell of the unit that has just ended.
+    pub cell: &'a str,
+    /// Its policy.
+    pub policy: Option<Policy>,
+}
+
+/// An experiment as read from its file.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// What it shows, in a line.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// What is looked for.
+    pub kind: Kind,
+    /// Policies that are compared when nobody says otherwise.
+    pub policies: Vec<Policy>,
+    /// Seeds when nobody says otherwise.
+    pub seeds: u64,
+    /// The cells, in the order of the report.
+    pub cells: Vec<Cell>,
+    /// The reduced version.
+    pub quick: Quick,
+}
+
+/// An experiment's reduced version.
+#[derive(Debug, Clone, Default)]
+pub struct Quick {
+    /// Its cells.
+    pub cells: Vec<Cell>,
+    /// Its seeds.
+    pub seeds: u64,
+}
+
+macro_rules! shipped {
+    ($($name:literal,)*) => {
+        const SHIPPED: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../experiments/", $name, ".toml"))),)*
+        ];
+    };
+}
+
+shipped! {
+    "symphony-table2",
+    "symphony-table4",
+    "symphony-zoo",
+    "symphony-fig4",
+    "symphony-fig7",
+    "symphony-fig10",
+    "symphony-fig13",
+    "clockwork-fig5",
+    "clockwork-fig7",
+    "clockwork-fig8",
+    "clockwork-fig11",
+}
+
+/// Names of the shipped experiments.
+pub fn names() -> Vec<&'static str> {
+    SHIPPED.iter().map(|(name, _)| *name).collect()
+}
+
+// === impl Experiment ===
+
+impl Experiment {
+    /// A shipped experiment.
+    ///
+    /// # Errors
+    /// When there is none of that name; the message lists them.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        let (name, text) = shipped.ok_or_else(|| Error::unknown("experiment", name, &names()))?;
+        Self::parse(text, name)
+    }
+
+    /// The experiment in a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood; the message names the file and the line or cell.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, &file),
+            Err(source) => Err(Error::Read { file, source }),
+        }
+    }
+
+    /// The experiment in `text`; `file` names it in errors.
+    ///
+    /// # Errors
+    /// When it cannot be understood.
+    pub fn parse(text: &str, file: &str) -> Result<Self, Error> {
+        format::parse(text, file)
+    }
+}

@@ -1,0 +1,213 @@
+//! Runs the units of an experiment side by side and reports them in order.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+};
+
+use rand::{SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use sextant_policies::schedule::Policy;
+
+use super::{
+    Cell, Event, Experiment, Kind, Plan, Progress, Record, measure::Unit, resume::Journal, summary,
+};
+use crate::Error;
+
+/// Runs what `plan` says of `experiment`. `on` hears of every unit's end as it comes and of every
+/// record in the order in which they are returned: cell by cell, within it what no policy changes,
+/// then policy by policy, seed by seed, the means last; and in the end the comparisons over all
+/// cells.
+///
+/// # Errors
+/// When a cell cannot be built, `plan` names a cell that there is not, or the file to resume from
+/// cannot be read or written. The first in the order of the report is returned.
+pub fn run(
+    experiment: &Experiment,
+    plan: &Plan,
+    on: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Record>, Error> {
+    let units = plan.units(experiment)?;
+    let mut journal = match &plan.resume {
+        Some(path) => Some(Journal::open(path, &experiment.name)?),
+        None => None,
+    };
+    let found: Vec<Option<Vec<Record>>> = units
+        .iter()
+        .map(|unit| journal.as_ref().and_then(|journal| journal.find(unit)))
+        .collect();
+    let mut report = Report {
+        records: Vec::new(),
+        waiting: BTreeMap::new(),
+        next: 0,
+    };
+    let total = units.len();
+    let mut done = found.iter().filter(|found| found.is_some()).count();
+    let todo: Vec<usize> = (0..total).filter(|at| found[*at].is_none()).collect();
+    for (at, records) in found.into_iter().enumerate() {
+        if let Some(records) = records {
+            report.waiting.insert(at, records);
+        }
+    }
+    report.emit(on);
+    let mut first_error: Option<(usize, Error)> = None;
+    in_parallel(&units, &todo, plan.threads(), |at, measured| {
+        match measured {
+            Err(error) if first_error.as_ref().is_none_or(|(first, _)| at < *first) => {
+                first_error = Some((at, error));
+            }
+            Err(_) => {}
+            Ok(records) => {
+                if let (Some(journal), Some(_)) = (&mut journal, units[at].policy)
+                    && let Err(error) = journal.append(&records)
+                {
+                    first_error.get_or_insert((at, error));
+                }
+                done += 1;
+                on(Event::Progress(Progress {
+                    done,
+                    total,
+                    cell: &units[at].cell.name,
+                    policy: units[at].policy,
+                }));
+                report.waiting.insert(at, records);
+                report.emit(on);
+            }
+        }
+        first_error.is_none()
+    });
+    if let Some((_, error)) = first_error {
+        return Err(error);
+    }
+    let comparisons = summary::comparisons(experiment, &report.records);
+    report.waiting.insert(total, comparisons);
+    report.emit(on);
+    Ok(report.records)
+}
+
+/// Measures `todo` on some threads; `ended` hears of each on this one and says whether to go on.
+fn in_parallel(
+    units: &[Unit<'_>],
+    todo: &[usize],
+    threads: usize,
+    mut ended: impl FnMut(usize, Result<Vec<Record>, Error>) -> bool,
+) {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for _ in 0..threads.min(todo.len()) {
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            scope.spawn(move || {
+                while let Some(at) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let go_on = !stop.load(Ordering::Relaxed);
+                    if !go_on || sender.send((*at, units[*at].measure())).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (at, measured) in results {
+            if !ended(at, measured) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
+/// Records in order, and those that wait for earlier ones.
+struct Report {
+    records: Vec<Record>,
+    waiting: BTreeMap<usize, Vec<Record>>,
+    next: usize,
+}
+
+impl Report {
+    fn emit(&mut self, on: &mut dyn FnMut(Event<'_>)) {
+        while let Some(records) = self.waiting.remove(&self.next) {
+            for record in &records {
+                on(Event::Record(record));
+            }
+            self.records.extend(records);
+            self.next += 1;
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+
+    /// The units to run, in the order of the report.
+    fn units<'a>(&self, experiment: &'a Experiment) -> Result<Vec<Unit<'a>>, Error> {
+        let own_seeds = if self.quick {
+            experiment.quick.seeds
+        } else {
+            experiment.seeds
+        };
+        let seeds = if self.seeds > 0 {
+            self.seeds
+        } else {
+            own_seeds
+        };
+        let policies = if self.policies.is_empty() {
+            &experiment.policies
+        } else {
+            &self.policies
+        };
+        let policies: &[Policy] = match experiment.kind {
+            Kind::Spread => &[],
+            _ => policies,
+        };
+        let mut units = Vec::new();
+        for cell in self.chosen(experiment)? {
+            let none = std::iter::once(None);
+            for policy in none.chain(policies.iter().copied().map(Some)) {
+                units.push(Unit {
+                    experiment,
+                    cell,
+                    policy,
+                    seeds,
+                });
+            }
+        }
+        Ok(units)
+    }
+
+    fn chosen<'a>(&self, experiment: &'a Experiment) -> Result<Vec<&'a Cell>, Error> {
+        let all = if self.quick {
+            &experiment.quick.cells
+        } else {
+            &experiment.cells
+        };
+        if let Some(missing) = self
+            .cells
+            .iter()
+            .find(|name| !all.iter().any(|cell| cell.name == **name))
+        {
+            let known: Vec<&str> = all.iter().map(|cell| cell.name.as_str()).collect();
+            return Err(Error::unknown("cell", missing, &known));
+        }
+        let mut cells: Vec<(usize, &Cell)> = all
+            .iter()
+            .enumerate()
+            .filter(|(_, cell)| self.cells.is_empty() || self.cells.contains(&cell.name))
+            .collect();
+        if let Some(count) = self.sample {
+            let mut random = ChaCha8Rng::seed_from_u64(self.sample_seed);
+            cells.shuffle(&mut random);
+            cells.truncate(count);
+            cells.sort_by_key(|(at, _)| *at);
+        }
+        Ok(cells.into_iter().map(|(_, cell)| cell).collect())
+    }
+}

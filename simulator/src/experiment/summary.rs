@@ -1,0 +1,140 @@
+//! Figures over seeds, policies and cells.
+
+use sextant_policies::schedule::Policy;
+
+use super::{Experiment, Kind, Record, record::Label};
+
+/// Means over seeds of each (cell, policy, metric), in the order of their first records.
+pub(super) fn means(records: &[Record]) -> Vec<Record> {
+    let mut sums: Vec<(Record, f64)> = Vec::new();
+    for record in records.iter().filter(|record| record.seed.is_some()) {
+        let same = |sum: &&mut (Record, f64)| {
+            sum.0.cell == record.cell
+                && sum.0.policy == record.policy
+                && sum.0.metric == record.metric
+        };
+        match sums.iter_mut().find(same) {
+            Some((sum, count)) => {
+                sum.value += record.value;
+                *count += 1.0;
+            }
+            None => {
+                let mut sum = record.clone();
+                sum.seed = None;
+                sums.push((sum, 1.0));
+            }
+        }
+    }
+    let mean = |(mut sum, count): (Record, f64)| {
+        sum.value /= count;
+        sum
+    };
+    sums.into_iter().map(mean).collect()
+}
+
+/// Comparisons of the policies over the cells' mean goodput: of each with the strong eager one and
+/// with the fluid bound, as geometric means, and of ours with the best of the others.
+pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Record> {
+    if !matches!(experiment.kind, Kind::Goodput | Kind::FlatTop) {
+        return Vec::new();
+    }
+    let table = Goodputs::of(records);
+    let mut made = Vec::new();
+    for cell in &table.cells {
+        if let Some(over) = cell.over_best(Policy::Sextant) {
+            let label = Label {
+                experiment: &experiment.name,
+                cell: Some(&cell.name),
+                policy: Some(Policy::Sextant),
+                seed: None,
+            };
+            made.push(label.record("goodput_over_best_other_share", over));
+        }
+    }
+    for policy in Policy::ALL {
+        let label = Label {
+            experiment: &experiment.name,
+            cell: None,
+            policy: Some(*policy),
+            seed: None,
+        };
+        let over_eager = |cell: &Goodputs1| Some(cell.of(*policy)? / cell.of(Policy::Eager)?);
+        let over_bound = |cell: &Goodputs1| Some(cell.of(*policy)? / cell.bound?);
+        if let Some(mean) = table.geometric_mean(over_eager) {
+            made.push(label.record("geometric_mean_over_eager_share", mean));
+        }
+        if let Some(mean) = table.geometric_mean(over_bound) {
+            made.push(label.record("geometric_mean_over_bound_share", mean));
+        }
+    }
+    made
+}
+
+/// Mean goodput by cell and policy.
+struct Goodputs {
+    cells: Vec<Goodputs1>,
+}
+
+struct Goodputs1 {
+    name: String,
+    bound: Option<f64>,
+    policies: Vec<(Policy, f64)>,
+}
+
+// === impl Goodputs ===
+
+impl Goodputs {
+    fn of(records: &[Record]) -> Self {
+        let mut cells: Vec<Goodputs1> = Vec::new();
+        for record in records.iter().filter(|record| record.seed.is_none()) {
+            let Some(name) = &record.cell else { continue };
+            let known = cells.last().is_some_and(|cell| cell.name == *name);
+            let figure = matches!(record.metric.as_str(), "goodput_rps" | "fluid_bound_rps");
+            if !figure {
+                continue;
+            }
+            if !known {
+                cells.push(Goodputs1 {
+                    name: name.clone(),
+                    bound: None,
+                    policies: Vec::new(),
+                });
+            }
+            let Some(cell) = cells.last_mut() else {
+                continue;
+            };
+            match record.policy.as_deref().map(str::parse::<Policy>) {
+                Some(Ok(policy)) => cell.policies.push((policy, record.value)),
+                _ => cell.bound = Some(record.value),
+            }
+        }
+        Self { cells }
+    }
+
+    /// `None` without cells, or when one of them has no value or none above zero.
+    fn geometric_mean(&self, value: impl Fn(&Goodputs1) -> Option<f64>) -> Option<f64> {
+        let mut logs = 0.0;
+        for cell in &self.cells {
+            logs += value(cell)
+                .filter(|value| *value > 0.0 && value.is_finite())?
+                .ln();
+        }
+        let count = self.cells.len();
+        (count > 0).then(|| (logs / count as f64).exp())
+    }
+}
+
+impl Goodputs1 {
+    fn of(&self, policy: Policy) -> Option<f64> {
+        let found = self.policies.iter().find(|(known, _)| *known == policy);
+        found.map(|(_, rps)| *rps)
+    }
+
+    /// `policy` over the best of the others.
+    fn over_best(&self, policy: Policy) -> Option<f64> {
+        let others = self.policies.iter().filter(|(known, _)| *known != policy);
+        let best = others.map(|(_, rps)| *rps).fold(0.0, f64::max);
+        let own = self.of(policy)?;
+        (best > 0.0).then(|| own / best)
+    }
+}

@@ -1,0 +1,41 @@
+//! Where requests come from: seeded sources that a [`World`](crate::World) reads.
+//!
+//! [`OpenLoop`] merges independent renewal processes, one of each model, whose rates may change
+//! over time; [`ClosedLoop`] has clients that send again when they have been answered; [`Mixed`]
+//! puts sources together; [`trace`](crate::trace) replays files. A source is a function of its
+//! seed. Every model has a generator of its own, so that another model does not change its
+//! arrivals, and a higher rate is the same sequence of gaps, compressed.
+
+mod closed;
+mod gaps;
+mod poisson;
+mod popularity;
+mod rate;
+mod renewal;
+
+pub use closed::{ClosedLoop, Mixed};
+pub use gaps::Gaps;
+pub use poisson::Superposed;
+pub use popularity::{equal, zipf};
+pub use rate::{Piece, Rate};
+pub use renewal::{OpenLoop, Stream};
+
+use crate::Source;
+
+/// The fastest source of these streams: superposed where all are Poisson of constant rate.
+///
+/// # Errors
+/// When a rate or shape is not a finite number, negative, or not more than zero for a shape.
+pub fn open_loop(streams: &[Stream], seed: u64) -> Result<Box<dyn Source>, crate::Error> {
+    let constant: Option<Vec<(u32, f64)>> = streams
+        .iter()
+        .map(|stream| match (&stream.gaps, &stream.rate) {
+            (Gaps::Exponential, Rate::Constant(rps)) => Some((stream.model, *rps)),
+            _ => None,
+        })
+        .collect();
+    match constant {
+        Some(rates) => Ok(Box::new(Superposed::new(&rates, seed)?)),
+        None => Ok(Box::new(OpenLoop::new(streams, seed)?)),
+    }
+}
