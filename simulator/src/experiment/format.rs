@@ -1,7 +1,8 @@
 //! From an experiment's file to its cells.
 //!
 //! A cell's table is merged from `[defaults]`, its `[[cell]]` and one value of each `[[axis]]`; the
-//! cells are all combinations, the last axis running fastest. Keys that are not a cell's own belong
+//! cells are all combinations, the last axis running fastest. A `[[cell]]` with an `axis` or
+//! `cell_name` of its own doesn't follow the general ones. Keys that are not a cell's own belong
 //! to its groups: with `group = [..]` each entry is laid over them, without it they are the only
 //! group. `{key}` in `cell_name` and in names stands for a merged value; keys that begin with
 //! `label` serve only that.
@@ -39,7 +40,7 @@ struct File {
     quick: QuickFile,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
 struct Axis {
     /// The key to set; absent when the values are tables.
@@ -98,12 +99,40 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Experiment, Error> {
 
 /// Every combination, with its name.
 fn combine(read: &File, file: &str) -> Result<Vec<Table>, Error> {
-    let mut tables = vec![read.defaults.clone()];
-    if !read.cell.is_empty() {
-        let over = |cell| merged(&read.defaults, cell);
-        tables = read.cell.iter().map(over).collect();
+    let mut tables = Vec::new();
+    let whole = [Table::new()];
+    let cells = if read.cell.is_empty() {
+        &whole[..]
+    } else {
+        &read.cell[..]
+    };
+    for cell in cells {
+        let mut table = merged(&read.defaults, cell);
+        let axes: Vec<Axis> = match table.remove("axis") {
+            Some(own) => own
+                .try_into()
+                .map_err(|error| Error::experiment(file, format!("`axis` of a cell: {error}")))?,
+            None => read.axis.clone(),
+        };
+        let pattern = match (table.remove("cell_name"), &read.cell_name) {
+            (Some(Value::String(own)), _) => own,
+            (_, Some(general)) => general.clone(),
+            _ => "{name}".to_owned(),
+        };
+        for mut table in product(table, &axes, file)? {
+            let name = fill(&pattern, &table, file)?;
+            table.insert("name".to_owned(), Value::String(name));
+            table.retain(|key, _| !key.starts_with("label"));
+            tables.push(table);
+        }
     }
-    for axis in &read.axis {
+    Ok(tables)
+}
+
+/// `table` with every combination of the axes' values.
+fn product(table: Table, axes: &[Axis], file: &str) -> Result<Vec<Table>, Error> {
+    let mut tables = vec![table];
+    for axis in axes {
         let mut more = Vec::new();
         for table in &tables {
             for value in &axis.values {
@@ -111,16 +140,6 @@ fn combine(read: &File, file: &str) -> Result<Vec<Table>, Error> {
             }
         }
         tables = more;
-    }
-    for table in &mut tables {
-        let pattern = match (&read.cell_name, table.get("name")) {
-            (Some(pattern), _) => pattern.clone(),
-            (None, Some(Value::String(name))) => name.clone(),
-            _ => return Err(Error::experiment(file, "a cell has no `name`")),
-        };
-        let name = fill(&pattern, table, file)?;
-        table.insert("name".to_owned(), Value::String(name));
-        table.retain(|key, _| !key.starts_with("label"));
     }
     Ok(tables)
 }
