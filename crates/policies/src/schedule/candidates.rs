@@ -200,8 +200,8 @@ impl<T, R: Rule> Candidates<T, R> {
         let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
         let was_first = first(&self.ranks[pool as usize]) == Some(queue);
         let started = self.place_seat(now, queue, at, cause, actions);
-        if was_first
-            && !started
+        // Either the first has left the order, or slots were taken that it would not have taken.
+        if (was_first || started)
             && first(&self.ranks[pool as usize]).is_some_and(|other| other != queue)
             && self.fleet.pool(pool).is_some_and(Pool::has_free)
         {

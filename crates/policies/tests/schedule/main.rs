@@ -1,0 +1,9 @@
+//! The scheduling core through its public interface: properties over random histories for every
+//! policy with one growing batch per queue, and what each of them does in small histories.
+
+mod eager;
+mod histories;
+mod mixed;
+mod small;
+mod symphony;
+mod world;
