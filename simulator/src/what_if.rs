@@ -1,0 +1,278 @@
+//! A user's own question: with which policy, and how many devices, are these requests served?
+//!
+//! Entry points: [`Question::load`], [`Question::answer`]. The requests are replayed as they were
+//! recorded. Devices are enough when at least [`SERVED`] of each model's requests are answered
+//! within the model's target.
+
+mod devices;
+mod trial;
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use sextant_policies::schedule::Policy;
+
+use crate::{Error, experiment::Record, table::Table, trace::Trace};
+
+pub use devices::{Candidate, Devices, Kind};
+pub use trial::Outcome;
+
+/// Share of each model's requests that must be answered in time.
+pub const SERVED: f64 = 0.99;
+
+/// Most devices of a kind, and to be tried.
+const MOST_DEVICES: u32 = 100_000;
+
+/// Name of the experiment in records.
+const NAME: &str = "what-if";
+
+/// Requests, and what could serve them.
+#[derive(Debug, Clone)]
+pub struct Question {
+    kinds: Vec<Kind>,
+    /// By position in the trace.
+    models: Vec<Candidate>,
+    trace: Trace,
+}
+
+/// What to try.
+#[derive(Debug, Clone, Default)]
+pub struct Trials {
+    /// Policies; empty for all.
+    pub policies: Vec<Policy>,
+    /// Most devices; 0 for twice as many as there are, and no fewer than 8.
+    pub most_devices: u32,
+    /// Policies tried at the same time; 0 for one per core.
+    pub threads: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Devices that there are.
+    pub devices: u32,
+    /// Most devices that were tried.
+    pub most_devices: u32,
+    /// By policy, in the order that was asked for.
+    pub policies: Vec<PolicyAnswer>,
+}
+
+/// What came of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyAnswer {
+    /// Which.
+    pub policy: Policy,
+    /// Least number of devices that are enough; `None` when the most that were tried are not.
+    pub least_devices: Option<u32>,
+    /// Results by number of devices, increasing.
+    pub outcomes: Vec<Outcome>,
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Reads a trace (`timestamp,model`) and a devices file.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is malformed, or the trace asks for a model that is not
+    /// described: with the file, the line, the value, and the nearest name that is known.
+    pub fn load(workload: &Path, devices: &Path) -> Result<Self, Error> {
+        let devices = Devices::load(devices)?;
+        let file = workload.display().to_string();
+        match std::fs::read_to_string(workload) {
+            Ok(text) => Self::read(&text, &file, devices),
+            Err(source) => Err(Error::Read { file, source }),
+        }
+    }
+
+    /// Reads the text of a trace that is called `file` in errors.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn read(text: &str, file: &str, devices: Devices) -> Result<Self, Error> {
+        let trace = Trace::read(text, file)?;
+        let mut models = Vec::new();
+        for name in &trace.models {
+            let known = devices.models.iter().find(|model| model.name == *name);
+            let Some(model) = known else {
+                return Err(unknown(name, text, file, &devices));
+            };
+            models.push(model.clone());
+        }
+        Ok(Self {
+            kinds: devices.kinds,
+            models,
+            trace,
+        })
+    }
+
+    /// Kinds of devices, with how many there are.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// Requests and the time from the first to the last, s.
+    pub fn size(&self) -> (usize, f64) {
+        (self.trace.requests.len(), self.trace.seconds())
+    }
+
+    /// Models whose target is missed even by a request alone on an idle device.
+    pub fn impossible(&self) -> impl Iterator<Item = &Candidate> {
+        self.models
+            .iter()
+            .filter(|model| model.least_ms() > model.target_ms)
+    }
+
+    /// Tries every policy with several numbers of devices, `progress` being told how many of the
+    /// policies are finished. The answer does not depend on the number of threads.
+    pub fn answer(&self, trials: &Trials, progress: &(dyn Fn(usize, usize) + Sync)) -> Answer {
+        let policies = match trials.policies.as_slice() {
+            [] => Policy::ALL,
+            some => some,
+        };
+        let devices: u32 = self.kinds.iter().map(|kind| kind.count).sum();
+        let most_devices = match trials.most_devices {
+            0 => (2 * devices).max(8),
+            most => most.min(MOST_DEVICES),
+        };
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let answers: Mutex<Vec<Option<PolicyAnswer>>> = Mutex::new(vec![None; policies.len()]);
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(policy) = policies.get(at) else {
+                    break;
+                };
+                let answer = self.try_policy(*policy, devices, most_devices);
+                answers.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(answer);
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, policies.len());
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads(trials.threads).min(policies.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Answer {
+            devices,
+            most_devices,
+            policies: answers.into_iter().flatten().collect(),
+        }
+    }
+
+    fn try_policy(&self, policy: Policy, devices: u32, most: u32) -> PolicyAnswer {
+        let least_devices = self.least(policy, most);
+        let mut counts = BTreeSet::from([1, devices.min(most), most]);
+        counts.extend(
+            (0..31)
+                .map(|power| 1 << power)
+                .filter(|count| *count < most),
+        );
+        if let Some(least) = least_devices {
+            counts.extend([least, (least - 1).max(1)]);
+        }
+        PolicyAnswer {
+            policy,
+            least_devices,
+            outcomes: counts
+                .into_iter()
+                .map(|count| self.outcome(policy, count))
+                .collect(),
+        }
+    }
+
+    /// More devices serve no less, so halving finds the least number.
+    fn least(&self, policy: Policy, most: u32) -> Option<u32> {
+        if !self.is_enough(policy, most) {
+            return None;
+        }
+        let (mut low, mut high) = (0, most);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.is_enough(policy, middle) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Some(high)
+    }
+}
+
+fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        some => some,
+    }
+}
+
+fn unknown(name: &str, text: &str, file: &str, devices: &Devices) -> Error {
+    let names = devices.models.iter().map(|model| model.name.as_str());
+    let nearest = names
+        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
+    let problem = format!(
+        "is not among the devices' models; the nearest is `{}`",
+        nearest.unwrap_or_default()
+    );
+    let place = || {
+        let table = Table::read(text, file).ok()?;
+        let column = table.find("model")?;
+        let row = table.rows().find(|row| row.text(column) == name)?;
+        Some(row.error(column, &problem))
+    };
+    place().unwrap_or_else(|| Error::line(file, 1, name, problem.clone()))
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The answer as figures of the experiment `what-if`; a cell is `N-devices`.
+    pub fn records(&self) -> Vec<Record> {
+        self.policies
+            .iter()
+            .flat_map(PolicyAnswer::records)
+            .collect()
+    }
+}
+
+// === impl PolicyAnswer ===
+
+impl PolicyAnswer {
+    fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut add = |cell: Option<u32>, metric: &str, unit: &str, value: f64| {
+            records.push(Record {
+                experiment: NAME.to_owned(),
+                cell: cell.map(|devices| format!("{devices}-devices")),
+                policy: Some(self.policy.name().to_owned()),
+                metric: metric.to_owned(),
+                value,
+                unit: unit.to_owned(),
+                seed: None,
+            });
+        };
+        for outcome in &self.outcomes {
+            let cell = Some(outcome.devices);
+            add(cell, "served_share", "share", outcome.served_share);
+            add(cell, "worst_served_share", "share", outcome.worst.1);
+            add(cell, "good_rps", "rps", outcome.good_rps);
+            add(cell, "goodput_rps", "rps", outcome.goodput_rps);
+            add(cell, "p50_ms", "ms", outcome.p50_ms);
+            add(cell, "p99_ms", "ms", outcome.p99_ms);
+            add(cell, "max_ms", "ms", outcome.max_ms);
+            add(cell, "busy_share", "share", outcome.busy_share);
+        }
+        if let Some(least) = self.least_devices {
+            add(None, "least_devices_count", "count", f64::from(least));
+        }
+        records
+    }
+}
