@@ -31,6 +31,7 @@ pub mod plot;
 pub mod profiles;
 mod table;
 pub mod trace;
+pub mod what_if;
 pub mod workload;
 mod world;
 
