@@ -398,9 +398,9 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
     fn next_timer(&self) -> Option<Nanos> {
         let ahead = self.look_ahead;
         let grants = (0..).zip(&self.pools).filter_map(|(pool, strategies)| {
-            let (free_at, device) = self.devices.first(pool)?;
-            let sendable = self.devices.ready_at(device, ahead) != NEVER;
-            (sendable && !strategies.is_empty()).then(|| free_at.saturating_sub(ahead))
+            // A device that has to answer first is found out then, and the next one is asked.
+            let (free_at, _) = self.devices.first(pool)?;
+            (!strategies.is_empty()).then(|| free_at.saturating_sub(ahead))
         });
         self.expiries
             .first()

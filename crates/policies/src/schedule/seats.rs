@@ -63,6 +63,9 @@ impl Seats {
         if waiting.saturating_add(request.rows) > fastest.spec.max_waiting_rows {
             return Some(DropReason::QueueFull);
         }
+        if request.rows > fastest.spec.max_rows.max(1) {
+            return Some(DropReason::Infeasible);
+        }
         let end = now
             .saturating_add(delay.before_start(request.rows))
             .saturating_add(fastest.spec.latency.of(request.rows))
