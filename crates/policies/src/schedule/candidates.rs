@@ -236,13 +236,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
         let of = self.queues[queue as usize].as_ref().expect("formed above");
         let spec = &of.seats[at].spec;
-        let rank = rank(
-            spec.priority,
-            match formed.rank {
-                NEVER => of.requests.arrived(formed.passed).saturating_add(PATIENCE),
-                rank => rank,
-            },
-        );
+        let rank = formed.key(spec.priority, &of.requests);
         let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
         let mut wake = formed.until;
         if overtakes
@@ -631,17 +625,7 @@ impl<T, M> Queue<T, M> {
         let Some(fastest) = self.seats.first() else {
             return Some(DropReason::Gone);
         };
-        if request.rows > fastest.spec.max_rows {
-            return Some(DropReason::Infeasible);
-        }
-        let rows = self.requests.rows().saturating_add(request.rows);
-        if rows > fastest.spec.max_waiting_rows {
-            return Some(DropReason::QueueFull);
-        }
-        let end = earliest(delay, now, 0, request.rows)
-            .saturating_add(fastest.spec.latency.of(request.rows))
-            .saturating_add(delay.response);
-        (end > request.deadline).then_some(DropReason::Infeasible)
+        fastest.spec.refusal(now, delay, self.requests.rows(), request)
     }
 
     /// Device time that the waiting rows will take, times the slots they occupy.
@@ -774,8 +758,12 @@ impl<T> View<'_, T> {
 impl Formed {
     /// Its place among the ready candidates of all queues, least first.
     #[inline]
-    pub fn key(&self, priority: u8) -> u64 {
-        rank(priority, self.rank)
+    pub fn key<T>(&self, priority: u8, queue: &RequestQueue<T>) -> u64 {
+        let by_rank = match self.rank {
+            NEVER => queue.arrived(self.passed).saturating_add(PATIENCE),
+            rank => rank,
+        };
+        rank(priority, by_rank)
     }
 
     /// No batch: the first `passed` requests cannot be met.

@@ -59,6 +59,11 @@ impl<T, R: Rule> LocalQueue<T, R> {
         &self.spec
     }
 
+    /// Where a candidate stands among the ready ones of all queues, least first.
+    pub fn key(&self, formed: &Formed) -> u64 {
+        formed.key(self.spec.priority, &self.requests)
+    }
+
     /// Requests waiting.
     pub fn len(&self) -> usize {
         self.requests.len()
@@ -79,7 +84,8 @@ impl<T, R: Rule> LocalQueue<T, R> {
         delay: Delay,
         mut request: Request<T>,
     ) -> Result<(), Dropped<T>> {
-        if let Some(reason) = self.refusal(now, delay, &request) {
+        let waiting = self.requests.rows();
+        if let Some(reason) = self.spec.refusal(now, delay, waiting, &request) {
             self.ledger.add(1, false);
             return Err((request, reason));
         }
@@ -150,15 +156,28 @@ impl<T, R: Rule> LocalQueue<T, R> {
         R::left(&mut self.memory, 0, requests.len());
         requests
     }
+}
 
-    fn refusal(&self, now: Nanos, delay: Delay, request: &Request<T>) -> Option<DropReason> {
-        let rows = self.requests.rows().saturating_add(request.rows);
-        if rows > self.spec.max_waiting_rows {
+// === impl QueueSpec ===
+
+impl QueueSpec {
+    /// Why a request is refused on arrival, with `waiting` rows before it.
+    pub fn refusal<T>(
+        &self,
+        now: Nanos,
+        delay: Delay,
+        waiting: u32,
+        request: &Request<T>,
+    ) -> Option<DropReason> {
+        if request.rows > self.max_rows {
+            return Some(DropReason::Infeasible);
+        }
+        if waiting.saturating_add(request.rows) > self.max_waiting_rows {
             return Some(DropReason::QueueFull);
         }
         let end = now
             .saturating_add(delay.before_start(request.rows))
-            .saturating_add(self.spec.latency.of(request.rows))
+            .saturating_add(self.latency.of(request.rows))
             .saturating_add(delay.response);
         (end > request.deadline).then_some(DropReason::Infeasible)
     }
