@@ -10,9 +10,12 @@ mod axis;
 mod bars;
 mod draw;
 mod lines;
+mod results;
 
 use axis::Axis;
 use draw::{Frame, escaped};
+
+pub use results::charts;
 
 /// One chart.
 #[derive(Debug, Clone, PartialEq)]

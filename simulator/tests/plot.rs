@@ -1,6 +1,9 @@
 //! Pictures: well-formed whatever the names, the same for the same charts.
 
-use sextant_simulator::plot::{Bars, Body, Chart, Line, svg};
+use sextant_simulator::{
+    experiment::Record,
+    plot::{Bars, Body, Chart, Line, charts, svg},
+};
 
 fn bars(groups: usize, names: &[&str]) -> Chart {
     Chart {
@@ -128,4 +131,81 @@ fn odd_values_leave_a_picture() {
 fn the_same_charts_give_the_same_bytes() {
     let charts = [bars(4, &["x"]), lines(&[(1.0, 2.0), (10.0, 4.0)], true)];
     assert_eq!(svg(&charts), svg(&charts));
+}
+
+fn figure(cell: &str, policy: Option<&str>, metric: &str, value: f64) -> Record {
+    Record {
+        experiment: "e".to_owned(),
+        cell: Some(cell.to_owned()),
+        policy: policy.map(str::to_owned),
+        metric: metric.to_owned(),
+        value,
+        unit: "rps".to_owned(),
+        seed: None,
+    }
+}
+
+#[test]
+fn cells_that_differ_in_a_number_become_curves_over_it() {
+    let mut records = Vec::new();
+    for (at, target) in [50.0, 20.0, 100.0, 25.0].into_iter().enumerate() {
+        for load in ["poisson", "gamma0.05"] {
+            let cell = format!("zipf-{load}-{target}ms");
+            records.push(figure(&cell, None, "fluid_bound_rps", 100.0));
+            records.push(figure(&cell, Some("sextant"), "goodput_rps", at as f64));
+            records.push(figure(&cell, Some("eager"), "goodput_rps", 2.0));
+        }
+    }
+    let charts = charts("fig", &records);
+    assert_eq!(charts.len(), 2);
+    assert_eq!(charts[1].title, "fig (simulated): zipf-gamma0.05");
+    assert_eq!(charts[1].x_label, "target, ms");
+    let Body::Lines { series, .. } = &charts[0].body else {
+        panic!("curves");
+    };
+    let names: Vec<&str> = series.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, ["sextant", "eager", "fluid bound"]);
+    assert_eq!(
+        series[0].points,
+        [(20.0, 1.0), (25.0, 3.0), (50.0, 0.0), (100.0, 2.0)]
+    );
+    elements(&svg(&charts));
+}
+
+#[test]
+fn other_cells_become_bars_and_very_many_a_curve_of_ranks() {
+    let cells = |count: usize| -> Vec<Record> {
+        (0..count)
+            .flat_map(|at| {
+                let cell = format!("cell-{}", "x".repeat(at + 1));
+                [
+                    figure(&cell, None, "fluid_bound_rps", 10.0),
+                    figure(&cell, Some("sextant"), "goodput_rps", 9.0),
+                ]
+            })
+            .collect()
+    };
+    assert!(matches!(charts("t", &cells(6))[0].body, Body::Bars { .. }));
+    let many = charts("t", &cells(300));
+    let Body::Lines { series, .. } = &many[0].body else {
+        panic!("curves");
+    };
+    assert_eq!(series[0].points.len(), 300);
+    assert_eq!(series[0].points[299], (1.0, 0.9));
+}
+
+#[test]
+fn bounds_far_apart_are_drawn_as_one() {
+    let records = [("small", 10.0), ("large", 1000.0)].map(|(cell, bound)| {
+        [
+            figure(cell, None, "fluid_bound_rps", bound),
+            figure(cell, Some("sextant"), "goodput_rps", bound / 2.0),
+        ]
+    });
+    let charts = charts("zoo", records.as_flattened());
+    let Body::Bars { series, bounds, .. } = &charts[0].body else {
+        panic!("bars");
+    };
+    assert_eq!(series[0].values, [Some(0.5), Some(0.5)]);
+    assert_eq!(bounds[..], [Some(1.0), Some(1.0)]);
 }
