@@ -1,4 +1,5 @@
-//! The command line: every command but `serve`, `config` and `openapi` talks HTTP to a server.
+//! The command line: every command but `serve`, `config`, `openapi` and `simulate` talks HTTP to a
+//! server.
 //!
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
 //! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
@@ -24,6 +25,7 @@ mod output;
 mod query;
 mod register;
 mod settings;
+mod simulate;
 mod targets;
 mod upload;
 mod variants;
@@ -81,6 +83,7 @@ enum Command {
     Workers,
     /// Print the OpenAPI document of the API.
     Openapi,
+    Simulate(simulate::Simulate),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -103,6 +106,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Openapi => output.value(&sextant_api::openapi()),
+        Command::Simulate(simulate) => simulate.run(output),
         command => {
             let client = Client::new(&arguments.server)?;
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,7 +128,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Workers => listing::workers(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
-        Command::Serve(_) | Command::Config(_) | Command::Openapi => Ok(()),
+        Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Simulate(_) => Ok(()),
     }
 }
 

@@ -72,6 +72,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A simulation's files or settings cannot be used.
+    #[error(transparent)]
+    Simulation(#[from] sextant_simulator::Error),
     /// No thread or timer could be had.
     #[error("the runtime cannot start")]
     Runtime(#[source] io::Error),
@@ -92,7 +95,10 @@ pub struct Problem {
 impl Error {
     /// 2 where the caller has to write something else, 1 where the request was refused or failed.
     pub fn exit_code(&self) -> u8 {
+        use sextant_simulator::Error as Simulation;
         match self {
+            Self::Simulation(Simulation::Read { .. } | Simulation::Write { .. }) => 1,
+            Self::Simulation(_) => 2,
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
             _ => 1,
         }

@@ -1,0 +1,187 @@
+//! `sextant simulate`: experiments in virtual time, and a user's own what-if questions.
+//!
+//! Needs no server. Figures go to standard output, as tables or as one JSON object per line;
+//! progress goes to standard error.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::json;
+use sextant_policies::schedule::Policy;
+use sextant_simulator::{
+    experiment::{self, Event, Experiment, Plan, Record},
+    plot,
+};
+
+use super::{Error, output::Output};
+
+mod machine;
+mod progress;
+mod tables;
+mod what_if;
+
+use progress::Progress;
+
+/// Run scheduling policies on emulated devices in virtual time.
+///
+/// All figures are simulated: requests, devices and network are a model, the policies are the ones
+/// that the service runs. The same seeds give the same figures. See docs/simulator.md.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("task").required(true).args(["experiment", "list", "what_if"]))]
+pub struct Simulate {
+    /// Run an experiment: a shipped one by name, or a TOML file.
+    #[arg(long, value_name = "NAME|FILE")]
+    experiment: Option<String>,
+    /// List the shipped experiments.
+    #[arg(long)]
+    list: bool,
+    /// Try recorded requests on a number of devices; needs `--workload` and `--devices`.
+    #[arg(long, requires = "workload", requires = "devices")]
+    what_if: bool,
+    /// Requests to replay: CSV with the columns `timestamp` (s) and `model`.
+    #[arg(long, value_name = "CSV", requires = "what_if")]
+    workload: Option<PathBuf>,
+    /// Kinds of devices and models with run times: TOML.
+    #[arg(long, value_name = "TOML", requires = "what_if")]
+    devices: Option<PathBuf>,
+    /// Most devices to try [default: twice as many as there are].
+    #[arg(long, value_name = "N", requires = "what_if", value_parser = clap::value_parser!(u32).range(1..))]
+    max_devices: Option<u32>,
+    /// Only these policies, separated by commas.
+    #[arg(long, value_name = "P,..", value_delimiter = ',', value_parser = policies())]
+    policy: Vec<Policy>,
+    /// Number of seeds instead of the experiment's own.
+    #[arg(long, value_name = "N", requires = "experiment", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Only these cells, separated by commas.
+    #[arg(
+        long,
+        value_name = "CELL,..",
+        value_delimiter = ',',
+        requires = "experiment"
+    )]
+    cells: Vec<String>,
+    /// Only so many cells, drawn at random, the same each time.
+    #[arg(long, value_name = "N", requires = "experiment")]
+    sample: Option<usize>,
+    /// The reduced version: seconds instead of minutes.
+    #[arg(long, requires = "experiment")]
+    quick: bool,
+    /// Runs at the same time [default: one per core].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Append what is finished to this file, and do not run again what is in it.
+    #[arg(long, value_name = "JSONL", requires = "experiment")]
+    resume: Option<PathBuf>,
+    /// Draw the figures.
+    #[arg(long, value_name = "SVG", conflicts_with = "list")]
+    plot: Option<PathBuf>,
+}
+
+fn policies() -> impl TypedValueParser<Value = Policy> {
+    let names = Policy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Policy>())
+}
+
+impl Simulate {
+    /// Does what is asked for.
+    pub fn run(&self, output: Output) -> Result<(), Error> {
+        if let Some(name) = &self.experiment {
+            return self.experiment(&find(name)?, output);
+        }
+        if let (Some(workload), Some(devices)) = (&self.workload, &self.devices) {
+            return what_if::run(self, workload, devices, output);
+        }
+        list(output)
+    }
+
+    fn experiment(&self, experiment: &Experiment, output: Output) -> Result<(), Error> {
+        self.check_plot()?;
+        let plan = Plan {
+            policies: self.policy.clone(),
+            seeds: self.seeds.unwrap_or(0),
+            cells: self.cells.clone(),
+            sample: self.sample,
+            quick: self.quick,
+            threads: self.threads.unwrap_or(0),
+            resume: self.resume.clone(),
+            ..Plan::default()
+        };
+        let progress = Progress::new(output.json);
+        let mut written = Ok(());
+        let records = experiment::run(experiment, &plan, &mut |event| match event {
+            Event::Progress(at) => {
+                let policy = at.policy.map_or("any policy", Policy::name);
+                progress.show(at.done, at.total, &format!("{} {policy}", at.cell));
+            }
+            Event::Record(record) if output.json && written.is_ok() => {
+                written = progress.aside(|| output.text(&record.to_json()));
+            }
+            Event::Record(_) => {}
+        });
+        progress.finish();
+        let records = records?;
+        written?;
+        if !output.json {
+            output.text(&tables::of_experiment(experiment, &records))?;
+        }
+        self.draw(&experiment.title, &records)
+    }
+
+    /// Fails before minutes are spent rather than after.
+    fn check_plot(&self) -> Result<(), Error> {
+        let Some(path) = &self.plot else {
+            return Ok(());
+        };
+        let opened = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path);
+        opened.map(drop).map_err(|source| Error::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    fn draw(&self, title: &str, records: &[Record]) -> Result<(), Error> {
+        match &self.plot {
+            Some(path) => write(path, &plot::svg(&plot::charts(title, records))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A shipped experiment by its name, or one of the user's by its path.
+fn find(name: &str) -> Result<Experiment, Error> {
+    let path = Path::new(name);
+    let is_path = name.contains(std::path::is_separator) || path.extension().is_some();
+    if is_path && !experiment::names().contains(&name) {
+        return Ok(Experiment::load(path)?);
+    }
+    Ok(Experiment::named(name)?)
+}
+
+fn list(output: Output) -> Result<(), Error> {
+    let mut table = super::output::Table::new(&["experiment", "#cells", "what it shows"]);
+    for name in experiment::names() {
+        let experiment = Experiment::named(name)?;
+        let cells = experiment.cells.len();
+        if output.json {
+            let line = json!({"experiment": name, "cells": cells, "title": experiment.title,
+                              "source": experiment.source});
+            output.text(&line.to_string())?;
+        }
+        table.row(vec![name.to_owned(), cells.to_string(), experiment.title]);
+    }
+    match output.json {
+        true => Ok(()),
+        false => output.text(&table.render()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text).map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,153 @@
+//! `sextant simulate --what-if`: which policy, how many devices.
+
+use std::path::Path;
+
+use sextant_simulator::{
+    plot::{self, Body, Chart, Line},
+    what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED, Trials},
+};
+
+use super::{Error, Output, Progress, Simulate, machine, tables::Sheet, write};
+use crate::cli::output::short;
+
+/// Answers the question of `--workload` and `--devices`.
+pub fn run(
+    arguments: &Simulate,
+    workload: &Path,
+    devices: &Path,
+    output: Output,
+) -> Result<(), Error> {
+    let question = Question::load(workload, devices)?;
+    arguments.check_plot()?;
+    for model in question.impossible() {
+        eprintln!(
+            "warning: model `{}` takes {} ms alone on the fastest device, more than its target of \
+             {} ms: none of its requests can be met",
+            model.name,
+            short(model.least_ms()),
+            short(model.target_ms)
+        );
+    }
+    let trials = Trials {
+        policies: arguments.policy.clone(),
+        most_devices: arguments.max_devices.unwrap_or(0),
+        threads: arguments.threads.unwrap_or(0),
+    };
+    let progress = Progress::new(output.json);
+    let answer = question.answer(&trials, &|done, total| {
+        progress.show(done, total, "policies tried");
+    });
+    progress.finish();
+    if output.json {
+        let lines = answer.records();
+        lines
+            .iter()
+            .try_for_each(|record| output.text(&record.to_json()))?;
+    } else {
+        output.text(&page(&question, &answer))?;
+    }
+    match &arguments.plot {
+        Some(path) => write(path, &plot::svg(&charts(&answer))),
+        None => Ok(()),
+    }
+}
+
+fn page(question: &Question, answer: &Answer) -> String {
+    let (requests, seconds) = question.size();
+    let kinds: Vec<String> = question
+        .kinds()
+        .iter()
+        .map(|kind| format!("{} {}", kind.count, kind.name))
+        .collect();
+    let mut sheet = Sheet::new(&[
+        "policy",
+        "devices",
+        "served %",
+        "worst model %",
+        "worst model",
+        "goodput r/s",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "busy %",
+    ]);
+    for of in &answer.policies {
+        for outcome in &of.outcomes {
+            sheet.row(row(of, outcome));
+        }
+    }
+    format!(
+        "what-if: {requests} requests in {} s, devices: {} (simulated)\n{}\n\n{}\n\n{}",
+        short(seconds),
+        kinds.join(", "),
+        machine::lines(),
+        sheet.render(),
+        least(answer)
+    )
+}
+
+fn row(of: &PolicyAnswer, outcome: &Outcome) -> Vec<String> {
+    let percent = |share: f64| format!("{:.2}", 100.0 * share);
+    vec![
+        of.policy.to_string(),
+        outcome.devices.to_string(),
+        percent(outcome.served_share),
+        percent(outcome.worst.1),
+        outcome.worst.0.clone(),
+        short(outcome.goodput_rps),
+        short(outcome.p50_ms),
+        short(outcome.p99_ms),
+        short(outcome.max_ms),
+        percent(outcome.busy_share),
+    ]
+}
+
+/// How many devices each policy needs.
+fn least(answer: &Answer) -> String {
+    let mut sheet = Sheet::new(&["policy", "devices needed"]);
+    for of in &answer.policies {
+        let needed = match of.least_devices {
+            Some(devices) => devices.to_string(),
+            None => format!("more than {}", answer.most_devices),
+        };
+        sheet.row(vec![of.policy.to_string(), needed]);
+    }
+    format!(
+        "least number of devices with which {:.0} % of each model's requests are answered in \
+         time:\n\n{}",
+        100.0 * SERVED,
+        sheet.render()
+    )
+}
+
+fn charts(answer: &Answer) -> Vec<Chart> {
+    let chart = |label: &str, value: fn(&Outcome) -> f64| Chart {
+        title: format!("{label}, by the number of devices (simulated)"),
+        x_label: "devices".to_owned(),
+        y_label: label.to_owned(),
+        body: Body::Lines {
+            series: answer
+                .policies
+                .iter()
+                .map(|of| Line {
+                    name: of.policy.to_string(),
+                    points: of
+                        .outcomes
+                        .iter()
+                        .map(|outcome| (f64::from(outcome.devices), value(outcome)))
+                        .collect(),
+                    reference: false,
+                })
+                .collect(),
+            log_x: answer.most_devices > 16,
+        },
+    };
+    vec![
+        chart("worst model's share answered in time", |outcome| {
+            outcome.worst.1
+        }),
+        chart("goodput, requests/s", |outcome| outcome.goodput_rps),
+        chart("99th percentile, ms", |outcome| outcome.p99_ms),
+        chart("share of device time used", |outcome| outcome.busy_share),
+    ]
+}
