@@ -14,6 +14,7 @@ mod error;
 mod layers;
 mod machine;
 mod role;
+mod schedule;
 mod section;
 mod sections;
 
@@ -21,6 +22,7 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
+pub use schedule::{Claims, Dispatcher, Schedule, SchedulingPolicy};
 pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
 
 impl Config {

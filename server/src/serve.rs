@@ -101,6 +101,8 @@ fn build_dispatcher(
 ) -> Arc<Dispatcher> {
     let settings = sextant_dispatcher::Config {
         max_waiting_rows: config.limits.max_queue_per_variant,
+        schedule: config.dispatcher.schedule.options(),
+        tenants: config.dispatcher.schedule.tenants(),
         ..sextant_dispatcher::Config::default()
     };
     let metadata = Arc::clone(&stores.metadata);

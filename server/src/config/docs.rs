@@ -1,7 +1,6 @@
 //! `docs/config.md`, written from the table of fields.
 
 use super::{
-    Config,
     section::{Field, Section},
     sections::SECTIONS,
 };
@@ -9,15 +8,15 @@ use super::{
 const OPENING: &str = "\
 # Configuration
 
-Generated from the structs in `server/src/config/sections.rs`; a test compares the two, and
-`SEXTANT_BLESS=1 cargo test -p sextant config` rewrites this page.
+Generated from the structs in `server/src/config/sections.rs` and `server/src/config/schedule.rs`; a
+test compares, and `SEXTANT_BLESS=1 cargo test -p sextant config` rewrites this page.
 
 A setting comes from one of four layers; a later layer wins:
 
 1. the defaults below,
 2. a TOML file, named by `--config` or `SEXTANT_CONFIG`,
 3. the environment: `SEXTANT_{KEY}` for a key of the file's top, `SEXTANT_{SECTION}__{KEY}` for a key
-   of a section; lists are separated by commas,
+   of a section, with `__` for every dot; lists are separated by commas,
 4. flags of `sextant serve` and `sextant config`: `--listen`, `--roles`, `--data-dir`, `--log-level`,
    `--log-format`, `--onnxruntime-library`, and `--set section.key=value` for any other.
 
@@ -29,21 +28,21 @@ container platforms add some of their own. `sextant config` prints what holds in
 
 /// The whole page.
 pub fn render() -> String {
-    let defaults = toml::Value::try_from(Config::default())
-        .unwrap_or_else(|_| toml::Value::Table(toml::Table::new()));
-    let sections = SECTIONS.iter().map(|section| table(section, &defaults));
+    let with_keys = SECTIONS.iter().filter(|section| !section.fields.is_empty());
+    let sections = with_keys.map(table);
     format!("{OPENING}{}", sections.collect::<String>())
 }
 
-fn table(section: &Section, defaults: &toml::Value) -> String {
-    let title = match section.name {
-        "" => "Top of the file".to_owned(),
-        name => format!("`[{name}]`"),
+fn table(section: &Section) -> String {
+    let title = match section.title() {
+        title if title.is_empty() => "Top of the file".to_owned(),
+        title => format!("`[{title}]`"),
     };
+    let defaults = (section.defaults)();
     let rows = section
         .fields
         .iter()
-        .map(|field| row(section, field, defaults));
+        .map(|field| row(section, field, defaults.as_ref()));
     format!(
         "\n## {title}\n\n{}\n\n| key | value | default | environment | meaning |\n|---|---|---|---|---|\n{}",
         section.about.trim(),
@@ -51,22 +50,19 @@ fn table(section: &Section, defaults: &toml::Value) -> String {
     )
 }
 
-fn row(section: &Section, field: &Field, defaults: &toml::Value) -> String {
-    let place = match section.name {
-        "" => Some(defaults),
-        name => defaults.get(name),
-    };
-    let constant = place.and_then(|place| place.get(field.name));
+fn row(section: &Section, field: &Field, defaults: Option<&toml::Value>) -> String {
+    let constant = defaults.and_then(|defaults| defaults.get(field.name));
+    let variable = section.variable(field);
     let default = match (constant, field.unset) {
         (Some(value), _) => format!("`{value}`"),
         (None, Some(unset)) => unset.to_owned(),
         (None, None) => "none".to_owned(),
     };
     format!(
-        "| `{}` | {} | {default} | `{}` | {} |\n",
+        "| `{}` | {} | {default} | {} | {} |\n",
         field.name,
         field.rule(),
-        section.variable(field),
+        variable.map_or_else(|| "none".to_owned(), |variable| format!("`{variable}`")),
         field.doc.trim(),
     )
 }

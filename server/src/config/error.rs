@@ -33,7 +33,7 @@ pub enum Error {
         nearest: Option<String>,
     },
     /// A value of the wrong type or out of range.
-    #[error("`{key}` in {origin} is {value}: it must be {rule}")]
+    #[error("`{key}` in {origin} is {value}: it must be {rule}{}", meant(.nearest.as_deref()))]
     InvalidValue {
         /// Which key.
         key: String,
@@ -43,10 +43,18 @@ pub enum Error {
         value: String,
         /// What would be accepted.
         rule: String,
+        /// The accepted word that is spelt most alike.
+        nearest: Option<String>,
     },
     /// `--set` without `=`.
     #[error("`--set {0}` has no value: write `--set section.key=value`")]
     NoValue(String),
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| {
+        format!("; did you mean `{nearest}`?")
+    })
 }
 
 fn hint(nearest: Option<&str>) -> String {

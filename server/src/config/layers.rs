@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{
     error::Error,
-    section::{Field, Section},
+    section::{Field, Place, Section, join},
     sections::SECTIONS,
 };
 
@@ -61,13 +61,9 @@ pub fn merge(sources: &Sources) -> Result<Table, Error> {
     };
     for (variable, text) in &sources.environment {
         let origin = format!("the environment variable `{variable}`");
-        if let Some((section, field)) = of_variable(variable, &origin)? {
-            insert(
-                &mut merged,
-                section,
-                field,
-                parse(section, field, text, &origin)?,
-            );
+        if let Some(place) = of_variable(variable, &origin)? {
+            let value = parse(&place, text, &origin)?;
+            insert(&mut merged, &place, value);
         }
     }
     for flag in &sources.flags {
@@ -99,75 +95,87 @@ fn from_file(path: &PathBuf) -> Result<Table, Error> {
             origin: origin.clone(),
             reason: source.to_string().trim_end().to_owned(),
         })?;
-    for (name, value) in &table {
-        check_top(name, value, &origin)?;
-    }
+    check_table("", &table, &origin)?;
     Ok(table)
 }
 
-fn check_top(name: &str, value: &Value, origin: &str) -> Result<(), Error> {
-    if SECTIONS.iter().any(|section| section.name == name) {
-        let Value::Table(fields) = value else {
-            return Err(Error::InvalidValue {
-                key: name.to_owned(),
-                origin: origin.to_owned(),
-                value: shown(value),
-                rule: format!("a table, `[{name}]`"),
-            });
-        };
-        return fields
-            .iter()
-            .try_for_each(|(field, value)| check_value(&format!("{name}.{field}"), value, origin));
+fn check_table(outer: &str, table: &Table, origin: &str) -> Result<(), Error> {
+    for (name, value) in table {
+        let key = join(outer, name);
+        let is_table = SECTIONS.iter().any(|section| section.is_table(outer, name));
+        match value {
+            Value::Table(table) if is_table => check_table(&key, table, origin)?,
+            value if is_table => {
+                return Err(Error::InvalidValue {
+                    rule: format!("a table, `[{key}]`"),
+                    key,
+                    origin: origin.to_owned(),
+                    value: shown(value),
+                    nearest: None,
+                });
+            }
+            value => refuse(&find(&key, origin)?, value, origin)?,
+        }
     }
-    check_value(name, value, origin)
-}
-
-fn check_value(key: &str, value: &Value, origin: &str) -> Result<(), Error> {
-    let (section, field) = find(key, origin)?;
-    refuse(section, field, value, origin)
-}
-
-fn set(table: &mut Table, key: &str, text: &str, origin: &str) -> Result<(), Error> {
-    let (section, field) = find(key, origin)?;
-    let value = parse(section, field, text, origin)?;
-    insert(table, section, field, value);
     Ok(())
 }
 
-fn parse(section: &Section, field: &Field, text: &str, origin: &str) -> Result<Value, Error> {
-    let value = field.kind.parse(text).ok_or_else(|| Error::InvalidValue {
-        key: section.key(field),
-        origin: origin.to_owned(),
-        value: shown(&Value::String(text.to_owned())),
-        rule: field.rule(),
-    })?;
-    refuse(section, field, &value, origin)?;
+fn set(table: &mut Table, key: &str, text: &str, origin: &str) -> Result<(), Error> {
+    let place = find(key, origin)?;
+    let value = parse(&place, text, origin)?;
+    insert(table, &place, value);
+    Ok(())
+}
+
+fn parse(place: &Place, text: &str, origin: &str) -> Result<Value, Error> {
+    let Some(value) = place.field.kind.parse(text) else {
+        let value = Value::String(text.to_owned());
+        return Err(invalid(place, &value, place.field.rule(), origin));
+    };
+    refuse(place, &value, origin)?;
     Ok(value)
 }
 
-fn refuse(section: &Section, field: &Field, value: &Value, origin: &str) -> Result<(), Error> {
-    match field.refuses(value) {
+fn refuse(place: &Place, value: &Value, origin: &str) -> Result<(), Error> {
+    match place.field.refuses(value) {
         None => Ok(()),
-        Some(rule) => Err(Error::InvalidValue {
-            key: section.key(field),
-            origin: origin.to_owned(),
-            value: shown(value),
-            rule,
-        }),
+        Some(rule) => Err(invalid(place, value, rule, origin)),
     }
 }
 
-fn insert(table: &mut Table, section: &Section, field: &Field, value: Value) {
-    if section.name.is_empty() {
-        table.insert(field.name.to_owned(), value);
-        return;
+fn invalid(place: &Place, value: &Value, rule: String, origin: &str) -> Error {
+    let words = place.field.kind.words();
+    let wrong = match value {
+        Value::Array(items) => items.iter().find_map(|item| {
+            let word = item.as_str()?;
+            (!words.contains(&word)).then_some(word)
+        }),
+        value => value.as_str(),
+    };
+    let candidates = words.iter().map(|word| (*word).to_owned());
+    Error::InvalidValue {
+        key: place.key(),
+        origin: origin.to_owned(),
+        value: shown(value),
+        rule,
+        nearest: wrong
+            .and_then(|wrong| nearest(wrong, candidates))
+            .map(|(nearest, _)| nearest),
     }
-    let entry = table
-        .entry(section.name)
-        .or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(fields) = entry {
-        fields.insert(field.name.to_owned(), value);
+}
+
+fn insert(table: &mut Table, place: &Place, value: Value) {
+    let mut inner = table;
+    for name in place.tables() {
+        let entry = inner
+            .entry(name)
+            .or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(next) = entry else {
+            return;
+        };
+        inner = next;
     }
+    inner.insert(place.field.name.to_owned(), value);
 }
 
 fn fields() -> impl Iterator<Item = (&'static Section, &'static Field)> {
@@ -176,9 +184,10 @@ fn fields() -> impl Iterator<Item = (&'static Section, &'static Field)> {
         .flat_map(|section| section.fields.iter().map(move |field| (section, field)))
 }
 
-fn find(key: &str, origin: &str) -> Result<(&'static Section, &'static Field), Error> {
-    fields()
-        .find(|(section, field)| section.key(field) == key)
+fn find(key: &str, origin: &str) -> Result<Place, Error> {
+    SECTIONS
+        .iter()
+        .find_map(|section| section.place(key))
         .ok_or_else(|| Error::UnknownKey {
             key: key.to_owned(),
             origin: origin.to_owned(),
@@ -189,18 +198,20 @@ fn find(key: &str, origin: &str) -> Result<(&'static Section, &'static Field), E
 
 /// The field that a variable sets. Container platforms add variables such as `SEXTANT_PORT` for a
 /// service of this name, so a name without `__` is only refused when it is a misspelt setting.
-fn of_variable(
-    variable: &str,
-    origin: &str,
-) -> Result<Option<(&'static Section, &'static Field)>, Error> {
+fn of_variable(variable: &str, origin: &str) -> Result<Option<Place>, Error> {
     if OTHER_VARIABLES.contains(&variable) || !variable.starts_with("SEXTANT_") {
         return Ok(None);
     }
-    let known = fields().find(|(section, field)| section.variable(field) == variable);
-    if known.is_some() {
-        return Ok(known);
+    let known =
+        fields().find(|(section, field)| section.variable(field).as_deref() == Some(variable));
+    if let Some((section, field)) = known {
+        return Ok(Some(Place {
+            section,
+            field,
+            application: None,
+        }));
     }
-    let names = fields().map(|(section, field)| section.variable(field));
+    let names = fields().filter_map(|(section, field)| section.variable(field));
     let nearest = nearest(variable, names);
     let misspelt = nearest.as_ref().is_some_and(|(_, edits)| *edits <= 1);
     if !misspelt && !variable.contains("__") {

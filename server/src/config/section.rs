@@ -24,6 +24,10 @@ pub enum Kind {
     Integer,
     /// A number.
     Number,
+    /// Yes or no.
+    Flag,
+    /// A list of whole numbers.
+    Integers,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A list of these words.
@@ -50,12 +54,28 @@ pub struct Field {
 /// A table of the file; the empty name is the file's top.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// The table's name.
+    /// The table's name; a dot leads into a table within a table.
     pub name: &'static str,
+    /// What stands in documents for the name of an application, where the table holds one table for
+    /// each application.
+    pub each: Option<&'static str>,
     /// What the section is about.
     pub about: &'static str,
     /// Its keys in the order of the document.
     pub fields: &'static [Field],
+    /// The defaults of its keys.
+    pub defaults: fn() -> Option<Value>,
+}
+
+/// A key as it was written, and what it sets.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The section of the key.
+    pub section: &'static Section,
+    /// The field of the key.
+    pub field: &'static Field,
+    /// The application, where the section has a table for each.
+    pub application: Option<String>,
 }
 
 /// A Rust type that can be configured.
@@ -72,10 +92,13 @@ impl Kind {
         match self {
             Self::Integer => text.trim().parse().ok().map(Value::Integer),
             Self::Number => text.trim().parse().ok().map(Value::Float),
+            Self::Flag => text.trim().parse().ok().map(Value::Boolean),
+            Self::Integers => items(text)
+                .map(|item| item.parse().ok().map(Value::Integer))
+                .collect::<Option<_>>()
+                .map(Value::Array),
             Self::Words(_) => Some(Value::Array(
-                text.split(',')
-                    .map(str::trim)
-                    .filter(|word| !word.is_empty())
+                items(text)
                     .map(|word| Value::String(word.to_owned()))
                     .collect(),
             )),
@@ -94,8 +117,18 @@ impl Kind {
             Self::Path => "path".to_owned(),
             Self::Integer => "whole number".to_owned(),
             Self::Number => "number".to_owned(),
+            Self::Flag => "`true` or `false`".to_owned(),
+            Self::Integers => "list of whole numbers".to_owned(),
             Self::Word(words) => format!("one of {}", quoted(words)),
             Self::Words(words) => format!("list of {}", quoted(words)),
+        }
+    }
+
+    /// The words that may stand in a value of this kind.
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Word(words) | Self::Words(words) => words,
+            _ => &[],
         }
     }
 
@@ -114,6 +147,13 @@ impl Kind {
     }
 }
 
+/// The items of a list in one line of text.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+}
+
 fn quoted(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     quoted.join(", ")
@@ -124,17 +164,19 @@ fn quoted(words: &[&str]) -> String {
 impl Field {
     /// The rule that `value` breaks, in words; `None` where it may be used.
     pub fn refuses(&self, value: &Value) -> Option<String> {
-        let number = match value {
-            Value::Integer(number) => Some(*number as f64),
-            Value::Float(number) => Some(*number),
-            _ => None,
-        };
-        let inside = match (&self.within, number) {
-            (Some(range), Some(number)) => number.is_finite() && range.contains(&number),
-            _ => true,
-        };
-        let fits = inside && self.kind.allows(value) && (self.reads)(value);
+        let fits = self.is_within(value) && self.kind.allows(value) && (self.reads)(value);
         (!fits).then(|| self.rule())
+    }
+
+    fn is_within(&self, value: &Value) -> bool {
+        let number = match value {
+            Value::Integer(number) => *number as f64,
+            Value::Float(number) => *number,
+            Value::Array(items) => return items.iter().all(|item| self.is_within(item)),
+            _ => return true,
+        };
+        let range = self.within.as_ref();
+        range.is_none_or(|range| number.is_finite() && range.contains(&number))
     }
 
     /// Kind and range in words.
@@ -153,18 +195,89 @@ impl Field {
 // === impl Section ===
 
 impl Section {
+    /// `worker`, or with the placeholder `dispatcher.schedule.applications.NAME`.
+    pub fn title(&self) -> String {
+        match self.each {
+            Some(each) => format!("{}.{each}", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+
     /// `worker.cores`; top-level keys have no dot.
     pub fn key(&self, field: &Field) -> String {
         if self.name.is_empty() {
             return field.name.to_owned();
         }
-        format!("{}.{}", self.name, field.name)
+        format!("{}.{}", self.title(), field.name)
     }
 
-    /// `SEXTANT_WORKER__CORES`, `SEXTANT_LISTEN`.
-    pub fn variable(&self, field: &Field) -> String {
+    /// `SEXTANT_WORKER__CORES`, `SEXTANT_LISTEN`; names of applications do not fit into variables.
+    pub fn variable(&self, field: &Field) -> Option<String> {
+        if self.each.is_some() {
+            return None;
+        }
         let key = self.key(field).replace('.', "__");
-        format!("SEXTANT_{}", key.to_ascii_uppercase())
+        Some(format!("SEXTANT_{}", key.to_ascii_uppercase()))
+    }
+
+    /// Whether `name` within the table `outer` is this table, one around it, or the table of one
+    /// application.
+    pub fn is_table(&self, outer: &str, name: &str) -> bool {
+        if self.each.is_some() && outer == self.name {
+            return is_application(name);
+        }
+        let key = join(outer, name);
+        let rest = self.name.strip_prefix(key.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// What `key` sets in this section.
+    pub fn place(&'static self, key: &str) -> Option<Place> {
+        self.fields.iter().find_map(|field| {
+            let application = match self.each {
+                None => (self.key(field) == key).then_some(None)?,
+                Some(_) => {
+                    let name = key.strip_prefix(self.name)?.strip_prefix('.')?;
+                    let name = name.strip_suffix(field.name)?.strip_suffix('.')?;
+                    is_application(name).then(|| Some(name.to_owned()))?
+                }
+            };
+            Some(Place {
+                section: self,
+                field,
+                application,
+            })
+        })
+    }
+}
+
+/// The key of `name` within the table `outer`.
+pub fn join(outer: &str, name: &str) -> String {
+    if outer.is_empty() {
+        return name.to_owned();
+    }
+    format!("{outer}.{name}")
+}
+
+fn is_application(name: &str) -> bool {
+    sextant_types::ApplicationId::new(name).is_ok()
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The key as it was written.
+    pub fn key(&self) -> String {
+        match &self.application {
+            Some(name) => format!("{}.{name}.{}", self.section.name, self.field.name),
+            None => self.section.key(self.field),
+        }
+    }
+
+    /// The tables around the key, from the outside.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        let section = self.section.name.split('.').filter(|name| !name.is_empty());
+        section.chain(self.application.as_deref())
     }
 }
 
@@ -181,12 +294,16 @@ setting! {
     sextant_types::WorkerId => Kind::Name;
     PathBuf => Kind::Path;
     std::net::SocketAddr => Kind::Address;
+    bool => Kind::Flag;
+    Vec<u32> => Kind::Integers;
+    u8 => Kind::Integer;
     u16 => Kind::Integer;
     u32 => Kind::Integer;
     u64 => Kind::Integer;
     usize => Kind::Integer;
     f64 => Kind::Number;
     LogFormat => Kind::Word(LogFormat::NAMES);
+    super::SchedulingPolicy => Kind::Word(super::SchedulingPolicy::NAMES);
     Roles => Kind::Words(Role::NAMES);
     super::sections::Engines => Kind::Words(super::sections::Engines::NAMES);
 }
@@ -197,25 +314,26 @@ impl<T: Setting> Setting for Option<T> {
 
 /// Writes a section: struct, defaults, table of fields.
 ///
+/// `Type in "table" [each "NAME"] { .. }`, and in it for each field
 /// `name: Type = default [, unset "what holds then"] [, within low..=high];`
 macro_rules! section {
-    ($(#[doc = $about:literal])+ $type:ident in $section:literal {
+    ($(#[doc = $about:literal])+ $type:ident in $section:literal $(each $each:literal)? {
         $($(#[doc = $doc:literal])+ $field:ident: $kind:ty = $default:expr
-            $(, unset $unset:literal)? $(, within $within:expr)?;)+
+            $(, unset $unset:literal)? $(, within $within:expr)?;)*
         $(sections { $($(#[doc = $part_doc:literal])+ $part:ident: $part_type:ty;)+ })?
     }) => {
         $(#[doc = $about])+
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $type {
-            $($(#[doc = $doc])+ pub $field: $kind,)+
+            $($(#[doc = $doc])+ pub $field: $kind,)*
             $($($(#[doc = $part_doc])+ pub $part: $part_type,)+)?
         }
 
         impl Default for $type {
             fn default() -> Self {
                 Self {
-                    $($field: $default,)+
+                    $($field: $default,)*
                     $($($part: <$part_type>::default(),)+)?
                 }
             }
@@ -226,6 +344,7 @@ macro_rules! section {
             pub(super) const SECTION: $crate::config::section::Section =
                 $crate::config::section::Section {
                     name: $section,
+                    each: section!(@option $($each)?),
                     about: concat!($($about),+),
                     fields: &[$($crate::config::section::Field {
                         name: stringify!($field),
@@ -234,7 +353,8 @@ macro_rules! section {
                         unset: section!(@option $($unset)?),
                         doc: concat!($($doc),+),
                         reads: |value| value.clone().try_into::<$kind>().is_ok(),
-                    },)+],
+                    },)*],
+                    defaults: || toml::Value::try_from(Self::default()).ok(),
                 };
         }
     };

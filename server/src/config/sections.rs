@@ -7,6 +7,7 @@ use sextant_types::WorkerId;
 
 use super::{
     Roles,
+    schedule::{Claims, Dispatcher, Schedule},
     section::{Section, section},
 };
 
@@ -29,6 +30,8 @@ section! {
             log: Log;
             /// Where batches run.
             worker: Worker;
+            /// What lies between a query and the worker.
+            dispatcher: Dispatcher;
             /// What registration generates and measures.
             variants: Variants;
             /// What resources cost.
@@ -148,10 +151,13 @@ fn local() -> WorkerId {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 9] = [
+pub(super) static SECTIONS: [Section; 12] = [
     Config::SECTION,
     Log::SECTION,
     Worker::SECTION,
+    Dispatcher::SECTION,
+    Schedule::SECTION,
+    Claims::SECTION,
     Variants::SECTION,
     Prices::SECTION,
     Autoscaler::SECTION,

@@ -144,23 +144,124 @@ fn the_table_of_fields_matches_the_structs() {
             storage_bytes: Some(1),
             ..Limits::default()
         },
+        dispatcher: Dispatcher {
+            schedule: Schedule {
+                applications: [(application("name"), Claims::default())].into(),
+                ..Schedule::default()
+            },
+        },
         ..Config::default()
     };
     let value = toml::Value::try_from(all.resolved()).expect("TOML");
     let mut serialised = Vec::new();
-    for (name, value) in value.as_table().expect("a table") {
-        match value.as_table() {
-            Some(fields) => serialised.extend(fields.keys().map(|key| format!("{name}.{key}"))),
-            None => serialised.push(name.clone()),
-        }
-    }
+    keys("", &value, &mut serialised);
     let mut listed: Vec<String> = sections::SECTIONS
         .iter()
         .flat_map(|section| section.fields.iter().map(|field| section.key(field)))
         .collect();
+    for key in &mut serialised {
+        *key = key.replace(".applications.name.", ".applications.NAME.");
+    }
     serialised.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, serialised);
+}
+
+/// The keys of everything in `value` that is no table.
+fn keys(outer: &str, value: &toml::Value, found: &mut Vec<String>) {
+    let Some(table) = value.as_table() else {
+        return found.push(outer.to_owned());
+    };
+    for (name, value) in table {
+        let dot = if outer.is_empty() { "" } else { "." };
+        keys(&format!("{outer}{dot}{name}"), value, found);
+    }
+}
+
+fn application(name: &str) -> sextant_types::ApplicationId {
+    sextant_types::ApplicationId::new(name).expect("a name")
+}
+
+#[test]
+fn scheduling_is_set_by_file_environment_and_flag() {
+    let text = "[dispatcher.schedule]\npolicy = 'eager'\nhold = 0.5\n\
+        [dispatcher.schedule.applications.fraud]\npriority = 200\n\
+        [dispatcher.schedule.applications.'my.app']\nweight = 2\n";
+    let (_folder, mut sources) = with_file(text);
+    sources.environment = vec![
+        (
+            "SEXTANT_DISPATCHER__SCHEDULE__POLICY".to_owned(),
+            "timeout".to_owned(),
+        ),
+        (
+            "SEXTANT_DISPATCHER__SCHEDULE__PREFERRED_ROWS".to_owned(),
+            "4, 8".to_owned(),
+        ),
+    ];
+    sources.set = vec![
+        "dispatcher.schedule.applications.my.app.priority=7".to_owned(),
+        "dispatcher.schedule.max_queue_delay_ms=1.5".to_owned(),
+        "dispatcher.schedule.beta_lambda=true".to_owned(),
+    ];
+    let schedule = Config::load(&sources).expect("valid").dispatcher.schedule;
+    let options = schedule.options();
+    assert_eq!(options.policy.name(), "timeout");
+    assert_eq!((options.hold, options.beta_lambda), (0.5, true));
+    assert_eq!(options.preferred_rows, [4, 8]);
+    assert_eq!(options.max_queue_delay, 1_500_000);
+    let tenants = schedule.tenants();
+    let of = |name| {
+        (
+            tenants[&application(name)].priority,
+            tenants[&application(name)].weight,
+        )
+    };
+    assert_eq!((of("fraud"), of("my.app")), ((200, 1.0), (7, 2.0)));
+}
+
+#[test]
+fn nothing_set_answers_as_soon_as_possible_under_the_policy_of_the_house() {
+    let options = Config::default().dispatcher.schedule.options();
+    assert_eq!((options.policy.name(), options.hold), ("sextant", 0.0));
+}
+
+#[test]
+fn what_scheduling_does_not_know_is_refused_with_key_and_value() {
+    for (pair, parts) in [
+        (
+            "policy=sextent",
+            &["`\"sextent\"`", "did you mean `sextant`?"][..],
+        ),
+        ("policy=fifo", &["`\"fifo\"`", "`symphony-paper`"]),
+        ("hold=1.5", &["`1.5`", "from 0 to 1"]),
+        ("preferred_rows=4,0", &["[4, 0]", "from 1 to 65535"]),
+        ("preferred_rows=4,x", &["4,x", "list of whole numbers"]),
+        ("beta_lambda=perhaps", &["perhaps", "`true` or `false`"]),
+        ("applications.a.priority=256", &["`256`", "from 0 to 255"]),
+        ("applications.a.weight=nan", &["`nan`", "0.001"]),
+    ] {
+        let sources = Sources {
+            set: vec![format!("dispatcher.schedule.{pair}")],
+            ..Sources::default()
+        };
+        let text = message(&sources);
+        let key = pair.split('=').next().expect("a key");
+        assert!(
+            text.contains(&format!("`dispatcher.schedule.{key}`")),
+            "{text}"
+        );
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    let (_folder, sources) = with_file("[dispatcher.schedule.applications.a]\npriorty = 1\n");
+    let text = message(&sources);
+    assert!(
+        text.contains("did you mean `dispatcher.schedule.applications.NAME.priority`?"),
+        "{text}"
+    );
+    let (_folder, sources) = with_file("[dispatcher]\nschedule = 3\n");
+    assert!(message(&sources).contains("[dispatcher.schedule]"));
+    let (_folder, sources) = with_file("[dispatcher.schedule.applications]\na = 3\n");
+    assert!(message(&sources).contains("[dispatcher.schedule.applications.a]"));
 }
 
 #[test]

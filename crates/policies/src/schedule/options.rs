@@ -17,7 +17,7 @@ macro_rules! policies {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Its name in configuration and reports.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }

@@ -304,7 +304,10 @@ impl World {
     fn ring(&mut self) {
         let now = self.now;
         let before = (self.scheduler.next_timer(), self.scheduler.waiting());
-        if before.0.is_some_and(|next| next <= now) {
+        // A plan that is stalled as printed comes loose with whatever happens next.
+        let loose =
+            self.setting.policy == Policy::SymphonyPaper && self.setting.delay != Delay::default();
+        if loose || before.0.is_some_and(|next| next <= now) {
             return;
         }
         let mut actions = Actions::new();

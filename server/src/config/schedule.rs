@@ -1,0 +1,155 @@
+//! How the dispatcher schedules: the policy, its parameters, and what applications may claim.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sextant_dispatcher::Tenant;
+use sextant_policies::schedule::{Delay, Nanos, Options, Policy, UnknownPolicy};
+use sextant_types::ApplicationId;
+
+use super::section::section;
+
+section! {
+    /// What lies between a query and the worker.
+    Dispatcher in "dispatcher" {
+        sections {
+            /// Which batch runs where and when.
+            schedule: Schedule;
+        }
+    }
+}
+
+section! {
+    /// Which batch runs where and when. Every policy serves every variant; a policy reads the
+    /// settings that name it and passes over the others.
+    Schedule in "dispatcher.schedule" {
+        /// The scheduling policy.
+        policy: SchedulingPolicy = SchedulingPolicy::default();
+        /// `sextant`: share of a query's slack that may be spent on waiting for a fuller batch
+        /// while a device is idle. 0 answers as soon as possible. 1 waits until the last moment at
+        /// which one more row could join: fewer and fuller batches do the same work, so that fewer
+        /// devices are needed and idle time shows true spare capacity.
+        hold: f64 = 0.0, within 0.0..=1.0;
+        /// `symphony`: start early once a batch has as many rows as arrive within the fixed cost of
+        /// an invocation.
+        beta_lambda: bool = false;
+        /// `timeout`: rows at which a batch is closed at once; an empty list for the variant's
+        /// maximum alone.
+        preferred_rows: Vec<u32> = Vec::new(), within 1.0..=65_535.0;
+        /// `timeout`, `clipper-aimd` and `clipper-quantile`: how long the first query of a batch
+        /// waits for others, milliseconds.
+        max_queue_delay_ms: f64 = millis(Options::default().max_queue_delay), within 0.0..=60_000.0;
+        /// `clockwork`: work that may be outstanding on a device, milliseconds.
+        look_ahead_ms: f64 = millis(Options::default().look_ahead), within 0.0..=60_000.0;
+        /// `clockwork`: rows that a batch may have; an empty list for any number.
+        batch_sizes: Vec<u32> = Options::default().batch_sizes, within 1.0..=65_535.0;
+        /// `nexus`: frontends that each batch on their own.
+        frontends: u32 = Options::default().frontends, within 1.0..=1024.0;
+        /// `nexus`: time between two allocations, milliseconds.
+        epoch_ms: f64 = millis(Options::default().epoch), within 1.0..=3_600_000.0;
+        /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
+        /// much earlier than they are to start, and a query whose target leaves no room for it is
+        /// refused at once.
+        control_delay_us: u64 = 0, within 0.0..=10_000_000.0;
+        /// High bound of the time that the inputs of one row take to the worker, microseconds.
+        data_delay_us: u64 = 0, within 0.0..=10_000_000.0;
+        /// High bound of the way from a worker to the client, microseconds.
+        response_delay_us: u64 = 0, within 0.0..=10_000_000.0;
+        sections {
+            /// What applications may claim, by name.
+            applications: BTreeMap<ApplicationId, Claims>;
+        }
+    }
+}
+
+section! {
+    /// What the queries of an application may claim against those of others, one table for each
+    /// application. An application without a table has the defaults.
+    Claims in "dispatcher.schedule.applications" each "NAME" {
+        /// Queries of a higher priority go first, whatever the deadlines.
+        priority: u8 = Tenant::default().priority, within 0.0..=255.0;
+        /// Share of what is served when not everything can be, against others of the same
+        /// priority; 1 is normal.
+        weight: f64 = f64::from(Tenant::default().weight), within 0.001..=1000.0;
+    }
+}
+
+/// A policy by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SchedulingPolicy(pub Policy);
+
+fn millis(nanos: Nanos) -> f64 {
+    nanos as f64 / 1e6
+}
+
+fn nanos(millis: f64) -> Nanos {
+    (millis * 1e6).round() as Nanos
+}
+
+// === impl SchedulingPolicy ===
+
+impl SchedulingPolicy {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &names();
+}
+
+const fn names() -> [&'static str; Policy::ALL.len()] {
+    let mut names = [""; Policy::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Policy::ALL[at].name();
+        at += 1;
+    }
+    names
+}
+
+impl TryFrom<String> for SchedulingPolicy {
+    type Error = UnknownPolicy;
+
+    fn try_from(name: String) -> Result<Self, UnknownPolicy> {
+        name.parse().map(Self)
+    }
+}
+
+impl From<SchedulingPolicy> for String {
+    fn from(policy: SchedulingPolicy) -> Self {
+        policy.0.name().to_owned()
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// The options of the scheduling core.
+    pub fn options(&self) -> Options {
+        Options {
+            policy: self.policy.0,
+            delay: Delay {
+                control: self.control_delay_us * 1_000,
+                data_per_row: self.data_delay_us * 1_000,
+                response: self.response_delay_us * 1_000,
+            },
+            hold: self.hold,
+            beta_lambda: self.beta_lambda,
+            preferred_rows: self.preferred_rows.clone(),
+            max_queue_delay: nanos(self.max_queue_delay_ms),
+            look_ahead: nanos(self.look_ahead_ms),
+            batch_sizes: self.batch_sizes.clone(),
+            frontends: self.frontends,
+            epoch: nanos(self.epoch_ms),
+        }
+    }
+
+    /// What each application that has a table claims.
+    pub fn tenants(&self) -> BTreeMap<ApplicationId, Tenant> {
+        let tenants = self.applications.iter().map(|(application, claims)| {
+            let tenant = Tenant {
+                priority: claims.priority,
+                weight: claims.weight as f32,
+            };
+            (application.clone(), tenant)
+        });
+        tenants.collect()
+    }
+}
