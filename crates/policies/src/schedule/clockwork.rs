@@ -366,14 +366,15 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
             return;
         };
         of.seats.count(of.requests.rows(), &mut self.queued);
-        let pools: Vec<u32> = of.seats.iter().map(|seat| seat.pool).collect();
         if at == 0 {
             self.reject(now, queue, actions);
         }
         // What is appended changes only the sizes that lacked it.
         self.arm(now, queue, last);
-        for pool in pools {
+        let mut seat = 0;
+        while let Some(pool) = self.queue(queue).and_then(|of| of.seats.pool(seat)) {
             self.dispatch(now, pool, actions);
+            seat += 1;
         }
     }
 

@@ -135,6 +135,7 @@ pub(super) struct Replicas<T, S: Sharing> {
     plan_at: Nanos,
     /// Since when arrivals are counted; [`NEVER`] before the first.
     counted_from: Nanos,
+    /// Whether arrivals were counted for a whole epoch.
     measured: bool,
     requests: u64,
     waiting: usize,

@@ -44,6 +44,11 @@ impl Seats {
         self.list.iter().find(|seat| seat.pool == pool)
     }
 
+    /// The pool at a position.
+    pub fn pool(&self, at: usize) -> Option<u32> {
+        self.list.get(at).map(|seat| seat.pool)
+    }
+
     /// Whether there is no pool.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -66,7 +66,7 @@ pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
         max_rows,
         batched: true,
         slots: 1,
-        latency: LatencyTable::linear(alpha_ms, beta_ms, max_rows).unwrap(),
+        latency: LatencyTable::linear(alpha_ms, beta_ms, max_rows).expect("a line"),
         max_waiting_rows: 100_000,
         priority: 100,
         weight: 1.0,
@@ -250,9 +250,10 @@ impl World {
     }
 
     fn finish(&mut self, worker: u32, at: Nanos) {
-        let of = self.workers.get_mut(&worker).unwrap();
-        let first = of.running.iter().position(|sent| sent.end == at).unwrap();
-        let sent = of.running.remove(first).unwrap();
+        let of = self.workers.get_mut(&worker).expect("it runs something");
+        let ended = of.running.iter().position(|sent| sent.end == at);
+        let sent = ended.and_then(|at| of.running.remove(at));
+        let sent = sent.expect("it ends now");
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_result(now, sent.id, actions));
     }
@@ -306,7 +307,7 @@ impl World {
             .workers
             .get_mut(&sent.worker)
             .expect("a worker that is up");
-        let slot = of.slots.iter_mut().min().unwrap();
+        let slot = of.slots.iter_mut().min().expect("a slot");
         sent.start = sent.start.max(*slot);
         let percent = self.percent[self.ended % self.percent.len()];
         self.ended += 1;

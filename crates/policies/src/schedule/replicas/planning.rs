@@ -5,7 +5,8 @@ use super::{
     RequestQueue, Routes, Seats, Share, Sharing, Station,
 };
 
-/// Rates are first taken after this long.
+/// Rates are first taken after this long, then after twice that and so on, all from the first
+/// request on, until an epoch is over: what one second shows is rough.
 const FIRST: Nanos = 1_000_000_000;
 /// When a queue's target becomes known, others follow: one plan serves them all.
 const SETTLING: Nanos = 50_000_000;
@@ -53,30 +54,40 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    /// Rates of the time since they were last taken; the next plan is due an epoch later, if
-    /// anything came at all.
+    /// How long arrivals are counted before rates are taken from them.
+    fn first_wait(&self, epoch: Nanos) -> Nanos {
+        let first = if self.measured { epoch } else { FIRST };
+        first.min(epoch).max(1)
+    }
+
+    /// Rates of the time since counting began. After a whole epoch counting begins anew, if
+    /// anything came at all; else with the next request.
     fn take_rates(&mut self, now: Nanos) {
         let Some(epoch) = self.sharing.epoch() else {
             return;
         };
         let elapsed = now.saturating_sub(self.counted_from);
-        let enough = if self.measured {
-            epoch
-        } else {
-            FIRST.min(epoch)
-        };
-        if elapsed < enough {
-            self.plan_at = self.counted_from.saturating_add(enough);
+        let first = self.first_wait(epoch);
+        if elapsed < first {
+            self.plan_at = self.counted_from.saturating_add(first);
             return;
         }
         let mut any = false;
         for of in self.queues.iter_mut().flatten() {
-            let arrived = std::mem::take(&mut of.arrived);
-            any |= arrived > 0;
-            of.rate = Some(arrived as f64 / elapsed.max(1) as f64);
+            any |= of.arrived > 0;
+            of.rate = Some(of.arrived as f64 / elapsed as f64);
+        }
+        if elapsed < epoch {
+            let next = elapsed.saturating_mul(2).min(epoch);
+            self.plan_at = self.counted_from.saturating_add(next);
+            return;
         }
         self.measured = true;
         self.counted_from = now;
+        self.queues
+            .iter_mut()
+            .flatten()
+            .for_each(|of| of.arrived = 0);
         self.plan_at = match any {
             true => now.saturating_add(epoch.max(1)),
             false => NEVER,
