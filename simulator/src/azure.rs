@@ -27,6 +27,9 @@ pub enum Mapping {
     Stripe,
 }
 
+/// Of so many functions the busiest is neither bursty nor fired by a timer.
+const STEADY: usize = 50;
+
 /// Columns before the first minute.
 const NAMES: usize = 4;
 
@@ -82,8 +85,8 @@ pub fn rates(counts: &Counts, models: usize, mapping: Mapping) -> Vec<Rate> {
         .collect()
 }
 
-/// Counts like those of the data set: few functions have most invocations, many are rarely called,
-/// some burst, and timers fire every 5, 15 or 60 minutes.
+/// Counts like those of the data set: few functions have most invocations and have them steadily,
+/// many are rarely called, some burst, and timers fire every 5, 15 or 60 minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Synthetic {
     /// Minutes.
@@ -118,15 +121,15 @@ impl Synthetic {
                 let mut random = ChaCha8Rng::seed_from_u64(seed);
                 random.set_stream(at as u64 + 1);
                 let mean = self.busiest / ((at + 1) as f64).powf(self.exponent);
-                self.function(mean, &mut random)
+                self.function(mean, at < functions / STEADY, &mut random)
             })
             .collect();
         sort(&mut counts);
         counts
     }
 
-    fn function(&self, mean: f64, random: &mut ChaCha8Rng) -> Vec<u32> {
-        let kind: f64 = random.random();
+    fn function(&self, mean: f64, steady: bool, random: &mut ChaCha8Rng) -> Vec<u32> {
+        let kind = if steady { 1.0 } else { random.random() };
         let phase = random.random_range(0..60_usize);
         let mut on = random.random::<f64>() < 0.2;
         (0..self.minutes)

@@ -68,7 +68,7 @@ impl Unit<'_> {
         Ok(records)
     }
 
-    fn label(&self, seed: Option<u64>) -> Label<'_> {
+    pub(super) fn label(&self, seed: Option<u64>) -> Label<'_> {
         Label {
             experiment: &self.experiment.name,
             cell: Some(&self.cell.name),

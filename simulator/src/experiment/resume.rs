@@ -1,4 +1,7 @@
 //! A file of finished units, so that a long experiment goes on where it was stopped.
+//!
+//! It holds the report's records, and before those of each unit one that says by what settings they
+//! were made: the same cell may have been measured for another time or on other devices before.
 
 use std::{
     collections::BTreeMap,
@@ -12,6 +15,9 @@ use super::{
     measure::{LAST_METRIC, Unit},
 };
 use crate::Error;
+
+/// The figure before a unit's own: a digest of its settings.
+const SETTINGS: &str = "settings_count";
 
 /// JSON lines, appended unit by unit.
 #[derive(Debug)]
@@ -34,7 +40,8 @@ impl Journal {
         // A unit is written at once, but a full disk may cut it: its means come last.
         units.retain(|_, records| {
             let last = records.last();
-            last.is_some_and(|last| last.metric == LAST_METRIC && last.seed.is_none())
+            let whole = |last: &Record| last.metric == LAST_METRIC && last.seed.is_none();
+            last.is_some_and(whole) && records[0].metric == SETTINGS
         });
         let failed = |source| Error::Write {
             file: name.clone(),
@@ -56,29 +63,54 @@ impl Journal {
         })
     }
 
-    /// The records of a unit that was finished with at least these seeds.
-    pub(super) fn find(&self, unit: &Unit<'_>) -> Option<Vec<Record>> {
-        let policy = unit.policy?.name().to_owned();
-        let records = self.finished.get(&(unit.cell.name.clone(), policy))?;
+    /// The records of a unit that was finished with as many seeds.
+    pub(super) fn find(&self, unit: &Unit<'_>) -> Result<Option<Vec<Record>>, Error> {
+        let Some(policy) = unit.policy else {
+            return Ok(None);
+        };
+        let key = (unit.cell.name.clone(), policy.name().to_owned());
+        let Some((settings, records)) = self.finished.get(&key).and_then(|all| all.split_first())
+        else {
+            return Ok(None);
+        };
+        if *settings != settings_of(unit) {
+            let file = self.path.display();
+            let problem = format!("`{file}` has cell `{}` with other settings", unit.cell.name);
+            return Err(Error::Setting(problem));
+        }
         let seeds = records.iter().filter_map(|record| record.seed).max();
-        (seeds == Some(unit.seeds)).then(|| records.clone())
+        Ok((seeds == Some(unit.seeds)).then(|| records.to_vec()))
     }
 
     /// Adds a unit.
-    pub(super) fn append(&mut self, records: &[Record]) -> Result<(), Error> {
+    pub(super) fn append(&mut self, unit: &Unit<'_>, records: &[Record]) -> Result<(), Error> {
+        if unit.policy.is_none() {
+            return Ok(());
+        }
         let mut lines = String::new();
-        for record in records {
+        for record in std::iter::once(&settings_of(unit)).chain(records) {
             lines.push_str(&record.to_json());
             lines.push('\n');
         }
         let written = self.file.write_all(lines.as_bytes());
-        written
-            .and_then(|()| self.file.flush())
-            .map_err(|source| Error::Write {
-                file: self.path.display().to_string(),
-                source,
-            })
+        let written = written.and_then(|()| self.file.flush());
+        written.map_err(|source| Error::Write {
+            file: self.path.display().to_string(),
+            source,
+        })
     }
+}
+
+/// A digest of everything that a unit's figures depend on but the seeds (FNV-1a, folded).
+fn settings_of(unit: &Unit<'_>) -> Record {
+    let text = format!("{:?} {:?}", unit.experiment.kind, unit.cell);
+    let digest = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    let folded = (digest >> 32) as u32 ^ digest as u32;
+    unit.label(None).record(SETTINGS, f64::from(folded))
 }
 
 /// Records by (cell of the unit, policy).

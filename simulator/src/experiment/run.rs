@@ -35,10 +35,13 @@ pub fn run(
         Some(path) => Some(Journal::open(path, &experiment.name)?),
         None => None,
     };
-    let found: Vec<Option<Vec<Record>>> = units
-        .iter()
-        .map(|unit| journal.as_ref().and_then(|journal| journal.find(unit)))
-        .collect();
+    let found: Vec<Option<Vec<Record>>> = match &journal {
+        Some(journal) => units
+            .iter()
+            .map(|unit| journal.find(unit))
+            .collect::<Result<_, _>>()?,
+        None => vec![None; units.len()],
+    };
     let mut report = Report {
         records: Vec::new(),
         waiting: BTreeMap::new(),
@@ -61,8 +64,8 @@ pub fn run(
             }
             Err(_) => {}
             Ok(records) => {
-                if let (Some(journal), Some(_)) = (&mut journal, units[at].policy)
-                    && let Err(error) = journal.append(&records)
+                if let Some(journal) = &mut journal
+                    && let Err(error) = journal.append(&units[at], &records)
                 {
                     first_error.get_or_insert((at, error));
                 }

@@ -1,0 +1,246 @@
+//! The shipped experiments in their reduced versions, and what the format accepts.
+
+use std::path::PathBuf;
+
+use sextant_policies::schedule::Policy;
+use sextant_simulator::experiment::{self, Event, Experiment, Plan, Record};
+
+fn quick(threads: usize) -> Plan {
+    Plan {
+        quick: true,
+        threads,
+        ..Plan::default()
+    }
+}
+
+fn lines(name: &str, plan: &Plan) -> Vec<String> {
+    let experiment = Experiment::named(name).unwrap();
+    let mut heard = Vec::new();
+    let records = experiment::run(&experiment, plan, &mut |event| {
+        if let Event::Record(record) = event {
+            heard.push(record.to_json());
+        }
+    });
+    let returned: Vec<String> = records.unwrap().iter().map(Record::to_json).collect();
+    assert_eq!(heard, returned);
+    returned
+}
+
+fn value(records: &[Record], cell: &str, policy: Policy, metric: &str) -> f64 {
+    let found = records.iter().find(|record| {
+        record.seed.is_none()
+            && record.cell.as_deref() == Some(cell)
+            && record.policy.as_deref() == Some(policy.name())
+            && record.metric == metric
+    });
+    found
+        .unwrap_or_else(|| panic!("no {metric} of {policy} in {cell}"))
+        .value
+}
+
+#[test]
+fn every_shipped_experiment_runs_reduced_with_every_policy() {
+    for name in experiment::names() {
+        let experiment = Experiment::named(name).unwrap();
+        assert_eq!(experiment.name, name);
+        let plan = Plan {
+            policies: Policy::ALL.to_vec(),
+            ..quick(0)
+        };
+        let mut last = (0, 0);
+        let began = std::time::Instant::now();
+        let records = experiment::run(&experiment, &plan, &mut |event| {
+            if let Event::Progress(progress) = event {
+                last = (progress.done, progress.total);
+            }
+        })
+        .unwrap();
+        eprintln!("{name} {:?}", began.elapsed());
+        assert_eq!(last.0, last.1, "{name}");
+        assert!(
+            records.iter().all(|record| record.value.is_finite()),
+            "{name}"
+        );
+        assert!(records.iter().all(|record| record.experiment == name));
+        if experiment.kind != experiment::Kind::Spread {
+            for policy in Policy::ALL {
+                let has = |record: &Record| record.policy.as_deref() == Some(policy.name());
+                assert!(records.iter().any(has), "{name}: {policy}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_report_is_the_same_whatever_the_threads() {
+    let plan = |threads| Plan {
+        seeds: 2,
+        policies: vec![Policy::Sextant, Policy::Eager, Policy::Clockwork],
+        ..quick(threads)
+    };
+    let one = lines("symphony-table4", &plan(1));
+    assert_eq!(one, lines("symphony-table4", &plan(3)));
+    assert_eq!(one, lines("symphony-table4", &plan(1)));
+}
+
+#[test]
+fn a_resumed_experiment_reports_what_an_uninterrupted_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("grid.jsonl");
+    let plan = |resume| Plan {
+        policies: vec![Policy::Symphony, Policy::Eager],
+        resume,
+        ..quick(1)
+    };
+    let whole = lines("symphony-fig4", &plan(None));
+    assert_eq!(whole, lines("symphony-fig4", &plan(Some(path.clone()))));
+    // Cut in the middle of a line, as a full disk or a power failure would.
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() * 2 / 3]).unwrap();
+    let experiment = Experiment::named("symphony-fig4").unwrap();
+    let mut done = Vec::new();
+    let again = plan(Some(path.clone()));
+    let records = experiment::run(&experiment, &again, &mut |event| {
+        if let Event::Progress(progress) = event {
+            done.push(progress.done);
+        }
+    });
+    let records: Vec<String> = records.unwrap().iter().map(Record::to_json).collect();
+    assert_eq!(records, whole);
+    assert!(done.len() < 6, "finished units were run again: {done:?}");
+    // Another experiment's file is not taken for this one's.
+    let other = Experiment::named("symphony-table4").unwrap();
+    let error = experiment::run(&other, &again, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("line 1"), "{error}");
+}
+
+#[test]
+fn a_file_of_other_settings_is_not_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("table4.jsonl");
+    let text = |seconds: f64| {
+        format!(
+            "name = \"mine\"\ntitle = \"t\"\nkind = \"goodput\"\n[[cell]]\nname = \"a\"\n\
+             profile = \"symphony-table4\"\ndevices = 1\nwarm_up_s = 0.1\nmeasured_s = {seconds}\n"
+        )
+    };
+    let plan = Plan {
+        policies: vec![Policy::Eager],
+        resume: Some(path),
+        threads: 1,
+        ..Plan::default()
+    };
+    let runs = |seconds| {
+        let experiment = Experiment::parse(&text(seconds), "mine.toml").unwrap();
+        let mut ends = 0;
+        let count =
+            &mut |event: Event<'_>| ends += usize::from(matches!(event, Event::Progress(_)));
+        experiment::run(&experiment, &plan, count).map(|_| ends)
+    };
+    assert_eq!(runs(0.5).unwrap(), 2);
+    assert_eq!(runs(0.5).unwrap(), 1, "only the bound, which costs nothing");
+    let error = runs(0.6).unwrap_err().to_string();
+    assert!(error.contains("other settings"), "{error}");
+}
+
+#[test]
+fn deferral_wins_where_one_model_has_all_devices() {
+    let experiment = Experiment::named("symphony-table4").unwrap();
+    let plan = Plan {
+        policies: vec![Policy::Symphony, Policy::Eager],
+        ..quick(0)
+    };
+    let records = experiment::run(&experiment, &plan, &mut |_| {}).unwrap();
+    let of = |policy| value(&records, "resnet50", policy, "goodput_rps");
+    assert!(of(Policy::Symphony) > 1.05 * of(Policy::Eager));
+    let bound = records
+        .iter()
+        .find(|r| r.metric == "fluid_bound_rps")
+        .unwrap();
+    assert!(of(Policy::Symphony) < bound.value);
+}
+
+#[test]
+fn the_grid_is_whole_and_a_sample_of_it_is_drawn_by_seed() {
+    let experiment = Experiment::named("symphony-fig4").unwrap();
+    assert_eq!(experiment.cells.len(), 6 * 6 * 7 * 5 * 6 + 7 * 6);
+    let plan = |sample_seed| Plan {
+        sample: Some(1),
+        sample_seed,
+        policies: vec![Policy::Eager],
+        ..quick(1)
+    };
+    let cells = |seed| lines("symphony-fig4", &plan(seed));
+    assert_eq!(cells(1), cells(1));
+    assert!((2..10).any(|seed| cells(seed) != cells(1)));
+}
+
+fn error_of(text: &str) -> String {
+    Experiment::parse(text, "mine.toml")
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn malformed_experiments_say_where() {
+    let file = |cell: &str| {
+        format!(
+            "name = \"mine\"\ntitle = \"t\"\nkind = \"goodput\"\n[defaults]\n\
+             profile = \"symphony-table4\"\nmeasured_s = 1.0\ndevices = 1\n[[cell]]\n\
+             name = \"a\"\n{cell}\n"
+        )
+    };
+    assert!(Experiment::parse(&file(""), "mine.toml").is_ok());
+    for (cell, said) in [
+        ("devices = 0", "`devices` is `0`"),
+        ("devices = -1", "`-1`"),
+        ("target_ms = nan", "`target_ms` is `NaN`"),
+        ("target_ms = -5.0", "`target_ms` is `-5`"),
+        ("measured_s = 0.0", "`measured_s`"),
+        ("shape = 0.0", "`shape` is `0`"),
+        ("copies = 0", "`copies` is `0`"),
+        ("colour = 1", "colour"),
+        ("arrivals = \"closed\"", "`clients` is `0`"),
+        ("popularity = \"unequal\"", "unequal"),
+        ("targets_ms = [10.0, 0.0]", "`targets_ms` holds `0`"),
+    ] {
+        let message = error_of(&file(cell));
+        assert!(message.starts_with("mine.toml: "), "{message}");
+        assert!(message.contains(said), "{cell}: {message}");
+    }
+    let message = error_of("name = \"mine\"\ntitle = 3\nkind = \"goodput\"\n");
+    assert!(message.contains("line 2"), "{message}");
+    let message = error_of("name = \"m\"\ntitle = \"t\"\nkind = \"goodput\"\npolicies = [\"x\"]\n");
+    assert!(message.contains("`x` is no scheduling policy"), "{message}");
+}
+
+#[test]
+fn unknown_names_are_answered_with_the_known_ones() {
+    let message = Experiment::named("symphony-fig99").unwrap_err().to_string();
+    assert!(message.contains("symphony-fig10"), "{message}");
+    let experiment = Experiment::named("symphony-table4").unwrap();
+    let plan = Plan {
+        cells: vec!["resnet51".to_owned()],
+        ..quick(1)
+    };
+    let message = experiment::run(&experiment, &plan, &mut |_| {}).unwrap_err();
+    assert!(
+        message.to_string().contains("inceptionresnetv2"),
+        "{message}"
+    );
+    let missing = Experiment::load(&PathBuf::from("no/such.toml")).unwrap_err();
+    assert!(missing.to_string().contains("no/such.toml"));
+}
+
+#[test]
+fn a_cell_whose_models_do_not_exist_says_so_when_it_runs() {
+    let text = "name = \"mine\"\ntitle = \"t\"\nkind = \"goodput\"\n[[cell]]\nname = \"a\"\n\
+        profile = \"symphony-table4\"\nmodels = [\"ResNet51\"]\ndevices = 1\nmeasured_s = 1.0\n";
+    let experiment = Experiment::parse(text, "mine.toml").unwrap();
+    let error = experiment::run(&experiment, &Plan::default(), &mut |_| {}).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("`a`") && message.contains("`ResNet51`"),
+        "{message}"
+    );
+}

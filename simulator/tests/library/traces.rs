@@ -1,0 +1,92 @@
+use sextant_simulator::{
+    Source,
+    azure::{self, Mapping, Synthetic},
+    trace::Trace,
+};
+
+#[test]
+fn a_trace_is_replayed_in_order_from_its_first_request() {
+    let text = "timestamp,model\n10.5,b\n10.0,a\n10.25,b\n";
+    let trace = Trace::read(text, "t.csv").unwrap();
+    assert_eq!(trace.models, ["b", "a"]);
+    assert_eq!(trace.requests, [(0, 1), (250_000_000, 0), (500_000_000, 0)]);
+    assert_eq!(trace.seconds(), 0.5);
+    let mut replay = trace.replay(2.0);
+    let mut times = Vec::new();
+    while replay.peek().is_some() {
+        times.push(replay.next().at);
+    }
+    assert_eq!(times, [0, 125_000_000, 250_000_000]);
+}
+
+#[test]
+fn malformed_traces_name_file_line_and_value() {
+    for (text, said) in [
+        (
+            "time,model\n1,a\n",
+            "line 1: `time,model` has no column `timestamp`",
+        ),
+        (
+            "timestamp,model\n1,a\nsoon,a\n",
+            "line 3: `soon` as `timestamp`",
+        ),
+        (
+            "timestamp,model\n1,a\n\nNaN,a\n",
+            "line 4: `NaN` as `timestamp`",
+        ),
+        ("timestamp,model\n1,\n", "line 2: `` as `model`"),
+        ("timestamp,model\n1\n", "line 2: `1` has 1 values, not 2"),
+        ("timestamp,model\n", "followed by no request"),
+    ] {
+        let message = Trace::read(text, "t.csv").unwrap_err().to_string();
+        assert!(message.starts_with("t.csv, "), "{message}");
+        assert!(message.contains(said), "{message}");
+    }
+}
+
+const DAY: &str = "HashOwner,HashApp,HashFunction,Trigger,1,2,3\n\
+    o,a,quiet,http,0,1,0\n\
+    o,a,busy,http,60,120,0\n\
+    o,a,middle,timer,6,6,6\n";
+
+#[test]
+fn functions_are_sorted_and_dealt_out() {
+    let counts = azure::read(DAY, "day.csv").unwrap();
+    assert_eq!(counts, [vec![60, 120, 0], vec![6, 6, 6], vec![0, 1, 0]]);
+    let means = |mapping| -> Vec<f64> {
+        azure::rates(&counts, 2, mapping)
+            .iter()
+            .map(|rate| (rate.mean_rps() * 180.0).round())
+            .collect()
+    };
+    assert_eq!(means(Mapping::Stripe), [181.0, 18.0]);
+    assert_eq!(means(Mapping::Block), [198.0, 1.0]);
+}
+
+#[test]
+fn malformed_days_name_file_line_and_value() {
+    let bad = DAY.replace("6,6,6", "6,x,6");
+    let message = azure::read(&bad, "day.csv").unwrap_err().to_string();
+    assert_eq!(message, "day.csv, line 4: `x` as `2` is not a count");
+    let message = azure::read("a,b,c\n1,2,3\n", "day.csv").unwrap_err();
+    assert!(message.to_string().contains("line 1"), "{message}");
+}
+
+#[test]
+fn invented_functions_are_the_same_for_the_same_seed_and_skewed() {
+    let synthetic = Synthetic::default();
+    let counts = synthetic.counts(2_000, 1);
+    assert_eq!(counts, synthetic.counts(2_000, 1));
+    assert_ne!(counts, synthetic.counts(2_000, 2));
+    let totals: Vec<u64> = counts
+        .iter()
+        .map(|minutes| minutes.iter().map(|count| u64::from(*count)).sum())
+        .collect();
+    assert!(totals.windows(2).all(|pair| pair[0] >= pair[1]));
+    let all: u64 = totals.iter().sum();
+    let first: u64 = totals[..200].iter().sum();
+    assert!(first as f64 > 0.6 * all as f64, "a tenth has most of it");
+    let silent = counts.iter().flatten().filter(|count| **count == 0).count();
+    let share = silent as f64 / (2_000.0 * 60.0);
+    assert!((0.1..0.9).contains(&share), "{share}");
+}

@@ -1,0 +1,153 @@
+//! Every policy in a few small worlds.
+
+use sextant_policies::schedule::{Delay, NEVER, Options, Policy};
+use sextant_simulator::{
+    Device, Failure, Jitter, Model, Network, Report, Setting, Span, World, profiles,
+    workload::{Gaps, Rate, Stream, open_loop},
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn setting(policy: Policy, target: u64) -> Setting {
+    let models = profiles::load("symphony-zoo-gtx1080ti")
+        .unwrap()
+        .iter()
+        .take(3)
+        .map(|profile| Model {
+            name: profile.model.clone(),
+            target,
+            latency: vec![Some(profile.latency(64).unwrap())],
+            priority: 0,
+            weight: 1.0,
+        })
+        .collect();
+    Setting {
+        models,
+        devices: vec![Device { kind: 0 }; 3],
+        options: Options::of(policy),
+        network: Network::default(),
+        jitter: Jitter::None,
+        failures: Vec::new(),
+        seed: 1,
+        histograms: false,
+    }
+}
+
+fn run(setting: &Setting, rps: f64, seed: u64) -> Report {
+    let streams: Vec<Stream> = (0..setting.models.len() as u32)
+        .map(|model| Stream {
+            model,
+            gaps: Gaps::Gamma { shape: 0.5 },
+            rate: Rate::Constant(rps / setting.models.len() as f64),
+        })
+        .collect();
+    let mut source = open_loop(&streams, seed).unwrap();
+    let span = Span {
+        from: SECOND / 5,
+        until: SECOND + SECOND / 5,
+        most_missed: Vec::new(),
+    };
+    World::new(setting).run(source.as_mut(), span)
+}
+
+/// Each request of the span was answered once.
+fn assert_complete(report: &Report, about: &str) {
+    for tally in &report.models {
+        assert_eq!(
+            tally.sent,
+            tally.good + tally.missed(),
+            "{about}: {tally:?}"
+        );
+    }
+    assert!(report.models.iter().any(|tally| tally.sent > 0), "{about}");
+}
+
+fn late(report: &Report) -> u64 {
+    report
+        .models
+        .iter()
+        .map(|tally| tally.late + tally.failed)
+        .sum()
+}
+
+/// Policies that don't promise to send only what will be in time.
+fn may_be_late(policy: Policy) -> bool {
+    matches!(
+        policy,
+        Policy::Timeout | Policy::ClipperAimd | Policy::ClipperQuantile
+    )
+}
+
+#[test]
+fn every_request_is_answered_once_and_none_is_late_by_an_exact_profile() {
+    for policy in Policy::ALL {
+        for (rps, target_ms) in [(100.0, 60), (500.0, 40), (1_500.0, 60), (400.0, 16)] {
+            let setting = setting(*policy, target_ms * 1_000_000);
+            let report = run(&setting, rps, 3);
+            let about = format!("{policy} at {rps} r/s within {target_ms} ms");
+            assert_complete(&report, &about);
+            if !may_be_late(*policy) {
+                assert_eq!(late(&report), 0, "{about}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_target_that_cannot_be_met_is_refused() {
+    for policy in Policy::ALL {
+        let report = run(&setting(*policy, 1_000_000), 100.0, 3);
+        assert_complete(&report, policy.name());
+        let good: u64 = report.models.iter().map(|tally| tally.good).sum();
+        assert_eq!(good, 0, "{policy}");
+    }
+}
+
+#[test]
+fn without_targets_everything_is_served() {
+    for policy in Policy::ALL {
+        let report = run(&setting(*policy, NEVER), 100.0, 3);
+        for tally in &report.models {
+            assert_eq!(tally.sent, tally.good, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn scatter_delays_and_failures_lose_nothing() {
+    for policy in Policy::ALL {
+        let delay = Delay {
+            control: 100_000,
+            data_per_row: 20_000,
+            response: 200_000,
+        };
+        let mut setting = setting(*policy, 60_000_000);
+        setting.jitter = Jitter::Uniform { spread: 0.1 };
+        setting.options.delay = delay;
+        setting.network.base = delay;
+        setting.failures = vec![
+            Failure {
+                device: 1,
+                from: SECOND / 2,
+                until: SECOND,
+            },
+            Failure {
+                device: 0,
+                from: SECOND / 2 + 10_000_000,
+                until: SECOND / 2 + 90_000_000,
+            },
+        ];
+        assert_complete(&run(&setting, 400.0, 5), policy.name());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    for policy in Policy::ALL {
+        let mut setting = setting(*policy, 40_000_000);
+        setting.jitter = Jitter::Uniform { spread: 0.2 };
+        let report = run(&setting, 600.0, 9);
+        assert_eq!(report, run(&setting, 600.0, 9), "{policy}");
+        assert_ne!(report, run(&setting, 600.0, 10), "{policy}");
+    }
+}
