@@ -3,18 +3,24 @@
 mod load;
 mod main_job;
 mod report;
+mod scheduler;
 mod selection;
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
 use report::Report;
 
+use crate::{paths, shell};
+
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: main-job
+    /// Experiments to run [default: all]: main-job, scheduler
     names: Vec<String>,
-    /// Only these parts of an experiment: selection, mlp, resnet, memory
+    /// Only these parts: selection, mlp, resnet, memory of main-job; core, instructions, simulator,
+    /// agreement of scheduler
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -23,12 +29,19 @@ pub struct Arguments {
     /// Measurements of each server under each load, taken in turns
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
+    /// Scheduling policy that `scheduler` measures
+    #[arg(long, default_value = "sextant")]
+    policy: String,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
 }
 
 impl Arguments {
+    fn includes(&self, experiment: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| name == experiment)
+    }
+
     fn wants(&self, part: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|name| name == part)
     }
@@ -36,10 +49,16 @@ impl Arguments {
 
 /// Runs the experiments that are asked for.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    known(&arguments.names, &["main-job"], "experiment")?;
-    known(&arguments.parts, &main_job::PARTS, "part")?;
+    known(&arguments.names, &["main-job", "scheduler"], "experiment")?;
+    let parts = [main_job::PARTS, scheduler::PARTS].concat();
+    known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
-    main_job::run(arguments, &mut report)?;
+    if arguments.includes("main-job") {
+        main_job::run(arguments, &mut report)?;
+    }
+    if arguments.includes("scheduler") {
+        scheduler::run(arguments, &mut report)?;
+    }
     report.finish()
 }
 
@@ -48,6 +67,16 @@ fn known(given: &[String], known: &[&str], kind: &str) -> Result<()> {
         Some(name) => bail!("unknown {kind} `{name}`; there are: {}", known.join(", ")),
         None => Ok(()),
     }
+}
+
+/// Builds an example of a package in release and returns its path.
+fn example(package: &str, name: &str) -> Result<PathBuf> {
+    shell::run(
+        shell::command("cargo")
+            .args(["build", "--release", "--package", package])
+            .args(["--example", name]),
+    )?;
+    Ok(paths::target("release/examples").join(name))
 }
 
 /// The middle one of some measurements.

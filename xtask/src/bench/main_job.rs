@@ -114,19 +114,6 @@ impl<'a> Bench<'a> {
                 .arg(self.models.join(format!("{name}-validation.npz"))),
         )
     }
-
-    /// Builds one of xtask's own examples in release and returns its path.
-    fn example(name: &str) -> Result<PathBuf> {
-        shell::run(shell::command("cargo").args([
-            "build",
-            "--release",
-            "--package",
-            "xtask",
-            "--example",
-            name,
-        ]))?;
-        Ok(paths::target("release/examples").join(name))
-    }
 }
 
 /// A figure of this experiment.
@@ -134,6 +121,7 @@ fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static st
     Figure {
         experiment: "main-job",
         cell: None,
+        policy: None,
         metric: metric.to_owned(),
         value,
         unit,

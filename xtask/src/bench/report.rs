@@ -11,6 +11,8 @@ pub struct Figure {
     pub experiment: &'static str,
     /// What it was measured on, where a metric has several.
     pub cell: Option<String>,
+    /// Scheduling policy, where it matters.
+    pub policy: Option<String>,
     /// Name, unit last.
     pub metric: String,
     /// Value in `unit`.
@@ -62,7 +64,8 @@ impl Report {
         }
         let text_of = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         self.figures.push(Figure {
-            experiment: "main-job",
+            experiment: "",
+            policy: value["policy"].as_str().map(str::to_owned),
             cell: value["cell"].as_str().map(str::to_owned),
             metric: text_of("metric"),
             value: value["value"].as_f64().unwrap_or(f64::NAN),
@@ -83,10 +86,12 @@ impl Report {
         }
         println!("\n| figure | on | value | goal |\n|---|---|---|---|");
         for figure in &self.figures {
-            let cell = figure.cell.as_deref().unwrap_or("");
+            let on = [figure.cell.as_deref(), figure.policy.as_deref()];
+            let on: Vec<&str> = on.into_iter().flatten().collect();
+            let on = on.join(", ");
             let value = number(figure.value);
             println!(
-                "| {} | {cell} | {value} | {} |",
+                "| {} | {on} | {value} | {} |",
                 figure.metric,
                 figure.goal.unwrap_or("")
             );
@@ -100,6 +105,9 @@ fn line(figure: &Figure) -> Value {
     object.insert("experiment".into(), figure.experiment.into());
     if let Some(cell) = &figure.cell {
         object.insert("cell".into(), cell.clone().into());
+    }
+    if let Some(policy) = &figure.policy {
+        object.insert("policy".into(), policy.clone().into());
     }
     object.insert("metric".into(), figure.metric.clone().into());
     object.insert("value".into(), figure.value.into());

@@ -47,6 +47,14 @@ pub fn wrk() -> Result<()> {
     Ok(())
 }
 
+/// `valgrind`, whose callgrind counts instructions.
+pub fn valgrind() -> Result<()> {
+    if !shell::succeeds(shell::command("valgrind").arg("--version")) {
+        system::install(&["valgrind"], "instruction counts")?;
+    }
+    Ok(())
+}
+
 /// Whether `cargo nextest` is there; plain `cargo test` serves as well, more slowly.
 pub fn has_nextest() -> bool {
     shell::succeeds(shell::command("cargo").args(["nextest", "--version"]))

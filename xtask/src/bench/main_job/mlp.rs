@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Bench, cell, figure, numbers, write};
 use crate::bench::load::{Load, Sample};
-use crate::bench::median;
 use crate::bench::report::Report;
+use crate::bench::{example, median};
 use crate::provision::python;
 use crate::server::{self, Server};
 use crate::shell;
@@ -165,7 +165,7 @@ fn mosec(bench: &Bench<'_>, report: &mut Report) -> Result<Contestant> {
 
 fn floor() -> Result<Contestant> {
     let address = server::free_address()?;
-    let mut command = shell::command(Bench::example("floor")?);
+    let mut command = shell::command(example("xtask", "floor")?);
     command.arg(address.to_string());
     let server = Server::start("the axum floor", command, address, "/health/ready")?;
     Ok(contestant("floor", server, "/v1/queries"))

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{Bench, cell, figure, numbers, write};
 use crate::bench::load::{Load, Sample};
-use crate::bench::median;
 use crate::bench::report::Report;
+use crate::bench::{example, median};
 use crate::shell;
 
 const TARGET_MS: f64 = 200.0;
@@ -16,7 +16,7 @@ const CEILING_SECONDS: &str = "2";
 
 /// Measures the engine alone and the service in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
-    let program = Bench::example("engine_ceiling")?;
+    let program = example("xtask", "engine_ceiling")?;
     let settings = [
         "worker.cores=1",
         "variants.engines=ort",
