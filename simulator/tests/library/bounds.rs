@@ -21,7 +21,7 @@ fn setting(models: Vec<Model>, devices: Vec<Device>) -> Setting {
 
 fn zoo(name: &str, keep: impl Fn(f64) -> bool) -> Setting {
     let models = profiles::load(name)
-        .unwrap()
+        .expect("it is shipped")
         .iter()
         .filter(|profile| {
             let (alpha, beta) = profile.line();
@@ -29,8 +29,10 @@ fn zoo(name: &str, keep: impl Fn(f64) -> bool) -> Setting {
         })
         .map(|profile| Model {
             name: profile.model.clone(),
-            target: profile.target().unwrap(),
-            latency: vec![Some(profile.latency(256).unwrap())],
+            target: profile.target().expect("the zoo has targets"),
+            latency: vec![Some(
+                profile.latency(256).expect("shipped profiles are valid"),
+            )],
             priority: 0,
             weight: 1.0,
         })

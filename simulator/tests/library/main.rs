@@ -1,5 +1,7 @@
 //! The simulator through its public interface.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod bounds;
 mod experiments;
 mod goodput;

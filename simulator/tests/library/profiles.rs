@@ -4,7 +4,8 @@ use sextant_simulator::{
 };
 
 fn error_of(text: &str) -> String {
-    profiles::read(text, "zoo.csv").unwrap_err().to_string()
+    let read = profiles::read(text, "zoo.csv");
+    read.expect_err("it is malformed").to_string()
 }
 
 #[test]

@@ -40,13 +40,13 @@ fn gamma_gaps_have_their_mean_and_variation() {
     for shape in [0.05, 0.1, 0.3, 1.0, 2.5, 10.0] {
         let stream = one(Gaps::Gamma { shape }, 100.0);
         let mut source = OpenLoop::new(&[stream], 7).unwrap();
-        let (mean, variation) = statistics(&take(&mut source, 200_000));
+        let (mean, variation) = statistics(&take(&mut source, 60_000));
         assert!(
             (mean * 100.0 - 1.0).abs() < 0.03,
             "shape {shape}: mean {mean}"
         );
         assert!(
-            (variation * shape - 1.0).abs() < 0.06,
+            (variation * shape - 1.0).abs() < 0.1,
             "shape {shape}: variation {variation}"
         );
     }
@@ -55,8 +55,8 @@ fn gamma_gaps_have_their_mean_and_variation() {
 #[test]
 fn exponential_and_constant_gaps_likewise() {
     let mut source = OpenLoop::new(&[one(Gaps::Exponential, 1_000.0)], 3).unwrap();
-    let (mean, variation) = statistics(&take(&mut source, 100_000));
-    assert!((mean * 1_000.0 - 1.0).abs() < 0.01 && (variation - 1.0).abs() < 0.03);
+    let (mean, variation) = statistics(&take(&mut source, 50_000));
+    assert!((mean * 1_000.0 - 1.0).abs() < 0.02 && (variation - 1.0).abs() < 0.05);
     let mut source = OpenLoop::new(&[one(Gaps::Constant, 1_000.0)], 3).unwrap();
     let (mean, variation) = statistics(&take(&mut source, 1_000));
     assert!((mean * 1_000.0 - 1.0).abs() < 1e-6 && variation < 1e-9);
@@ -70,9 +70,9 @@ fn superposed_streams_keep_their_shares_and_gaps() {
         .map(|(at, share)| (at as u32, share * 5_000.0))
         .collect();
     let mut source = Superposed::new(&rates, 11).unwrap();
-    let arrivals = take(&mut source, 400_000);
+    let arrivals = take(&mut source, 150_000);
     let (mean, variation) = statistics(&arrivals);
-    assert!((mean * 5_000.0 - 1.0).abs() < 0.01 && (variation - 1.0).abs() < 0.02);
+    assert!((mean * 5_000.0 - 1.0).abs() < 0.015 && (variation - 1.0).abs() < 0.03);
     for (model, rps) in rates {
         let own: Vec<Arrival> = arrivals
             .iter()
@@ -85,7 +85,7 @@ fn superposed_streams_keep_their_shares_and_gaps() {
             "model {model}: {share}"
         );
         let (_, variation) = statistics(&own);
-        assert!((variation - 1.0).abs() < 0.05, "model {model}: {variation}");
+        assert!((variation - 1.0).abs() < 0.08, "model {model}: {variation}");
     }
 }
 
