@@ -32,7 +32,7 @@ struct Need {
     rate: f64,
 }
 
-/// The queues of each of `devices` devices.
+/// The queues of each of `devices` devices; demands are in order of their queues.
 pub(super) fn plan(demands: &[Demand<'_>], devices: u32) -> Vec<Vec<Share>> {
     let needs = needs(demands);
     let load: f64 = needs.iter().map(|of| of.rate / of.throughput).sum();
@@ -119,19 +119,33 @@ fn pack(demands: &[Demand<'_>], needs: &[Need], scale: f64, limit: usize) -> Vec
     plan
 }
 
-/// Best fit: every rest goes to the node that it fills most.
+/// Best fit: every rest, the fullest first, goes to the node that it fills most.
 fn merge(demands: &[Demand<'_>], rests: Vec<Node>, room: usize) -> Vec<Node> {
+    let least = rests.last().map_or(0.0, |rest| rest.occupancy);
     let mut nodes: Vec<Node> = Vec::new();
+    // Nodes that at least the smallest rest may still fit into.
+    let mut open: Vec<usize> = Vec::new();
     for rest in rests {
-        let merged = nodes.iter().enumerate().filter_map(|(at, node)| {
+        let merged = open.iter().filter_map(|at| {
             // A shorter cycle costs more device time, never less.
-            let possible = node.occupancy + rest.occupancy <= 1.0;
-            Some((at, possible.then(|| node.with(&rest, demands))??))
+            let possible = nodes[*at].occupancy + rest.occupancy <= 1.0;
+            let node = possible.then(|| nodes[*at].with(&rest, demands))??;
+            Some((*at, node))
         });
         let fullest = merged.max_by(|a, b| a.1.occupancy.total_cmp(&b.1.occupancy));
-        match fullest {
-            Some((at, node)) => nodes[at] = node,
-            None => nodes.push(rest),
+        let at = match fullest {
+            Some((at, node)) => {
+                nodes[at] = node;
+                at
+            }
+            None => {
+                nodes.push(rest);
+                open.push(nodes.len() - 1);
+                nodes.len() - 1
+            }
+        };
+        if nodes[at].occupancy + least > 1.0 {
+            open.retain(|other| *other != at);
         }
         if nodes.len() > room {
             break;
@@ -155,7 +169,7 @@ fn spread(plan: &mut Vec<Vec<Share>>, demands: &[Demand<'_>], needs: &[Need], de
     }
     let mut given = vec![0.0; needs.len()];
     for share in plan.iter().flatten() {
-        if let Some(at) = demands.iter().position(|of| of.queue == share.queue) {
+        if let Ok(at) = demands.binary_search_by_key(&share.queue, |of| of.queue) {
             given[at] += share.weight;
         }
     }
