@@ -16,17 +16,17 @@
 //! deadline, and requests too tight for a large batch stay for a smaller one instead of being
 //! purged with it.
 //!
-//! The seam for LOAD and UNLOAD: strategies exist only where [`Scheduler::on_loaded`] was called,
-//! and vanish with [`Scheduler::on_unloaded`]. Demand and priority of models that are not loaded
-//! can be counted from the same events without a change here.
+//! The seam for LOAD and UNLOAD: strategies exist only where [`super::Scheduler::on_loaded`] was
+//! called, and vanish with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are
+//! not loaded can be counted from the same events without a change here.
 
 use super::{
-    Action, Actions, BatchId, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, PoolLoad,
-    QueueSpec, Request, RequestQueue, Scheduler, WorkerSpec,
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, Request, RequestQueue,
     devices::{Batch, Devices},
     seats::{Seats, inward, outward},
 };
 
+mod events;
 mod strategy;
 
 use strategy::{Sizes, Strategy};
@@ -266,163 +266,5 @@ impl<T> Clockwork<T> {
             expected,
             id: self.devices.send(now, device, earliest, batch),
         });
-    }
-}
-
-impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
-    fn on_worker_up(
-        &mut self,
-        now: Nanos,
-        worker: u32,
-        spec: WorkerSpec,
-        actions: &mut Actions<T>,
-    ) -> Vec<BatchId> {
-        self.know(spec.pool);
-        let lost = self.devices.up(worker, spec);
-        self.dispatch(now, spec.pool, actions);
-        lost
-    }
-
-    fn on_worker_down(&mut self, _: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
-        self.devices.down(worker)
-    }
-
-    /// Activates the queue's strategies on the pool.
-    fn on_loaded(
-        &mut self,
-        now: Nanos,
-        pool: u32,
-        queue: u32,
-        spec: QueueSpec,
-        actions: &mut Actions<T>,
-    ) {
-        self.know(pool);
-        let at = queue as usize;
-        if self.queues.len() <= at {
-            self.queues.resize_with(at + 1, || None);
-        }
-        for size in 0..self.sizes.len() {
-            let id = self.id(queue, size);
-            self.pools[pool as usize].remove(id);
-        }
-        let of = self.queues[at].get_or_insert_with(|| Queue {
-            requests: RequestQueue::default(),
-            seats: Seats::default(),
-        });
-        of.seats.count(0, &mut self.queued);
-        of.seats.load(pool, spec);
-        of.seats.count(of.requests.rows(), &mut self.queued);
-        self.reject(now, queue, actions);
-        self.arm(now, queue, false);
-        self.dispatch(now, pool, actions);
-    }
-
-    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
-            return;
-        };
-        of.seats.count(0, &mut self.queued);
-        if of.seats.unload(pool) {
-            for size in 0..self.sizes.len() {
-                let id = queue * self.sizes.len() as u32 + size as u32;
-                self.pools[pool as usize].remove(id);
-            }
-        }
-        of.seats.count(of.requests.rows(), &mut self.queued);
-        if !of.seats.is_empty() {
-            self.reject(now, queue, actions);
-            self.arm(now, queue, false);
-            return;
-        }
-        let reason = DropReason::Gone;
-        for request in self.take(queue, 0, usize::MAX - 1) {
-            actions.push(Action::Drop { request, reason });
-        }
-        self.queues[queue as usize] = None;
-        self.expiries.remove(queue);
-    }
-
-    fn on_request(
-        &mut self,
-        now: Nanos,
-        queue: u32,
-        mut request: Request<T>,
-        actions: &mut Actions<T>,
-    ) {
-        let delay = self.delay;
-        let Some(of) = self.queue_mut(queue) else {
-            let reason = DropReason::Gone;
-            return actions.push(Action::Drop { request, reason });
-        };
-        let waiting = of.requests.rows();
-        if let Some(reason) = of.seats.refusal(now, delay, waiting, &request) {
-            return actions.push(Action::Drop { request, reason });
-        }
-        request.deadline = inward(request.deadline, delay);
-        let (at, _) = of.requests.push(now, request);
-        let last = at + 1 == of.requests.len();
-        self.waiting += 1;
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
-            return;
-        };
-        of.seats.count(of.requests.rows(), &mut self.queued);
-        if at == 0 {
-            self.reject(now, queue, actions);
-        }
-        // What is appended changes only the sizes that lacked it.
-        self.arm(now, queue, last);
-        let mut seat = 0;
-        while let Some(pool) = self.queue(queue).and_then(|of| of.seats.pool(seat)) {
-            self.dispatch(now, pool, actions);
-            seat += 1;
-        }
-    }
-
-    fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
-        if let Some((device, _)) = self.devices.finish(now, batch) {
-            self.dispatch(now, self.devices.pool_of(device), actions);
-        }
-    }
-
-    fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
-        while let Some((at, queue)) = self.expiries.first()
-            && at <= now
-        {
-            self.reject(now, queue, actions);
-            self.arm(now, queue, false);
-        }
-        for pool in 0..self.pools.len() as u32 {
-            self.dispatch(now, pool, actions);
-        }
-    }
-
-    fn next_timer(&self) -> Option<Nanos> {
-        let ahead = self.look_ahead;
-        let grants = (0..).zip(&self.pools).filter_map(|(pool, strategies)| {
-            // A device that has to answer first is found out then, and the next one is asked.
-            let (free_at, _) = self.devices.first(pool)?;
-            (!strategies.is_empty()).then(|| free_at.saturating_sub(ahead))
-        });
-        self.expiries
-            .first()
-            .map(|(at, _)| at)
-            .into_iter()
-            .chain(grants)
-            .min()
-    }
-
-    fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    fn load(&self, pool: u32) -> PoolLoad {
-        let (slots, idle, busy_until) = self.devices.load(pool);
-        let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
-        PoolLoad {
-            slots,
-            idle,
-            busy_until,
-            queued: queued / Nanos::from(slots.max(1)),
-        }
     }
 }
