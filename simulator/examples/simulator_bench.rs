@@ -2,7 +2,6 @@
 //!
 //! `cargo run --release -p sextant-simulator --example simulator_bench [-- POLICY]`
 #![expect(clippy::print_stdout, reason = "prints its figures")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::time::Instant;
 

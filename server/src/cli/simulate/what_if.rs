@@ -93,7 +93,10 @@ fn row(of: &PolicyAnswer, outcome: &Outcome) -> Vec<String> {
         outcome.devices.to_string(),
         percent(outcome.served_share),
         percent(outcome.worst.1),
-        outcome.worst.0.clone(),
+        match outcome.worst.1 < 1.0 {
+            true => outcome.worst.0.clone(),
+            false => "-".to_owned(),
+        },
         short(outcome.goodput_rps),
         short(outcome.p50_ms),
         short(outcome.p99_ms),

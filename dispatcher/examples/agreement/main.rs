@@ -1,0 +1,227 @@
+//! The same requests in real time, through the dispatcher and a worker with an emulated engine, and
+//! in virtual time, through the simulator: both goodputs and their ratio.
+//!
+//! `cargo run --release -p sextant-dispatcher --example agreement [-- POLICY]`. The model is
+//! InceptionResNetV2 of Symphony, table 4, on 8 devices: some 900 requests per second, so that two
+//! cores have time to wake up punctually. Goodput is the highest rate, in steps of 1 % of the fluid
+//! bound, at which at most 1 % of the requests are late or dropped; arrivals are Poisson, the same
+//! on both sides.
+#![expect(clippy::print_stdout, reason = "prints its figures")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "arrivals and emulated work are the passing of time itself"
+)]
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use sextant_policies::schedule::{Nanos, Options, Policy};
+use sextant_rpc::{Dispatch, Query, Route};
+use sextant_simulator::{
+    Device, Jitter, Model, Network, Setting, Span, World, bound::fluid_bound_rps, profiles,
+    trace::Trace, workload,
+};
+use sextant_types::{NamedTensor, Targets, Tensor, VariantId};
+use tokio::runtime::Runtime;
+
+mod service;
+
+use service::Service;
+
+const MODEL: &str = "InceptionResNetV2";
+const CELL: &str = "inceptionresnetv2";
+const DEVICES: u16 = 8;
+const SEED: u64 = 7;
+/// Arrivals before this don't count.
+const WARM_UP: Nanos = 1_000_000_000;
+/// Arrivals after this don't come.
+const END: Nanos = 11_000_000_000;
+const MOST_MISSED: f64 = 0.01;
+
+/// Requests that counted.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    sent: u64,
+    good: u64,
+}
+
+struct Comparison {
+    policy: Policy,
+    setting: Setting,
+    target: Duration,
+    bound_rps: f64,
+    runtime: Runtime,
+    service: Service,
+}
+
+fn main() -> Result<()> {
+    let policy = std::env::args().nth(1).unwrap_or_default();
+    let policy = match policy.as_str() {
+        "" => Policy::default(),
+        name => name.parse::<Policy>()?,
+    };
+    let comparison = Comparison::new(policy)?;
+    let simulated = comparison.goodput(|trace| Ok(comparison.simulated(trace)))?;
+    let live = comparison.goodput(|trace| comparison.live(trace))?;
+    let report = |metric: &str, value: f64, unit: &str| {
+        println!(
+            "{{\"experiment\":\"scheduler\",\"cell\":\"{CELL}\",\"policy\":\"{policy}\",\
+             \"metric\":\"{metric}\",\"value\":{value},\"unit\":\"{unit}\",\"seed\":{SEED}}}"
+        );
+    };
+    report("agreement_simulated_goodput_rps", simulated, "rps");
+    report("agreement_live_goodput_rps", live, "rps");
+    report("agreement_goodput_ratio", live / simulated, "ratio");
+    let beyond = comparison.arrivals(1.2 * simulated)?;
+    let (live, simulated) = (comparison.live(&beyond)?, comparison.simulated(&beyond));
+    let ratio = live.good as f64 / simulated.good as f64;
+    report("agreement_overloaded_good_ratio", ratio, "ratio");
+    Ok(())
+}
+
+// === impl Comparison ===
+
+impl Comparison {
+    fn new(policy: Policy) -> Result<Self> {
+        let all = profiles::load("symphony-table4")?;
+        let profile = all.into_iter().find(|profile| profile.model == MODEL);
+        let profile = profile.context("the profile is shipped")?;
+        let target = profile.target().context("the profile has a target")?;
+        let (alpha_ms, beta_ms) = profile.line();
+        // One row more than ever fits.
+        let most_rows = ((target as f64 / 1e6 - beta_ms) / alpha_ms) as u32 + 1;
+        let latency = profile.latency(most_rows)?;
+        let options = Options::of(policy);
+        let setting = Setting {
+            models: vec![Model {
+                name: MODEL.to_owned(),
+                target,
+                latency: vec![Some(Arc::clone(&latency))],
+                priority: 0,
+                weight: 1.0,
+            }],
+            devices: vec![Device { kind: 0 }; usize::from(DEVICES)],
+            options: options.clone(),
+            network: Network::default(),
+            jitter: Jitter::None,
+            failures: Vec::new(),
+            seed: SEED,
+            histograms: false,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        let service = runtime.block_on(Service::start(options, &latency, DEVICES))?;
+        Ok(Self {
+            policy,
+            bound_rps: fluid_bound_rps(&setting, &[1.0]),
+            setting,
+            target: Duration::from_nanos(target),
+            runtime,
+            service,
+        })
+    }
+
+    fn arrivals(&self, rps: f64) -> Result<Trace> {
+        let stream = workload::Stream {
+            model: 0,
+            gaps: workload::Gaps::Exponential,
+            rate: workload::Rate::Constant(rps),
+        };
+        let mut source = workload::open_loop(&[stream], SEED)?;
+        let mut trace = Trace {
+            models: vec![MODEL.to_owned()],
+            requests: Vec::new(),
+        };
+        while source.peek().is_some_and(|at| at < END) {
+            let arrival = source.next();
+            trace.requests.push((arrival.at, arrival.model));
+        }
+        Ok(trace)
+    }
+
+    /// By halving between half of the bound, which any policy carries, and the bound.
+    fn goodput(&self, run: impl Fn(&Trace) -> Result<Outcome>) -> Result<f64> {
+        let rps = |percent: u32| self.bound_rps * f64::from(percent) / 100.0;
+        let (mut low, mut high) = (50, 101);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            let Outcome { sent, good } = run(&self.arrivals(rps(middle))?)?;
+            let missed = 1.0 - good as f64 / sent as f64;
+            eprintln!(
+                "{}: {:.0} requests per second, {missed:.4} missed",
+                self.policy,
+                rps(middle)
+            );
+            if missed <= MOST_MISSED {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(rps(low))
+    }
+
+    fn simulated(&self, trace: &Trace) -> Outcome {
+        let span = Span {
+            from: WARM_UP,
+            until: END,
+            most_missed: Vec::new(),
+        };
+        let report = World::new(&self.setting).run(&mut trace.replay(1.0), span);
+        Outcome {
+            sent: report.models[0].sent,
+            good: report.models[0].good,
+        }
+    }
+
+    /// Sends every request at its time, from this thread, and counts what is answered in time.
+    fn live(&self, trace: &Trace) -> Result<Outcome> {
+        let begun = Instant::now() + Duration::from_millis(50);
+        let mut answers = Vec::with_capacity(trace.requests.len());
+        for (at, _) in &trace.requests {
+            let arrived = begun + Duration::from_nanos(*at);
+            service::wait_until(arrived);
+            let dispatcher = Arc::clone(&self.service.dispatcher);
+            let query = self.query(arrived)?;
+            let target = self.target;
+            answers.push((
+                *at,
+                self.runtime.spawn(async move {
+                    let answer = dispatcher.query(query).await;
+                    answer.is_ok() && arrived.elapsed() <= target
+                }),
+            ));
+        }
+        let mut outcome = Outcome { sent: 0, good: 0 };
+        for (at, answer) in answers {
+            let good = self.runtime.block_on(answer)?;
+            if at >= WARM_UP {
+                outcome.sent += 1;
+                outcome.good += u64::from(good);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn query(&self, arrived: Instant) -> Result<Query> {
+        Ok(Query {
+            route: Route::Variant(VariantId::new(service::VARIANT)?),
+            inputs: vec![NamedTensor::new(
+                "x",
+                Tensor::from_elements(vec![1, 1], &[1.0_f32])?,
+            )],
+            targets: Targets {
+                latency_ms: Some(self.target.as_secs_f64() * 1e3),
+                min_quality: None,
+                max_cost_per_1k_usd: None,
+            },
+            best_effort: false,
+            explain: false,
+            arrived,
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! `sextant simulate` as a user calls it: what is written where, exit codes, the shipped example.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sextant"))
+        .arg("simulate")
+        .args(arguments)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/what-if");
+    path.join(name).display().to_string()
+}
+
+fn what_if(more: &[&str]) -> Output {
+    let (workload, devices) = (example("requests.csv"), example("devices.toml"));
+    let question = ["--what-if", "--workload", &workload, "--devices", &devices];
+    run(&[&question, more].concat())
+}
+
+fn records(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", stderr(output));
+    let text = stdout(output);
+    let lines = text.lines().map(serde_json::from_str);
+    lines
+        .collect::<Result<_, _>>()
+        .expect("nothing but one object per line")
+}
+
+#[test]
+fn the_shipped_experiments_are_listed() {
+    let names: Vec<Value> = records(&run(&["--list", "--json"]))
+        .iter()
+        .map(|line| line["experiment"].clone())
+        .collect();
+    for name in ["symphony-table4", "symphony-zoo", "clockwork-fig11"] {
+        assert!(names.contains(&name.into()), "{names:?}");
+        assert!(stdout(&run(&["--list"])).contains(name));
+    }
+}
+
+#[test]
+fn an_experiment_prints_one_record_per_line_and_draws_a_picture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let picture = folder.path().join("table4.svg");
+    let arguments = [
+        "--experiment",
+        "symphony-table4",
+        "--quick",
+        "--policy",
+        "sextant,eager",
+        "--json",
+        "--plot",
+        &picture.display().to_string(),
+    ];
+    let output = run(&arguments);
+    let records = records(&output);
+    let value = |cell: &str, policy: Option<&str>, metric: &str| {
+        let found = records.iter().find(|record| {
+            record["cell"] == cell
+                && record["policy"].as_str() == policy
+                && record["metric"] == metric
+                && record.get("seed").is_none()
+        });
+        found.and_then(|record| record["value"].as_f64())
+    };
+    for cell in ["resnet50", "inceptionresnetv2"] {
+        let bound = value(cell, None, "fluid_bound_rps").expect("a bound");
+        for policy in ["sextant", "eager"] {
+            let goodput = value(cell, Some(policy), "goodput_rps").expect("a goodput");
+            assert!(goodput > 0.0, "{cell} {policy}");
+            assert!(bound > 0.0);
+        }
+    }
+    assert_eq!(
+        value("resnet50", None, "staggered_rps").map(f64::round),
+        Some(5839.0)
+    );
+    let picture = std::fs::read_to_string(picture).expect("the picture is written");
+    assert!(picture.starts_with("<svg ") && picture.contains("fluid bound"));
+    assert_eq!(
+        stdout(&output),
+        stdout(&run(&arguments)),
+        "the same every time"
+    );
+}
+
+#[test]
+fn a_table_says_on_what_it_was_made_and_that_it_is_simulated() {
+    let arguments = [
+        "--experiment",
+        "symphony-table4",
+        "--quick",
+        "--policy",
+        "eager",
+    ];
+    let text = stdout(&run(&arguments));
+    for part in ["(simulated)", "machine: ", "sextant: ", "| resnet50 "] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_resumed_experiment_reports_what_was_finished_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("done.jsonl").display().to_string();
+    let arguments = [
+        "--experiment",
+        "clockwork-fig5",
+        "--quick",
+        "--policy",
+        "eager",
+        "--json",
+        "--resume",
+        &journal,
+    ];
+    let first = run(&arguments);
+    assert!(first.status.success(), "{}", stderr(&first));
+    assert_eq!(stdout(&first), stdout(&run(&arguments)));
+}
+
+#[test]
+fn the_shipped_question_is_answered() {
+    let output = what_if(&["--policy", "eager,timeout", "--max-devices", "8", "--json"]);
+    let records = records(&output);
+    let least: Vec<&Value> = records
+        .iter()
+        .filter(|record| record["metric"] == "least_devices_count")
+        .collect();
+    assert!(
+        least.iter().any(|record| record["policy"] == "eager"),
+        "{least:?}"
+    );
+    let text = stdout(&what_if(&["--policy", "eager", "--max-devices", "8"]));
+    for part in ["1439 requests", "2 cpu, 2 gpu", "devices needed", "| eager"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn wrong_use_exits_with_two_and_says_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| -> String {
+        let path: PathBuf = folder.path().join(name);
+        std::fs::write(&path, text).expect("the file is written");
+        path.display().to_string()
+    };
+    let trace = write("trace.csv", "timestamp,model\n0.5,bert\n0.7,brt\n");
+    let devices = example("devices.toml");
+    let experiment = write("own.toml", "name = \"own\"\n");
+    let cases: [(&[&str], &str); 6] = [
+        (&[], "--experiment"),
+        (&["--experiment", "symphony-fig99"], "symphony-fig10"),
+        (
+            &["--experiment", "symphony-zoo", "--policy", "lazy"],
+            "clockwork",
+        ),
+        (&["--experiment", &experiment], "own.toml"),
+        (&["--experiment", "symphony-zoo", "--cells", "moon"], "moon"),
+        (
+            &["--what-if", "--workload", &trace, "--devices", &devices],
+            "trace.csv, line 3: `brt`",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_exits_with_one() {
+    let output = run(&["--experiment", "./no-such.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error: Value = serde_json::from_str(stderr(&output).trim()).expect("JSON");
+    assert!(
+        error["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("no-such.toml"))
+    );
+    let output = run(&[
+        "--experiment",
+        "symphony-table4",
+        "--quick",
+        "--plot",
+        "/no-such-folder/picture.svg",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
