@@ -25,7 +25,7 @@ fn explore(times: usize, test: impl Fn() + Send + Sync + Clone + 'static) {
 
 #[test]
 fn a_slot_never_shows_a_mixture_and_never_goes_back() {
-    explore(1_000, || {
+    explore(400, || {
         let slot = Arc::new(LatestSlot::new([0, 0, 0]));
         let written = Arc::clone(&slot);
         let writer = thread::spawn(move || (1..6).for_each(|value| written.write([value; 3])));
@@ -44,7 +44,7 @@ fn a_slot_never_shows_a_mixture_and_never_goes_back() {
 
 #[test]
 fn no_mark_is_lost() {
-    explore(1_000, || {
+    explore(400, || {
         let dirty = Arc::new(DirtySet::new(5_000));
         let numbers = [[3, 70], [4, 4_999]];
         let markers = numbers.map(|numbers| {
@@ -72,7 +72,7 @@ fn no_mark_is_lost() {
 
 #[test]
 fn a_ring_keeps_every_message_in_order() {
-    explore(1_000, || {
+    explore(400, || {
         let (mut sender, mut receiver) = ring::<2>(2);
         let writer = thread::spawn(move || {
             for value in 0..6 {
@@ -99,7 +99,7 @@ fn a_ring_keeps_every_message_in_order() {
 /// deadlock, and a value that is lost as well.
 #[test]
 fn the_latest_value_is_seen_in_the_end_even_by_a_reader_that_sleeps() {
-    explore(1_000, || {
+    explore(400, || {
         let (mut writer, mut reader) = board(2);
         let waker = Arc::new(Waker::default());
         let wakes = Arc::clone(&waker);
@@ -229,10 +229,10 @@ fn no_slot_twice_no_request_lost(slots: u32) {
 
 #[test]
 fn one_slot_is_never_granted_twice_and_no_request_is_lost() {
-    explore(1_500, || no_slot_twice_no_request_lost(1));
+    explore(400, || no_slot_twice_no_request_lost(1));
 }
 
 #[test]
 fn nor_are_two_slots() {
-    explore(1_500, || no_slot_twice_no_request_lost(2));
+    explore(400, || no_slot_twice_no_request_lost(2));
 }

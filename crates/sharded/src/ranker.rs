@@ -1,7 +1,7 @@
 //! The one structure that knows which device is free: devices go to candidates by rank.
 //!
-//! Pure: candidates, replies and the time in, grants out. A candidate waits for its time, then for a
-//! slot. A slot that is granted is taken for ever until the shard replies, and its model gets no
+//! Pure: candidates, replies and the time in, grants out. Events change what is known, and
+//! [`Ranker::grant`] acts on all of it. A candidate waits for its time, then for a slot. A slot that is granted is taken for ever until the shard replies, and its model gets no
 //! other grant meanwhile, whatever candidates come. A shard may find a granted candidate gone or not
 //! ready any more; then the slot is free again at once, and a candidate that was refused just as it
 //! stands is not tried again before something changes.
@@ -96,13 +96,7 @@ impl Ranker {
     }
 
     /// The latest candidate of a model. While a grant to it is under way it is only remembered.
-    pub fn on_candidate(
-        &mut self,
-        now: Nanos,
-        model: u32,
-        candidate: Candidate,
-        grants: &mut Vec<Grant>,
-    ) {
+    pub fn on_candidate(&mut self, now: Nanos, model: u32, candidate: Candidate) {
         let Some(of) = self.models.get_mut(model as usize) else {
             return;
         };
@@ -111,7 +105,6 @@ impl Ranker {
             return;
         }
         self.place(now, model);
-        self.match_up(now, grants);
     }
 
     /// What became of a grant, or of its batch. `latest` is the model's candidate as it was written
@@ -121,7 +114,6 @@ impl Ranker {
         now: Nanos,
         (model, ticket, reply): (u32, Ticket, Reply),
         latest: Option<Candidate>,
-        grants: &mut Vec<Grant>,
     ) {
         match reply {
             Reply::Used { until } => self.settle(ticket, Some(until)),
@@ -134,17 +126,15 @@ impl Ranker {
         } else {
             self.answered(now, model, ticket, reply, latest);
         }
-        self.match_up(now, grants);
     }
 
     /// The slot's device is up, with nothing on it.
-    pub fn on_up(&mut self, now: Nanos, slot: u32, grants: &mut Vec<Grant>) {
+    pub fn on_up(&mut self, now: Nanos, slot: u32) {
         self.on_down(slot);
         if let Some(of) = self.slots.get_mut(slot as usize) {
             of.up = true;
             self.update(now, slot);
             self.retry(now);
-            self.match_up(now, grants);
         }
     }
 
@@ -157,23 +147,38 @@ impl Ranker {
         }
     }
 
-    /// Time has passed.
-    pub fn on_timer(&mut self, now: Nanos, grants: &mut Vec<Grant>) {
-        self.match_up(now, grants);
+    /// Gives free slots to what is ready by now, first by rank. To be called when everything that
+    /// is known has been told, and when [`Self::next_timer`] says.
+    pub fn grant(&mut self, now: Nanos, grants: &mut Vec<Grant>) {
+        while let Some((at, slot)) = self.ahead.first()
+            && at <= now
+        {
+            self.ahead.remove(slot);
+            self.free.insert(slot);
+        }
+        if self.free.is_empty() {
+            return;
+        }
         while let Some((at, model)) = self.waiting.first()
             && at <= now
         {
             self.place(now, model);
-            self.match_up(now, grants);
+        }
+        while let Some((_, model)) = self.ready.first()
+            && let Some(slot) = self.free.pop_first()
+        {
+            grants.push(self.give(model, slot));
         }
     }
 
-    /// When [`Self::on_timer`] is next worth calling.
+    /// When [`Self::grant`] is next worth calling if nothing happens before: with a free slot when
+    /// a candidate is ready, without one when a slot may be granted ahead.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let ready = self.waiting.first().map(|(at, _)| at);
-        let ahead = self.ahead.first().filter(|_| !self.ready.is_empty());
-        let ahead = ahead.map(|(at, _)| at);
-        ready.into_iter().chain(ahead).min()
+        if !self.free.is_empty() {
+            return self.waiting.first().map(|(at, _)| at);
+        }
+        let wanted = !self.ready.is_empty() || !self.waiting.is_empty();
+        self.ahead.first().filter(|_| wanted).map(|(at, _)| at)
     }
 
     /// What is known of a slot.
@@ -199,32 +204,22 @@ impl Ranker {
         }
     }
 
-    fn match_up(&mut self, now: Nanos, grants: &mut Vec<Grant>) {
-        while let Some((at, slot)) = self.ahead.first()
-            && at <= now
-        {
-            self.ahead.remove(slot);
-            self.free.insert(slot);
-        }
-        while let Some((_, model)) = self.ready.first()
-            && let Some(slot) = self.free.pop_first()
-        {
-            self.ready.remove(model);
-            self.numbers += 1;
-            let number = self.numbers;
-            let ticket = Ticket { slot, number };
-            let of = &mut self.models[model as usize];
-            of.granted = Some(Granted {
-                ticket,
-                candidate: of.candidate,
-            });
-            let slot = &mut self.slots[slot as usize];
-            slot.granted = Some(number);
-            grants.push(Grant {
-                model,
-                ticket,
-                free_at: slot.batches.last().map_or(0, |(_, until)| *until),
-            });
+    fn give(&mut self, model: u32, slot: u32) -> Grant {
+        self.ready.remove(model);
+        self.numbers += 1;
+        let number = self.numbers;
+        let ticket = Ticket { slot, number };
+        let of = &mut self.models[model as usize];
+        of.granted = Some(Granted {
+            ticket,
+            candidate: of.candidate,
+        });
+        let slot = &mut self.slots[slot as usize];
+        slot.granted = Some(number);
+        Grant {
+            model,
+            ticket,
+            free_at: slot.batches.last().map_or(0, |(_, until)| *until),
         }
     }
 

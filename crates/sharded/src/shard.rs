@@ -240,11 +240,8 @@ impl<T, R: Rule> ModelShard<T, R> {
             return;
         };
         let is_ready = formed.ready_at <= now;
-        let wake = match is_ready {
-            true => formed.until,
-            false => formed.until.min(formed.ready_at),
-        };
-        self.events.set(model, wake.max(now + 1));
+        // When it becomes ready is for the ranker to notice.
+        self.events.set(model, formed.until.max(now + 1));
         let candidate = Candidate {
             ready_at: if is_ready { 0 } else { formed.ready_at },
             key: self.models[model as usize].key(&formed),

@@ -5,18 +5,23 @@
 
 use std::time::Duration;
 
-use sextant_policies::schedule::{Delay, DropReason, Nanos, QueueSpec, Request, Rule};
+use sextant_policies::schedule::{Delay, Nanos, QueueSpec, Request, Rule};
 
 use crate::{
-    board::Reader,
     clock::Clock,
-    links::{Grant, Reply, Ticket, lane},
-    ranker::{Placed, Ranker},
-    ring::{Receiver, Sender},
+    links::{Ticket, lane},
+    ranker::Ranker,
     shard::{ModelShard, Outcome, ShardSettings},
     sync::{Arc, AtomicBool, Ordering, mpsc, thread},
     waker::Waker,
 };
+
+mod rank_thread;
+mod shard_thread;
+
+use rank_thread::RankLane;
+pub use rank_thread::{Control, RankThread};
+pub use shard_thread::{Message, ShardThread};
 
 /// Empty steps before a thread sleeps.
 const SPINS: u32 = 2_000;
@@ -41,72 +46,6 @@ pub struct Place {
     pub shard: u32,
     /// Its number within the shard.
     pub model: u32,
-}
-
-/// What is handed to a shard from outside.
-#[derive(Debug)]
-pub enum Message<T> {
-    /// A request arrives.
-    Request {
-        /// Its model, within the shard.
-        model: u32,
-        /// The request.
-        request: Request<T>,
-    },
-    /// A batch has left its slot.
-    Done {
-        /// Its model, within the shard.
-        model: u32,
-        /// Which batch.
-        ticket: Ticket,
-    },
-}
-
-/// What is handed to the ranker from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
-    /// A slot is up, with nothing on it.
-    Up(u32),
-    /// A slot is gone; what became of its batches is the caller's to decide.
-    Down(u32),
-}
-
-/// The state of a shard's thread.
-#[derive(Debug)]
-pub struct ShardThread<T, R: Rule> {
-    shard: ModelShard<T, R>,
-    grants: Receiver<3>,
-    inbox: mpsc::Receiver<Message<T>>,
-    /// A message that was found when looking whether there is one.
-    found: Option<Message<T>>,
-    ranker: Arc<Waker>,
-    waker: Arc<Waker>,
-    out: Vec<Outcome<T>>,
-}
-
-/// The state of the thread that ranks.
-#[derive(Debug)]
-pub struct RankThread {
-    ranker: Ranker,
-    lanes: Vec<RankLane>,
-    /// By the ranker's number of a model.
-    places: Vec<Place>,
-    control: mpsc::Receiver<Control>,
-    found: Option<Control>,
-    waker: Arc<Waker>,
-    grants: Vec<Grant>,
-    operations: u64,
-}
-
-#[derive(Debug)]
-struct RankLane {
-    /// The ranker's number of the lane's first model.
-    first: u32,
-    reader: Reader,
-    replied: Receiver<3>,
-    granted: Sender<3>,
-    waker: Arc<Waker>,
-    woken: bool,
 }
 
 /// Every part of a scheduler, not yet on threads.
@@ -200,194 +139,6 @@ pub fn assemble<T, R: Rule + Clone>(rule: &R, settings: &ShardedSettings) -> Par
     parts
 }
 
-// === impl ShardThread ===
-
-impl<T, R: Rule> ShardThread<T, R> {
-    /// Messages that are taken in before grants and timers are looked at again.
-    const BURST: usize = 64;
-
-    /// Does everything that there is to do now, at most a burst of messages; tells whether there
-    /// was something. Never waits.
-    pub fn step(&mut self, now: Nanos, sink: &mut impl FnMut(Outcome<T>)) -> bool {
-        let mut busy = false;
-        while let Some(words) = self.grants.receive() {
-            busy = true;
-            let grant = Grant::from_words(words);
-            self.shard.on_grant(now, grant, &mut self.out);
-        }
-        if self.shard.next_timer().is_some_and(|at| at <= now) {
-            busy = true;
-            self.shard.on_timer(now, &mut self.out);
-        }
-        for _ in 0..Self::BURST {
-            let found = self.found.take();
-            let Some(message) = found.or_else(|| self.inbox.try_recv().ok()) else {
-                break;
-            };
-            busy = true;
-            self.on_message(now, message);
-        }
-        busy |= self.pass_on(sink);
-        busy
-    }
-
-    /// Takes a message in at once, for those who drive a shard without its inbox. What comes of it
-    /// is passed on with the next [`Self::step`].
-    pub fn on_message(&mut self, now: Nanos, message: Message<T>) {
-        match message {
-            Message::Request { model, request } => {
-                self.shard.on_request(now, model, request, &mut self.out);
-            }
-            Message::Done { model, ticket } => self.shard.on_done(model, ticket),
-        }
-    }
-
-    /// When the next step is worth it if nothing is handed over before.
-    pub fn next_timer(&self) -> Option<Nanos> {
-        self.shard.next_timer()
-    }
-
-    /// Whether something was handed over.
-    pub fn has_work(&mut self) -> bool {
-        if self.found.is_none() {
-            self.found = self.inbox.try_recv().ok();
-        }
-        self.found.is_some() || !self.grants.is_empty()
-    }
-
-    /// Requests waiting.
-    pub fn waiting(&self) -> usize {
-        self.shard.waiting()
-    }
-
-    /// Hands back every request, waiting or not yet taken in.
-    pub fn close(&mut self, sink: &mut impl FnMut(Outcome<T>)) {
-        let found = self.found.take();
-        for message in found.into_iter().chain(self.inbox.try_iter()) {
-            if let Message::Request { model, request } = message {
-                self.out.push(Outcome::Drop {
-                    model,
-                    request,
-                    reason: DropReason::Gone,
-                });
-            }
-        }
-        self.shard.clear(&mut self.out);
-        self.pass_on(sink);
-    }
-
-    fn pass_on(&mut self, sink: &mut impl FnMut(Outcome<T>)) -> bool {
-        let flushed = self.shard.flush();
-        if self.shard.take_told() {
-            self.ranker.wake();
-        }
-        self.out.drain(..).for_each(sink);
-        !flushed
-    }
-}
-
-// === impl RankThread ===
-
-impl RankThread {
-    fn new(ranker: Ranker, control: mpsc::Receiver<Control>, waker: Arc<Waker>) -> Self {
-        Self {
-            ranker,
-            lanes: Vec::new(),
-            places: Vec::new(),
-            control,
-            found: None,
-            waker,
-            grants: Vec::new(),
-            operations: 0,
-        }
-    }
-
-    fn add(&mut self, mut lane: RankLane, models: u32) {
-        let shard = self.lanes.len() as u32;
-        lane.first = self.places.len() as u32;
-        self.lanes.push(lane);
-        let places = (0..models).map(|model| Place { shard, model });
-        self.places.extend(places);
-    }
-
-    /// Does everything that there is to do now; tells whether there was something. Never waits.
-    pub fn step(&mut self, now: Nanos) -> bool {
-        let before = self.operations;
-        let found = self.found.take();
-        for control in found.into_iter().chain(self.control.try_iter()) {
-            self.operations += 1;
-            match control {
-                Control::Up(slot) => self.ranker.on_up(now, slot, &mut self.grants),
-                Control::Down(slot) => self.ranker.on_down(slot),
-            }
-        }
-        for lane in &mut self.lanes {
-            while let Some(words) = lane.replied.receive() {
-                let (model, ticket, reply) = Reply::from_words(words);
-                let latest = match reply {
-                    Reply::Done => None,
-                    Reply::Used { .. } | Reply::Unused { .. } => lane.reader.latest(model),
-                };
-                let reply = (lane.first + model, ticket, reply);
-                self.ranker.on_reply(now, reply, latest, &mut self.grants);
-                self.operations += 1;
-            }
-            let (ranker, grants, operations) =
-                (&mut self.ranker, &mut self.grants, &mut self.operations);
-            let first = lane.first;
-            lane.reader.drain(|model, candidate| {
-                ranker.on_candidate(now, first + model, candidate, grants);
-                *operations += 1;
-            });
-        }
-        if self.ranker.next_timer().is_some_and(|at| at <= now) {
-            self.operations += 1;
-            self.ranker.on_timer(now, &mut self.grants);
-        }
-        self.pass_on();
-        self.operations > before
-    }
-
-    /// When the next step is worth it if nothing is handed over before.
-    pub fn next_timer(&self) -> Option<Nanos> {
-        self.ranker.next_timer()
-    }
-
-    /// Whether something was handed over.
-    pub fn has_work(&mut self) -> bool {
-        if self.found.is_none() {
-            self.found = self.control.try_recv().ok();
-        }
-        let idle = |lane: &RankLane| lane.replied.is_empty() && lane.reader.is_empty();
-        self.found.is_some() || !self.lanes.iter().all(idle)
-    }
-
-    /// What is known of a slot.
-    pub fn placed(&self, slot: u32) -> Placed {
-        self.ranker.placed(slot)
-    }
-
-    /// Candidates, replies, timers and controls handled so far.
-    pub fn operations(&self) -> u64 {
-        self.operations
-    }
-
-    fn pass_on(&mut self) {
-        for mut grant in self.grants.drain(..) {
-            let Place { shard, model } = self.places[grant.model as usize];
-            grant.model = model;
-            let lane = &mut self.lanes[shard as usize];
-            let sent = lane.granted.send(grant.words());
-            assert!(sent, "one grant per model at a time, and room for as many");
-            lane.woken = true;
-        }
-        for lane in self.lanes.iter_mut().filter(|lane| lane.woken) {
-            lane.woken = false;
-            lane.waker.wake();
-        }
-    }
-}
-
 // === impl Inbox ===
 
 impl<T> Inbox<T> {
@@ -423,7 +174,7 @@ impl<T: Send + 'static> Sharded<T> {
             let (clock, stopped) = (Arc::clone(clock), Arc::clone(&stopped));
             let sink = sink(shard);
             threads.push(thread::spawn(move || {
-                run_shard(state, sink, &*clock, &stopped)
+                run_shard(state, sink, &*clock, &stopped);
             }));
         }
         let (clock, until) = (Arc::clone(clock), Arc::clone(&stopped));
@@ -472,7 +223,7 @@ impl<T: Send + 'static> Sharded<T> {
     /// Stops the threads; whatever waits goes to the sinks as dropped. A panic of a thread goes on
     /// here.
     pub fn stop(mut self) {
-        for panic in self.join() {
+        if let Some(panic) = self.join().into_iter().next() {
             std::panic::resume_unwind(panic);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sextant_policies::schedule::{
     Action, BatchId, Delay, Eager, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec, Request,
-    Rule, Scheduler, Symphony, Timeout, WorkerSpec, build,
+    Rule, Scheduler, Sextant, Symphony, WorkerSpec, build,
 };
 use sextant_sharded::{Message, Outcome, Parts, Place, ShardedSettings, Ticket, assemble};
 
@@ -423,7 +423,6 @@ fn sorted(decisions: &[Decision]) -> BTreeMap<String, &Decision> {
 fn options(policy: Policy, delay: Delay) -> Options {
     Options {
         delay,
-        max_queue_delay: 150,
         ..Options::of(policy)
     }
 }
@@ -435,7 +434,7 @@ const FAR: Delay = Delay {
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn eager_on_shards_is_eager(
@@ -464,11 +463,10 @@ proptest! {
     }
 
     #[test]
-    fn timeout_on_shards_is_timeout(
-        steps in proptest::collection::vec(step(), 1..120),
+    fn so_it_is_with_our_own_rule(
+        steps in proptest::collection::vec(step(), 1..200),
         shards in 1..4u32,
     ) {
-        let options = options(Policy::Timeout, Delay::default());
-        compare(&options, &Timeout::new(&options), shards, &steps);
+        contract(&Sextant::new(&options(Policy::Sextant, FAR)), shards, &steps);
     }
 }
