@@ -1,8 +1,31 @@
 //! Experiments: settings as data, runs in parallel, figures in one order.
 //!
-//! An experiment is a TOML file ([`format`](self) below): cells, each with a population of models,
-//! devices and a load, and what is looked for in each of them ([`Kind`]). The published ones are
-//! shipped ([`names`], [`Experiment::named`]); a user's own is read with [`Experiment::load`].
+//! An experiment is a TOML file: cells, each with a population of models ([`Group`]), devices and a
+//! load, and what is looked for in each of them ([`Kind`]). The published ones are shipped
+//! ([`names`], [`Experiment::named`]); a user's own is read with [`Experiment::load`]. Keys are the
+//! fields of [`Cell`] and [`Group`]; `[defaults]` holds for every cell, `[[cell]]` lists cells, each
+//! `[[axis]]` multiplies them by its values, and `[quick]` says what the reduced version changes:
+//!
+//! ```toml
+//! name = "mine"
+//! title = "Goodput of two copies of BERT by the target"
+//! kind = "goodput"
+//! policies = ["sextant", "eager"]     # all when absent
+//! seeds = 3
+//! cell_name = "{devices}-{target_ms}ms"
+//!
+//! [defaults]
+//! profile = "symphony-zoo-a100"       # or a path
+//! models = ["BERT"]
+//! copies = 2
+//! devices = 4
+//! measured_s = 10.0
+//!
+//! [[axis]]
+//! key = "target_ms"
+//! values = [20.0, 40.0]
+//! ```
+//!
 //! [`run`] does every (cell, policy) of a [`Plan`] on a few threads and hands over [`Record`]s in an
 //! order that does not depend on the threads.
 
@@ -22,7 +45,7 @@ use sextant_policies::schedule::Policy;
 
 use crate::Error;
 
-pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity};
+pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity, Segment};
 pub use record::Record;
 pub use run::run;
 

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use sextant_policies::schedule::{Delay, NEVER, Nanos, Options, Policy};
 
-use super::{Arrivals, Cell, Group, Kind, NetworkSpec, Popularity};
+use super::{Arrivals, Cell, Group, Kind, NetworkSpec, Popularity, Segment};
 use crate::{
     Device, Error, Jitter, Model, Network, Setting, Source, Span,
     azure::{self, Synthetic},
     bound::fluid_bound_rps,
     goodput::hopeless,
     profiles::{self, Profile, nanos},
-    workload::{ClosedLoop, Gaps, Mixed, Rate, Stream, equal, open_loop, zipf},
+    workload::{ClosedLoop, Gaps, Mixed, Piece, Rate, Stream, equal, open_loop, zipf},
 };
 
 /// A cell ready to run.
@@ -115,6 +115,19 @@ fn check_group(group: &Group) -> Result<(), String> {
     }
     if group.arrivals == Arrivals::Closed && group.clients == 0 {
         return Err("`clients` is `0`: a closed loop needs at least one".to_owned());
+    }
+    for segment in &group.pattern {
+        for value in [segment.seconds, segment.from, segment.to] {
+            if !value.is_finite() || value < 0.0 {
+                return Err(format!(
+                    "`pattern` holds `{value}`: it must be finite and not negative"
+                ));
+            }
+        }
+    }
+    let area = |segment: &Segment| segment.seconds * (segment.from + segment.to);
+    if !group.pattern.is_empty() && group.pattern.iter().map(area).sum::<f64>() <= 0.0 {
+        return Err("`pattern` has no requests".to_owned());
     }
     if group.profile.is_empty() {
         return Err("a group has no `profile`".to_owned());
@@ -335,8 +348,25 @@ impl Part {
         };
         if group.arrivals == Arrivals::Azure {
             part.follow_azure();
+        } else if !group.pattern.is_empty() {
+            part.follow_pattern();
         }
         part
+    }
+
+    fn follow_pattern(&mut self) {
+        let piece = |segment: &Segment| Piece {
+            seconds: segment.seconds,
+            from_rps: segment.from,
+            to_rps: segment.to,
+        };
+        let whole = Rate::Pieces {
+            pieces: self.group.pattern.iter().map(piece).collect(),
+            repeats: true,
+        };
+        let mean = whole.mean_rps();
+        let scaled = |share: &f64| whole.scaled(share / mean);
+        self.pattern = self.shares.iter().map(scaled).collect();
     }
 
     /// Takes the rates of Azure-like functions, eleven of them to a model as in Clockwork's runs;

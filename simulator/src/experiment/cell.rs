@@ -99,6 +99,9 @@ pub struct Group {
     /// The exponent where popularity is `zipf`.
     #[serde(default = "zipf")]
     pub zipf_exponent: f64,
+    /// How the rate changes over time, again and again; its mean stays what it is.
+    #[serde(default)]
+    pub pattern: Vec<Segment>,
     /// How long a minute of the `azure` rates lasts, s.
     #[serde(default = "minute")]
     pub minute_s: f64,
@@ -111,6 +114,18 @@ pub struct Group {
     /// Higher goes first.
     #[serde(default)]
     pub priority: u8,
+}
+
+/// A part of a group's pattern: the rate goes in a straight line, relative to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    /// How long, s.
+    pub seconds: f64,
+    /// At its beginning.
+    pub from: f64,
+    /// At its end.
+    pub to: f64,
 }
 
 /// How requests come.

@@ -58,8 +58,8 @@ pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Re
             policy: Some(*policy),
             seed: None,
         };
-        let over_eager = |cell: &Goodputs1| Some(cell.of(*policy)? / cell.of(Policy::Eager)?);
-        let over_bound = |cell: &Goodputs1| Some(cell.of(*policy)? / cell.bound?);
+        let over_eager = |cell: &OfCell| Some(cell.of(*policy)? / cell.of(Policy::Eager)?);
+        let over_bound = |cell: &OfCell| Some(cell.of(*policy)? / cell.bound?);
         if let Some(mean) = table.geometric_mean(over_eager) {
             made.push(label.record("geometric_mean_over_eager_share", mean));
         }
@@ -72,10 +72,10 @@ pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Re
 
 /// Mean goodput by cell and policy.
 struct Goodputs {
-    cells: Vec<Goodputs1>,
+    cells: Vec<OfCell>,
 }
 
-struct Goodputs1 {
+struct OfCell {
     name: String,
     bound: Option<f64>,
     policies: Vec<(Policy, f64)>,
@@ -85,7 +85,7 @@ struct Goodputs1 {
 
 impl Goodputs {
     fn of(records: &[Record]) -> Self {
-        let mut cells: Vec<Goodputs1> = Vec::new();
+        let mut cells: Vec<OfCell> = Vec::new();
         for record in records.iter().filter(|record| record.seed.is_none()) {
             let Some(name) = &record.cell else { continue };
             let known = cells.last().is_some_and(|cell| cell.name == *name);
@@ -94,7 +94,7 @@ impl Goodputs {
                 continue;
             }
             if !known {
-                cells.push(Goodputs1 {
+                cells.push(OfCell {
                     name: name.clone(),
                     bound: None,
                     policies: Vec::new(),
@@ -112,7 +112,7 @@ impl Goodputs {
     }
 
     /// `None` without cells, or when one of them has no value or none above zero.
-    fn geometric_mean(&self, value: impl Fn(&Goodputs1) -> Option<f64>) -> Option<f64> {
+    fn geometric_mean(&self, value: impl Fn(&OfCell) -> Option<f64>) -> Option<f64> {
         let mut logs = 0.0;
         for cell in &self.cells {
             logs += value(cell)
@@ -124,7 +124,7 @@ impl Goodputs {
     }
 }
 
-impl Goodputs1 {
+impl OfCell {
     fn of(&self, policy: Policy) -> Option<f64> {
         let found = self.policies.iter().find(|(known, _)| *known == policy);
         found.map(|(_, rps)| *rps)

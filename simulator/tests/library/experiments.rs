@@ -178,6 +178,32 @@ fn the_grid_is_whole_and_a_sample_of_it_is_drawn_by_seed() {
     assert!((2..10).any(|seed| cells(seed) != cells(1)));
 }
 
+#[test]
+fn a_pattern_moves_requests_in_time_but_not_their_number() {
+    let report = |pattern: &str| {
+        let text = format!(
+            "name = \"mine\"\ntitle = \"t\"\nkind = \"sweep\"\n[[cell]]\nname = \"a\"\n\
+             profile = \"symphony-table4\"\ndevices = 4\nwarm_up_s = 0.0\nmeasured_s = 4.0\n\
+             rate_rps = 600.0\n{pattern}\n"
+        );
+        let experiment = Experiment::parse(&text, "mine.toml").unwrap();
+        let plan = Plan {
+            policies: vec![Policy::Eager],
+            ..Plan::default()
+        };
+        let records = experiment::run(&experiment, &plan, &mut |_| {}).unwrap();
+        let of = |metric| value(&records, "a", Policy::Eager, metric);
+        (of("offered_rps"), of("satisfaction_share"))
+    };
+    let (steady_rps, steady) = report("");
+    let (bursty_rps, bursty) = report(
+        "pattern = [{ seconds = 0.8, from = 0.0, to = 0.0 }, { seconds = 0.2, from = 1.0, to = 1.0 }]",
+    );
+    assert!((steady_rps / 600.0 - 1.0).abs() < 0.1, "{steady_rps}");
+    assert!((bursty_rps / 600.0 - 1.0).abs() < 0.1, "{bursty_rps}");
+    assert!(bursty < steady, "{bursty}, {steady}");
+}
+
 fn error_of(text: &str) -> String {
     let read = Experiment::parse(text, "mine.toml");
     read.expect_err("it is malformed").to_string()
@@ -202,6 +228,14 @@ fn malformed_experiments_say_where() {
         ("shape = 0.0", "`shape` is `0`"),
         ("copies = 0", "`copies` is `0`"),
         ("colour = 1", "colour"),
+        (
+            "pattern = [{ seconds = 1.0, from = 0.0, to = 0.0 }]",
+            "no requests",
+        ),
+        (
+            "pattern = [{ seconds = inf, from = 0.0, to = 0.0 }]",
+            "`inf`",
+        ),
         ("arrivals = \"closed\"", "`clients` is `0`"),
         ("popularity = \"unequal\"", "unequal"),
         ("targets_ms = [10.0, 0.0]", "`targets_ms` holds `0`"),
