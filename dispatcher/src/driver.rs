@@ -3,6 +3,12 @@
 //! One scheduler serves all workers of a dispatcher. Each worker is a pool of its own: its cores
 //! are the slots, and what it has loaded is its own affair. A variant is one queue, with a seat in
 //! the pool of every worker that serves it, so that the core and nothing else picks the worker.
+//!
+//! Threads wake a little late, and a deferred batch may have a window of no width: where one more
+//! row costs nothing, the last moment at which one could join is the last moment to start. So the
+//! core's time is kept exact: before an event, the timers that are due are played at the times at
+//! which they were due, as long as that is no more than [`PRECISION`] ago. Deadlines are brought
+//! forward by as much, and the worker's windows kept open by as much.
 
 use std::{
     cell::Cell,
@@ -13,7 +19,7 @@ use std::{
 };
 
 use sextant_policies::schedule::{
-    self, Action, Actions, BatchId, NEVER, Nanos, Options, QueueSpec, Request, Scheduler,
+    self, Action, Actions, BatchId, NEVER, Nanos, Options, Policy, QueueSpec, Request, Scheduler,
     WorkerSpec,
 };
 use sextant_rpc::{Infer, InferError, InferOutcome, WorkerClient};
@@ -33,9 +39,14 @@ pub(crate) struct Driver {
     /// By pool.
     gauges: Vec<Gauge>,
     alarm: Alarm,
+    /// How late a timer may be played and a batch may start, ns.
+    precision: Nanos,
     online: Arc<OnlineMeter>,
     this: Weak<Self>,
 }
+
+/// What a deferred batch leaves to the threads that start it, ns.
+const PRECISION: Nanos = 1_000_000;
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
 pub(crate) struct Ticking(Arc<Driver>);
@@ -44,6 +55,10 @@ struct Core {
     scheduler: Box<dyn Scheduler<Pending>>,
     /// By queue: the pools in which it has a seat.
     seats: Vec<Vec<u32>>,
+    /// When the scheduler's next timer is due.
+    next: Nanos,
+    /// The scheduler's time.
+    last: Nanos,
 }
 
 /// Copies of a pool's estimates, so that selection reads them without the lock.
@@ -86,9 +101,14 @@ impl Driver {
         clock: Clock,
         online: Arc<OnlineMeter>,
     ) -> Arc<Self> {
+        let precision = if defers(options) { PRECISION } else { 0 };
+        let mut options = options.clone();
+        options.delay.response = options.delay.response.saturating_add(precision);
         let core = Core {
-            scheduler: schedule::build(options),
+            scheduler: schedule::build(&options),
             seats: Vec::new(),
+            next: NEVER,
+            last: 0,
         };
         Arc::new_cyclic(|this| Self {
             gauges: workers.iter().map(|_| Gauge::default()).collect(),
@@ -96,6 +116,7 @@ impl Driver {
             clock,
             core: Mutex::new(core),
             alarm: Alarm::new(),
+            precision,
             online,
             this: Weak::clone(this),
         })
@@ -172,9 +193,8 @@ impl Driver {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             while driver.alarm.wait(driver.clock) {
-                driver.step(Touched::Nothing, |core, now, actions| {
-                    core.scheduler.on_timer(now, actions);
-                });
+                // The step plays what is due, whatever it was made for.
+                driver.step(Touched::Nothing, |_, _, _| {});
             }
         });
         Ticking(Arc::clone(self))
@@ -191,9 +211,12 @@ impl Driver {
             let mut core = self.lock();
             // Read under the lock: the scheduler's time never goes back.
             let now = self.clock.now();
+            core.catch_up(now, self.precision, &mut actions);
             step(&mut core, now, &mut actions);
+            core.last = now;
+            core.next = core.scheduler.next_timer().unwrap_or(NEVER);
             self.publish(&core, touched, &actions);
-            self.alarm.set(core.scheduler.next_timer().unwrap_or(NEVER));
+            self.alarm.set(core.next);
         }
         actions.drain(..).for_each(|action| self.carry_out(action));
         // A thread that is ending keeps nothing.
@@ -296,7 +319,7 @@ impl Driver {
             variant,
             parts,
             earliest: self.clock.instant(earliest),
-            latest: (latest != NEVER).then(|| self.clock.instant(latest)),
+            latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
             done: Box::new(move |outcome| driver.finish(batch, outcome)),
         });
     }
@@ -333,9 +356,32 @@ impl Driver {
     }
 }
 
+/// Whether the policy lets batches wait for idle devices.
+fn defers(options: &Options) -> bool {
+    match options.policy {
+        Policy::Symphony | Policy::SymphonyPaper => true,
+        Policy::Sextant => options.hold > 0.0,
+        _ => false,
+    }
+}
+
 // === impl Core ===
 
 impl Core {
+    /// Plays the timers that are due by `now`.
+    fn catch_up(&mut self, now: Nanos, precision: Nanos, actions: &mut Actions<Pending>) {
+        while self.next <= now {
+            let due = self.next;
+            let at = if now - due > precision { now } else { due };
+            let at = at.max(self.last);
+            self.scheduler.on_timer(at, actions);
+            self.next = self.scheduler.next_timer().unwrap_or(NEVER);
+            if self.next <= at {
+                return;
+            }
+        }
+    }
+
     fn seats_of(&mut self, queue: u32) -> &mut Vec<u32> {
         let at = queue as usize;
         if self.seats.len() <= at {

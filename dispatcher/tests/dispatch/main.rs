@@ -4,4 +4,5 @@
 
 mod jobs;
 mod queries;
+mod scheduling;
 mod world;

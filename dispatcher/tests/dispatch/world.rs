@@ -1,4 +1,4 @@
-//! A dispatcher with one worker whose engine doubles its input, with a gate to hold it.
+//! A dispatcher with workers whose engine doubles its input, with a gate to hold them.
 
 use std::{
     sync::{
@@ -31,6 +31,8 @@ pub struct Gate {
     closed: Mutex<bool>,
     changed: Condvar,
     pub entered: AtomicUsize,
+    /// The first number of each run.
+    pub order: Mutex<Vec<f32>>,
 }
 
 impl Gate {
@@ -106,8 +108,9 @@ impl LoadedModel for Loaded {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        self.gate.pass();
         let values: Vec<f32> = inputs[0].tensor.to_vec().unwrap();
+        self.gate.order.lock().unwrap().push(values[0]);
+        self.gate.pass();
         if values.contains(&SLOW) {
             self.gate.spend(SLOW_RUN);
         }
@@ -166,7 +169,9 @@ impl Default for Kind {
 
 pub struct World {
     pub dispatcher: Arc<Dispatcher>,
+    /// The first worker.
     pub worker: WorkerClient,
+    pub workers: Vec<WorkerClient>,
     pub metadata: Arc<dyn MetadataStore>,
     pub objects: Arc<dyn ObjectStore>,
     pub gate: Arc<Gate>,
@@ -176,6 +181,11 @@ pub struct World {
 
 impl World {
     pub async fn new() -> Self {
+        Self::with(Config::default(), 1).await
+    }
+
+    /// A dispatcher over `count` workers of one core each.
+    pub async fn with(config: Config, count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path().join("objects"), None).unwrap());
@@ -184,34 +194,31 @@ impl World {
         let engine: Arc<dyn Engine> = Arc::new(Doubling {
             gate: Arc::clone(&gate),
         });
-        let config = sextant_worker::Config {
-            worker: WorkerId::new("w").unwrap(),
-            cores: 1,
-            memory_bytes: 1000,
-            period_ms: 1000,
-            lease_ms: 60_000,
-            thresholds: Thresholds::default(),
-        };
-        let (worker, mut worker_service) = Worker::start(
-            config,
-            vec![engine],
-            Arc::clone(&objects),
-            Arc::clone(&metadata),
-        )
-        .unwrap();
-        worker_service.announce().await;
-        let worker: WorkerClient = worker;
-        let (dispatcher, service) = Dispatcher::start(
-            Config::default(),
-            vec![Arc::clone(&worker)],
-            Arc::clone(&metadata),
-        );
+        let mut workers: Vec<WorkerClient> = Vec::new();
+        for number in 0..count {
+            let config = sextant_worker::Config {
+                worker: WorkerId::new(format!("w{number}")).unwrap(),
+                cores: 1,
+                memory_bytes: 1000,
+                period_ms: 1000,
+                lease_ms: 60_000,
+                thresholds: Thresholds::default(),
+            };
+            let engines = vec![Arc::clone(&engine)];
+            let stores = (Arc::clone(&objects), Arc::clone(&metadata));
+            let (worker, mut service) = Worker::start(config, engines, stores.0, stores.1).unwrap();
+            service.announce().await;
+            workers.push(worker);
+        }
+        let (dispatcher, service) =
+            Dispatcher::start(config, workers.clone(), Arc::clone(&metadata));
         let stop = tokio::sync::watch::Sender::new(false);
         let mut stopped = stop.subscribe();
         tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
         Self {
             dispatcher,
-            worker,
+            worker: Arc::clone(&workers[0]),
+            workers,
             metadata,
             objects,
             gate,
@@ -222,6 +229,11 @@ impl World {
 
     /// Publishes a variant of application `app` and waits until the dispatcher knows it.
     pub async fn publish(&self, kind: Kind) -> Arc<Variant> {
+        self.publish_for("app", kind).await
+    }
+
+    /// The same for another application.
+    pub async fn publish_for(&self, application: &str, kind: Kind) -> Arc<Variant> {
         let artefact = self
             .objects
             .put_blob(Bytes::from_static(kind.artefact))
@@ -236,7 +248,7 @@ impl World {
         });
         let variant = Arc::new(Variant {
             id: VariantId::new(kind.name).unwrap(),
-            application: ApplicationId::new("app").unwrap(),
+            application: ApplicationId::new(application).unwrap(),
             model: ModelId::new("m").unwrap(),
             spec: VariantSpec {
                 engine: EngineName("doubling".to_owned()),
@@ -278,13 +290,20 @@ impl World {
         variant
     }
 
-    /// The same, loaded.
+    /// Publishes a variant of application `app` and loads it on every worker.
     pub async fn serve(&self, kind: Kind) -> Arc<Variant> {
-        let variant = self.publish(kind).await;
-        let load = sextant_rpc::Load {
-            variant: Arc::clone(&variant),
-        };
-        self.worker.load(load).await.unwrap();
+        self.serve_for("app", kind).await
+    }
+
+    /// The same for another application.
+    pub async fn serve_for(&self, application: &str, kind: Kind) -> Arc<Variant> {
+        let variant = self.publish_for(application, kind).await;
+        for worker in &self.workers {
+            let load = sextant_rpc::Load {
+                variant: Arc::clone(&variant),
+            };
+            worker.load(load).await.unwrap();
+        }
         wait_until(|| self.dispatcher.is_ready(&variant_route(kind.name))).await;
         variant
     }

@@ -1,0 +1,196 @@
+//! One scheduler over all workers, by the configured policy.
+
+use std::sync::atomic::Ordering;
+
+use sextant_dispatcher::{Config, Tenant};
+use sextant_policies::schedule::{Options, Policy};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError};
+use sextant_types::{ApplicationId, Code};
+use tokio::task::JoinHandle;
+
+use crate::world::{Kind, PATIENCE, World, output, query, targets, variant_route, wait_until};
+
+fn by(schedule: Options) -> Config {
+    Config {
+        schedule,
+        ..Config::default()
+    }
+}
+
+fn named(name: &str, values: &[f32]) -> Query {
+    Query {
+        route: variant_route(name),
+        ..query(values)
+    }
+}
+
+async fn answer(handle: JoinHandle<Result<Answer, QueryError>>) -> Answer {
+    handle.await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_with_the_same_variant_share_one_queue() {
+    let world = World::with(Config::default(), 2).await;
+    world.serve(Kind::default()).await;
+    world.gate.close();
+    let first = [0.0, 1.0].map(|number| world.send(query(&[number, 0.0])));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 2).await;
+    let rest = [2.0, 3.0, 4.0].map(|number| world.send(query(&[number, 0.0])));
+    wait_until(|| world.dispatcher.waiting() == 3).await;
+    world.gate.open();
+    for (number, handle) in first.into_iter().chain(rest).enumerate() {
+        let answer = answer(handle).await;
+        assert_eq!(output(&answer), [2.0 * number as f32, 0.0]);
+        // What waited went together to the worker that was free first.
+        assert_eq!(answer.timings.batch_rows, if number < 2 { 1 } else { 3 });
+    }
+    assert_eq!(world.gate.entered.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_unloaded_from_one_worker_is_served_by_the_other() {
+    let world = World::with(Config::default(), 2).await;
+    let variant = world.serve(Kind::default()).await;
+    world.gate.close();
+    let running = [0.0, 1.0].map(|number| world.send(query(&[number, 0.0])));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 2).await;
+    let waiting = world.send(query(&[2.0, 0.0]));
+    wait_until(|| world.dispatcher.waiting() == 1).await;
+    let worker = std::sync::Arc::clone(&world.worker);
+    let unload = tokio::spawn(async move { worker.unload(&variant.id).await });
+    world.gate.open();
+    for handle in running {
+        answer(handle).await;
+    }
+    assert_eq!(output(&answer(waiting).await), [4.0, 0.0]);
+    unload.await.unwrap().unwrap();
+    assert!(world.dispatcher.is_ready(&variant_route("m-a")));
+    assert_eq!(
+        output(&world.ask(query(&[3.0, 0.0])).await.unwrap()),
+        [6.0, 0.0]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configured_policy_decides_when_a_batch_starts() {
+    let pairs = Options {
+        preferred_rows: vec![2],
+        // Longer than any test.
+        max_queue_delay: 3_600_000_000_000,
+        ..Options::of(Policy::Timeout)
+    };
+    let world = World::with(by(pairs), 1).await;
+    world.serve(Kind::default()).await;
+    // An idle device, and yet a lone query waits for a second: only the dynamic batcher does that.
+    let first = world.send(query(&[1.0, 0.0]));
+    wait_until(|| world.dispatcher.waiting() == 1).await;
+    let second = world.send(query(&[2.0, 0.0]));
+    for (handle, doubled) in [(first, 2.0), (second, 4.0)] {
+        let answer = answer(handle).await;
+        assert_eq!(
+            (output(&answer), answer.timings.batch_rows),
+            (vec![doubled, 0.0], 2)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_policy_answers() {
+    for policy in Policy::ALL {
+        let world = World::with(by(Options::of(*policy)), 2).await;
+        world.serve(Kind::default()).await;
+        let handles = [1.0, 2.0, 3.0, 4.0].map(|number| {
+            let mut query = query(&[number, 0.0]);
+            query.targets = targets(Some(2_000.0), None);
+            world.send(query)
+        });
+        for (handle, number) in handles.into_iter().zip([1.0, 2.0, 3.0, 4.0]) {
+            let answer = tokio::time::timeout(PATIENCE, handle).await;
+            let answer = answer.unwrap_or_else(|_| panic!("{policy} gives no answer"));
+            let answer = answer.unwrap();
+            let answer = answer.unwrap_or_else(|error| panic!("{policy}: {error}"));
+            assert_eq!(output(&answer), [2.0 * number, 0.0], "{policy}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deferred_batch_starts_in_a_window_of_no_width() {
+    let world = World::with(by(Options::of(Policy::Symphony)), 1).await;
+    // Any number of rows takes as long as one: the last moment to join is the last to start. A
+    // machine that is busy with other tests may miss that moment, but not every time.
+    world.serve(Kind::default()).await;
+    for _ in 0..100 {
+        let handles = [1.0, 2.0].map(|number| {
+            let mut query = query(&[number, 0.0]);
+            query.targets = targets(Some(60.0), None);
+            world.send(query)
+        });
+        let [first, second] = handles;
+        if let (Ok(first), Ok(second)) = (first.await.unwrap(), second.await.unwrap()) {
+            // An idle device, and yet the first waited for the second.
+            assert_eq!(
+                (first.timings.batch_rows, second.timings.batch_rows),
+                (2, 2)
+            );
+            return;
+        }
+    }
+    panic!("no deferred batch was started in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_of_higher_priority_goes_first() {
+    let urgent = Tenant {
+        priority: 200,
+        ..Tenant::default()
+    };
+    let config = Config {
+        tenants: [(ApplicationId::new("urgent").unwrap(), urgent)].into(),
+        ..Config::default()
+    };
+    let world = World::with(config, 1).await;
+    world.serve(Kind::default()).await;
+    let kind = Kind {
+        name: "m-urgent",
+        ..Kind::default()
+    };
+    world.serve_for("urgent", kind).await;
+    world.gate.close();
+    let running = world.send(query(&[0.0, 0.0]));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
+    let mut usual = named("m-a", &[1.0, 0.0]);
+    usual.targets = targets(Some(30_000.0), None);
+    let usual = world.send(usual);
+    wait_until(|| world.dispatcher.waiting() == 1).await;
+    let urgent = world.send(named("m-urgent", &[2.0, 0.0]));
+    wait_until(|| world.dispatcher.waiting() == 2).await;
+    world.gate.open();
+    answer(running).await;
+    let (usual, urgent) = (answer(usual).await, answer(urgent).await);
+    assert_eq!(
+        (usual.timings.batch_rows, urgent.timings.batch_rows),
+        (1, 1)
+    );
+    let order = world.gate.order.lock().unwrap().clone();
+    assert_eq!(
+        order,
+        [0.0, 2.0, 1.0],
+        "the urgent one before the one with a deadline"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_below_the_run_time_is_refused_with_that_reason() {
+    let world = World::new().await;
+    let kind = Kind {
+        latency_ms: 50.0,
+        ..Kind::default()
+    };
+    world.serve(kind).await;
+    let mut hurried = named("m-a", &[1.0, 0.0]);
+    hurried.targets = targets(Some(20.0), None);
+    let error = world.ask(hurried).await.unwrap_err();
+    assert_eq!(error.code, Code::TargetInfeasible);
+    assert!(error.message.contains("50.000"), "{}", error.message);
+}
