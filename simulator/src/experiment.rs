@@ -31,8 +31,10 @@
 
 mod build;
 mod cell;
+mod check;
 mod format;
 mod measure;
+mod part;
 mod record;
 mod resume;
 mod run;

@@ -1,17 +1,14 @@
 //! From a cell to a world: models, devices, sources and the measured span.
 
-use std::ops::Range;
-
 use sextant_policies::schedule::{Delay, NEVER, Nanos, Options, Policy};
 
-use super::{Arrivals, Cell, Group, Kind, NetworkSpec, Popularity, Segment};
+use super::{Arrivals, Cell, Group, NetworkSpec, part::Part};
 use crate::{
     Device, Error, Jitter, Model, Network, Setting, Source, Span,
-    azure::{self, Synthetic},
     bound::fluid_bound_rps,
     goodput::hopeless,
     profiles::{self, Profile, nanos},
-    workload::{ClosedLoop, Gaps, Mixed, Piece, Rate, Stream, equal, open_loop, zipf},
+    workload::{ClosedLoop, Mixed, open_loop},
 };
 
 /// A cell ready to run.
@@ -27,113 +24,8 @@ pub(super) struct Prepared {
     most_missed_share: f64,
 }
 
-/// A group with the positions of its models.
-#[derive(Debug)]
-pub(super) struct Part {
-    group: Group,
-    pub(super) models: Range<u32>,
-    /// Profiles before copying.
-    pub(super) profiles: Vec<Profile>,
-    /// By model: its share of the group's rate.
-    shares: Vec<f64>,
-    /// By model: its rate over time where that changes, of mean `shares`.
-    pattern: Vec<Rate>,
-}
-
 /// Bounds on the measured time when it follows from the requests, s.
 const MEASURED_S: (f64, f64) = (0.5, 600.0);
-
-/// Says what is wrong with a cell, before anything is run.
-pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
-    let numbers = [
-        ("devices_per_model", cell.devices_per_model),
-        ("jitter_share", cell.jitter_share),
-        ("warm_up_s", cell.warm_up_s),
-        ("measured_s", cell.measured_s),
-        ("rate_rps", cell.rate_rps),
-        ("most_missed_share", cell.most_missed_share),
-        ("window_ms", cell.window_ms),
-    ];
-    let loads = cell.loads.iter().map(|load| ("loads", *load));
-    let targets = cell.targets_ms.iter().map(|target| ("targets_ms", *target));
-    for (key, value) in numbers.into_iter().chain(loads).chain(targets) {
-        if !value.is_finite() || value < 0.0 {
-            return Err(format!(
-                "`{key}` is `{value}`: it must be finite and not negative"
-            ));
-        }
-    }
-    if cell.devices == 0 && cell.devices_per_model <= 0.0 {
-        return Err("`devices` is `0`: there must be at least one".to_owned());
-    }
-    if cell.targets_ms.contains(&0.0) {
-        return Err("`targets_ms` holds `0`: a target must be more than zero".to_owned());
-    }
-    if kind == Kind::Spread {
-        return check_spread(cell);
-    }
-    if cell.measured_s <= 0.0 && cell.requests_per_model == 0 {
-        return Err("neither `measured_s` nor `requests_per_model` is set".to_owned());
-    }
-    cell.group.iter().try_for_each(check_group)
-}
-
-fn check_spread(cell: &Cell) -> Result<(), String> {
-    for (key, value) in [("window_ms", cell.window_ms), ("rate_rps", cell.rate_rps)] {
-        if value <= 0.0 {
-            return Err(format!("`{key}` is `{value}`: it must be more than zero"));
-        }
-    }
-    Ok(())
-}
-
-fn check_group(group: &Group) -> Result<(), String> {
-    let target = group.target_ms.unwrap_or(1.0);
-    let numbers = [
-        ("target_ms", target),
-        ("rate_rps", group.rate_rps),
-        ("zipf_exponent", group.zipf_exponent),
-        ("shape", group.shape),
-    ];
-    for (key, value) in numbers {
-        if !value.is_finite() || value < 0.0 {
-            return Err(format!(
-                "`{key}` is `{value}`: it must be finite and not negative"
-            ));
-        }
-    }
-    let least = [
-        ("shape", group.shape),
-        ("minute_s", group.minute_s),
-        ("copies", f64::from(group.copies)),
-        ("max_rows", f64::from(group.max_rows)),
-    ];
-    for (key, value) in least {
-        if value <= 0.0 {
-            return Err(format!("`{key}` is `{value}`: it must be more than zero"));
-        }
-    }
-    if group.arrivals == Arrivals::Closed && group.clients == 0 {
-        return Err("`clients` is `0`: a closed loop needs at least one".to_owned());
-    }
-    for segment in &group.pattern {
-        for value in [segment.seconds, segment.from, segment.to] {
-            if !value.is_finite() || value < 0.0 {
-                return Err(format!(
-                    "`pattern` holds `{value}`: it must be finite and not negative"
-                ));
-            }
-        }
-    }
-    let area = |segment: &Segment| segment.seconds * (segment.from + segment.to);
-    if !group.pattern.is_empty() && group.pattern.iter().map(area).sum::<f64>() <= 0.0 {
-        return Err("`pattern` has no requests".to_owned());
-    }
-    if group.profile.is_empty() {
-        return Err("a group has no `profile`".to_owned());
-    }
-    Ok(())
-}
 
 // === impl Prepared ===
 
@@ -219,7 +111,7 @@ impl Prepared {
                 let closed = ClosedLoop::new(&models, part.group.clients, 0);
                 sources.push((models, Box::new(closed) as Box<dyn Source>));
             } else {
-                streams.extend(part.streams(self, rps));
+                streams.extend(part.streams(rps, self.of_all(part)));
                 open.extend(models);
             }
         }
@@ -229,6 +121,12 @@ impl Prepared {
         }
         sources.insert(0, (open, open_source));
         Ok(Box::new(Mixed::new(sources)))
+    }
+
+    /// The part of the varied rate that falls to a group.
+    fn of_all(&self, part: &Part) -> f64 {
+        let models = part.models.start as usize..part.models.end as usize;
+        self.shares[models].iter().sum()
     }
 
     /// The measured span.
@@ -329,105 +227,6 @@ fn shares(groups: &[Part], models: usize) -> Vec<f64> {
         }
     }
     shares
-}
-
-// === impl Part ===
-
-impl Part {
-    fn new(group: &Group, models: Range<u32>, profiles: Vec<Profile>) -> Self {
-        let count = models.len();
-        let mut part = Self {
-            group: group.clone(),
-            models,
-            profiles,
-            shares: match group.popularity {
-                Popularity::Equal => equal(count),
-                Popularity::Zipf => zipf(count, group.zipf_exponent),
-            },
-            pattern: Vec::new(),
-        };
-        if group.arrivals == Arrivals::Azure {
-            part.follow_azure();
-        } else if !group.pattern.is_empty() {
-            part.follow_pattern();
-        }
-        part
-    }
-
-    fn follow_pattern(&mut self) {
-        let piece = |segment: &Segment| Piece {
-            seconds: segment.seconds,
-            from_rps: segment.from,
-            to_rps: segment.to,
-        };
-        let whole = Rate::Pieces {
-            pieces: self.group.pattern.iter().map(piece).collect(),
-            repeats: true,
-        };
-        let mean = whole.mean_rps();
-        let scaled = |share: &f64| whole.scaled(share / mean);
-        self.pattern = self.shares.iter().map(scaled).collect();
-    }
-
-    /// Takes the rates of Azure-like functions, eleven of them to a model as in Clockwork's runs;
-    /// the same in every run.
-    fn follow_azure(&mut self) {
-        let counts = Synthetic::default().counts(11 * self.len(), 1);
-        let rates = azure::rates(&counts, self.len(), azure::Mapping::Stripe);
-        let total: f64 = rates.iter().map(Rate::mean_rps).sum();
-        let minute_s = self.group.minute_s;
-        self.pattern = rates
-            .iter()
-            .map(|rate| rate.scaled(1.0 / total).stretched(minute_s / 60.0))
-            .collect();
-        self.shares = self.pattern.iter().map(Rate::mean_rps).collect();
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.group.name
-    }
-
-    fn len(&self) -> usize {
-        self.models.len()
-    }
-
-    fn varies(&self) -> bool {
-        self.group.arrivals != Arrivals::Closed && self.group.rate_rps <= 0.0
-    }
-
-    fn gaps(&self) -> Gaps {
-        match self.group.arrivals {
-            Arrivals::Gamma => Gaps::Gamma {
-                shape: self.group.shape,
-            },
-            Arrivals::Constant => Gaps::Constant,
-            Arrivals::Poisson | Arrivals::Closed | Arrivals::Azure => Gaps::Exponential,
-        }
-    }
-
-    /// Its streams when the varied groups have `rps` in all.
-    fn streams(&self, prepared: &Prepared, rps: f64) -> Vec<Stream> {
-        let group_rps = if self.varies() {
-            let of_all: f64 = self
-                .models
-                .clone()
-                .map(|at| prepared.shares[at as usize])
-                .sum();
-            rps * of_all
-        } else {
-            self.group.rate_rps
-        };
-        let rate = |at: usize| match self.pattern.get(at) {
-            Some(pattern) => pattern.scaled(group_rps),
-            None => Rate::Constant(group_rps * self.shares[at]),
-        };
-        let stream = |(at, model)| Stream {
-            model,
-            gaps: self.gaps(),
-            rate: rate(at),
-        };
-        self.models.clone().enumerate().map(stream).collect()
-    }
 }
 
 // === impl NetworkSpec ===

@@ -90,7 +90,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Experiment, Error> {
         quick,
     };
     for cell in experiment.cells.iter().chain(&experiment.quick.cells) {
-        super::build::check(experiment.kind, cell).map_err(|problem| {
+        super::check::check(experiment.kind, cell).map_err(|problem| {
             Error::experiment(file, format!("cell `{}`: {problem}", cell.name))
         })?;
     }

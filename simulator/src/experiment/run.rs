@@ -35,50 +35,38 @@ pub fn run(
         Some(path) => Some(Journal::open(path, &experiment.name)?),
         None => None,
     };
-    let found: Vec<Option<Vec<Record>>> = match &journal {
-        Some(journal) => units
-            .iter()
-            .map(|unit| journal.find(unit))
-            .collect::<Result<_, _>>()?,
-        None => vec![None; units.len()],
-    };
-    let mut report = Report {
-        records: Vec::new(),
-        waiting: BTreeMap::new(),
-        next: 0,
-    };
-    let total = units.len();
-    let mut done = found.iter().filter(|found| found.is_some()).count();
-    let todo: Vec<usize> = (0..total).filter(|at| found[*at].is_none()).collect();
-    for (at, records) in found.into_iter().enumerate() {
-        if let Some(records) = records {
-            report.waiting.insert(at, records);
+    let mut report = Report::default();
+    if let Some(journal) = &journal {
+        for (at, unit) in units.iter().enumerate() {
+            report
+                .waiting
+                .extend(journal.find(unit)?.map(|found| (at, found)));
         }
     }
+    let known = |at: &usize| report.waiting.contains_key(at);
+    let (found, todo): (Vec<usize>, Vec<usize>) = (0..units.len()).partition(known);
     report.emit(on);
+    let mut done = found.len();
     let mut first_error: Option<(usize, Error)> = None;
     in_parallel(&units, &todo, plan.threads(), |at, measured| {
-        match measured {
+        let unit = &units[at];
+        let kept = measured.and_then(|records| {
+            if let Some(journal) = &mut journal {
+                journal.append(unit, &records)?;
+            }
+            Ok(records)
+        });
+        match kept {
+            Ok(records) => {
+                done += 1;
+                on(Event::Progress(unit.progress(done, units.len())));
+                report.waiting.insert(at, records);
+                report.emit(on);
+            }
             Err(error) if first_error.as_ref().is_none_or(|(first, _)| at < *first) => {
                 first_error = Some((at, error));
             }
             Err(_) => {}
-            Ok(records) => {
-                if let Some(journal) = &mut journal
-                    && let Err(error) = journal.append(&units[at], &records)
-                {
-                    first_error.get_or_insert((at, error));
-                }
-                done += 1;
-                on(Event::Progress(Progress {
-                    done,
-                    total,
-                    cell: &units[at].cell.name,
-                    policy: units[at].policy,
-                }));
-                report.waiting.insert(at, records);
-                report.emit(on);
-            }
         }
         first_error.is_none()
     });
@@ -86,7 +74,7 @@ pub fn run(
         return Err(error);
     }
     let comparisons = summary::comparisons(experiment, &report.records);
-    report.waiting.insert(total, comparisons);
+    report.waiting.insert(units.len(), comparisons);
     report.emit(on);
     Ok(report.records)
 }
@@ -121,7 +109,8 @@ fn in_parallel(
     });
 }
 
-/// Records in order, and those that wait for earlier ones.
+/// Records in the order of their units, and those that wait for earlier ones.
+#[derive(Default)]
 struct Report {
     records: Vec<Record>,
     waiting: BTreeMap<usize, Vec<Record>>,
@@ -136,6 +125,19 @@ impl Report {
             }
             self.records.extend(records);
             self.next += 1;
+        }
+    }
+}
+
+// === impl Unit ===
+
+impl<'a> Unit<'a> {
+    fn progress(&self, done: usize, total: usize) -> Progress<'a> {
+        Progress {
+            done,
+            total,
+            cell: &self.cell.name,
+            policy: self.policy,
         }
     }
 }

@@ -1,0 +1,118 @@
+//! A group of models within a cell: who is asked for how often, and when.
+
+use std::ops::Range;
+
+use super::{Arrivals, Group, Popularity, Segment};
+use crate::{
+    azure::{self, Synthetic},
+    profiles::Profile,
+    workload::{Gaps, Piece, Rate, Stream, equal, zipf},
+};
+
+/// A group with the positions of its models.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) group: Group,
+    pub(super) models: Range<u32>,
+    /// Profiles before copying.
+    pub(super) profiles: Vec<Profile>,
+    /// By model: its share of the group's rate.
+    pub(super) shares: Vec<f64>,
+    /// By model: its rate over time where that changes, of mean `shares`.
+    pattern: Vec<Rate>,
+}
+
+// === impl Part ===
+
+impl Part {
+    pub(super) fn new(group: &Group, models: Range<u32>, profiles: Vec<Profile>) -> Self {
+        let count = models.len();
+        let mut part = Self {
+            group: group.clone(),
+            models,
+            profiles,
+            shares: match group.popularity {
+                Popularity::Equal => equal(count),
+                Popularity::Zipf => zipf(count, group.zipf_exponent),
+            },
+            pattern: Vec::new(),
+        };
+        if group.arrivals == Arrivals::Azure {
+            part.follow_azure();
+        } else if !group.pattern.is_empty() {
+            part.follow_pattern();
+        }
+        part
+    }
+
+    fn follow_pattern(&mut self) {
+        let piece = |segment: &Segment| Piece {
+            seconds: segment.seconds,
+            from_rps: segment.from,
+            to_rps: segment.to,
+        };
+        let whole = Rate::Pieces {
+            pieces: self.group.pattern.iter().map(piece).collect(),
+            repeats: true,
+        };
+        let mean = whole.mean_rps();
+        let scaled = |share: &f64| whole.scaled(share / mean);
+        self.pattern = self.shares.iter().map(scaled).collect();
+    }
+
+    /// Takes the rates of Azure-like functions, eleven of them to a model as in Clockwork's runs;
+    /// the same in every run.
+    fn follow_azure(&mut self) {
+        let counts = Synthetic::default().counts(11 * self.len(), 1);
+        let rates = azure::rates(&counts, self.len(), azure::Mapping::Stripe);
+        let total: f64 = rates.iter().map(Rate::mean_rps).sum();
+        let minute_s = self.group.minute_s;
+        self.pattern = rates
+            .iter()
+            .map(|rate| rate.scaled(1.0 / total).stretched(minute_s / 60.0))
+            .collect();
+        self.shares = self.pattern.iter().map(Rate::mean_rps).collect();
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.group.name
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.models.len()
+    }
+
+    pub(super) fn varies(&self) -> bool {
+        self.group.arrivals != Arrivals::Closed && self.group.rate_rps <= 0.0
+    }
+
+    pub(super) fn gaps(&self) -> Gaps {
+        match self.group.arrivals {
+            Arrivals::Gamma => Gaps::Gamma {
+                shape: self.group.shape,
+            },
+            Arrivals::Constant => Gaps::Constant,
+            Arrivals::Poisson | Arrivals::Closed | Arrivals::Azure => Gaps::Exponential,
+        }
+    }
+
+    /// Its streams when the varied groups have `rps` in all, of which this one has the part
+    /// `of_all`.
+    pub(super) fn streams(&self, rps: f64, of_all: f64) -> Vec<Stream> {
+        let group_rps = if self.varies() {
+            rps * of_all
+        } else {
+            self.group.rate_rps
+        };
+        let rate = |at: usize| match self.pattern.get(at) {
+            Some(pattern) => pattern.scaled(group_rps),
+            None => Rate::Constant(group_rps * self.shares[at]),
+        };
+        let stream = |(at, model)| Stream {
+            model,
+            gaps: self.gaps(),
+            rate: rate(at),
+        };
+        self.models.clone().enumerate().map(stream).collect()
+    }
+}
