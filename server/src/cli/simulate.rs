@@ -125,7 +125,7 @@ impl Simulate {
         if !output.json {
             output.text(&tables::of_experiment(experiment, &records))?;
         }
-        self.draw(&experiment.title, &records)
+        self.draw(&experiment.name, &records)
     }
 
     /// Fails before minutes are spent rather than after.

@@ -26,7 +26,8 @@ pub fn render(chart: &Chart, series: &[Line], log_x: bool, top: f64, out: &mut S
             ),
         );
     }
-    for (at, line) in series.iter().enumerate() {
+    // The first is drawn last: where curves fall together it is the one that is seen.
+    for (at, line) in series.iter().enumerate().rev() {
         curve(at, line, (&x_axis, &y_axis), frame, out);
     }
     let label = frame.bottom + 42.0;
