@@ -7,15 +7,17 @@
 //! of two cores that is all that can be measured: with more shards than cores the threads take
 //! turns, and a figure for many shards would be the scheduler of the operating system. What many
 //! shards would carry follows from `alone` as a bound only: requests grow with the shards until the
-//! rank thread's operations are used up.
+//! rank thread's operations are used up. The figures of `threads` mean something on an idle machine:
+//! a thread that loses its core counts as slow.
 
 use std::{
-    collections::VecDeque,
+    cmp::Reverse,
+    collections::BinaryHeap,
     hint::black_box,
     io::Write,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -37,8 +39,11 @@ const ALPHA: f64 = 0.268;
 const BETA: f64 = 5.172;
 const TARGET: Nanos = 20_000_000;
 
+/// ns.
+const LAG: Nanos = 1_000_000;
+
 /// A batch that is running: when it ends, and which.
-type Running = VecDeque<(Nanos, u32, Ticket)>;
+type Running = BinaryHeap<Reverse<(Nanos, u32, Ticket)>>;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
@@ -77,7 +82,7 @@ fn rate(slots: u32) -> f64 {
     LOAD * f64::from(slots) * rows / ((ALPHA * rows + BETA) * 1e6)
 }
 
-/// Counts what became of requests, and keeps what runs in order of its end.
+/// Counts what became of requests, and keeps what runs by its end.
 fn take(outcome: Outcome<u64>, counts: &mut Counts, running: &mut Running) {
     match outcome {
         Outcome::Drop { request, .. } => {
@@ -88,8 +93,7 @@ fn take(outcome: Outcome<u64>, counts: &mut Counts, running: &mut Running) {
             counts.batches += 1;
             black_box(&batch.requests);
             let end = batch.earliest + batch.expected;
-            let at = running.partition_point(|(other, ..)| *other <= end);
-            running.insert(at, (end, batch.model, batch.ticket));
+            running.push(Reverse((end, batch.model, batch.ticket)));
         }
     }
 }
@@ -102,10 +106,11 @@ fn feed(
     counts: &mut Counts,
     running: &mut Running,
 ) {
-    while running.front().is_some_and(|(end, ..)| *end <= now) {
-        if let Some((_, model, ticket)) = running.pop_front() {
-            shard.on_message(now, Message::Done { model, ticket });
-        }
+    while let Some(Reverse((end, model, ticket))) = running.peek().copied()
+        && end <= now
+    {
+        running.pop();
+        shard.on_message(now, Message::Done { model, ticket });
     }
     for _ in 0..due {
         // A Weyl sequence spreads the models evenly and in no order.
@@ -148,7 +153,9 @@ fn alone(models: u32, slots: u32) -> Counts {
 }
 
 /// On real threads: the shard takes requests as fast as it can, on a clock that runs as fast as
-/// the requests that it has taken would come at the load.
+/// the requests that it has taken would come at the load. It waits for the ranker where that is
+/// more than [`LAG`] behind on this clock: otherwise a core that others use as well would show as
+/// late requests.
 fn threads(models: u32, slots: u32) -> Counts {
     let Parts {
         mut shards, rank, ..
@@ -165,7 +172,10 @@ fn threads(models: u32, slots: u32) -> Counts {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs_f64(SECONDS) {
         let now = (counts.requests as f64 / rate) as Nanos;
-        clock.0.store(now, Ordering::Release);
+        clock.now.store(now, Ordering::Release);
+        while now.saturating_sub(clock.ranked.load(Ordering::Acquire)) > LAG {
+            std::thread::yield_now();
+        }
         feed(shard, (now, models), 16, &mut counts, &mut running);
         shard.step(now, &mut |outcome| take(outcome, &mut counts, &mut running));
     }
@@ -177,11 +187,15 @@ fn threads(models: u32, slots: u32) -> Counts {
 }
 
 #[derive(Debug, Default)]
-struct Paced(std::sync::atomic::AtomicU64);
+struct Paced {
+    now: AtomicU64,
+    /// Until when the ranker has done its work.
+    ranked: AtomicU64,
+}
 
 impl Clock for Paced {
     fn now(&self) -> Nanos {
-        self.0.load(Ordering::Acquire)
+        self.now.load(Ordering::Acquire)
     }
 }
 
@@ -191,12 +205,17 @@ fn keep_ranking(mut rank: RankThread, clock: &Paced, stopped: &AtomicBool) -> (u
     let mut busy = 0;
     let mut before = system.now();
     while !stopped.load(Ordering::Acquire) {
-        let worked = rank.step(clock.now());
+        let now = clock.now();
+        let worked = rank.step(now);
+        clock.ranked.store(now, Ordering::Release);
         let after = system.now();
         if worked {
             busy += after - before;
         }
         before = after;
+        if !worked {
+            std::thread::yield_now();
+        }
     }
     (rank.operations(), busy as f64 / 1e9)
 }

@@ -13,7 +13,10 @@
 //!
 //! What differs from the single-threaded core: the devices are of one pool, a batch takes one slot,
 //! and a rule sees all devices as idle ([`sextant_policies::schedule::View::pool`]), since the shard
-//! does not know better. The decisions of `eager`, `symphony` and `timeout` don't depend on that.
+//! does not know better. `eager` and `symphony` don't look at that: without delays they decide here
+//! what they decide there, batch by batch. What `sextant` starts before its time on a pool that is
+//! mostly idle starts at its time here. Of several slots that may be granted ahead at one instant a
+//! model gets one, and the next after it has answered.
 //!
 //! **Invariant:** shards share nothing. No lock is taken per request, per candidate or per grant,
 //! only to sleep and to hand in work from outside.
