@@ -19,11 +19,13 @@ use crate::{
 pub type Counts = Vec<Vec<u32>>;
 
 /// How functions are dealt out to models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mapping {
     /// Function `i` of `F` to model `i * M / F`: busy functions share a model.
     Block,
     /// Function `i` to model `i mod M`: every model has busy and quiet ones.
+    #[default]
     Stripe,
 }
 
@@ -60,6 +62,18 @@ pub fn read(text: &str, file: &str) -> Result<Counts, Error> {
     }
     sort(&mut counts);
     Ok(counts)
+}
+
+/// The day in a file.
+///
+/// # Errors
+/// When it cannot be read, or as for [`read`].
+pub fn load(path: &str) -> Result<Counts, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
+        file: path.to_owned(),
+        source,
+    })?;
+    read(&text, path)
 }
 
 /// Rates of `models` models, each the sum of its functions' counts; after the last minute the first

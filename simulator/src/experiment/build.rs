@@ -36,7 +36,7 @@ impl Prepared {
             let profiles = chosen(group)?;
             let from = models.len() as u32;
             add_models(group, &profiles, &mut models)?;
-            groups.push(Part::new(group, from..models.len() as u32, profiles));
+            groups.push(Part::new(group, from..models.len() as u32, profiles)?);
         }
         let count = if cell.devices > 0 {
             cell.devices

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::azure::Mapping;
+
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +104,12 @@ pub struct Group {
     /// How the rate changes over time, again and again; its mean stays what it is.
     #[serde(default)]
     pub pattern: Vec<Segment>,
+    /// A day of the Azure Functions 2019 data set for `azure` arrivals; invented when empty.
+    #[serde(default)]
+    pub counts: String,
+    /// How its functions are dealt out to the models.
+    #[serde(default)]
+    pub mapping: Mapping,
     /// How long a minute of the `azure` rates lasts, s.
     #[serde(default = "minute")]
     pub minute_s: f64,

@@ -24,8 +24,10 @@ pub(super) const LAST_METRIC: &str = "runs_count";
 impl Unit<'_> {
     /// Runs it; figures of each seed, then their means.
     pub(super) fn measure(&self) -> Result<Vec<Record>, Error> {
-        let explain = |error| {
-            let problem = format!("cell `{}`: {error}", self.cell.name);
+        let explain = |error: Error| {
+            let because = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            let because = because.unwrap_or_default();
+            let problem = format!("cell `{}`: {error}{because}", self.cell.name);
             Error::experiment(&self.experiment.name, problem)
         };
         self.records().map_err(explain)

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{Arrivals, Group, Popularity, Segment};
 use crate::{
+    Error,
     azure::{self, Synthetic},
     profiles::Profile,
     workload::{Gaps, Piece, Rate, Stream, equal, zipf},
@@ -25,7 +26,11 @@ pub(super) struct Part {
 // === impl Part ===
 
 impl Part {
-    pub(super) fn new(group: &Group, models: Range<u32>, profiles: Vec<Profile>) -> Self {
+    pub(super) fn new(
+        group: &Group,
+        models: Range<u32>,
+        profiles: Vec<Profile>,
+    ) -> Result<Self, Error> {
         let count = models.len();
         let mut part = Self {
             group: group.clone(),
@@ -38,11 +43,11 @@ impl Part {
             pattern: Vec::new(),
         };
         if group.arrivals == Arrivals::Azure {
-            part.follow_azure();
+            part.follow_azure()?;
         } else if !group.pattern.is_empty() {
             part.follow_pattern();
         }
-        part
+        Ok(part)
     }
 
     fn follow_pattern(&mut self) {
@@ -60,18 +65,26 @@ impl Part {
         self.pattern = self.shares.iter().map(scaled).collect();
     }
 
-    /// Takes the rates of Azure-like functions, eleven of them to a model as in Clockwork's runs;
-    /// the same in every run.
-    fn follow_azure(&mut self) {
-        let counts = Synthetic::default().counts(11 * self.len(), 1);
-        let rates = azure::rates(&counts, self.len(), azure::Mapping::Stripe);
+    /// Takes the rates of a day's functions, or of invented ones, eleven of them to a model as in
+    /// Clockwork's runs; the same in every run.
+    fn follow_azure(&mut self) -> Result<(), Error> {
+        let counts = match self.group.counts.as_str() {
+            "" => Synthetic::default().counts(11 * self.len(), 1),
+            path => azure::load(path)?,
+        };
+        let rates = azure::rates(&counts, self.len(), self.group.mapping);
         let total: f64 = rates.iter().map(Rate::mean_rps).sum();
+        if total <= 0.0 {
+            let problem = format!("`{}` has no invocations", self.group.counts);
+            return Err(Error::Setting(problem));
+        }
         let minute_s = self.group.minute_s;
         self.pattern = rates
             .iter()
             .map(|rate| rate.scaled(1.0 / total).stretched(minute_s / 60.0))
             .collect();
         self.shares = self.pattern.iter().map(Rate::mean_rps).collect();
+        Ok(())
     }
 
     pub(super) fn name(&self) -> &str {

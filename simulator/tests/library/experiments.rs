@@ -204,6 +204,41 @@ fn a_pattern_moves_requests_in_time_but_not_their_number() {
     assert!(bursty < steady, "{bursty}, {steady}");
 }
 
+#[test]
+fn rates_of_a_file_of_functions_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("day.csv");
+    let day = "o,a,f,t,1,2\na,b,first,http,300,300\na,b,second,http,0,200\n";
+    std::fs::write(&path, day).unwrap();
+    let text = |path: &str| {
+        format!(
+            "name = \"mine\"\ntitle = \"t\"\nkind = \"sweep\"\n[[cell]]\nname = \"a\"\n\
+             profile = \"symphony-table4\"\ndevices = 4\nwarm_up_s = 0.0\nmeasured_s = 2.0\n\
+             rate_rps = 400.0\narrivals = \"azure\"\ncounts = {path:?}\nminute_s = 1.0\n"
+        )
+    };
+    let plan = Plan {
+        policies: vec![Policy::Eager],
+        ..Plan::default()
+    };
+    let run = |path: &str| {
+        let experiment = Experiment::parse(&text(path), "mine.toml").unwrap();
+        experiment::run(&experiment, &plan, &mut |_| {})
+    };
+    let records = run(path.to_str().unwrap()).unwrap();
+    let offered = value(&records, "a", Policy::Eager, "offered_rps");
+    assert!((offered / 400.0 - 1.0).abs() < 0.15, "{offered}");
+    std::fs::write(&path, day.replace("200", "many")).unwrap();
+    let message = run(path.to_str().unwrap()).unwrap_err().to_string();
+    assert!(message.contains("line 3: `many` as `2`"), "{message}");
+    assert!(
+        run("no/day.csv")
+            .unwrap_err()
+            .to_string()
+            .contains("no/day.csv")
+    );
+}
+
 fn error_of(text: &str) -> String {
     let read = Experiment::parse(text, "mine.toml");
     read.expect_err("it is malformed").to_string()
