@@ -22,7 +22,7 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use schedule::{Claims, Dispatcher, Schedule, SchedulingPolicy};
+pub use schedule::SchedulingPolicy;
 pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
 
 impl Config {

@@ -2,7 +2,10 @@
 
 use std::{fs, net::SocketAddr, path::Path};
 
-use super::*;
+use super::{
+    schedule::{Claims, Dispatcher, Schedule},
+    *,
+};
 
 fn with_file(text: &str) -> (tempfile::TempDir, Sources) {
     let folder = tempfile::tempdir().expect("a folder");
