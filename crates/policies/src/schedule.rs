@@ -19,7 +19,7 @@ mod pool;
 mod queue;
 mod slots;
 
-pub use candidates::{Candidates, Cause, Formed, Ledger, Rule, View};
+pub use candidates::{Candidates, Cause, Eagerness, Formed, Ledger, Rule, View};
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
 pub use local::{Dropped, LocalQueue, Surroundings};

@@ -20,6 +20,8 @@ pub enum Cause {
     Queue,
     /// The time that the candidate asked for has come.
     Timer,
+    /// It may be ready now that a slot is free.
+    Promotion,
     /// A slot is free for it.
     Device,
 }
@@ -50,7 +52,7 @@ pub struct View<'a, T> {
 }
 
 /// The next batch of a seat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Formed {
     /// How many of the first requests cannot be part of it.
     pub passed: usize,
@@ -66,6 +68,18 @@ pub struct Formed {
     pub rank: Nanos,
     /// When it has to be formed anew if nothing happens before.
     pub until: Nanos,
+    /// What waiting is worth, per row that it has: compared with [`Eagerness::worth`]; infinite
+    /// for a candidate that only starts when its time has come.
+    pub worth: f32,
+}
+
+/// How much before its time a candidate may start on a pool as it is now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Eagerness {
+    /// This long before [`Formed::ready_at`].
+    pub early: Nanos,
+    /// At any time, when its [`Formed::worth`] is at most this.
+    pub worth: f32,
 }
 
 /// What a queue's requests became, forgetting slowly.
@@ -85,6 +99,17 @@ pub trait Rule: std::fmt::Debug + Send {
     /// The candidate of a seat whose queue is not empty.
     fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> Formed;
 
+    /// How eager candidates are on `pool`: not at all, if the rule does not say otherwise.
+    fn eagerness(&self, _pool: &Pool) -> Eagerness {
+        Eagerness::NONE
+    }
+
+    /// A request has come.
+    fn arrived(_memory: &mut Self::Memory) {}
+
+    /// `count` requests were dropped.
+    fn lost(_memory: &mut Self::Memory, _count: usize) {}
+
     /// `count` requests from position `from` on have left the queue.
     fn left(_memory: &mut Self::Memory, _from: usize, _count: usize) {}
 
@@ -97,6 +122,8 @@ struct Seat<M> {
     pool: u32,
     spec: QueueSpec,
     memory: M,
+    /// Until when the candidate's place among the ready ones is true.
+    latest: Nanos,
 }
 
 #[derive(Debug)]
@@ -111,10 +138,14 @@ struct Queue<T, M> {
 
 #[derive(Debug, Default)]
 struct Ranks {
-    /// By the time of their next event: every seat with a candidate.
-    events: IndexedHeap,
+    /// By the time from which they may start: candidates that wait for it.
+    deferred: IndexedHeap,
+    /// By what waiting is worth: those of them that may start before when it is worth little.
+    worth: IndexedHeap,
     /// By rank: the candidates that are ready and wait for a slot.
     ready: IndexedHeap,
+    /// By the time at which they have to be formed anew: every candidate.
+    expiry: IndexedHeap,
     queued: Nanos,
     queues: u32,
 }
@@ -200,11 +231,11 @@ impl<T, R: Rule> Candidates<T, R> {
         let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
         let was_first = first(&self.ranks[pool as usize]) == Some(queue);
         let started = self.place_seat(now, queue, at, cause, actions);
-        // Either the first has left the order, or slots were taken that it would not have taken.
-        if (was_first || started)
-            && first(&self.ranks[pool as usize]).is_some_and(|other| other != queue)
-            && self.fleet.pool(pool).is_some_and(Pool::has_free)
-        {
+        // Either the first has left the order, or slots were taken: others may follow, and with
+        // fewer idle slots the deferred ones are more eager.
+        let ranks = &self.ranks[pool as usize];
+        let others = first(ranks).is_some_and(|other| other != queue) || !ranks.deferred.is_empty();
+        if (was_first || started) && others && self.fleet.pool(pool).is_some_and(Pool::has_free) {
             self.unblocked.push(pool);
         }
         started
@@ -216,43 +247,80 @@ impl<T, R: Rule> Candidates<T, R> {
         now: Nanos,
         queue: u32,
         at: usize,
-        cause: Cause,
+        mut cause: Cause,
         actions: &mut Actions<T>,
     ) -> bool {
-        let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
-            return false;
-        };
-        let ranks = &mut self.ranks[pool as usize];
-        let Some(formed) = formed else {
-            ranks.events.remove(queue);
-            ranks.ready.remove(queue);
-            return false;
-        };
-        if formed.ready_at > now {
-            ranks.ready.remove(queue);
-            let wake = formed.ready_at.min(formed.until).max(now + 1);
-            ranks.events.set(queue, wake);
-            return false;
-        }
-        let of = self.queues[queue as usize].as_ref().expect("formed above");
-        let spec = &of.seats[at].spec;
-        let rank = formed.key(spec.priority, &of.requests);
-        let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
-        let mut wake = formed.until;
-        if overtakes
-            && let Some(of) = self.fleet.pool(pool)
-            && of.has_free()
-            && let Some(place) = of.find(spec.slots)
-        {
-            match self.start(now, queue, at, place, actions) {
-                Ok(()) => return true,
-                Err(ready_at) => wake = wake.min(ready_at),
+        let mut wake = NEVER;
+        loop {
+            let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
+                return false;
+            };
+            let Some(formed) = formed else {
+                self.ranks[pool as usize].remove(queue);
+                return false;
+            };
+            if !self.may_start(now, pool, &formed) {
+                self.ranks[pool as usize].defer(queue, &formed, now);
+                return false;
+            }
+            let of = self.queues[queue as usize].as_mut().expect("formed above");
+            let seat = &mut of.seats[at];
+            seat.latest = formed.latest;
+            let slots = seat.spec.slots;
+            let rank = formed.key(seat.spec.priority, &of.requests);
+            let ranks = &mut self.ranks[pool as usize];
+            let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
+            let place = self.fleet.pool(pool).and_then(|of| of.find(slots));
+            match place.filter(|_| overtakes && cause != Cause::Promotion) {
+                Some(place) => match self.start(now, queue, at, place, actions) {
+                    Ok(()) => return true,
+                    // What is left after drops, or what that slot is too early for.
+                    Err(ready_at) => (cause, wake) = (Cause::Promotion, ready_at),
+                },
+                None => {
+                    let wake = formed.until.min(wake).max(now + 1);
+                    ranks.make_ready(queue, rank, wake);
+                    return false;
+                }
             }
         }
-        let ranks = &mut self.ranks[pool as usize];
-        ranks.ready.set(queue, rank);
-        ranks.events.set(queue, wake.max(now + 1));
-        false
+    }
+
+    /// Whether the time of a candidate has come. Without a free slot there is no haste.
+    fn may_start(&self, now: Nanos, pool: u32, formed: &Formed) -> bool {
+        if formed.ready_at <= now {
+            return true;
+        }
+        let of = self.fleet.pool(pool);
+        of.filter(|of| of.has_free()).is_some_and(|of| {
+            let eager = self.rule.eagerness(of);
+            formed.ready_at <= now.saturating_add(eager.early) || formed.worth <= eager.worth
+        })
+    }
+
+    /// Moves the deferred candidates to the ready ones whose time has come.
+    fn promote(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+        loop {
+            let Some(of) = self.fleet.pool(pool).filter(|of| of.has_free()) else {
+                return;
+            };
+            let ranks = &self.ranks[pool as usize];
+            if ranks.deferred.is_empty() {
+                return;
+            }
+            let eager = self.rule.eagerness(of);
+            let limit = now.saturating_add(eager.early);
+            let due = ranks.deferred.first().filter(|(at, _)| *at <= limit);
+            let cheap = ranks.worth.first();
+            let cheap = cheap.filter(|(worth, _)| *worth <= u64::from(eager.worth.to_bits()));
+            let Some((_, queue)) = due.or(cheap) else {
+                return;
+            };
+            let Some((at, _)) = self.seat_of(queue, pool) else {
+                return;
+            };
+            self.place_seat(now, queue, at, Cause::Promotion, actions);
+        }
     }
 
     /// Asks the rule, drops what it gives up; `None` for an unknown seat.
@@ -284,7 +352,9 @@ impl<T, R: Rule> Candidates<T, R> {
             rate_changed: of.rate_changed,
         };
         let mut formed = self.rule.form(&view, &mut seat.memory);
-        if at == 0 && formed.passed > 0 {
+        // A slot that is not free yet may be too late for requests that another one is in time for:
+        // it passes them over, as a slower device does.
+        if at == 0 && free_at <= now && formed.passed > 0 {
             self.give_up(queue, formed.passed, formed.reason, actions);
             formed.passed = 0;
         }
@@ -310,6 +380,9 @@ impl<T, R: Rule> Candidates<T, R> {
         of.ledger.add(requests.len(), served);
         for seat in &mut of.seats {
             R::left(&mut seat.memory, from, requests.len());
+            if !served {
+                R::lost(&mut seat.memory, requests.len());
+            }
         }
         self.waiting -= requests.len();
         self.count_work(queue);
@@ -331,7 +404,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let Some((pool, Some(formed))) = formed else {
             return Err(NEVER);
         };
-        if formed.ready_at > now {
+        if !self.may_start(now, pool, &formed) {
             return Err(formed.ready_at);
         }
         let Some(of) = self.queue(queue) else {
@@ -351,6 +424,10 @@ impl<T, R: Rule> Candidates<T, R> {
         let start = earliest(self.delay, now, place.free_at, rows);
         let until = start.saturating_add(expected);
         let worker = place.worker;
+        let lead = self.delay.before_start(rows);
+        let of = self.fleet.pool_mut(pool);
+        of.observe(now);
+        of.raise_lead(lead);
         let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
         actions.push(Action::Infer {
             queue,
@@ -367,10 +444,8 @@ impl<T, R: Rule> Candidates<T, R> {
     /// Matches ready candidates with free slots.
     fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
         loop {
-            let Some(of) = self.fleet.pool(pool) else {
-                return;
-            };
-            if !of.has_free() {
+            self.promote(now, pool, actions);
+            if !self.fleet.pool(pool).is_some_and(Pool::has_free) {
                 return;
             }
             let Some((_, queue)) = self.ranks[pool as usize].ready.first() else {
@@ -379,6 +454,9 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some((at, slots)) = self.seat_of(queue, pool) else {
                 return;
             };
+            if self.rank_anew(now, queue, at, actions) {
+                continue;
+            }
             // Nothing overtakes the first, even if it waits for slots: one with many threads would
             // starve.
             let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
@@ -398,6 +476,22 @@ impl<T, R: Rule> Candidates<T, R> {
                 return;
             }
         }
+    }
+
+    /// Corrects the place of a candidate whose latest start has passed while it was ready: what is
+    /// left of it may start later than others. Its old place was never too far back. Tells whether
+    /// it lost the first place.
+    fn rank_anew(&mut self, now: Nanos, queue: u32, at: usize, actions: &mut Actions<T>) -> bool {
+        let Some(of) = self.queues.get(queue as usize).and_then(Option::as_ref) else {
+            return false;
+        };
+        if now <= of.seats[at].latest {
+            return false;
+        }
+        let pool = of.seats[at].pool;
+        self.place_seat(now, queue, at, Cause::Promotion, actions);
+        let first = self.ranks[pool as usize].ready.first();
+        first.is_none_or(|(_, first)| first != queue)
     }
 
     /// Ends an event: uses what was unblocked beside what the event was about.
@@ -423,15 +517,6 @@ impl<T, R: Rule> Candidates<T, R> {
             let queued = &mut self.ranks[seat.pool as usize].queued;
             *queued = queued.saturating_sub(before).saturating_add(work);
         }
-    }
-
-    /// The longest lead that the pool's queues need.
-    fn set_lead(&mut self, pool: u32, spec: &QueueSpec) {
-        let lead = self
-            .delay
-            .before_start(spec.max_rows.min(spec.latency.measured_rows()));
-        let of = self.fleet.pool_mut(pool);
-        of.set_lead(of.lead().max(lead));
     }
 }
 
@@ -475,7 +560,6 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         actions: &mut Actions<T>,
     ) {
         self.ranks_mut(pool);
-        self.set_lead(pool, &spec);
         let at = queue as usize;
         if self.queues.len() <= at {
             self.queues.resize_with(at + 1, || None);
@@ -510,8 +594,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let ranks = &mut self.ranks[pool as usize];
         ranks.queued = ranks.queued.saturating_sub(work);
         ranks.queues -= 1;
-        ranks.events.remove(queue);
-        ranks.ready.remove(queue);
+        ranks.remove(queue);
         if empty {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
             self.queues[queue as usize] = None;
@@ -549,6 +632,9 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
                 R::inserted(&mut seat.memory, at);
             }
         }
+        for seat in &mut of.seats {
+            R::arrived(&mut seat.memory);
+        }
         self.waiting += 1;
         self.count_work(queue);
         self.refresh(now, queue, Cause::Queue, actions);
@@ -556,7 +642,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
-        if let Some((pool, _)) = self.fleet.release(batch) {
+        if let Some((pool, _)) = self.fleet.release(now, batch) {
             self.dispatch(now, pool, actions);
             self.settle(now, actions);
         }
@@ -565,7 +651,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
         for pool in 0..self.ranks.len() as u32 {
             self.fleet.pool_mut(pool).advance(now);
-            while let Some((at, queue)) = self.ranks[pool as usize].events.first()
+            while let Some((at, queue)) = self.ranks[pool as usize].expiry.first()
                 && at <= now
             {
                 self.refresh(now, queue, Cause::Timer, actions);
@@ -576,15 +662,9 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let events = self.ranks.iter().filter_map(|ranks| ranks.events.first());
-        let grants = (0..self.fleet.len())
-            .filter(|pool| !self.ranks[*pool as usize].ready.is_empty())
-            .filter_map(|pool| self.fleet.pool(pool)?.next_grant());
-        events
-            .map(|(at, _)| at)
-            .chain(grants)
-            .min()
-            .filter(|at| *at < NEVER)
+        let pools = self.ranks.iter().zip(0..);
+        let next = pools.filter_map(|(ranks, pool)| ranks.next(self.fleet.pool(pool)?, &self.rule));
+        next.min().filter(|at| *at < NEVER)
     }
 
     fn waiting(&self) -> usize {
@@ -608,6 +688,64 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     }
 }
 
+// === impl Ranks ===
+
+impl Ranks {
+    fn remove(&mut self, queue: u32) {
+        self.deferred.remove(queue);
+        self.worth.remove(queue);
+        self.ready.remove(queue);
+        self.expiry.remove(queue);
+    }
+
+    fn defer(&mut self, queue: u32, formed: &Formed, now: Nanos) {
+        self.ready.remove(queue);
+        self.deferred.set(queue, formed.ready_at);
+        // What is worth more than a whole row never starts before its time.
+        if formed.worth <= 1.0 {
+            self.worth
+                .set(queue, u64::from(formed.worth.max(0.0).to_bits()));
+        } else {
+            self.worth.remove(queue);
+        }
+        self.expiry.set(queue, formed.until.max(now + 1));
+    }
+
+    fn make_ready(&mut self, queue: u32, rank: u64, wake: Nanos) {
+        self.deferred.remove(queue);
+        self.worth.remove(queue);
+        self.ready.set(queue, rank);
+        self.expiry.set(queue, wake);
+    }
+
+    /// When something has to be looked at: a candidate that expires, and while a slot is free one
+    /// whose time comes, or else a slot that may take its next batch soon.
+    fn next<R: Rule>(&self, pool: &Pool, rule: &R) -> Option<Nanos> {
+        let expiry = self.expiry.first().map(|(at, _)| at);
+        let first = self.deferred.first().map(|(at, _)| at);
+        let (due, waits) = if pool.has_free() {
+            let early = rule.eagerness(pool).early;
+            let due = first.map(|at| at.saturating_sub(early));
+            // Those that are ready all the same wait for several slots.
+            (due, !self.ready.is_empty())
+        } else {
+            (None, !self.ready.is_empty() || first.is_some())
+        };
+        let grant = pool.next_grant().filter(|_| waits);
+        expiry.into_iter().chain(due).chain(grant).min()
+    }
+}
+
+// === impl Eagerness ===
+
+impl Eagerness {
+    /// Nothing starts before its time.
+    pub const NONE: Self = Self {
+        early: 0,
+        worth: 0.0,
+    };
+}
+
 // === impl Queue ===
 
 impl<T, M> Queue<T, M> {
@@ -625,7 +763,9 @@ impl<T, M> Queue<T, M> {
         let Some(fastest) = self.seats.first() else {
             return Some(DropReason::Gone);
         };
-        fastest.spec.refusal(now, delay, self.requests.rows(), request)
+        fastest
+            .spec
+            .refusal(now, delay, self.requests.rows(), request)
     }
 
     /// Device time that the waiting rows will take, times the slots they occupy.
@@ -658,6 +798,7 @@ impl<M: Default> Seat<M> {
             pool,
             spec,
             memory: M::default(),
+            latest: 0,
         }
     }
 }
@@ -776,6 +917,7 @@ impl Formed {
             latest: NEVER,
             rank: NEVER,
             until: NEVER,
+            worth: f32::INFINITY,
         }
     }
 }

@@ -48,6 +48,7 @@ impl Rule for Eager {
             until: latest
                 .saturating_sub(view.delay.before_start(rows))
                 .saturating_add(1),
+            worth: f32::INFINITY,
         }
     }
 }

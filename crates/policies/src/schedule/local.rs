@@ -97,6 +97,7 @@ impl<T, R: Rule> LocalQueue<T, R> {
         if at + 1 < self.requests.len() {
             R::inserted(&mut self.memory, at);
         }
+        R::arrived(&mut self.memory);
         Ok(())
     }
 
@@ -154,6 +155,9 @@ impl<T, R: Rule> LocalQueue<T, R> {
         }
         self.ledger.add(requests.len(), served);
         R::left(&mut self.memory, 0, requests.len());
+        if !served {
+            R::lost(&mut self.memory, requests.len());
+        }
         requests
     }
 }

@@ -62,8 +62,10 @@ struct Slot {
 pub struct Pool {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
-    /// Slots that may take a batch: idle ones, and with a lead those that will be soon.
+    /// Idle slots.
     free: SlotSet,
+    /// Slots that will be idle within the lead.
+    soon: SlotSet,
     /// Busy slots by the time from which they may take their next batch.
     grantable: IndexedHeap,
     workers: BTreeMap<u32, Vec<u32>>,
@@ -71,7 +73,21 @@ pub struct Pool {
     lead: Nanos,
     up: u32,
     idle: u32,
+    crowding: Crowding,
 }
+
+/// How scarce devices have been lately.
+#[derive(Debug, Clone, Copy, Default)]
+struct Crowding {
+    /// Share of time with no idle slot, forgetting over a second.
+    share: f64,
+    observed: Nanos,
+    /// Mean run time of batches, ns.
+    mean_run: f64,
+}
+
+/// Time over which [`Crowding`] forgets, ns.
+const CROWDING_MEMORY: f64 = 1e9;
 
 /// All pools, and the batches that run on them.
 #[derive(Debug, Clone, Default)]
@@ -97,23 +113,35 @@ impl Pool {
         self.idle
     }
 
+    /// Share of time in which no slot was idle, over about the last second, 0 to 1.
+    pub fn crowded_share(&self) -> f64 {
+        self.crowding.share
+    }
+
+    /// Mean run time of the last hundred batches or so, ns; 0 before the first.
+    pub fn mean_run(&self) -> f64 {
+        self.crowding.mean_run
+    }
+
+    /// Accounts for the time until `now`; to be called before slots are taken or given back.
+    pub fn observe(&mut self, now: Nanos) {
+        let passed = now.saturating_sub(self.crowding.observed) as f64;
+        let all_busy = if self.idle == 0 { 1.0 } else { 0.0 };
+        let weight = passed / (passed + CROWDING_MEMORY);
+        self.crowding.share += weight * (all_busy - self.crowding.share);
+        self.crowding.observed = now;
+    }
+
     /// Whether some slot may take a batch.
     #[inline]
     pub fn has_free(&self) -> bool {
-        !self.free.is_empty()
+        !self.free.is_empty() || !self.soon.is_empty()
     }
 
     /// When the next busy slot ends, as far as is known; `None` when none is busy.
     pub fn next_free(&self) -> Option<Nanos> {
-        let (at, _) = self.grantable.first()?;
-        Some(at.saturating_add(self.lead))
-    }
-
-    /// The least (end, slot) and every other end of busy slots, in no order.
-    pub fn ends(&self) -> impl Iterator<Item = Nanos> + '_ {
-        self.grantable
-            .iter()
-            .map(|(at, _)| at.saturating_add(self.lead))
+        let (_, slot) = self.grantable.first()?;
+        Some(self.slots[slot as usize].until)
     }
 
     /// Workers that are up, in order.
@@ -121,14 +149,11 @@ impl Pool {
         self.workers.keys().copied()
     }
 
-    /// Sets how long before the end of a batch the next one may be sent.
-    pub fn set_lead(&mut self, lead: Nanos) {
-        self.lead = lead;
-    }
-
-    /// How long before the end of a batch the next one may be sent.
-    pub fn lead(&self) -> Nanos {
-        self.lead
+    /// A batch was sent that takes `lead` to arrive. The pool's lead follows the largest of the
+    /// last hundred or so: a slot is offered early enough for most, and not so early that small
+    /// batches wait on it while others end.
+    pub fn raise_lead(&mut self, lead: Nanos) {
+        self.lead = lead.max(self.lead - self.lead / 64);
     }
 
     /// From when a busy slot may take its next batch ahead of its end; `None` without a lead.
@@ -146,14 +171,14 @@ impl Pool {
             && at <= now
         {
             self.grantable.remove(slot);
-            self.free.insert(slot);
+            self.soon.insert(slot);
         }
     }
 
     /// Where a batch of `slots` slots could run now. Does not take it.
     pub fn find(&self, slots: u16) -> Option<Place> {
         if slots <= 1 {
-            let slot = self.free.first()?;
+            let slot = self.free.first().or_else(|| self.soon.first())?;
             return Some(self.place(&[slot]));
         }
         self.workers.values().find_map(|of_worker| {
@@ -161,7 +186,7 @@ impl Pool {
             let free: Vec<u32> = of_worker
                 .iter()
                 .copied()
-                .filter(|slot| self.free.contains(*slot))
+                .filter(|slot| self.offers(*slot))
                 .take(slots)
                 .collect();
             (free.len() == slots).then(|| self.place(&free))
@@ -174,8 +199,12 @@ impl Pool {
             .workers
             .get(&worker)?
             .iter()
-            .find(|slot| self.free.contains(**slot))?;
+            .find(|slot| self.offers(**slot))?;
         Some(self.place(&[*slot]))
+    }
+
+    fn offers(&self, slot: u32) -> bool {
+        self.free.contains(slot) || self.soon.contains(slot)
     }
 
     fn place(&self, slots: &[u32]) -> Place {
@@ -202,6 +231,7 @@ impl Pool {
         state.until = until;
         let behind = state.batches > 1;
         self.free.remove(slot);
+        self.soon.remove(slot);
         if !behind {
             self.grantable.set(slot, until.saturating_sub(self.lead));
         }
@@ -216,11 +246,21 @@ impl Pool {
         if state.batches == 0 {
             self.idle += 1;
             self.grantable.remove(slot);
+            self.soon.remove(slot);
             self.free.insert(slot);
         } else {
             let at = state.until.saturating_sub(self.lead);
             self.grantable.set(slot, at);
         }
+    }
+}
+
+// === impl Crowding ===
+
+impl Crowding {
+    fn ran(&mut self, nanos: f64) {
+        let weight = if self.mean_run == 0.0 { 1.0 } else { 0.01 };
+        self.mean_run += weight * (nanos - self.mean_run);
     }
 }
 
@@ -304,6 +344,7 @@ impl Fleet {
         let pool = self.pool_mut(at);
         for slot in pool.workers.remove(&worker).unwrap_or_default() {
             pool.free.remove(slot);
+            pool.soon.remove(slot);
             pool.grantable.remove(slot);
             pool.up -= 1;
             if pool.slots[slot as usize].batches == 0 {
@@ -325,6 +366,7 @@ impl Fleet {
         (start, until): (Nanos, Nanos),
     ) -> BatchId {
         let of = self.pool_mut(pool);
+        of.crowding.ran((until - start) as f64);
         of.occupy(place.slot, until);
         place.more.iter().for_each(|slot| of.occupy(*slot, until));
         self.numbers += 1;
@@ -352,11 +394,12 @@ impl Fleet {
 
     /// A batch has left its worker; tells what it was and its pool. `None` for a batch that is not
     /// under way: a late answer of a worker that was given up changes nothing.
-    pub fn release(&mut self, batch: BatchId) -> Option<(u32, Running)> {
+    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(u32, Running)> {
         let entry = self.running.get_mut(batch.at as usize)?;
         let running = entry.take_if(|running| running.number == batch.number)?;
         self.vacant.push(batch.at);
         let pool = self.pool_mut(running.pool);
+        pool.observe(now);
         pool.release(running.slot);
         running.more.iter().for_each(|slot| pool.release(*slot));
         Some((running.pool, running))

@@ -1,45 +1,206 @@
-//! Ours. (The reasoning goes here.)
+//! Ours: deferral where it pays, drops where they are cheapest, misses spread evenly.
 
 use super::{
-    Formed, Options, Rule, View,
-    symphony::{Symphony, Window},
+    Cause, DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
 };
 
 /// The rule of `sextant`.
 #[derive(Debug, Clone, Copy)]
 pub struct Sextant {
-    base: Symphony,
     hold: f64,
 }
+
+/// What [`Sextant`] remembers of a seat.
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    /// Misses that the queue may still have; negative when it has had more than its part.
+    allowance: f32,
+    /// Device time that a dropped request is charged, ns; 0 until the rate is known.
+    price: f32,
+    /// Fixed cost of a batch times the queue's rate, rows: what comes while one is paid for.
+    overlap: f32,
+}
+
+/// Part of its requests that each queue may miss: a little less than the one in a hundred that
+/// goodput allows.
+const MISSES: f32 = 0.008;
+
+/// Most misses that an idle queue saves up.
+const SAVED: f32 = 10.0;
+
+/// Most misses over its part for which a queue is moved forward.
+const OWED: f32 = 20.0;
+
+/// Most rows to give up at the head of a batch.
+const HEADS: usize = 64;
 
 impl Sextant {
     /// With the options' share of slack to hold.
     pub fn new(options: &Options) -> Self {
         Self {
-            base: Symphony::new(options),
             hold: options.hold.clamp(0.0, 1.0),
         }
     }
 }
 
 impl Rule for Sextant {
-    type Memory = Window;
+    type Memory = Account;
 
-    fn form<T>(&mut self, view: &View<'_, T>, window: &mut Window) -> Formed {
-        let mut formed = self.base.form(view, window);
-        if self.hold < 1.0 && formed.rows > 0 {
-            let from = view.queue.arrived(formed.passed);
-            let held = formed.ready_at.saturating_sub(from) as f64 * self.hold;
-            formed.ready_at = from.saturating_add(held as u64);
+    fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> Formed {
+        if view.rate_changed || account.price == 0.0 {
+            account.estimate(view);
         }
-        formed
+        let queue = view.queue;
+        let mut passed = view.first_feasible(0);
+        if passed == queue.len() {
+            return Formed::none(passed, DropReason::Expired);
+        }
+        let mut rows = view
+            .rows_within(queue.deadline(passed))
+            .min(queue.rows_from(passed));
+        let mut reason = DropReason::Expired;
+        if view.cause == Cause::Device && view.pool.idle() <= 1 {
+            let heads;
+            (heads, rows) = account.heads_to_drop(view, passed, rows);
+            if heads > 0 {
+                passed += heads;
+                reason = DropReason::Shed;
+            }
+        }
+        self.plan(view, account, passed, rows, reason)
     }
 
-    fn left(window: &mut Window, from: usize, count: usize) {
-        window.left(from, count);
+    fn eagerness(&self, pool: &Pool) -> Eagerness {
+        let slots = f64::from(pool.slots().max(1));
+        let idle = f64::from(pool.idle());
+        let run = pool.mean_run();
+        let scarcity = (1.0 - idle / (0.08 * slots)).max(0.0);
+        let worth = 0.5 * (-(idle - 1.0) / (0.6 * slots.sqrt())).exp();
+        Eagerness {
+            early: (run / slots + 0.05 * run * scarcity) as Nanos,
+            worth: worth.max(0.02 + 0.2 * pool.crowded_share()) as f32,
+        }
     }
 
-    fn inserted(window: &mut Window, at: usize) {
-        window.inserted(at);
+    fn arrived(account: &mut Account) {
+        account.allowance = (account.allowance + MISSES).min(SAVED);
+    }
+
+    fn lost(account: &mut Account, count: usize) {
+        account.allowance = (account.allowance - count as f32).max(-2.0 * OWED);
+    }
+}
+
+impl Sextant {
+    fn plan<T>(
+        &self,
+        view: &View<'_, T>,
+        account: &Account,
+        passed: usize,
+        rows: u32,
+        reason: DropReason,
+    ) -> Formed {
+        let queue = view.queue;
+        let deadline = queue.deadline(passed);
+        let latest = view.latest(deadline, rows);
+        let sent = view.delay.before_start(rows);
+        let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
+        let mut ready_at = if full {
+            0
+        } else {
+            let sent = view.delay.before_start(rows + 1);
+            view.latest(deadline, rows + 1).saturating_sub(sent)
+        };
+        if self.hold < 1.0 && !full {
+            let arrived = queue.arrived(passed);
+            let held = ready_at.saturating_sub(arrived) as f64 * self.hold;
+            ready_at = arrived.saturating_add(held as Nanos);
+        }
+        let last_chance = view.latest(deadline, queue.rows_of(passed));
+        Formed {
+            passed,
+            reason,
+            rows,
+            ready_at,
+            latest,
+            rank: match latest {
+                NEVER => NEVER,
+                latest => latest.saturating_sub(account.debt(view)),
+            },
+            until: last_chance.saturating_sub(sent).saturating_add(1),
+            worth: account.overlap / rows as f32,
+        }
+    }
+}
+
+// === impl Account ===
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            allowance: 0.0,
+            price: 0.0,
+            overlap: 0.0,
+        }
+    }
+}
+
+impl Account {
+    fn estimate<T>(&mut self, view: &View<'_, T>) {
+        let latency = view.latency();
+        let beta = beta(latency);
+        let alpha = latency.of(1) as f64 - beta;
+        let (rate, slack) = (view.queue.rate(), view.queue.slack());
+        let most = latency.rows_within(slack, view.spec.max_rows).max(1);
+        // Rows of a batch that waits as long as it can.
+        let open = slack as f64 - beta;
+        let rows = (1.0 + rate * open.max(0.0)) / (1.0 + rate * alpha);
+        let rows = rows.clamp(1.0, f64::from(most));
+        let gap = (-(f64::from(MISSES) * rows).ln()).max(1.0);
+        self.price = (alpha + beta * gap / rows) as f32;
+        self.overlap = (beta * rate) as f32;
+    }
+
+    /// How many first requests to drop so that the rest costs least.
+    fn heads_to_drop<T>(&self, view: &View<'_, T>, from: usize, rows: u32) -> (usize, u32) {
+        let queue = view.queue;
+        let mut left = queue.rows_from(from);
+        if rows >= left || rows >= view.spec.max_rows {
+            return (0, rows);
+        }
+        // A queue that has had its part of the misses drops only while devices are really scarce.
+        let surcharge = match self.allowance < 0.0 {
+            true => view.pool.crowded_share().max(0.01).sqrt().recip(),
+            false => 1.0,
+        };
+        let price = f64::from(self.price) * surcharge;
+        let cost = |rows: u32, dropped: u32| {
+            let spent = view.latency().of(rows) as f64 + price * f64::from(dropped);
+            spent / f64::from(rows + dropped)
+        };
+        let mut best = (cost(rows, 0), 0, rows);
+        let mut dropped = 0;
+        for heads in 1..=HEADS.min(queue.len() - from - 1) {
+            let head = queue.rows_of(from + heads - 1);
+            (left, dropped) = (left - head, dropped + head);
+            let rows = view.rows_within(queue.deadline(from + heads)).min(left);
+            if rows < queue.rows_of(from + heads) {
+                continue;
+            }
+            let cost = cost(rows, dropped);
+            if cost < best.0 {
+                best = (cost, heads, rows);
+            }
+            if rows == left {
+                break;
+            }
+        }
+        (best.1, best.2)
+    }
+
+    /// How far the queue is moved forward for what it has missed, ns.
+    fn debt<T>(&self, view: &View<'_, T>) -> Nanos {
+        let owed = (-self.allowance).clamp(0.0, OWED);
+        (f64::from(owed) * f64::from(view.spec.weight) * 300_000.0) as Nanos
     }
 }

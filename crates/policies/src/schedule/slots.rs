@@ -54,11 +54,6 @@ impl SlotSet {
         }
     }
 
-    /// Members.
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
     /// Whether it has no member.
     #[inline]
     pub fn is_empty(&self) -> bool {

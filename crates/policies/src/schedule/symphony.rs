@@ -76,7 +76,8 @@ impl Rule for Symphony {
         let want = if full || early {
             now
         } else {
-            view.latest(deadline, rows + 1)
+            let gathered = view.delay.before_start(rows + 1) - view.delay.before_start(rows);
+            view.latest(deadline, rows + 1).saturating_sub(gathered)
         };
         let start = now.max(want.min(latest));
         let sent = view.delay.before_start(rows);
@@ -88,6 +89,7 @@ impl Rule for Symphony {
             latest,
             rank: latest,
             until: latest.saturating_sub(sent).saturating_add(1),
+            worth: f32::INFINITY,
         }
     }
 
@@ -188,7 +190,7 @@ impl Rule for SymphonyPaper {
                 planned.latest = latest;
                 planned.stalled = false;
             }
-            Cause::Timer | Cause::Device => {
+            Cause::Timer | Cause::Promotion | Cause::Device => {
                 let at_hand = view.now.max(view.free_at);
                 planned.stalled |= passed > 0 || at_hand > planned.latest;
             }
@@ -205,6 +207,7 @@ impl Rule for SymphonyPaper {
             latest,
             rank: planned.at,
             until: last_chance.saturating_sub(sent).saturating_add(1),
+            worth: f32::INFINITY,
         }
     }
 }

@@ -62,6 +62,7 @@ impl Rule for Timeout {
             latest: NEVER,
             rank: arrived,
             until: queue.deadline(passed),
+            worth: f32::INFINITY,
         }
     }
 }

@@ -123,6 +123,6 @@ fn the_timeout_closes_a_batch_at_a_preferred_size_or_when_its_first_has_waited()
     assert_eq!(batch(&small.timer(220)).requests, [3]);
     // It knows no run times: only what has passed is given up.
     assert_eq!(small.request(230, 0, 4, 340), []);
-    assert_eq!(small.timer(300), [], "the device is busy");
+    assert_eq!(small.late_timer(300), [], "the device is busy");
     assert_eq!(drops(&small.timer(340)), [(4, DropReason::Expired)]);
 }

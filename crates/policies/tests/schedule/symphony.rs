@@ -77,7 +77,6 @@ fn of_two_that_wait_the_one_with_the_tighter_latest_start_goes_first() {
     let running = small.occupy(0, 0);
     small.request(0, 0, 1, 345);
     small.request(0, 1, 2, 340);
-    small.timer(220);
     assert_eq!(batch(&small.result(225, running)).requests, [2]);
 }
 
