@@ -185,11 +185,13 @@ fn a_batch_is_sent_early_enough_for_its_inputs_and_its_answer() {
     let refused = small.request(0, 0, 0, 51 + 110 + 20 - 1);
     assert_eq!(drops(&refused), [(0, DropReason::Infeasible)]);
     assert_eq!(small.request(0, 0, 1, 1_000), []);
-    let sent = batch(&small.timer(1_000 - 20 - 120 - 51));
-    assert_eq!((sent.earliest, sent.latest), (860, 870));
-    // The next batch is sent while the first still runs, to start when it ends.
+    // The last moment at which a second row could still be gathered and run with it.
+    let sent = batch(&small.timer(1_000 - 20 - 120 - 52));
+    assert_eq!((sent.earliest, sent.latest), (859, 870));
+    // The next batch is sent while the first still runs, as long before its end as that took to
+    // arrive.
     let next = (0..8).map(|payload| small.request(900, 0, payload, NEVER));
     assert!(next.into_iter().all(|actions| actions.is_empty()));
-    let second = batch(&small.timer(970 - 58));
-    assert_eq!((second.requests.len(), second.earliest), (8, 970));
+    let second = batch(&small.timer(969 - 51));
+    assert_eq!((second.requests.len(), second.earliest), (8, 918 + 58));
 }
