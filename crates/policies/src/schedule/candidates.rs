@@ -96,10 +96,14 @@ pub trait Rule: std::fmt::Debug + Send {
     /// What the rule remembers of a seat.
     type Memory: Default + std::fmt::Debug + Send;
 
+    /// The most that [`Self::eagerness`] ever answers for [`Eagerness::worth`].
+    const MOST_WORTH: f32 = 0.0;
+
     /// The candidate of a seat whose queue is not empty.
     fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> Formed;
 
-    /// How eager candidates are on `pool`: not at all, if the rule does not say otherwise.
+    /// How eager candidates are on `pool`: not at all, if the rule does not say otherwise. Asked
+    /// whenever slots are taken or given back.
     fn eagerness(&self, _pool: &Pool) -> Eagerness {
         Eagerness::NONE
     }
@@ -124,6 +128,17 @@ struct Seat<M> {
     memory: M,
     /// Until when the candidate's place among the ready ones is true.
     latest: Nanos,
+    entries: Entries,
+}
+
+/// Where a seat's candidate is found in its pool's heaps, so that they are touched only where
+/// something changes: with thousands of queues each look is a cache miss.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Entries {
+    ready: bool,
+    deferred: Option<Nanos>,
+    worth: Option<f32>,
+    expiry: Option<Nanos>,
 }
 
 #[derive(Debug)]
@@ -148,6 +163,8 @@ struct Ranks {
     expiry: IndexedHeap,
     queued: Nanos,
     queues: u32,
+    /// How eager the pool is in its present state.
+    eager: Eagerness,
 }
 
 /// A scheduler after a [`Rule`].
@@ -255,16 +272,20 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
                 return false;
             };
-            let Some(formed) = formed else {
-                self.ranks[pool as usize].remove(queue);
-                return false;
-            };
-            if !self.may_start(now, pool, &formed) {
-                self.ranks[pool as usize].defer(queue, &formed, now);
-                return false;
-            }
+            let may_start = formed.is_some_and(|formed| self.may_start(now, pool, &formed));
             let of = self.queues[queue as usize].as_mut().expect("formed above");
             let seat = &mut of.seats[at];
+            let Some(formed) = formed else {
+                self.ranks[pool as usize].remove(queue, &mut seat.entries);
+                return false;
+            };
+            if !may_start {
+                let wake = formed.until.max(now + 1);
+                let worth = (formed.worth <= R::MOST_WORTH).then_some(formed.worth);
+                let ranks = &mut self.ranks[pool as usize];
+                ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
+                return false;
+            }
             seat.latest = formed.latest;
             let slots = seat.spec.slots;
             let rank = formed.key(seat.spec.priority, &of.requests);
@@ -279,7 +300,7 @@ impl<T, R: Rule> Candidates<T, R> {
                 },
                 None => {
                     let wake = formed.until.min(wake).max(now + 1);
-                    ranks.make_ready(queue, rank, wake);
+                    ranks.make_ready(queue, &mut seat.entries, rank, wake);
                     return false;
                 }
             }
@@ -291,24 +312,20 @@ impl<T, R: Rule> Candidates<T, R> {
         if formed.ready_at <= now {
             return true;
         }
-        let of = self.fleet.pool(pool);
-        of.filter(|of| of.has_free()).is_some_and(|of| {
-            let eager = self.rule.eagerness(of);
-            formed.ready_at <= now.saturating_add(eager.early) || formed.worth <= eager.worth
-        })
+        let eager = self.ranks[pool as usize].eager;
+        let early = formed.ready_at <= now.saturating_add(eager.early);
+        (early || formed.worth <= eager.worth) && self.fleet.pool(pool).is_some_and(Pool::has_free)
     }
 
     /// Moves the deferred candidates to the ready ones whose time has come.
     fn promote(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
         loop {
-            let Some(of) = self.fleet.pool(pool).filter(|of| of.has_free()) else {
-                return;
-            };
             let ranks = &self.ranks[pool as usize];
-            if ranks.deferred.is_empty() {
+            let free = self.fleet.pool(pool).is_some_and(Pool::has_free);
+            if !free || ranks.deferred.is_empty() {
                 return;
             }
-            let eager = self.rule.eagerness(of);
+            let eager = ranks.eager;
             let limit = now.saturating_add(eager.early);
             let due = ranks.deferred.first().filter(|(at, _)| *at <= limit);
             let cheap = ranks.worth.first();
@@ -429,6 +446,7 @@ impl<T, R: Rule> Candidates<T, R> {
         of.observe(now);
         of.raise_lead(lead);
         let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
+        self.pool_changed(pool);
         actions.push(Action::Infer {
             queue,
             worker,
@@ -463,8 +481,12 @@ impl<T, R: Rule> Candidates<T, R> {
                 return;
             };
             let started = self.start(now, queue, at, place, actions).is_ok();
-            if !started {
-                self.ranks[pool as usize].ready.remove(queue);
+            if !started && let Some(of) = self.queue(queue) {
+                let mut entries = of.seats[at].entries;
+                self.ranks[pool as usize].remove(queue, &mut entries);
+                if let Some(of) = self.queue(queue) {
+                    of.seats[at].entries = entries;
+                }
             }
             self.refresh(now, queue, Cause::Queue, actions);
             if !started
@@ -507,6 +529,12 @@ impl<T, R: Rule> Candidates<T, R> {
         Some((at, of.seats[at].spec.slots))
     }
 
+    fn pool_changed(&mut self, pool: u32) {
+        if let Some(of) = self.fleet.pool(pool) {
+            self.ranks[pool as usize].eager = self.rule.eagerness(of);
+        }
+    }
+
     fn count_work(&mut self, queue: u32) {
         let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
             return;
@@ -530,6 +558,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     ) -> Vec<BatchId> {
         self.ranks_mut(spec.pool);
         let lost = self.fleet.up(worker, spec);
+        self.pool_changed(spec.pool);
         self.dispatch(now, spec.pool, actions);
         self.settle(now, actions);
         lost
@@ -545,6 +574,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let lost = self.fleet.down(worker);
         // What asked for more slots than any other worker has now asks for fewer.
         if let Some(pool) = pool {
+            self.pool_changed(pool);
             self.dispatch(now, pool, actions);
             self.settle(now, actions);
         }
@@ -589,12 +619,12 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             return;
         };
         let Some(of) = self.queue(queue) else { return };
-        of.seats.remove(at);
+        let mut seat = of.seats.remove(at);
         let (work, empty) = (of.work, of.seats.is_empty());
         let ranks = &mut self.ranks[pool as usize];
         ranks.queued = ranks.queued.saturating_sub(work);
         ranks.queues -= 1;
-        ranks.remove(queue);
+        ranks.remove(queue, &mut seat.entries);
         if empty {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
             self.queues[queue as usize] = None;
@@ -643,6 +673,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
         if let Some((pool, _)) = self.fleet.release(now, batch) {
+            self.pool_changed(pool);
             self.dispatch(now, pool, actions);
             self.settle(now, actions);
         }
@@ -663,7 +694,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
 
     fn next_timer(&self) -> Option<Nanos> {
         let pools = self.ranks.iter().zip(0..);
-        let next = pools.filter_map(|(ranks, pool)| ranks.next(self.fleet.pool(pool)?, &self.rule));
+        let next = pools.filter_map(|(ranks, pool)| ranks.next(self.fleet.pool(pool)?));
         next.min().filter(|at| *at < NEVER)
     }
 
@@ -691,41 +722,69 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
 // === impl Ranks ===
 
 impl Ranks {
-    fn remove(&mut self, queue: u32) {
-        self.deferred.remove(queue);
-        self.worth.remove(queue);
-        self.ready.remove(queue);
-        self.expiry.remove(queue);
-    }
-
-    fn defer(&mut self, queue: u32, formed: &Formed, now: Nanos) {
-        self.ready.remove(queue);
-        self.deferred.set(queue, formed.ready_at);
-        // What is worth more than a whole row never starts before its time.
-        if formed.worth <= 1.0 {
-            self.worth
-                .set(queue, u64::from(formed.worth.max(0.0).to_bits()));
-        } else {
+    fn remove(&mut self, queue: u32, entries: &mut Entries) {
+        if entries.ready {
+            self.ready.remove(queue);
+        }
+        if entries.deferred.is_some() {
+            self.deferred.remove(queue);
+        }
+        if entries.worth.is_some() {
             self.worth.remove(queue);
         }
-        self.expiry.set(queue, formed.until.max(now + 1));
+        if entries.expiry.is_some() {
+            self.expiry.remove(queue);
+        }
+        *entries = Entries::default();
     }
 
-    fn make_ready(&mut self, queue: u32, rank: u64, wake: Nanos) {
-        self.deferred.remove(queue);
-        self.worth.remove(queue);
+    fn defer(
+        &mut self,
+        queue: u32,
+        entries: &mut Entries,
+        ready_at: Nanos,
+        worth: Option<f32>,
+        wake: Nanos,
+    ) {
+        if std::mem::take(&mut entries.ready) {
+            self.ready.remove(queue);
+        }
+        if entries.deferred.replace(ready_at) != Some(ready_at) {
+            self.deferred.set(queue, ready_at);
+        }
+        match (worth, std::mem::replace(&mut entries.worth, worth)) {
+            (Some(worth), _) => self.worth.set(queue, u64::from(worth.max(0.0).to_bits())),
+            (None, Some(_)) => drop(self.worth.remove(queue)),
+            (None, None) => {}
+        }
+        self.expire(queue, entries, wake);
+    }
+
+    fn make_ready(&mut self, queue: u32, entries: &mut Entries, rank: u64, wake: Nanos) {
+        if entries.deferred.take().is_some() {
+            self.deferred.remove(queue);
+        }
+        if entries.worth.take().is_some() {
+            self.worth.remove(queue);
+        }
+        entries.ready = true;
         self.ready.set(queue, rank);
-        self.expiry.set(queue, wake);
+        self.expire(queue, entries, wake);
+    }
+
+    fn expire(&mut self, queue: u32, entries: &mut Entries, wake: Nanos) {
+        if entries.expiry.replace(wake) != Some(wake) {
+            self.expiry.set(queue, wake);
+        }
     }
 
     /// When something has to be looked at: a candidate that expires, and while a slot is free one
     /// whose time comes, or else a slot that may take its next batch soon.
-    fn next<R: Rule>(&self, pool: &Pool, rule: &R) -> Option<Nanos> {
+    fn next(&self, pool: &Pool) -> Option<Nanos> {
         let expiry = self.expiry.first().map(|(at, _)| at);
         let first = self.deferred.first().map(|(at, _)| at);
         let (due, waits) = if pool.has_free() {
-            let early = rule.eagerness(pool).early;
-            let due = first.map(|at| at.saturating_sub(early));
+            let due = first.map(|at| at.saturating_sub(self.eager.early));
             // Those that are ready all the same wait for several slots.
             (due, !self.ready.is_empty())
         } else {
@@ -737,6 +796,12 @@ impl Ranks {
 }
 
 // === impl Eagerness ===
+
+impl Default for Eagerness {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
 
 impl Eagerness {
     /// Nothing starts before its time.
@@ -799,6 +864,7 @@ impl<M: Default> Seat<M> {
             spec,
             memory: M::default(),
             latest: 0,
+            entries: Entries::default(),
         }
     }
 }

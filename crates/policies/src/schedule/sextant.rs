@@ -46,6 +46,8 @@ impl Sextant {
 impl Rule for Sextant {
     type Memory = Account;
 
+    const MOST_WORTH: f32 = 0.5;
+
     fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> Formed {
         if view.rate_changed || account.price == 0.0 {
             account.estimate(view);
