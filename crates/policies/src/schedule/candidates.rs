@@ -307,14 +307,60 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
+    /// The common case of a request that joins a candidate: nothing starts and nothing is dropped,
+    /// so only the candidate's keys change. `false` when there is more to do.
+    fn joined(&mut self, now: Nanos, queue: u32) -> bool {
+        let of = self.queues[queue as usize].as_mut().expect("just pushed");
+        let [seat] = &mut of.seats[..] else {
+            return false;
+        };
+        let ranks = &mut self.ranks[seat.pool as usize];
+        let Some(pool) = self.fleet.pool(seat.pool) else {
+            return false;
+        };
+        let free = pool.has_free();
+        if free && seat.entries.deferred.is_none() {
+            return false;
+        }
+        let view = View {
+            now,
+            cause: Cause::Queue,
+            free_at: 0,
+            queue: &of.requests,
+            spec: &seat.spec,
+            pool,
+            sharers: ranks.queues,
+            delay: self.delay,
+            ledger: &of.ledger,
+            rate_changed: of.rate_changed,
+        };
+        let formed = self.rule.form(&view, &mut seat.memory);
+        if formed.passed > 0 || formed.rows == 0 {
+            return false;
+        }
+        let wake = formed.until.max(now + 1);
+        if free && ranks.eager.allows(now, &formed) {
+            return false;
+        }
+        of.rate_changed = false;
+        if formed.ready_at <= now {
+            seat.latest = formed.latest;
+            let rank = formed.key(seat.spec.priority, &of.requests);
+            ranks.make_ready(queue, &mut seat.entries, rank, wake);
+        } else {
+            let worth = (formed.worth <= R::MOST_WORTH).then_some(formed.worth);
+            ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
+        }
+        true
+    }
+
     /// Whether the time of a candidate has come. Without a free slot there is no haste.
     fn may_start(&self, now: Nanos, pool: u32, formed: &Formed) -> bool {
         if formed.ready_at <= now {
             return true;
         }
         let eager = self.ranks[pool as usize].eager;
-        let early = formed.ready_at <= now.saturating_add(eager.early);
-        (early || formed.worth <= eager.worth) && self.fleet.pool(pool).is_some_and(Pool::has_free)
+        eager.allows(now, formed) && self.fleet.pool(pool).is_some_and(Pool::has_free)
     }
 
     /// Moves the deferred candidates to the ready ones whose time has come.
@@ -667,8 +713,10 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         }
         self.waiting += 1;
         self.count_work(queue);
-        self.refresh(now, queue, Cause::Queue, actions);
-        self.settle(now, actions);
+        if !self.joined(now, queue) {
+            self.refresh(now, queue, Cause::Queue, actions);
+            self.settle(now, actions);
+        }
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
@@ -809,6 +857,11 @@ impl Eagerness {
         early: 0,
         worth: 0.0,
     };
+
+    #[inline]
+    fn allows(&self, now: Nanos, formed: &Formed) -> bool {
+        formed.ready_at <= now.saturating_add(self.early) || formed.worth <= self.worth
+    }
 }
 
 // === impl Queue ===
