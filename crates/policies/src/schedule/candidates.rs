@@ -180,6 +180,17 @@ pub struct Candidates<T, R: Rule> {
     unblocked: Vec<u32>,
 }
 
+/// What became of the attempt to start a candidate on a slot.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    Started,
+    /// Requests were given up first: its place among the others has to be looked at again.
+    Shed,
+    /// It may start there from this time, because a slot that is free soon can be too early for a
+    /// small batch, which needs less time to be sent than a large one; or [`NEVER`].
+    Later(Nanos),
+}
+
 /// A request without a deadline ranks as if it had to start within this time, so that those with
 /// deadlines cannot keep it waiting for ever.
 const PATIENCE: Nanos = 5_000_000_000;
@@ -294,9 +305,9 @@ impl<T, R: Rule> Candidates<T, R> {
             let place = self.fleet.pool(pool).and_then(|of| of.find(slots));
             match place.filter(|_| overtakes && cause != Cause::Promotion) {
                 Some(place) => match self.start(now, queue, at, place, actions) {
-                    Ok(()) => return true,
-                    // What is left after drops, or what that slot is too early for.
-                    Err(ready_at) => (cause, wake) = (Cause::Promotion, ready_at),
+                    Start::Started => return true,
+                    Start::Shed => {}
+                    Start::Later(at) => (cause, wake) = (Cause::Promotion, at),
                 },
                 None => {
                     let wake = formed.until.min(wake).max(now + 1);
@@ -452,9 +463,7 @@ impl<T, R: Rule> Candidates<T, R> {
         requests
     }
 
-    /// Gives the candidate to a slot. Otherwise tells from when it may start there: a slot that is
-    /// free soon can be too early for a small batch, which needs less time to be sent than a large
-    /// one; [`NEVER`] when forming it anew leaves nothing to start.
+    /// Gives the candidate to a slot, if it is still one for it.
     fn start(
         &mut self,
         now: Nanos,
@@ -462,16 +471,20 @@ impl<T, R: Rule> Candidates<T, R> {
         at: usize,
         place: Place,
         actions: &mut Actions<T>,
-    ) -> Result<(), Nanos> {
+    ) -> Start {
+        let waiting = self.waiting;
         let formed = self.form(now, queue, at, Cause::Device, place.free_at, actions);
+        if self.waiting < waiting {
+            return Start::Shed;
+        }
         let Some((pool, Some(formed))) = formed else {
-            return Err(NEVER);
+            return Start::Later(NEVER);
         };
         if !self.may_start(now, pool, &formed) {
-            return Err(formed.ready_at);
+            return Start::Later(formed.ready_at);
         }
         let Some(of) = self.queue(queue) else {
-            return Err(NEVER);
+            return Start::Later(NEVER);
         };
         let spec = &of.seats[at].spec;
         let (count, rows) = if spec.batched {
@@ -480,7 +493,7 @@ impl<T, R: Rule> Candidates<T, R> {
             (1, of.requests.rows_of(formed.passed))
         };
         if count == 0 {
-            return Err(NEVER);
+            return Start::Later(NEVER);
         }
         let expected = spec.latency.of(rows);
         let requests = self.take(queue, formed.passed, count, true);
@@ -502,7 +515,7 @@ impl<T, R: Rule> Candidates<T, R> {
             expected,
             id,
         });
-        Ok(())
+        Start::Started
     }
 
     /// Matches ready candidates with free slots.
@@ -526,7 +539,15 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
                 return;
             };
-            let started = self.start(now, queue, at, place, actions).is_ok();
+            let started = match self.start(now, queue, at, place, actions) {
+                Start::Started => true,
+                // What is left may start later than others, who then go first.
+                Start::Shed => {
+                    self.place_seat(now, queue, at, Cause::Promotion, actions);
+                    continue;
+                }
+                Start::Later(_) => false,
+            };
             if !started && let Some(of) = self.queue(queue) {
                 let mut entries = of.seats[at].entries;
                 self.ranks[pool as usize].remove(queue, &mut entries);

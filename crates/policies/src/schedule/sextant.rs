@@ -1,7 +1,7 @@
 //! Ours: deferral where it pays, drops where they are cheapest, misses spread evenly.
 
 use super::{
-    Cause, DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
+    DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
 };
 
 /// The rule of `sextant`.
@@ -61,7 +61,7 @@ impl Rule for Sextant {
             .rows_within(queue.deadline(passed))
             .min(queue.rows_from(passed));
         let mut reason = DropReason::Expired;
-        if view.cause == Cause::Device && view.pool.idle() <= 1 {
+        if view.pool.idle() <= 1 {
             let heads;
             (heads, rows) = account.heads_to_drop(view, passed, rows);
             if heads > 0 {
