@@ -191,8 +191,8 @@ enum Start {
     Later(Nanos),
 }
 
-/// A request without a deadline ranks as if it had to start within this time, so that those with
-/// deadlines cannot keep it waiting for ever.
+/// A request without a deadline ranks as if it had to start within this time, and has a place in
+/// its queue's next batch then, so that those with deadlines cannot keep it waiting for ever.
 const PATIENCE: Nanos = 5_000_000_000;
 
 impl<T, R: Rule> Candidates<T, R> {
@@ -487,15 +487,16 @@ impl<T, R: Rule> Candidates<T, R> {
             return Start::Later(NEVER);
         };
         let spec = &of.seats[at].spec;
-        let (count, rows) = if spec.batched {
-            of.requests.fit(formed.passed, formed.rows)
+        let (fitted, most) = if spec.batched {
+            (of.requests.fit(formed.passed, formed.rows), formed.rows)
         } else {
-            (1, of.requests.rows_of(formed.passed))
+            ((1, of.requests.rows_of(formed.passed)), 0)
         };
-        if count == 0 {
+        if fitted.0 == 0 {
             return Start::Later(NEVER);
         }
-        let expected = spec.latency.of(rows);
+        let (count, rows) = of.admit_patient::<R>(now, formed.passed, fitted, most);
+        let expected = of.seats[at].spec.latency.of(rows);
         let requests = self.take(queue, formed.passed, count, true);
         let start = earliest(self.delay, now, place.free_at, rows);
         let until = start.saturating_add(expected);
@@ -504,6 +505,9 @@ impl<T, R: Rule> Candidates<T, R> {
         let of = self.fleet.pool_mut(pool);
         of.observe(now);
         of.raise_lead(lead);
+        if formed.latest == NEVER {
+            of.share(start, until);
+        }
         let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
         self.pool_changed(pool);
         actions.push(Action::Infer {
@@ -905,6 +909,35 @@ impl<T, M> Queue<T, M> {
         fastest
             .spec
             .refusal(now, delay, self.requests.rows(), request)
+    }
+
+    /// Requests with deadlines can fill every batch of a busy queue. One without that has waited
+    /// too long takes the place of the last of the batch, which is `count` requests of `rows` rows
+    /// after the first `passed`, or runs alone where it does not fit into `most` rows. Tells the
+    /// requests and rows of the batch then.
+    fn admit_patient<R: Rule<Memory = M>>(
+        &mut self,
+        now: Nanos,
+        passed: usize,
+        (count, rows): (usize, u32),
+        most: u32,
+    ) -> (usize, u32) {
+        let overdue = now.saturating_sub(PATIENCE);
+        let patient = self.requests.patient_before(overdue);
+        let Some(patient) = patient.filter(|at| *at >= passed + count) else {
+            return (count, rows);
+        };
+        let more = self.requests.rows_of(patient);
+        let (mut keep, mut kept) = (count, rows);
+        while keep > 0 && kept + more > most {
+            keep -= 1;
+            kept -= self.requests.rows_of(passed + keep);
+        }
+        self.requests.bring_forward(patient, passed + keep);
+        for seat in &mut self.seats {
+            R::inserted(&mut seat.memory, passed + keep);
+        }
+        (keep + 1, kept + more)
     }
 
     /// Device time that the waiting rows will take, times the slots they occupy.

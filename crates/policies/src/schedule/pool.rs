@@ -74,6 +74,8 @@ pub struct Pool {
     up: u32,
     idle: u32,
     crowding: Crowding,
+    /// Until when slots count as shared with batches without a deadline.
+    shared_until: Nanos,
 }
 
 /// How scarce devices have been lately.
@@ -121,6 +123,18 @@ impl Pool {
     /// Mean run time of the last hundred batches or so, ns; 0 before the first.
     pub fn mean_run(&self) -> f64 {
         self.crowding.mean_run
+    }
+
+    /// A batch without a deadline runs from `start` to `until`.
+    pub fn share(&mut self, start: Nanos, until: Nanos) {
+        let after = until.saturating_add(until - start);
+        self.shared_until = self.shared_until.max(after);
+    }
+
+    /// Whether a batch without a deadline runs, or ended no longer ago than it ran: there is
+    /// device time that those with deadlines could have had.
+    pub fn is_shared(&self, now: Nanos) -> bool {
+        now < self.shared_until
     }
 
     /// Accounts for the time until `now`; to be called before slots are taken or given back.

@@ -100,6 +100,24 @@ impl<T> RequestQueue<T> {
         taken
     }
 
+    /// Where the first request without a deadline stands, if it came before `arrived_before`.
+    /// Those are behind all others.
+    pub fn patient_before(&self, arrived_before: Nanos) -> Option<usize> {
+        let last = self.entries.back()?;
+        if last.request.deadline != NEVER {
+            return None;
+        }
+        let at = self.due_before(NEVER);
+        (self.arrived(at) < arrived_before).then_some(at)
+    }
+
+    /// Moves the request at `from` forward to `to`.
+    pub fn bring_forward(&mut self, from: usize, to: usize) {
+        if let Some(entry) = self.entries.remove(from) {
+            self.entries.insert(to.min(from), entry);
+        }
+    }
+
     /// Removes everything.
     pub fn clear(&mut self) -> Vec<Request<T>> {
         self.take(0, usize::MAX - 1)

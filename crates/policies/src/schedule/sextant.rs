@@ -61,7 +61,7 @@ impl Rule for Sextant {
             .rows_within(queue.deadline(passed))
             .min(queue.rows_from(passed));
         let mut reason = DropReason::Expired;
-        if view.pool.idle() <= 1 {
+        if view.pool.idle() <= 1 && !view.pool.is_shared(view.now) {
             let heads;
             (heads, rows) = account.heads_to_drop(view, passed, rows);
             if heads > 0 {

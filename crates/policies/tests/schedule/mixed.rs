@@ -135,3 +135,42 @@ fn a_request_without_a_deadline_is_not_kept_waiting_for_ever_by_others() {
         );
     }
 }
+
+#[test]
+fn a_request_without_a_deadline_gets_a_place_in_a_queue_that_others_fill() {
+    for policy in [
+        Policy::Sextant,
+        Policy::Symphony,
+        Policy::Eager,
+        Policy::EagerWeak,
+    ] {
+        let ten = QueueSpec {
+            latency: LatencyTable::linear(10.0, 100.0, 2).unwrap(),
+            ..spec(2)
+        };
+        let mut small = Small::of(policy, 1, &[ten]);
+        let mut running = small.occupy(0, 0);
+        small.request(0, 0, 1, NEVER);
+        let (mut now, mut patient) = (0, None);
+        for payload in 10..100 {
+            for part in 0..3 {
+                small.request(now + part, 0, 10 * payload + part, now + 340 * MS);
+            }
+            now += 120 * MS;
+            let actions = small.result(now, running);
+            let next = crate::small::batches(&actions).remove(0);
+            assert!(next.requests.len() <= 2);
+            if next.requests.contains(&1) {
+                assert_eq!(next.requests.len(), 2, "{policy}: it runs beside others");
+                patient = Some(now);
+                break;
+            }
+            running = next.id;
+        }
+        let within = 4_900 * MS..5_500 * MS;
+        assert!(
+            patient.is_some_and(|at| within.contains(&at)),
+            "{policy}: {patient:?}"
+        );
+    }
+}
