@@ -35,6 +35,9 @@ struct Chosen {
 /// How often a query whose instance went away under it is placed anew.
 const PLACEMENTS: usize = 3;
 
+/// Longest wait for the news that an instance is gone before a query is placed anew.
+const NEWS_WAIT: Duration = Duration::from_millis(100);
+
 impl Dispatcher {
     /// Answers one query; `online` ones are what offline jobs make room for.
     pub(crate) async fn answer(&self, query: Query, online: bool) -> Result<Answer, QueryError> {
@@ -63,6 +66,7 @@ impl Dispatcher {
         };
         let mut last = QueryError::new(Code::Unavailable, "no instance could take the query");
         for _ in 0..PLACEMENTS {
+            let revision = *self.revision.borrow();
             let chosen = self.choose(&ask)?;
             if chosen.load {
                 self.await_load(&chosen.known, &ask).await?;
@@ -76,11 +80,21 @@ impl Dispatcher {
                         &chosen.known,
                         &ask.targets,
                     );
+                    self.await_news(revision).await;
                 }
                 Err(refusal) => return Err(refused(&refusal, &chosen.known, &ask.targets)),
             }
         }
         Err(last)
+    }
+
+    /// Waits a little for an index newer than `revision`: a worker knows of an unload before the
+    /// feed has told the dispatcher, and the same choice would fail again.
+    async fn await_news(&self, revision: u64) {
+        let mut revisions = self.revision.subscribe();
+        let newer = revisions.wait_for(|now| *now != revision);
+        // Without news the next placement still may find another worker.
+        drop(tokio::time::timeout(NEWS_WAIT, newer).await);
     }
 
     /// Hands the signature of what `route` addresses to `read`, without copying it.

@@ -1,4 +1,36 @@
-//! Ours: deferral where it pays, drops where they are cheapest, misses spread evenly.
+//! Ours: waiting where it pays, drops where they cost least, misses spread evenly.
+//!
+//! A batch of n rows takes alpha n + beta of device time. Deferral ([`super::symphony`]) pays beta
+//! for fewer batches, but loses to eager dispatch where devices are all busy: what waits until its
+//! last moment has only alpha of slack left when no device is free then. Eager dispatch is right
+//! there and wasteful elsewhere. Four decisions, each by what it costs in device time:
+//!
+//! - **Starting early.** A batch that starts before its time makes the next one start earlier too:
+//!   per unit of time that costs beta lambda / n of device time (lambda: the queue's rate; with one
+//!   device this is Symphony's wait-or-run rule, section 3). It gains what the idle device is worth:
+//!   the share of time in which there is none. So a candidate may start at any time once beta
+//!   lambda / n is at most the share of the last second in which no slot was idle. While one always
+//!   was, every batch waits for its last moment, and idle time shows true spare capacity; queues
+//!   with a small beta / alpha start first, and fill what the others leave.
+//! - **The last moment.** A device is free every l / N (l: mean run time, N: devices), so a candidate
+//!   is offered that long before its last moment, and up to a twentieth of l more when less than
+//!   one device in twelve is idle: both were scanned, neither is sharp.
+//! - **Which goes first.** The earliest latest start, as the strong eager baseline does; a queue that
+//!   has missed more than its part goes 0.3 ms ahead for each miss, about one place among the
+//!   devices of a large pool. So the misses of all queues rise together, and the worst of them is
+//!   no worse than the mean. A tenant's weight multiplies it.
+//! - **What to give up.** When the first deadlines force a batch smaller than what waits, dropping j
+//!   heads lets b rows of the others run together. The j with the least (l(b) + c j) / (b + j) is
+//!   taken. The price c is what a drop may save: the head's own alpha, and lambda x beta / b for the
+//!   gap x after it. Of a share of requests that may be missed, a batch of b rows may spend b times
+//!   as much; among exponential gaps those longer than theta / lambda with exp(-theta) equal to that
+//!   are worth it, hence c = alpha + beta theta / b, theta = -ln(share b) and at least 1. This one
+//!   rule is Symphony's window drop and the sacrifice of a lonely request at once. A queue that has
+//!   had its part pays more, by how rarely all devices are busy. Nothing is given up while another
+//!   device is idle.
+//!
+//! What it does not do: foresee bursts (rates are averages over a second), or match candidates with
+//! devices beyond the next free one.
 
 use super::{
     DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
@@ -46,7 +78,7 @@ impl Sextant {
 impl Rule for Sextant {
     type Memory = Account;
 
-    const MOST_WORTH: f32 = 0.5;
+    const MOST_WORTH: f32 = 1.0;
 
     fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> Formed {
         if view.rate_changed || account.price == 0.0 {
@@ -77,10 +109,11 @@ impl Rule for Sextant {
         let idle = f64::from(pool.idle());
         let run = pool.mean_run();
         let scarcity = (1.0 - idle / (0.08 * slots)).max(0.0);
-        let worth = 0.5 * (-(idle - 1.0) / (0.6 * slots.sqrt())).exp();
         Eagerness {
             early: (run / slots + 0.05 * run * scarcity) as Nanos,
-            worth: worth.max(0.02 + 0.2 * pool.crowded_share()) as f32,
+            // What an idle device is worth is how often there is none: while there always is one,
+            // waiting costs nothing; when there never is, time that one stands idle is lost.
+            worth: pool.crowded_share() as f32,
         }
     }
 
