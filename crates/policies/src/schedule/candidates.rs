@@ -96,9 +96,6 @@ pub trait Rule: std::fmt::Debug + Send {
     /// What the rule remembers of a seat.
     type Memory: Default + std::fmt::Debug + Send;
 
-    /// The most that [`Self::eagerness`] ever answers for [`Eagerness::worth`].
-    const MOST_WORTH: f32 = 0.0;
-
     /// The candidate of a seat whose queue is not empty.
     fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> Formed;
 
@@ -292,8 +289,8 @@ impl<T, R: Rule> Candidates<T, R> {
             };
             if !may_start {
                 let wake = formed.until.max(now + 1);
-                let worth = (formed.worth <= R::MOST_WORTH).then_some(formed.worth);
                 let ranks = &mut self.ranks[pool as usize];
+                let worth = ranks.eager.may_allow(&formed);
                 ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
                 return false;
             }
@@ -359,7 +356,7 @@ impl<T, R: Rule> Candidates<T, R> {
             let rank = formed.key(seat.spec.priority, &of.requests);
             ranks.make_ready(queue, &mut seat.entries, rank, wake);
         } else {
-            let worth = (formed.worth <= R::MOST_WORTH).then_some(formed.worth);
+            let worth = ranks.eager.may_allow(&formed);
             ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
         }
         true
@@ -883,6 +880,14 @@ impl Eagerness {
         worth: 0.0,
     };
 
+    /// The worth of a candidate that this eagerness may allow while it waits: the share of time
+    /// that it follows changes by a few hundredths in that time, so that others need not be kept
+    /// in order.
+    #[inline]
+    fn may_allow(&self, formed: &Formed) -> Option<f32> {
+        (formed.worth <= self.worth + 0.05).then_some(formed.worth)
+    }
+
     #[inline]
     fn allows(&self, now: Nanos, formed: &Formed) -> bool {
         formed.ready_at <= now.saturating_add(self.early) || formed.worth <= self.worth
@@ -1018,14 +1023,15 @@ impl<T> View<'_, T> {
             <= deadline
     }
 
-    /// Most rows of a batch that ends by `deadline`, at most the seat's maximum.
+    /// Most rows of a batch that ends by `deadline`, at most `most` and the seat's maximum.
     #[inline]
-    pub fn rows_within(&self, deadline: Nanos) -> u32 {
+    pub fn rows_within(&self, deadline: Nanos, most: u32) -> u32 {
+        let most = most.min(self.spec.max_rows);
         if deadline == NEVER {
-            return self.spec.max_rows;
+            return most;
         }
         let budget = deadline.saturating_sub(self.earliest(0));
-        let rows = self.latency().rows_within(budget, self.spec.max_rows);
+        let rows = self.latency().rows_within(budget, most);
         if self.delay.data_per_row == 0 || rows == 0 || self.fits(rows, deadline) {
             return rows;
         }

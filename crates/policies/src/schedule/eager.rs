@@ -34,8 +34,7 @@ impl Rule for Eager {
             return Formed::none(passed, reason);
         }
         let deadline = view.queue.deadline(passed);
-        let most = view.rows_within(deadline);
-        let rows = most.min(view.queue.rows_from(passed));
+        let rows = view.rows_within(deadline, view.queue.rows_from(passed));
         let latest = view.latest(deadline, rows);
         let planned = view.earliest(rows).max(view.latest(deadline, rows + 1));
         Formed {

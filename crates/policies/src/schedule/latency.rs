@@ -12,6 +12,8 @@ use super::Nanos;
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyTable {
     nanos: Arc<[Nanos]>,
+    /// Of one row: asked for with every request.
+    first: Nanos,
     /// Added per row beyond the table, at least 1.
     slope: Nanos,
     /// `1 / slope`.
@@ -67,6 +69,7 @@ impl LatencyTable {
         };
         Ok(Self {
             nanos: nanos.into(),
+            first,
             slope,
             per_slope: 1.0 / slope as f64,
         })
@@ -88,7 +91,10 @@ impl LatencyTable {
     /// Expected run time of `rows` rows, ns; of one row for zero.
     #[inline]
     pub fn of(&self, rows: u32) -> Nanos {
-        let at = rows.max(1) as usize - 1;
+        if rows <= 1 {
+            return self.first;
+        }
+        let at = rows as usize - 1;
         match self.nanos.get(at) {
             Some(nanos) => *nanos,
             None => self.beyond(at),
@@ -101,7 +107,7 @@ impl LatencyTable {
         if cap == 0 || self.of(cap) <= budget {
             return cap;
         }
-        let first = self.nanos[0];
+        let first = self.first;
         if budget < first {
             return 0;
         }

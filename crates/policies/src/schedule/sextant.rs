@@ -78,8 +78,6 @@ impl Sextant {
 impl Rule for Sextant {
     type Memory = Account;
 
-    const MOST_WORTH: f32 = 1.0;
-
     fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> Formed {
         if view.rate_changed || account.price == 0.0 {
             account.estimate(view);
@@ -89,9 +87,7 @@ impl Rule for Sextant {
         if passed == queue.len() {
             return Formed::none(passed, DropReason::Expired);
         }
-        let mut rows = view
-            .rows_within(queue.deadline(passed))
-            .min(queue.rows_from(passed));
+        let mut rows = view.rows_within(queue.deadline(passed), queue.rows_from(passed));
         let mut reason = DropReason::Expired;
         if view.pool.idle() <= 1 && !view.pool.is_shared(view.now) {
             let heads;
@@ -218,7 +214,7 @@ impl Account {
         for heads in 1..=HEADS.min(queue.len() - from - 1) {
             let head = queue.rows_of(from + heads - 1);
             (left, dropped) = (left - head, dropped + head);
-            let rows = view.rows_within(queue.deadline(from + heads)).min(left);
+            let rows = view.rows_within(queue.deadline(from + heads), left);
             if rows < queue.rows_of(from + heads) {
                 continue;
             }

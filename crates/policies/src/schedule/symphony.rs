@@ -132,9 +132,9 @@ impl Window {
             passed += 1;
         }
         loop {
-            let rows = view.rows_within(queue.deadline(passed));
+            let rows = view.rows_within(queue.deadline(passed), queue.rows_from(passed));
             if rows >= queue.rows_of(passed) {
-                return Some((passed, rows.min(queue.rows_from(passed))));
+                return Some((passed, rows));
             }
             passed += 1;
             if passed >= queue.len() {
@@ -175,7 +175,7 @@ impl Rule for SymphonyPaper {
             return Formed::none(passed, reason);
         }
         let deadline = view.queue.deadline(passed);
-        let rows = view.rows_within(deadline).min(view.queue.rows_from(passed));
+        let rows = view.rows_within(deadline, view.queue.rows_from(passed));
         let latest = view.latest(deadline, rows);
         let sent = view.delay.before_start(rows);
         let last_chance = view.latest(deadline, view.queue.rows_of(passed));
