@@ -8,9 +8,9 @@
 //! kernels.
 //!
 //! Scales are one per output channel: no slower than one per tensor, and closer to the original.
-//! Weights use -127..=127; on processors without dot-product instructions (AVX2, first AVX-512) sums
-//! of two products of unsigned and signed bytes can saturate, which [`Weights::reduced`] avoids at
-//! the price of one bit.
+//! Weights use -64..=64 ([`Weights::reduced`]): on processors without dot-product instructions (AVX2,
+//! first AVX-512) sums of two products of unsigned and signed bytes saturate with larger ones, and a
+//! variant has to answer alike on every worker. It costs one bit of a weight.
 
 mod dynamic;
 mod editor;

@@ -13,7 +13,7 @@ impl Default for Weights {
     fn default() -> Self {
         Self {
             per_channel: true,
-            reduced: false,
+            reduced: true,
         }
     }
 }
@@ -131,9 +131,9 @@ mod tests {
         let rows = Channels::new(&[2, 2], Some(0));
         let columns = Channels::new(&[2, 2], Some(1));
         let scales = |channels| weight_scales(&values, channels, Weights::default());
-        assert_eq!(scales(rows), [2.0 / 127.0, 4.0 / 127.0]);
-        assert_eq!(scales(columns), [3.0 / 127.0, 4.0 / 127.0]);
-        assert_eq!(scales(Channels::new(&[2, 2], None)), [4.0 / 127.0]);
+        assert_eq!(scales(rows), [2.0 / 64.0, 4.0 / 64.0]);
+        assert_eq!(scales(columns), [3.0 / 64.0, 4.0 / 64.0]);
+        assert_eq!(scales(Channels::new(&[2, 2], None)), [4.0 / 64.0]);
     }
 
     proptest! {

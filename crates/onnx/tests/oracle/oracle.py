@@ -63,6 +63,7 @@ def dynamic(step):
         step["out"],
         weight_type=QuantType.QInt8,
         per_channel=step["per_channel"],
+        reduce_range=True,
     )
     return {}
 
@@ -76,6 +77,7 @@ def static(step):
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         per_channel=step["per_channel"],
+        reduce_range=True,
     )
     return {}
 
