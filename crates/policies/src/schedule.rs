@@ -18,8 +18,9 @@ mod local;
 mod pool;
 mod queue;
 mod slots;
+mod spec;
 
-pub use candidates::{Candidates, Cause, Eagerness, Formed, Ledger, Rule, View};
+pub use candidates::{Candidates, Cause, Eagerness, Formed, Rule, View};
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
 pub use local::{Dropped, LocalQueue, Surroundings};

@@ -24,8 +24,6 @@ pub struct ShardSettings {
     pub delay: Delay,
     /// Slots of the pool.
     pub slots: u32,
-    /// Models of all shards.
-    pub sharers: u32,
 }
 
 /// A batch to be run.
@@ -217,7 +215,6 @@ impl<T, R: Rule> ModelShard<T, R> {
             cause,
             free_at,
             pool: pool(&self.fleet),
-            sharers: self.settings.sharers,
             delay: self.settings.delay,
         };
         let of = self.models.get_mut(model as usize)?;

@@ -83,16 +83,15 @@ pub struct Sharded<T> {
 
 /// Makes the parts of a scheduler.
 pub fn assemble<T, R: Rule + Clone>(rule: &R, settings: &ShardedSettings) -> Parts<T, R> {
-    let sharers = settings.models.iter().map(Vec::len).sum::<usize>() as u32;
     let of_shard = ShardSettings {
         delay: settings.delay,
         slots: settings.slots,
-        sharers,
     };
     let specs = settings.models.iter().flatten();
     let max_rows = specs.map(|spec| spec.max_rows.min(spec.latency.measured_rows()));
+    let models = settings.models.iter().map(Vec::len).sum::<usize>() as u32;
     let ranker = Ranker::new(
-        sharers,
+        models,
         settings.slots,
         settings.delay,
         max_rows.max().unwrap_or(1),

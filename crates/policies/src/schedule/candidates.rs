@@ -41,12 +41,8 @@ pub struct View<'a, T> {
     pub spec: &'a QueueSpec,
     /// The seat's pool.
     pub pool: &'a Pool,
-    /// Queues that share the pool.
-    pub sharers: u32,
     /// Delays to make room for.
     pub delay: Delay,
-    /// Served and lost requests of the queue.
-    pub ledger: &'a Ledger,
     /// Whether the average rate has changed since the last call.
     pub rate_changed: bool,
 }
@@ -80,15 +76,6 @@ pub struct Eagerness {
     pub early: Nanos,
     /// At any time, when its [`Formed::worth`] is at most this.
     pub worth: f32,
-}
-
-/// What a queue's requests became, forgetting slowly.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ledger {
-    /// Requests that were served, decayed.
-    pub served: f64,
-    /// Requests that were dropped, decayed.
-    pub dropped: f64,
 }
 
 /// How candidates are formed.
@@ -144,7 +131,6 @@ struct Queue<T, M> {
     /// The fastest first: only what cannot be met there is lost.
     seats: SmallVec<[Seat<M>; 1]>,
     work: Nanos,
-    ledger: Ledger,
     rate_changed: bool,
 }
 
@@ -159,7 +145,6 @@ struct Ranks {
     /// By the time at which they have to be formed anew: every candidate.
     expiry: IndexedHeap,
     queued: Nanos,
-    queues: u32,
     /// How eager the pool is in its present state.
     eager: Eagerness,
 }
@@ -337,9 +322,7 @@ impl<T, R: Rule> Candidates<T, R> {
             queue: &of.requests,
             spec: &seat.spec,
             pool,
-            sharers: ranks.queues,
             delay: self.delay,
-            ledger: &of.ledger,
             rate_changed: of.rate_changed,
         };
         let formed = self.rule.form(&view, &mut seat.memory);
@@ -417,9 +400,7 @@ impl<T, R: Rule> Candidates<T, R> {
             queue: &of.requests,
             spec: &seat.spec,
             pool: self.fleet.pool(pool)?,
-            sharers: self.ranks[pool as usize].queues,
             delay: self.delay,
-            ledger: &of.ledger,
             rate_changed: of.rate_changed,
         };
         let mut formed = self.rule.form(&view, &mut seat.memory);
@@ -440,15 +421,14 @@ impl<T, R: Rule> Candidates<T, R> {
 
     /// Takes requests out of a queue and keeps every sum true.
     fn take(&mut self, queue: u32, from: usize, count: usize, served: bool) -> Vec<Request<T>> {
-        let response = self.delay.response;
+        let delay = self.delay;
         let Some(of) = self.queue(queue) else {
             return Vec::new();
         };
         let mut requests = of.requests.take(from, count);
-        for request in requests.iter_mut().filter(|r| r.deadline != NEVER) {
-            request.deadline += response;
+        for request in &mut requests {
+            request.deadline = delay.outward(request.deadline);
         }
-        of.ledger.add(requests.len(), served);
         for seat in &mut of.seats {
             R::left(&mut seat.memory, from, requests.len());
             if !served {
@@ -670,10 +650,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         }
         match of.seats.iter_mut().find(|seat| seat.pool == pool) {
             Some(seat) => seat.spec = spec,
-            None => {
-                self.ranks[pool as usize].queues += 1;
-                of.seats.push(Seat::new(pool, spec));
-            }
+            None => of.seats.push(Seat::new(pool, spec)),
         }
         of.seats
             .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
@@ -691,7 +668,6 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let (work, empty) = (of.work, of.seats.is_empty());
         let ranks = &mut self.ranks[pool as usize];
         ranks.queued = ranks.queued.saturating_sub(work);
-        ranks.queues -= 1;
         ranks.remove(queue, &mut seat.entries);
         if empty {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
@@ -717,12 +693,9 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             return actions.push(Action::Drop { request, reason });
         };
         if let Some(reason) = of.refusal(now, delay, &request) {
-            of.ledger.add(1, false);
             return actions.push(Action::Drop { request, reason });
         }
-        if request.deadline != NEVER {
-            request.deadline -= delay.response;
-        }
+        request.deadline = delay.inward(request.deadline);
         let (at, rate_changed) = of.requests.push(now, request);
         of.rate_changed |= rate_changed;
         if at + 1 < of.requests.len() {
@@ -902,7 +875,6 @@ impl<T, M> Queue<T, M> {
             requests: RequestQueue::default(),
             seats: SmallVec::new(),
             work: 0,
-            ledger: Ledger::default(),
             rate_changed: true,
         }
     }
@@ -947,23 +919,10 @@ impl<T, M> Queue<T, M> {
 
     /// Device time that the waiting rows will take, times the slots they occupy.
     fn estimate_work(&self) -> Nanos {
-        let rows = self.requests.rows();
-        let Some(seat) = self.seats.first() else {
-            return 0;
-        };
-        if rows == 0 {
-            return 0;
-        }
-        let spec = &seat.spec;
-        let most = if spec.batched { spec.max_rows } else { 1 };
-        let work = if rows <= most {
-            spec.latency.of(rows)
-        } else {
-            let rest = rows % most;
-            let of_rest = if rest == 0 { 0 } else { spec.latency.of(rest) };
-            Nanos::from(rows / most) * spec.latency.of(most) + of_rest
-        };
-        work * Nanos::from(spec.slots)
+        self.seats.first().map_or(0, |seat| {
+            let spec = &seat.spec;
+            spec.work(self.requests.rows()) * Nanos::from(spec.slots)
+        })
     }
 }
 
@@ -978,31 +937,6 @@ impl<M: Default> Seat<M> {
             latest: 0,
             entries: Entries::default(),
         }
-    }
-}
-
-// === impl Ledger ===
-
-impl Ledger {
-    /// After about this many requests half is forgotten.
-    const HALF: f64 = 2_000.0;
-
-    /// `count` requests more.
-    pub(super) fn add(&mut self, count: usize, served: bool) {
-        let count = count as f64;
-        let keep = 1.0 - (count / Self::HALF * std::f64::consts::LN_2).min(1.0);
-        self.served *= keep;
-        self.dropped *= keep;
-        if served {
-            self.served += count;
-        } else {
-            self.dropped += count;
-        }
-    }
-
-    /// Share of requests that were dropped, 0 to 1.
-    pub fn drop_share(&self) -> f64 {
-        self.dropped / (self.served + self.dropped).max(1.0)
     }
 }
 

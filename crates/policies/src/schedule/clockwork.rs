@@ -23,7 +23,7 @@
 use super::{
     Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, Request, RequestQueue,
     devices::{Batch, Devices},
-    seats::{Seats, inward, outward},
+    seats::Seats,
 };
 
 mod events;
@@ -166,7 +166,7 @@ impl<T> Clockwork<T> {
         let mut requests = of.requests.take(from, count);
         of.seats.count(of.requests.rows(), &mut self.queued);
         for request in &mut requests {
-            request.deadline = outward(request.deadline, self.delay);
+            request.deadline = self.delay.outward(request.deadline);
         }
         self.waiting -= requests.len();
         requests
@@ -245,10 +245,8 @@ impl<T> Clockwork<T> {
         let expected = seat.map_or(0, |seat| seat.spec.latency.of(strategy.rows));
         let requests = self.take(queue, strategy.passed, strategy.count);
         let earliest = self.sizes.start(now, 0, strategy.rows);
-        let deadline = inward(
-            requests.first().map_or(NEVER, |first| first.deadline),
-            self.delay,
-        );
+        let deadline = requests.first().map_or(NEVER, |first| first.deadline);
+        let deadline = self.delay.inward(deadline);
         let batch = Batch {
             queue,
             rows: strategy.rows,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{BatchId, IndexedHeap, NEVER, Nanos, WorkerSpec};
+use super::{BatchId, IndexedHeap, NEVER, Nanos, PoolLoad, WorkerSpec};
 
 /// A batch under way.
 #[derive(Debug, Clone, Copy)]
@@ -259,12 +259,18 @@ impl Devices {
         self.pool(pool);
     }
 
-    /// Devices of a pool, idle ones among them, and the first end when none is idle, else 0.
-    pub fn load(&self, pool: u32) -> (u32, u32, Nanos) {
-        self.pools.get(pool as usize).map_or((0, 0, 0), |of| {
-            let end = of.ends.first().map_or(0, |(end, _)| end);
-            (of.up, of.idle, if of.idle > 0 { 0 } else { end })
-        })
+    /// The state of a pool, for which `queued` ns of device time wait.
+    pub fn load(&self, pool: u32, queued: Nanos) -> PoolLoad {
+        let Some(of) = self.pools.get(pool as usize) else {
+            return PoolLoad::default();
+        };
+        let end = of.ends.first().map_or(0, |(end, _)| end);
+        PoolLoad {
+            slots: of.up,
+            idle: of.idle,
+            busy_until: if of.idle > 0 { 0 } else { end },
+            queued: queued / Nanos::from(of.up.max(1)),
+        }
     }
 
     fn pool(&mut self, pool: u32) -> &mut Ends {

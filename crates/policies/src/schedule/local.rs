@@ -6,8 +6,8 @@
 //! is decided elsewhere (Symphony, section 4.5).
 
 use super::{
-    Delay, DropReason, Formed, Ledger, NEVER, Nanos, Pool, QueueSpec, Request, RequestQueue, Rule,
-    View, candidates::Cause,
+    Delay, DropReason, Formed, Nanos, Pool, QueueSpec, Request, RequestQueue, Rule, View,
+    candidates::Cause,
 };
 
 /// The requests of one queue, and the batch that would run next.
@@ -16,7 +16,6 @@ pub struct LocalQueue<T, R: Rule> {
     requests: RequestQueue<T>,
     spec: QueueSpec,
     memory: R::Memory,
-    ledger: Ledger,
     rate_changed: bool,
 }
 
@@ -31,8 +30,6 @@ pub struct Surroundings<'a> {
     pub free_at: Nanos,
     /// The devices as far as they are known here.
     pub pool: &'a Pool,
-    /// Queues that share them.
-    pub sharers: u32,
     /// Delays to make room for.
     pub delay: Delay,
 }
@@ -49,7 +46,6 @@ impl<T, R: Rule> LocalQueue<T, R> {
             requests: RequestQueue::default(),
             spec,
             memory: R::Memory::default(),
-            ledger: Ledger::default(),
             rate_changed: true,
         }
     }
@@ -86,12 +82,9 @@ impl<T, R: Rule> LocalQueue<T, R> {
     ) -> Result<(), Dropped<T>> {
         let waiting = self.requests.rows();
         if let Some(reason) = self.spec.refusal(now, delay, waiting, &request) {
-            self.ledger.add(1, false);
             return Err((request, reason));
         }
-        if request.deadline != NEVER {
-            request.deadline -= delay.response;
-        }
+        request.deadline = delay.inward(request.deadline);
         let (at, rate_changed) = self.requests.push(now, request);
         self.rate_changed |= rate_changed;
         if at + 1 < self.requests.len() {
@@ -118,9 +111,7 @@ impl<T, R: Rule> LocalQueue<T, R> {
             queue: &self.requests,
             spec: &self.spec,
             pool: around.pool,
-            sharers: around.sharers,
             delay: around.delay,
-            ledger: &self.ledger,
             rate_changed: std::mem::take(&mut self.rate_changed),
         };
         let mut formed = rule.form(&view, &mut self.memory);
@@ -150,10 +141,9 @@ impl<T, R: Rule> LocalQueue<T, R> {
 
     fn remove(&mut self, delay: Delay, count: usize, served: bool) -> Vec<Request<T>> {
         let mut requests = self.requests.take(0, count);
-        for request in requests.iter_mut().filter(|r| r.deadline != NEVER) {
-            request.deadline += delay.response;
+        for request in &mut requests {
+            request.deadline = delay.outward(request.deadline);
         }
-        self.ledger.add(requests.len(), served);
         R::left(&mut self.memory, 0, requests.len());
         if !served {
             R::lost(&mut self.memory, requests.len());
@@ -162,27 +152,4 @@ impl<T, R: Rule> LocalQueue<T, R> {
     }
 }
 
-// === impl QueueSpec ===
-
-impl QueueSpec {
-    /// Why a request is refused on arrival, with `waiting` rows before it.
-    pub fn refusal<T>(
-        &self,
-        now: Nanos,
-        delay: Delay,
-        waiting: u32,
-        request: &Request<T>,
-    ) -> Option<DropReason> {
-        if request.rows > self.max_rows {
-            return Some(DropReason::Infeasible);
-        }
-        if waiting.saturating_add(request.rows) > self.max_waiting_rows {
-            return Some(DropReason::QueueFull);
-        }
-        let end = now
-            .saturating_add(delay.before_start(request.rows))
-            .saturating_add(self.latency.of(request.rows))
-            .saturating_add(delay.response);
-        (end > request.deadline).then_some(DropReason::Infeasible)
-    }
-}
+// ===

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::Nanos;
+use super::{NEVER, Nanos};
 
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -160,6 +160,24 @@ impl Options {
 // === impl Delay ===
 
 impl Delay {
+    /// A deadline as the worker has to meet it: the answer still has to travel.
+    #[inline]
+    pub fn inward(&self, deadline: Nanos) -> Nanos {
+        match deadline {
+            NEVER => NEVER,
+            _ => deadline.saturating_sub(self.response),
+        }
+    }
+
+    /// The reverse of [`Self::inward`].
+    #[inline]
+    pub fn outward(&self, deadline: Nanos) -> Nanos {
+        match deadline {
+            NEVER => NEVER,
+            _ => deadline.saturating_add(self.response),
+        }
+    }
+
     /// From the decision until a batch of `rows` rows could start on an idle device, ns.
     #[inline]
     pub fn before_start(&self, rows: u32) -> Nanos {

@@ -11,7 +11,7 @@ use super::{
     Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, QueueSpec, Request,
     RequestQueue,
     devices::{Batch, Devices},
-    seats::{Seats, outward},
+    seats::Seats,
 };
 
 mod events;
@@ -338,7 +338,7 @@ impl<T, S: Sharing> Replicas<T, S> {
     fn left(&mut self, queue: u32, mut requests: Vec<Request<T>>) -> Vec<Request<T>> {
         let mut rows = 0;
         for request in &mut requests {
-            request.deadline = outward(request.deadline, self.delay);
+            request.deadline = self.delay.outward(request.deadline);
             rows += request.rows;
         }
         self.waiting -= requests.len();

@@ -1,6 +1,6 @@
 //! On which pools a queue may run, and what its waiting rows mean there.
 
-use super::{Delay, DropReason, NEVER, Nanos, QueueSpec, Request};
+use super::{Delay, DropReason, Nanos, QueueSpec, Request};
 
 /// A queue on a pool.
 #[derive(Debug)]
@@ -65,61 +65,17 @@ impl Seats {
         let Some(fastest) = self.list.first() else {
             return Some(DropReason::Gone);
         };
-        if waiting.saturating_add(request.rows) > fastest.spec.max_waiting_rows {
-            return Some(DropReason::QueueFull);
-        }
-        if request.rows > fastest.spec.max_rows.max(1) {
-            return Some(DropReason::Infeasible);
-        }
-        let end = now
-            .saturating_add(delay.before_start(request.rows))
-            .saturating_add(fastest.spec.latency.of(request.rows))
-            .saturating_add(delay.response);
-        (end > request.deadline).then_some(DropReason::Infeasible)
+        fastest.spec.refusal(now, delay, waiting, request)
     }
 
     /// Adds the work of `rows` waiting rows to what waits for each pool, in place of what was
     /// added before.
     pub fn count(&mut self, rows: u32, queued: &mut [Nanos]) {
-        let work = self.list.first().map_or(0, |seat| work(&seat.spec, rows));
+        let work = self.list.first().map_or(0, |seat| seat.spec.work(rows));
         let before = std::mem::replace(&mut self.work, work);
         for seat in &self.list {
             let queued = &mut queued[seat.pool as usize];
             *queued = queued.saturating_sub(before).saturating_add(work);
         }
-    }
-}
-
-/// Device time that `rows` rows will take in full batches, ns.
-fn work(spec: &QueueSpec, rows: u32) -> Nanos {
-    let most = if spec.batched {
-        spec.max_rows.max(1)
-    } else {
-        1
-    };
-    let rest = match rows % most {
-        0 => 0,
-        rest => spec.latency.of(rest),
-    };
-    let full = match rows / most {
-        0 => 0,
-        batches => Nanos::from(batches).saturating_mul(spec.latency.of(most)),
-    };
-    full.saturating_add(rest)
-}
-
-/// A deadline as the device has to meet it: the answer still has to travel.
-pub(super) fn inward(deadline: Nanos, delay: Delay) -> Nanos {
-    match deadline {
-        NEVER => NEVER,
-        _ => deadline.saturating_sub(delay.response),
-    }
-}
-
-/// The reverse of [`inward`].
-pub(super) fn outward(deadline: Nanos, delay: Delay) -> Nanos {
-    match deadline {
-        NEVER => NEVER,
-        _ => deadline.saturating_add(delay.response),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{BatchId, PoolLoad, QueueSpec, Scheduler, WorkerSpec},
-    Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats, inward,
+    Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats,
 };
 
 impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
@@ -94,7 +94,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         if let Some(reason) = of.seats.refusal(now, delay, waiting, &request) {
             return actions.push(Action::Drop { request, reason });
         }
-        request.deadline = inward(request.deadline, delay);
+        request.deadline = delay.inward(request.deadline);
         let (at, _) = of.requests.push(now, request);
         let last = at + 1 == of.requests.len();
         self.waiting += 1;
@@ -152,13 +152,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
     }
 
     fn load(&self, pool: u32) -> PoolLoad {
-        let (slots, idle, busy_until) = self.devices.load(pool);
         let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
-        PoolLoad {
-            slots,
-            idle,
-            busy_until,
-            queued: queued / Nanos::from(slots.max(1)),
-        }
+        self.devices.load(pool, queued)
     }
 }

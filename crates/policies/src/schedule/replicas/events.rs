@@ -1,7 +1,7 @@
 //! What lanes make of a scheduler's events.
 
 use super::{
-    super::{BatchId, PoolLoad, Scheduler, WorkerSpec, seats::inward},
+    super::{BatchId, PoolLoad, Scheduler, WorkerSpec},
     Action, Actions, DropReason, IndexedHeap, NEVER, Nanos, Queue, QueueSpec, Replicas, Request,
     Sharing,
 };
@@ -79,7 +79,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         if let Some(reason) = of.seats.refusal(now, delay, of.rows, &request) {
             return actions.push(Action::Drop { request, reason });
         }
-        request.deadline = inward(request.deadline, delay);
+        request.deadline = delay.inward(request.deadline);
         self.count(now, queue, &request);
         self.keep_planned(now, actions);
         if let Some(device) = self.route(now, queue, request) {
@@ -123,13 +123,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
     }
 
     fn load(&self, pool: u32) -> PoolLoad {
-        let (slots, idle, busy_until) = self.devices.load(pool);
         let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
-        PoolLoad {
-            slots,
-            idle,
-            busy_until,
-            queued: queued / Nanos::from(slots.max(1)),
-        }
+        self.devices.load(pool, queued)
     }
 }

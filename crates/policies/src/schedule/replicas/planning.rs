@@ -163,7 +163,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         let all: u32 = of
             .seats
             .iter()
-            .map(|seat| self.devices.load(seat.pool).0)
+            .map(|seat| self.devices.load(seat.pool, 0).slots)
             .sum();
         devices as f64 / f64::from(all.max(1))
     }
