@@ -17,15 +17,17 @@ mod latency;
 mod local;
 mod pool;
 mod queue;
+mod rule;
 mod slots;
 mod spec;
 
-pub use candidates::{Candidates, Cause, Eagerness, Formed, Rule, View};
+pub use candidates::Candidates;
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
-pub use local::{Dropped, LocalQueue, Surroundings};
+pub use local::{Dropped, LocalQueue};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
+pub use rule::{Cause, Eagerness, Formed, Rule, Surroundings, View};
 
 mod clipper;
 mod clockwork;
@@ -212,7 +214,7 @@ pub fn build<T: std::fmt::Debug + Send + 'static>(options: &Options) -> Box<dyn 
     match options.policy {
         Policy::Sextant => Box::new(Candidates::new(Sextant::new(options), delay)),
         Policy::Symphony => Box::new(Candidates::new(Symphony::new(options), delay)),
-        Policy::SymphonyPaper => Box::new(Candidates::new(SymphonyPaper::new(options), delay)),
+        Policy::SymphonyPaper => Box::new(Candidates::new(SymphonyPaper, delay)),
         Policy::Eager => Box::new(Candidates::new(Eager::strong(), delay)),
         Policy::EagerWeak => Box::new(Candidates::new(Eager::weak(), delay)),
         Policy::Timeout => Box::new(Candidates::new(Timeout::new(options), delay)),

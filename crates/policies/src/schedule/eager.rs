@@ -29,12 +29,10 @@ impl Rule for Eager {
 
     fn form<T>(&mut self, view: &View<'_, T>, (): &mut ()) -> Formed {
         let reason = DropReason::Expired;
-        let passed = view.first_feasible(0);
-        if passed == view.queue.len() {
-            return Formed::none(passed, reason);
-        }
+        let Some((passed, rows)) = view.first_batch() else {
+            return Formed::none(view.queue.len(), reason);
+        };
         let deadline = view.queue.deadline(passed);
-        let rows = view.rows_within(deadline, view.queue.rows_from(passed));
         let latest = view.latest(deadline, rows);
         let planned = view.earliest(rows).max(view.latest(deadline, rows + 1));
         Formed {
@@ -44,9 +42,7 @@ impl Rule for Eager {
             ready_at: 0,
             latest,
             rank: if self.by_latest { latest } else { planned },
-            until: latest
-                .saturating_sub(view.delay.before_start(rows))
-                .saturating_add(1),
+            until: view.expiry(latest, rows),
             worth: f32::INFINITY,
         }
     }

@@ -6,8 +6,7 @@
 //! is decided elsewhere (Symphony, section 4.5).
 
 use super::{
-    Delay, DropReason, Formed, Nanos, Pool, QueueSpec, Request, RequestQueue, Rule, View,
-    candidates::Cause,
+    Delay, DropReason, Formed, Nanos, QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
 /// The requests of one queue, and the batch that would run next.
@@ -17,21 +16,6 @@ pub struct LocalQueue<T, R: Rule> {
     spec: QueueSpec,
     memory: R::Memory,
     rate_changed: bool,
-}
-
-/// What surrounds a queue when its candidate is formed.
-#[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'a> {
-    /// Now.
-    pub now: Nanos,
-    /// Why it is formed.
-    pub cause: Cause,
-    /// When the device at hand is free; 0 when it is idle, or none is at hand.
-    pub free_at: Nanos,
-    /// The devices as far as they are known here.
-    pub pool: &'a Pool,
-    /// Delays to make room for.
-    pub delay: Delay,
 }
 
 /// A request that is given up.
@@ -104,16 +88,8 @@ impl<T, R: Rule> LocalQueue<T, R> {
         if self.requests.is_empty() {
             return None;
         }
-        let view = View {
-            now: around.now,
-            cause: around.cause,
-            free_at: around.free_at,
-            queue: &self.requests,
-            spec: &self.spec,
-            pool: around.pool,
-            delay: around.delay,
-            rate_changed: std::mem::take(&mut self.rate_changed),
-        };
+        let rate_changed = std::mem::take(&mut self.rate_changed);
+        let view = around.view(&self.requests, &self.spec, rate_changed);
         let mut formed = rule.form(&view, &mut self.memory);
         if formed.passed > 0 {
             for request in self.remove(around.delay, formed.passed, false) {

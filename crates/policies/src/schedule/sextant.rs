@@ -83,11 +83,9 @@ impl Rule for Sextant {
             account.estimate(view);
         }
         let queue = view.queue;
-        let mut passed = view.first_feasible(0);
-        if passed == queue.len() {
-            return Formed::none(passed, DropReason::Expired);
-        }
-        let mut rows = view.rows_within(queue.deadline(passed), queue.rows_from(passed));
+        let Some((mut passed, mut rows)) = view.first_batch() else {
+            return Formed::none(queue.len(), DropReason::Expired);
+        };
         let mut reason = DropReason::Expired;
         if view.pool.idle() <= 1 && !view.pool.is_shared(view.now) {
             let heads;
@@ -134,7 +132,6 @@ impl Sextant {
         let queue = view.queue;
         let deadline = queue.deadline(passed);
         let latest = view.latest(deadline, rows);
-        let sent = view.delay.before_start(rows);
         let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
         let mut ready_at = if full {
             0
@@ -158,7 +155,7 @@ impl Sextant {
                 NEVER => NEVER,
                 latest => latest.saturating_sub(account.debt(view)),
             },
-            until: last_chance.saturating_sub(sent).saturating_add(1),
+            until: view.expiry(last_chance, rows),
             worth: account.overlap / rows as f32,
         }
     }

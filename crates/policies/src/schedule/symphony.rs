@@ -11,9 +11,7 @@
 //! marks the device and removes the candidate (one could be granted twice), and a candidate that
 //! timers drop or invalidate is formed anew and ranked (low rates stalled until the next arrival).
 
-use super::{
-    DropReason, Formed, LatencyTable, NEVER, Nanos, Options, Rule, View, candidates::Cause,
-};
+use super::{DropReason, Formed, LatencyTable, NEVER, Nanos, Options, Rule, View, rule::Cause};
 
 /// The rule of `symphony`.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +86,7 @@ impl Rule for Symphony {
             ready_at: start.saturating_sub(sent),
             latest,
             rank: latest,
-            until: latest.saturating_sub(sent).saturating_add(1),
+            until: view.expiry(latest, rows),
             worth: f32::INFINITY,
         }
     }
@@ -156,26 +154,15 @@ impl Window {
     }
 }
 
-// === impl SymphonyPaper ===
-
-impl SymphonyPaper {
-    /// There is nothing to choose.
-    pub fn new(_: &Options) -> Self {
-        Self
-    }
-}
-
 impl Rule for SymphonyPaper {
     type Memory = Planned;
 
     fn form<T>(&mut self, view: &View<'_, T>, planned: &mut Planned) -> Formed {
         let reason = DropReason::Expired;
-        let passed = view.first_feasible(0);
-        if passed == view.queue.len() {
-            return Formed::none(passed, reason);
-        }
+        let Some((passed, rows)) = view.first_batch() else {
+            return Formed::none(view.queue.len(), reason);
+        };
         let deadline = view.queue.deadline(passed);
-        let rows = view.rows_within(deadline, view.queue.rows_from(passed));
         let latest = view.latest(deadline, rows);
         let sent = view.delay.before_start(rows);
         let last_chance = view.latest(deadline, view.queue.rows_of(passed));
@@ -206,7 +193,7 @@ impl Rule for SymphonyPaper {
             },
             latest,
             rank: planned.at,
-            until: last_chance.saturating_sub(sent).saturating_add(1),
+            until: view.expiry(last_chance, rows),
             worth: f32::INFINITY,
         }
     }

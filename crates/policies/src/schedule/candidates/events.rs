@@ -1,0 +1,173 @@
+//! What candidates make of a scheduler's events.
+
+use super::{
+    super::{BatchId, PoolLoad, Scheduler, WorkerSpec},
+    Action, Actions, Candidates, Cause, DropReason, NEVER, Nanos, Queue, QueueSpec, Request, Rule,
+    Seat,
+};
+
+impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
+    fn on_worker_up(
+        &mut self,
+        now: Nanos,
+        worker: u32,
+        spec: WorkerSpec,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId> {
+        self.ranks_mut(spec.pool);
+        let lost = self.fleet.up(worker, spec);
+        self.pool_changed(spec.pool);
+        self.dispatch(now, spec.pool, actions);
+        self.settle(now, actions);
+        lost
+    }
+
+    fn on_worker_down(
+        &mut self,
+        now: Nanos,
+        worker: u32,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId> {
+        let pool = self.fleet.pool_of(worker);
+        let lost = self.fleet.down(worker);
+        // What asked for more slots than any other worker has now asks for fewer.
+        if let Some(pool) = pool {
+            self.pool_changed(pool);
+            self.dispatch(now, pool, actions);
+            self.settle(now, actions);
+        }
+        lost
+    }
+
+    fn on_loaded(
+        &mut self,
+        now: Nanos,
+        pool: u32,
+        queue: u32,
+        spec: QueueSpec,
+        actions: &mut Actions<T>,
+    ) {
+        self.ranks_mut(pool);
+        let at = queue as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+        }
+        let of = self.queues[at].get_or_insert_with(Queue::new);
+        let work = std::mem::take(&mut of.work);
+        for seat in &of.seats {
+            let queued = &mut self.ranks[seat.pool as usize].queued;
+            *queued = queued.saturating_sub(work);
+        }
+        match of.seats.iter_mut().find(|seat| seat.pool == pool) {
+            Some(seat) => seat.spec = spec,
+            None => of.seats.push(Seat::new(pool, spec)),
+        }
+        of.seats
+            .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
+        self.count_work(queue);
+        self.refresh(now, queue, Cause::Queue, actions);
+        self.settle(now, actions);
+    }
+
+    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+        let Some((at, _)) = self.seat_of(queue, pool) else {
+            return;
+        };
+        let Some(of) = self.queue(queue) else { return };
+        let mut seat = of.seats.remove(at);
+        let (work, empty) = (of.work, of.seats.is_empty());
+        let ranks = &mut self.ranks[pool as usize];
+        ranks.queued = ranks.queued.saturating_sub(work);
+        ranks.remove(queue, &mut seat.entries);
+        if empty {
+            self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
+            self.queues[queue as usize] = None;
+        } else {
+            self.count_work(queue);
+            self.refresh(now, queue, Cause::Queue, actions);
+        }
+        self.dispatch(now, pool, actions);
+        self.settle(now, actions);
+    }
+
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        mut request: Request<T>,
+        actions: &mut Actions<T>,
+    ) {
+        let delay = self.delay;
+        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+            let reason = DropReason::Gone;
+            return actions.push(Action::Drop { request, reason });
+        };
+        if let Some(reason) = of.refusal(now, delay, &request) {
+            return actions.push(Action::Drop { request, reason });
+        }
+        request.deadline = delay.inward(request.deadline);
+        let (at, rate_changed) = of.requests.push(now, request);
+        of.rate_changed |= rate_changed;
+        if at + 1 < of.requests.len() {
+            for seat in &mut of.seats {
+                R::inserted(&mut seat.memory, at);
+            }
+        }
+        for seat in &mut of.seats {
+            R::arrived(&mut seat.memory);
+        }
+        self.waiting += 1;
+        self.count_work(queue);
+        if !self.joined(now, queue) {
+            self.refresh(now, queue, Cause::Queue, actions);
+            self.settle(now, actions);
+        }
+    }
+
+    fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
+        if let Some((pool, _)) = self.fleet.release(now, batch) {
+            self.pool_changed(pool);
+            self.dispatch(now, pool, actions);
+            self.settle(now, actions);
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        for pool in 0..self.ranks.len() as u32 {
+            self.fleet.pool_mut(pool).advance(now);
+            while let Some((at, queue)) = self.ranks[pool as usize].expiry.first()
+                && at <= now
+            {
+                self.refresh(now, queue, Cause::Timer, actions);
+            }
+            self.dispatch(now, pool, actions);
+        }
+        self.settle(now, actions);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let pools = self.ranks.iter().zip(0..);
+        let next = pools.filter_map(|(ranks, pool)| ranks.next(self.fleet.pool(pool)?));
+        next.min().filter(|at| *at < NEVER)
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn load(&self, pool: u32) -> PoolLoad {
+        let Some(of) = self.fleet.pool(pool) else {
+            return PoolLoad::default();
+        };
+        let queued = self.ranks.get(pool as usize).map_or(0, |r| r.queued);
+        PoolLoad {
+            slots: of.slots(),
+            idle: of.idle(),
+            busy_until: match of.has_free() {
+                true => 0,
+                false => of.next_free().unwrap_or(0),
+            },
+            queued: queued / Nanos::from(of.slots().max(1)),
+        }
+    }
+}

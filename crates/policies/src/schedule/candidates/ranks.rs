@@ -1,0 +1,104 @@
+//! The order of a pool's candidates.
+
+use super::{Eagerness, IndexedHeap, Nanos, Pool};
+
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    /// By the time from which they may start: candidates that wait for it.
+    pub(super) deferred: IndexedHeap,
+    /// By what waiting is worth: those of them that may start before when it is worth little.
+    pub(super) worth: IndexedHeap,
+    /// By rank: the candidates that are ready and wait for a slot.
+    pub(super) ready: IndexedHeap,
+    /// By the time at which they have to be formed anew: every candidate.
+    pub(super) expiry: IndexedHeap,
+    pub(super) queued: Nanos,
+    /// How eager the pool is in its present state.
+    pub(super) eager: Eagerness,
+}
+
+/// Where a seat's candidate is found in its pool's heaps, so that they are touched only where
+/// something changes: with thousands of queues each look is a cache miss.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Entries {
+    pub(super) ready: bool,
+    pub(super) deferred: Option<Nanos>,
+    pub(super) worth: Option<f32>,
+    pub(super) expiry: Option<Nanos>,
+}
+
+// === impl Ranks ===
+
+impl Ranks {
+    pub(super) fn remove(&mut self, queue: u32, entries: &mut Entries) {
+        if entries.ready {
+            self.ready.remove(queue);
+        }
+        if entries.deferred.is_some() {
+            self.deferred.remove(queue);
+        }
+        if entries.worth.is_some() {
+            self.worth.remove(queue);
+        }
+        if entries.expiry.is_some() {
+            self.expiry.remove(queue);
+        }
+        *entries = Entries::default();
+    }
+
+    pub(super) fn defer(
+        &mut self,
+        queue: u32,
+        entries: &mut Entries,
+        ready_at: Nanos,
+        worth: Option<f32>,
+        wake: Nanos,
+    ) {
+        if std::mem::take(&mut entries.ready) {
+            self.ready.remove(queue);
+        }
+        if entries.deferred.replace(ready_at) != Some(ready_at) {
+            self.deferred.set(queue, ready_at);
+        }
+        match (worth, std::mem::replace(&mut entries.worth, worth)) {
+            (Some(worth), _) => self.worth.set(queue, u64::from(worth.max(0.0).to_bits())),
+            (None, Some(_)) => drop(self.worth.remove(queue)),
+            (None, None) => {}
+        }
+        self.expire(queue, entries, wake);
+    }
+
+    pub(super) fn make_ready(&mut self, queue: u32, entries: &mut Entries, rank: u64, wake: Nanos) {
+        if entries.deferred.take().is_some() {
+            self.deferred.remove(queue);
+        }
+        if entries.worth.take().is_some() {
+            self.worth.remove(queue);
+        }
+        entries.ready = true;
+        self.ready.set(queue, rank);
+        self.expire(queue, entries, wake);
+    }
+
+    pub(super) fn expire(&mut self, queue: u32, entries: &mut Entries, wake: Nanos) {
+        if entries.expiry.replace(wake) != Some(wake) {
+            self.expiry.set(queue, wake);
+        }
+    }
+
+    /// When something has to be looked at: a candidate that expires, and while a slot is free one
+    /// whose time comes, or else a slot that may take its next batch soon.
+    pub(super) fn next(&self, pool: &Pool) -> Option<Nanos> {
+        let expiry = self.expiry.first().map(|(at, _)| at);
+        let first = self.deferred.first().map(|(at, _)| at);
+        let (due, waits) = if pool.has_free() {
+            let due = first.map(|at| at.saturating_sub(self.eager.early));
+            // Those that are ready all the same wait for several slots.
+            (due, !self.ready.is_empty())
+        } else {
+            (None, !self.ready.is_empty() || first.is_some())
+        };
+        let grant = pool.next_grant().filter(|_| waits);
+        expiry.into_iter().chain(due).chain(grant).min()
+    }
+}
