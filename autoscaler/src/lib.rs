@@ -104,7 +104,7 @@ impl Service {
     async fn look_after(&self, worker: &WorkerClient, snapshot: &Snapshot) {
         let info = worker.info();
         let budget = Budget {
-            warm_bytes: (info.memory_bytes as f64 * self.config.warm_memory_share) as u64,
+            warm_bytes: (info.pages.bytes() as f64 * self.config.warm_memory_share) as u64,
             idle_unload_ms: self.config.idle_unload_s.saturating_mul(1000),
         };
         let candidates = candidates(snapshot, worker, &info.worker);
@@ -138,13 +138,10 @@ async fn carry_out(
         return Ok(());
     };
     match (action, &candidate.variant) {
-        (Action::Load(_), Some(variant)) => {
-            worker
-                .load(Load {
-                    variant: Arc::clone(variant),
-                })
-                .await
-        }
+        (Action::Load(_), Some(variant)) => worker
+            .load(Load::at_once(Arc::clone(variant)))
+            .await
+            .map(drop),
         (Action::Load(_), None) => Ok(()),
         (Action::Unload(_), _) => worker.unload(&candidate.id).await,
     }

@@ -16,6 +16,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use sextant_policies::schedule::{
@@ -320,6 +321,7 @@ impl Driver {
             parts,
             earliest: self.clock.instant(earliest),
             latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
+            expected: Duration::from_nanos(batch.expected),
             done: Box::new(move |outcome| driver.finish(batch, outcome)),
         });
     }

@@ -78,10 +78,9 @@ async fn load_on_any(variant: &Arc<Variant>, workers: Vec<WorkerClient>) -> Resu
     let mut result = Err(WorkError::Rejected("there is no worker".to_owned()));
     for worker in workers {
         result = worker
-            .load(Load {
-                variant: Arc::clone(variant),
-            })
-            .await;
+            .load(Load::at_once(Arc::clone(variant)))
+            .await
+            .map(drop);
         if result.is_ok() {
             break;
         }

@@ -233,8 +233,7 @@ impl Dispatcher {
             .iter()
             .map(|worker| {
                 let info = worker.info();
-                let free = info.memory_bytes.saturating_sub(info.memory_used_bytes);
-                (free, Arc::clone(worker))
+                (info.pages.free * info.pages.page_bytes, Arc::clone(worker))
             })
             .collect();
         workers.sort_by_key(|(free, _)| std::cmp::Reverse(*free));

@@ -123,6 +123,15 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, targets: &Targets) -> Qu
             Code::EngineFailed,
             format!("variant `{id}` failed: {reason}"),
         ),
+        Refusal::Worker(InferError::BadShape(reason)) => (
+            Code::InvalidTensor,
+            format!("variant `{id}` does not take these inputs: {reason}"),
+        ),
+        Refusal::Worker(error @ InferError::Lost { .. }) => (Code::EngineFailed, error.to_string()),
+        Refusal::Worker(
+            error
+            @ (InferError::TooEarly | InferError::NoMemory(_) | InferError::WeightsChanged(_)),
+        ) => (Code::Unavailable, error.to_string()),
         Refusal::Worker(InferError::ShuttingDown) => {
             (Code::Unavailable, "the service is shutting down".to_owned())
         }

@@ -8,7 +8,7 @@ use sextant_engine::{
     emulated::{EmulatedEngine, EmulatedModel},
 };
 use sextant_types::{
-    DataType, Digest, Metric, NamedTensor, Optimization, Signature, Tensor, TensorSpec,
+    DataType, Digest, Metric, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
 };
 use sextant_variant_gen::{
     measure::{Cancel, Effort, MeasureError, Measurement, Subject, measure},
@@ -45,6 +45,7 @@ fn run(engine: &dyn Engine, effort: Effort) -> Result<Measurement, MeasureError>
         request: LoadRequest {
             artefact: Digest::from_bytes([0; 32]),
             model: Bytes::new(),
+            precision: Precision::Fp32,
             optimization: Optimization::All,
             threads: 1,
         },
@@ -186,6 +187,7 @@ fn a_cancelled_measurement_stops() {
         request: LoadRequest {
             artefact: Digest::from_bytes([0; 32]),
             model: Bytes::new(),
+            precision: Precision::Fp32,
             optimization: Optimization::All,
             threads: 1,
         },

@@ -189,9 +189,11 @@ fn run_parts(
     let mut outputs = Vec::with_capacity(parts.len());
     let mut timings = BatchTimings {
         started,
+        queue_us: 0.0,
         input_us: 0.0,
         exec_us: 0.0,
         output_us: 0.0,
+        device_us: None,
     };
     for part in parts {
         match alone(part) {
@@ -237,9 +239,11 @@ fn run_joined(
     let us = |duration: Duration| duration.as_secs_f64() * 1e6;
     let timings = BatchTimings {
         started,
+        queue_us: 0.0,
         input_us: us(begun - started),
         exec_us: us(ran - begun),
         output_us: us(ran.elapsed()),
+        device_us: None,
     };
     Ok(BatchResult {
         outputs: outputs.into_iter().map(Ok).collect(),

@@ -25,8 +25,10 @@ use sextant_engine::{Engine, LoadedModel};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_policies::health::Thresholds;
-use sextant_rpc::{Infer, Load, VariantUsage, Work, WorkError, WorkerInfo};
-use sextant_types::{Variant, VariantId, WorkerId};
+use sextant_rpc::{
+    Infer, Load, LoadTimings, Pages, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
+};
+use sextant_types::{EngineName, Variant, VariantId, WorkerId};
 
 pub use crate::monitor::Service;
 use crate::{executor::Executor, ledger::Ledger};
@@ -124,8 +126,16 @@ impl Work for Worker {
         WorkerInfo {
             worker: self.config.worker.clone(),
             cores: self.config.cores,
-            memory_bytes: self.config.memory_bytes,
-            memory_used_bytes: self.ledger.used(),
+            engines: self
+                .engines
+                .iter()
+                .map(|engine| EngineName(engine.name().to_owned()))
+                .collect(),
+            pages: Pages {
+                page_bytes: 1,
+                total: self.config.memory_bytes,
+                free: self.config.memory_bytes.saturating_sub(self.ledger.used()),
+            },
             utilization: millionths as f64 / 1e6,
         }
     }
@@ -149,14 +159,19 @@ impl Work for Worker {
         self.executor.submit(infer);
     }
 
-    async fn load(&self, load: Load) -> Result<(), WorkError> {
+    async fn load(&self, load: Load) -> Result<LoadTimings, WorkError> {
         let _turn = self.moving.lock().await;
-        self.load_variant(load.variant).await
+        self.load_variant(load.variant).await?;
+        Ok(LoadTimings::default())
     }
 
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
         let _turn = self.moving.lock().await;
         self.unload_variant(variant).await
+    }
+
+    async fn stats(&self) -> Result<WorkerStats, WorkError> {
+        Ok(WorkerStats::default())
     }
 }
 

@@ -26,6 +26,7 @@ impl Worker {
                 variant: variant.id.clone(),
                 needed: short.needed,
                 free: short.free,
+                page_bytes: 1,
             })?;
         let loaded = self.load_reserved(&variant).await;
         if let Err(error) = &loaded {
@@ -74,6 +75,7 @@ impl Worker {
         let request = LoadRequest {
             artefact: variant.artefact,
             model,
+            precision: variant.spec.precision,
             optimization: variant.spec.optimization,
             threads: variant.spec.threads,
         };

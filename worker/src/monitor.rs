@@ -90,8 +90,8 @@ impl Service {
         let info = self.worker.info();
         let record = WorkerRecord {
             cores: info.cores,
-            memory_bytes: info.memory_bytes,
-            memory_used_bytes: info.memory_used_bytes,
+            memory_bytes: info.pages.bytes(),
+            memory_used_bytes: info.pages.used_bytes(),
             utilization: info.utilization,
         };
         let lease = self.worker.config.lease_ms;

@@ -306,7 +306,7 @@ async fn memory_is_counted_once_for_shared_weights_and_never_overdrawn() {
     world.load(&again).await.unwrap();
     world.load(&first).await.unwrap();
     assert_eq!(
-        world.worker.info().memory_used_bytes,
+        world.worker.info().pages.used_bytes(),
         500,
         "one session, one copy of weights"
     );
@@ -319,7 +319,7 @@ async fn memory_is_counted_once_for_shared_weights_and_never_overdrawn() {
     assert_eq!(short, needed);
     world.worker.unload(&first.id).await.unwrap();
     world.worker.unload(&again.id).await.unwrap();
-    assert_eq!(world.worker.info().memory_used_bytes, 0);
+    assert_eq!(world.worker.info().pages.used_bytes(), 0);
     assert_eq!(world.state(&first).await, Some(InstanceState::Inactive));
     world.load(&other).await.unwrap();
 }
@@ -330,7 +330,7 @@ async fn a_failed_load_is_a_state_with_a_reason_and_can_be_tried_again() {
     let missing = variant("m-a", Digest::from_bytes([7; 32]), 200);
     assert!(world.load(&missing).await.is_err());
     assert_eq!(world.state(&missing).await, Some(InstanceState::Failed));
-    assert_eq!(world.worker.info().memory_used_bytes, 0);
+    assert_eq!(world.worker.info().pages.used_bytes(), 0);
     let found = world.variant("m-a", b"a", 200).await;
     world.load(&found).await.unwrap();
     assert_eq!(world.state(&found).await, Some(InstanceState::Active));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_engine_ort::OrtEngine;
-use sextant_types::{Digest, NamedTensor, Optimization, Tensor, TensorSpec};
+use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor, TensorSpec};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +23,7 @@ fn main() -> Result<()> {
         model: std::fs::read(model)
             .with_context(|| format!("cannot read `{model}`"))?
             .into(),
+        precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,
     })?;

@@ -8,7 +8,7 @@ use std::{env, process::Command, sync::Arc};
 use sextant_engine::{Engine, LoadRequest, LoadedModel, conformance::random_inputs};
 use sextant_engine_ort::OrtEngine;
 use sextant_onnx::builder;
-use sextant_types::{Digest, Optimization};
+use sextant_types::{Digest, Optimization, Precision};
 
 /// 40 layers of 1 MiB.
 const LAYERS: usize = 40;
@@ -65,6 +65,7 @@ fn measure() {
             .load(&LoadRequest {
                 artefact: Digest::from_bytes([1; 32]),
                 model: model.clone(),
+                precision: Precision::Fp32,
                 optimization,
                 threads,
             })

@@ -17,7 +17,7 @@ use sextant_onnx::{
     builder::{self, Dim},
     calibration_graph, quantize_dynamic, quantize_static,
 };
-use sextant_types::{DataType, Digest, NamedTensor, Optimization, Tensor};
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
 fn engine() -> OrtEngine {
     let library = OrtEngine::find_library(None)
@@ -34,6 +34,7 @@ fn load(
     engine.load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
         model: model.clone(),
+        precision: Precision::Fp32,
         optimization,
         threads,
     })

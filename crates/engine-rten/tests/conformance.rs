@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use sextant_engine::{Engine, LoadRequest, LoadedModel, conformance::Fixtures};
 use sextant_engine_rten::RtenEngine;
-use sextant_types::{Digest, NamedTensor, Optimization, Tensor};
+use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
 
 #[path = "../../engine/tests/support/fixtures.rs"]
 mod fixtures;
@@ -26,6 +26,7 @@ fn convolved(inputs: &[NamedTensor]) -> Vec<Tensor> {
             .load(&LoadRequest {
                 artefact: Digest::from_bytes([250; 32]),
                 model: fixtures::convolution_model(),
+                precision: Precision::Fp32,
                 optimization: Optimization::All,
                 threads: 1,
             })

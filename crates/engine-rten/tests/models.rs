@@ -9,12 +9,13 @@ use sextant_onnx::{
     builder::{self, Dim},
     quantize_dynamic,
 };
-use sextant_types::{DataType, Digest, NamedTensor, Optimization, Tensor};
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
 fn load(model: &Bytes) -> Result<Arc<dyn LoadedModel>, Error> {
     RtenEngine::new().load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
         model: model.clone(),
+        precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,
     })

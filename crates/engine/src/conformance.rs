@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use sextant_types::{DataType, Digest, NamedTensor, Optimization, Signature, Tensor};
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor};
 
 use crate::{Engine, Error, LoadRequest, LoadedModel};
 
@@ -101,6 +101,7 @@ fn request(engine: &dyn Engine, fixture: &Fixture) -> LoadRequest {
     LoadRequest {
         artefact: fixture.artefact,
         model: fixture.model.clone(),
+        precision: Precision::Fp32,
         optimization: optimizations.last().copied().unwrap_or(Optimization::All),
         threads: 1,
     }

@@ -6,7 +6,7 @@
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor};
@@ -39,6 +39,9 @@ pub struct LoadRequest {
     pub artefact: Digest,
     /// The ONNX file.
     pub model: Bytes,
+    /// Number format of weights and arithmetic. Engines whose artefacts differ by precision find it
+    /// in the file; the others convert while they load.
+    pub precision: Precision,
     /// Graph optimisation.
     pub optimization: Optimization,
     /// Intra-op threads, at least 1; the calling thread is one of them.
@@ -68,6 +71,36 @@ pub enum Error {
     /// The inputs do not fit the model.
     #[error("the inputs do not fit the model: {0}")]
     InvalidInput(String),
+    /// No memory of the engine's device is left for a load or a batch.
+    #[error("the device has no memory for it: {0}")]
+    OutOfMemory(String),
+    /// What ran the model is gone or did not answer within its time limit; the handle is of no
+    /// further use.
+    #[error("the engine was lost: {0}")]
+    Lost(String),
+}
+
+/// What an engine runs on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Device {
+    /// The cores of this machine; any number of models side by side.
+    Cpu,
+    /// A device with an executor and memory of its own: one batch at a time.
+    Dedicated {
+        /// `cuda:0`, `emulated:3`, `triton`.
+        name: String,
+        /// Its page cache.
+        memory: DeviceMemory,
+    },
+}
+
+/// The page cache of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceMemory {
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// Pages there are.
+    pub pages: u64,
 }
 
 /// An engine. One value per process and kind; shared by all threads.
@@ -81,6 +114,11 @@ pub trait Engine: Send + Sync {
 
     /// What variants make sense on this engine.
     fn capabilities(&self) -> Capabilities;
+
+    /// What it runs on.
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
 
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
@@ -101,9 +139,29 @@ pub trait LoadedModel: Send + Sync {
     /// Inputs and outputs as the engine sees them.
     fn signature(&self) -> &Signature;
 
-    /// Runs one batch.
+    /// Runs one batch: INPUT, EXEC and OUTPUT one after the other.
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error>;
+
+    /// INPUT alone: takes the inputs to the device, so that EXEC can begin at once. `None` from
+    /// engines that read the host's memory, whose batches are [`Self::run`].
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let _ = inputs;
+        Ok(None)
+    }
 
     /// Bytes of weights, shared by all handles of the artefact.
     fn weights_bytes(&self) -> u64;
+}
+
+/// A batch whose inputs are on the device. Dropping it gives their memory back.
+///
+/// Contract: stages of different batches may overlap on different threads, except that one thread
+/// at a time executes on a dedicated device.
+pub trait Staged: Send {
+    /// EXEC: runs the batch and waits for its end. Returns the time on the device's clock, where it
+    /// has one.
+    fn exec(&mut self) -> Result<Option<Duration>, Error>;
+
+    /// OUTPUT: takes the outputs to the host, in the signature's order.
+    fn collect(self: Box<Self>) -> Result<Vec<Tensor>, Error>;
 }

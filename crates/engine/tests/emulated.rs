@@ -10,7 +10,7 @@ use sextant_engine::{
     conformance::{Fixture, Fixtures, random_inputs},
     emulated::{EmulatedEngine, EmulatedModel, emulate},
 };
-use sextant_types::{DataType, Optimization};
+use sextant_types::{DataType, Optimization, Precision};
 
 #[path = "support/fixtures.rs"]
 mod fixtures;
@@ -69,6 +69,7 @@ fn time_follows_the_linear_model() {
         .load(&LoadRequest {
             artefact: fixture.artefact,
             model: fixture.model.clone(),
+            precision: Precision::Fp32,
             optimization: Optimization::All,
             threads: 1,
         })

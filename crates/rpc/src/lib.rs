@@ -15,8 +15,8 @@ pub mod work;
 pub use dispatch::{Answer, Candidate, Dispatch, Explanation, Query, QueryError, Route, Timings};
 pub use offline::OfflineSpec;
 pub use work::{
-    BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load, VariantUsage, Work,
-    WorkError, WorkerInfo,
+    ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,
+    LoadTimings, Mispredictions, Pages, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
 };
 
 /// How `api` and jobs reach a dispatcher.

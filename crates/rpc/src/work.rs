@@ -1,9 +1,13 @@
 //! Messages of the worker.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
-use sextant_types::{NamedTensor, Tensor, Variant, VariantId, WorkerId};
+use sextant_types::{EngineName, NamedTensor, Tensor, Variant, VariantId, WorkerId};
 
 /// A batch to run inside its window.
 pub struct Infer {
@@ -15,6 +19,8 @@ pub struct Infer {
     pub earliest: Instant,
     /// Refused when it cannot be started by then.
     pub latest: Option<Instant>,
+    /// How long the run is expected to take; compared with what it took.
+    pub expected: Duration,
     /// Called exactly once, on the worker's thread.
     pub done: Box<dyn FnOnce(InferOutcome) + Send>,
 }
@@ -31,55 +37,114 @@ pub struct BatchResult {
     pub timings: BatchTimings,
 }
 
-/// When a batch started and how long its steps took.
+/// When a batch started and how long its steps took (Clockwork, section 5.2: INPUT, EXEC, OUTPUT).
 #[derive(Debug, Clone, Copy)]
 pub struct BatchTimings {
-    /// When the device took it up.
+    /// When EXEC began.
     pub started: Instant,
-    /// Joining the inputs, microseconds.
+    /// From the batch's arrival at the worker to the start of EXEC, less INPUT, microseconds.
+    pub queue_us: f64,
+    /// INPUT: joining the inputs and taking them to the device, microseconds.
     pub input_us: f64,
-    /// The engine's run, microseconds.
+    /// EXEC: the engine's run as the host saw it, microseconds.
     pub exec_us: f64,
-    /// Cutting the outputs, microseconds.
+    /// OUTPUT: taking the outputs from the device and cutting them, microseconds.
     pub output_us: f64,
+    /// EXEC as the device's own clock measured it, microseconds, where it has one.
+    pub device_us: Option<f64>,
 }
 
 /// Why a batch did not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InferError {
-    /// The variant is not loaded here.
-    #[error("variant `{0}` is not loaded")]
-    NotLoaded(VariantId),
+    /// The window opens further ahead than a worker keeps batches.
+    #[error("the batch's window opens too far ahead; send it later")]
+    TooEarly,
     /// The window closed before the device was free.
     #[error("the batch could not be started inside its window")]
     TooLate,
+    /// The variant is not loaded here.
+    #[error("variant `{0}` is not loaded")]
+    NotLoaded(VariantId),
+    /// No room for the batch's inputs and outputs.
+    #[error("no memory for the batch: {0}")]
+    NoMemory(String),
+    /// The variant was unloaded or loaded anew while the batch ran; what it computed is void.
+    #[error("the weights of variant `{0}` changed while the batch ran")]
+    WeightsChanged(VariantId),
+    /// The inputs are not what the variant takes.
+    #[error("{0}")]
+    BadShape(String),
     /// The engine failed or the parts could not be joined.
     #[error("{0}")]
     Failed(String),
+    /// The engine did not come back, or is gone; the instance has been given up.
+    #[error("variant `{variant}` has failed: {reason}")]
+    Lost {
+        /// Which variant.
+        variant: VariantId,
+        /// What happened.
+        reason: String,
+    },
     /// The worker is shutting down.
     #[error("the worker is shutting down")]
     ShuttingDown,
 }
 
-/// A variant to load.
+/// A variant to load inside a window.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// What to load, with everything the worker needs to know.
     pub variant: Arc<Variant>,
+    /// Not to be started before.
+    pub earliest: Instant,
+    /// Refused when it cannot be started by then.
+    pub latest: Option<Instant>,
+    /// How long it is expected to take.
+    pub expected: Duration,
+}
+
+/// How long the steps of a load took. All zero for a variant that was loaded already.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LoadTimings {
+    /// From the request's arrival to its start, microseconds.
+    pub queue_us: f64,
+    /// Fetching and checking the artefact, microseconds.
+    pub fetch_us: f64,
+    /// The engine's load, microseconds.
+    pub load_us: f64,
 }
 
 /// Why a load or unload was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// No room within the worker's memory budget.
-    #[error("variant `{variant}` needs `{needed}` bytes, `{free}` are free")]
+    /// The window opens further ahead than a worker keeps loads.
+    #[error("the load's window opens too far ahead; send it later")]
+    TooEarly,
+    /// The window closed before the load could start.
+    #[error("the load could not be started inside its window")]
+    TooLate,
+    /// The artefact or the engine is not known here.
+    #[error("variant `{variant}` is not known here: {reason}")]
+    Unknown {
+        /// Which variant.
+        variant: VariantId,
+        /// What is missing.
+        reason: String,
+    },
+    /// Not enough free pages; nothing is evicted implicitly.
+    #[error(
+        "variant `{variant}` needs `{needed}` pages of `{page_bytes}` bytes, `{free}` are free"
+    )]
     NoMemory {
         /// Which variant.
         variant: VariantId,
-        /// Bytes it needs.
+        /// Pages it needs in addition.
         needed: u64,
-        /// Bytes that are free.
+        /// Pages that are free.
         free: u64,
+        /// Size of a page, bytes.
+        page_bytes: u64,
     },
     /// The artefact could not be fetched or loaded.
     #[error("variant `{variant}` cannot be loaded: {reason}")]
@@ -104,12 +169,71 @@ pub struct WorkerInfo {
     pub worker: WorkerId,
     /// CPU cores that batches may occupy at once.
     pub cores: u16,
-    /// Bytes that loaded variants may occupy.
-    pub memory_bytes: u64,
-    /// Bytes in use.
-    pub memory_used_bytes: u64,
+    /// Names of the engines whose variants it runs.
+    pub engines: Vec<EngineName>,
+    /// Pages for what is loaded.
+    pub pages: Pages,
     /// Share of core time that was busy over the last second, 0 to 1.
     pub utilization: f64,
+}
+
+/// A device's page cache: all that a controller needs to know of its memory (Clockwork, section 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pages {
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// Pages there are.
+    pub total: u64,
+    /// Pages that nothing occupies.
+    pub free: u64,
+}
+
+/// What a worker did and how well it was foreseen.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct WorkerStats {
+    /// By kind of action.
+    pub actions: BTreeMap<ActionKind, ActionStats>,
+}
+
+/// What a worker is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActionKind {
+    /// Run a batch.
+    Infer,
+    /// Load a variant.
+    Load,
+    /// Unload a variant.
+    Unload,
+}
+
+/// Counts and mispredictions of one kind of action since the worker's start.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ActionStats {
+    /// Actions that succeeded.
+    pub succeeded: u64,
+    /// Actions that did not, by code.
+    pub failed: BTreeMap<&'static str, u64>,
+    /// By how much the last actions took longer than expected.
+    pub under_predicted: Mispredictions,
+    /// By how much the last actions took less than expected.
+    pub over_predicted: Mispredictions,
+    /// By how much the last actions ended later than their start and expectation said.
+    pub late_completion: Mispredictions,
+}
+
+/// Quantiles of prediction errors, microseconds (Clockwork, figure 10).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Mispredictions {
+    /// Actions in the log that erred this way.
+    pub count: u64,
+    /// Median error.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Greatest.
+    pub max_us: f64,
 }
 
 /// What a loaded variant is used for.
@@ -138,8 +262,78 @@ pub trait Work: Send + Sync {
     fn infer(&self, infer: Infer);
 
     /// Fetches and loads a variant.
-    async fn load(&self, load: Load) -> Result<(), WorkError>;
+    async fn load(&self, load: Load) -> Result<LoadTimings, WorkError>;
 
     /// Drains and unloads a variant.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError>;
+
+    /// Counts and mispredictions since the start.
+    async fn stats(&self) -> Result<WorkerStats, WorkError>;
+}
+
+// === impl InferError ===
+
+impl InferError {
+    /// A short stable name: `too_late`, `not_loaded`, ..
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooEarly => "too_early",
+            Self::TooLate => "too_late",
+            Self::NotLoaded(_) => "not_loaded",
+            Self::NoMemory(_) => "no_memory",
+            Self::WeightsChanged(_) => "weights_changed",
+            Self::BadShape(_) => "bad_shape",
+            Self::Failed(_) => "failed",
+            Self::Lost { .. } => "lost",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+// === impl WorkError ===
+
+impl WorkError {
+    /// A short stable name: `no_memory`, `unknown`, ..
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooEarly => "too_early",
+            Self::TooLate => "too_late",
+            Self::Unknown { .. } => "unknown",
+            Self::NoMemory { .. } => "no_memory",
+            Self::Failed { .. } => "failed",
+            Self::Rejected(_) => "rejected",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+// === impl Load ===
+
+impl Load {
+    /// A load that may start at any time from now on.
+    pub fn at_once(variant: Arc<Variant>) -> Self {
+        Self {
+            expected: Duration::try_from_secs_f64(variant.profile.load_ms / 1e3)
+                .unwrap_or_default(),
+            variant,
+            earliest: Instant::now(),
+            latest: None,
+        }
+    }
+}
+
+// === impl Pages ===
+
+impl Pages {
+    /// Bytes there are.
+    pub fn bytes(&self) -> u64 {
+        self.total.saturating_mul(self.page_bytes)
+    }
+
+    /// Bytes of the pages that are occupied.
+    pub fn used_bytes(&self) -> u64 {
+        self.total
+            .saturating_sub(self.free)
+            .saturating_mul(self.page_bytes)
+    }
 }

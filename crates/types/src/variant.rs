@@ -23,8 +23,12 @@ impl fmt::Display for EngineName {
 pub enum Precision {
     /// As registered.
     Fp32,
+    /// 32-bit weights, matrix products on tensor cores with 10-bit mantissas.
+    Tf32,
     /// Half precision weights and arithmetic.
     Fp16,
+    /// 16-bit weights and arithmetic with the exponents of 32 bits.
+    Bf16,
     /// 8-bit weights; activation scales found for each batch.
     Int8Dynamic,
     /// 8-bit weights and activations; scales calibrated on the validation set (QDQ).
@@ -32,11 +36,13 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// `fp32`, `fp16`, `int8d`, `int8s`.
+    /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
             Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
             Self::Int8Dynamic => "int8d",
             Self::Int8Static => "int8s",
         }

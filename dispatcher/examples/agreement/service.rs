@@ -79,7 +79,7 @@ impl Service {
         let mut stopped = stop.subscribe();
         tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
         metadata.publish_variant(Arc::clone(&variant)).await?;
-        worker.load(Load { variant }).await?;
+        worker.load(Load::at_once(variant)).await?;
         let route = Route::Variant(VariantId::new(VARIANT)?);
         let ready = async {
             while !dispatcher.is_ready(&route) {

@@ -299,9 +299,7 @@ impl World {
     pub async fn serve_for(&self, application: &str, kind: Kind) -> Arc<Variant> {
         let variant = self.publish_for(application, kind).await;
         for worker in &self.workers {
-            let load = sextant_rpc::Load {
-                variant: Arc::clone(&variant),
-            };
+            let load = sextant_rpc::Load::at_once(Arc::clone(&variant));
             worker.load(load).await.unwrap();
         }
         wait_until(|| self.dispatcher.is_ready(&variant_route(kind.name))).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_onnx::quantize::{Calibration, Ranges, calibration_graph};
-use sextant_types::Optimization;
+use sextant_types::{Optimization, Precision};
 
 use crate::validation::ValidationSet;
 
@@ -49,6 +49,7 @@ fn load(graph: &Calibration, engines: &[Arc<dyn Engine>]) -> Result<Arc<dyn Load
     let request = LoadRequest {
         artefact: sextant_objects::digest_of(&graph.model),
         model: graph.model.clone(),
+        precision: Precision::Fp32,
         optimization: Optimization::Basic,
         threads: 1,
     };

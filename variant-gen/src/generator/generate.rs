@@ -21,14 +21,14 @@ impl Registration<'_> {
         }
         self.begin(&name).await?;
         let generated = match precision {
-            Precision::Fp32 => Generated::Made {
-                artefact: self.model.digest,
-                size_bytes: self.model.size_bytes,
-                nodes: Vec::new(),
-            },
-            Precision::Fp16 => Generated::Skipped {
-                reason: "no engine for processors gains by half precision".to_owned(),
-            },
+            // Engines that compute in these convert the weights while they load.
+            Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
+                Generated::Made {
+                    artefact: self.model.digest,
+                    size_bytes: self.model.size_bytes,
+                    nodes: Vec::new(),
+                }
+            }
             Precision::Int8Dynamic | Precision::Int8Static => {
                 self.quantize(precision, inspected).await?
             }

@@ -83,6 +83,7 @@ impl Registration<'_> {
         let request = LoadRequest {
             artefact,
             model: self.read_artefact(artefact).await?,
+            precision: trial.configuration.precision,
             optimization: trial.configuration.optimization,
             threads: trial.configuration.threads,
         };
