@@ -7,6 +7,7 @@
 //!   of a batch size.
 //! - [`Tracker`] is ours: one slow-down that all batch sizes of a variant share, a slow correction
 //!   per size, and a quarantine for outliers.
+//! - [`Estimates`] keeps the tables of all variants on all pools, by either way.
 //!
 //! Ten runs of one size are few where many sizes are run rarely: one slow run is the estimate for
 //! the next ten, which may be hours, and when a device slows down every size has to learn it again.
@@ -14,11 +15,13 @@
 //! so the tracker learns the factor from every run, and what a single run says alone is put aside
 //! until others confirm it.
 
+mod estimates;
 mod fit;
 mod rolling;
 mod table;
 mod tracker;
 
+pub use estimates::{Estimates, Estimation, Run, UnknownEstimation};
 pub use fit::{Errors, Fit, Line, Method, fit};
 pub use rolling::{Rolling10, RollingKey};
 pub use table::table_of;

@@ -54,6 +54,11 @@ impl Rolling10 {
         self.windows.entry(key).or_default().push(cycles);
     }
 
+    /// Nothing is known of `key` any more.
+    pub fn forget(&mut self, key: RollingKey) {
+        self.windows.remove(&key);
+    }
+
     /// Expected run time, ns; `None` for a key without a run or a seed.
     pub fn estimate(&self, key: RollingKey) -> Option<Nanos> {
         self.estimate_at_clock(key, 1)
