@@ -1,0 +1,165 @@
+//! Batches on their way: start, end, answers, refusals.
+
+use std::cmp::Reverse;
+
+use rand::Rng;
+use sextant_policies::schedule::{BatchId, Delay, DropReason, Nanos, Request};
+
+use super::{Batch, Event, Jitter, Source, Token, World, report::REASONS};
+
+impl World<'_> {
+    pub(super) fn on_end(&mut self, at: u32, source: &mut dyn Source) {
+        let Some(batch) = self.batches[at as usize].take() else {
+            return;
+        };
+        self.vacant.push(at);
+        self.scheduler
+            .on_result(self.now, batch.id, &mut self.actions);
+        let answered = self.now + self.network(|delay| delay.response);
+        for request in &batch.requests {
+            self.answer(
+                request,
+                batch.ran.then_some((batch.start, answered)),
+                source,
+            );
+        }
+    }
+
+    fn answer(
+        &mut self,
+        request: &Request<Token>,
+        ran: Option<(Nanos, Nanos)>,
+        source: &mut dyn Source,
+    ) {
+        let Token {
+            arrived,
+            model,
+            client,
+        } = request.payload;
+        source.on_answer(ran.map_or(self.now, |(_, end)| end), model, client);
+        if !self.counts(arrived) {
+            return;
+        }
+        self.open -= 1;
+        let tally = &mut self.tallies[model as usize];
+        let Some((start, answered)) = ran else {
+            tally.failed += 1;
+            return self.look_at_misses(model);
+        };
+        let latency = answered - arrived;
+        self.report.latencies.add(latency);
+        self.report.waits.add(start.saturating_sub(arrived));
+        if self.setting.histograms {
+            self.report.models[model as usize].latencies.add(latency);
+        }
+        if answered <= request.deadline {
+            tally.good += 1;
+            tally.max_latency = tally.max_latency.max(latency);
+        } else {
+            tally.late += 1;
+            self.look_at_misses(model);
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        model: u32,
+        device: u32,
+        requests: Vec<Request<Token>>,
+        (earliest, latest): (Nanos, Nanos),
+        id: BatchId,
+    ) {
+        let kind = self.setting.devices[device as usize].kind as usize;
+        let Some(Some(latency)) = self.setting.models[model as usize].latency.get(kind) else {
+            return;
+        };
+        let rows: u32 = requests.iter().map(|request| request.rows).sum();
+        let profile = latency.of(rows);
+        let sent = self.now + self.network(|delay| delay.before_start(rows));
+        let free_at = self.devices[device as usize].free_at;
+        let start = sent.max(earliest).max(free_at);
+        let ran = start <= latest;
+        let end = if ran {
+            start + self.scatter(profile)
+        } else {
+            start
+        };
+        self.devices[device as usize].free_at = end;
+        if ran {
+            self.count_busy(start, end);
+            if self.counts(start) {
+                let at = rows as usize;
+                if self.rows.len() <= at {
+                    self.rows.resize(at + 1, 0);
+                }
+                self.rows[at] += 1;
+            }
+        }
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.batches.push(None);
+            self.batches.len() as u32 - 1
+        });
+        self.batches[at as usize] = Some(Batch {
+            id,
+            requests,
+            ran,
+            start,
+        });
+        self.order += 1;
+        self.events
+            .push(Reverse((end, self.order, Event::End { batch: at })));
+    }
+
+    fn scatter(&mut self, profile: Nanos) -> Nanos {
+        let factor = match self.setting.jitter {
+            Jitter::None => return profile,
+            Jitter::Uniform { spread } => 1.0 + spread * (2.0 * self.random.random::<f64>() - 1.0),
+            Jitter::Spikes { share, factor } if self.random.random::<f64>() < share => factor,
+            Jitter::Spikes { .. } => 1.0,
+        };
+        (profile as f64 * factor).round() as Nanos
+    }
+
+    fn network(&mut self, part: impl Fn(&Delay) -> Nanos) -> Nanos {
+        let spread = part(&self.setting.network.spread);
+        let more = if spread == 0 {
+            0
+        } else {
+            self.random.random_range(0..=spread)
+        };
+        part(&self.setting.network.base) + more
+    }
+
+    pub(super) fn on_drop(
+        &mut self,
+        request: &Request<Token>,
+        reason: DropReason,
+        source: &mut dyn Source,
+    ) {
+        let Token {
+            arrived,
+            model,
+            client,
+        } = request.payload;
+        source.on_answer(self.now, model, client);
+        if self.counts(arrived) {
+            self.open -= 1;
+            let at = REASONS.iter().position(|known| *known == reason);
+            self.tallies[model as usize].dropped[at.unwrap_or(0)] += 1;
+            self.look_at_misses(model);
+        }
+    }
+
+    fn count_busy(&mut self, start: Nanos, end: Nanos) {
+        let (from, until) = (start.max(self.span.from), end.min(self.span.until));
+        self.busy += until.saturating_sub(from);
+    }
+
+    fn look_at_misses(&mut self, model: u32) {
+        if let Some(most) = self.span.most_missed.get(model as usize) {
+            let tally = &self.tallies[model as usize];
+            let missed = tally.late + tally.failed + tally.dropped.iter().sum::<u64>();
+            self.report.stopped |= missed > *most;
+        }
+    }
+}

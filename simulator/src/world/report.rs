@@ -1,0 +1,123 @@
+//! What a run tells.
+
+use std::collections::BTreeMap;
+
+use sextant_policies::schedule::{DropReason, Nanos};
+
+use super::histogram::Histogram;
+
+/// What became of a model's requests that arrived in the span.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Arrived.
+    pub sent: u64,
+    /// Answered in time.
+    pub good: u64,
+    /// Answered too late.
+    pub late: u64,
+    /// Dropped, by reason.
+    pub dropped: BTreeMap<DropReason, u64>,
+    /// Sent to a worker that could not start it within its window, or failed with it.
+    pub failed: u64,
+    /// Longest latency of an answer in time, ns.
+    pub max_latency: Nanos,
+    /// Latencies of answers, when kept.
+    pub latencies: Histogram,
+}
+
+/// A run's result.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// By model.
+    pub models: Vec<Tally>,
+    /// Latencies of all answers.
+    pub latencies: Histogram,
+    /// Time from arrival to the start of the batch.
+    pub waits: Histogram,
+    /// Device time spent in the span over device time there was, 0 to 1.
+    pub busy_share: f64,
+    /// Batches started in the span, by rows.
+    pub batches: BTreeMap<u32, u64>,
+    /// Length of the span, s.
+    pub seconds: f64,
+    /// Requests simulated, the warm-up included.
+    pub simulated: u64,
+    /// Whether the run ended early because of [`Span::most_missed`](super::Span::most_missed).
+    pub stopped: bool,
+}
+
+/// The hot part of a [`Tally`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub sent: u64,
+    pub good: u64,
+    pub late: u64,
+    pub dropped: [u64; REASONS.len()],
+    pub failed: u64,
+    pub max_latency: Nanos,
+}
+
+pub(super) const REASONS: [DropReason; 5] = [
+    DropReason::Infeasible,
+    DropReason::Expired,
+    DropReason::Shed,
+    DropReason::QueueFull,
+    DropReason::Gone,
+];
+
+// === impl Counts ===
+
+impl Counts {
+    pub fn write(&self, tally: &mut Tally) {
+        tally.sent = self.sent;
+        tally.good = self.good;
+        tally.late = self.late;
+        tally.failed = self.failed;
+        tally.max_latency = self.max_latency;
+        let dropped = REASONS.iter().zip(self.dropped).filter(|(_, n)| *n > 0);
+        tally.dropped = dropped.map(|(reason, n)| (*reason, n)).collect();
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// Late, dropped or failed.
+    pub fn missed(&self) -> u64 {
+        self.late + self.failed + self.dropped.values().sum::<u64>()
+    }
+
+    /// Share of requests that were missed, 0 to 1; 0 without any.
+    pub fn missed_share(&self) -> f64 {
+        self.missed() as f64 / self.sent.max(1) as f64
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    /// The largest share of missed requests of any model.
+    pub fn worst_missed_share(&self) -> f64 {
+        self.models
+            .iter()
+            .map(Tally::missed_share)
+            .fold(0.0, f64::max)
+    }
+
+    /// Requests answered in time, per second.
+    pub fn good_per_s(&self) -> f64 {
+        let good: u64 = self.models.iter().map(|tally| tally.good).sum();
+        good as f64 / self.seconds
+    }
+
+    /// Mean rows of a batch; 0 without any.
+    pub fn mean_rows(&self) -> f64 {
+        let batches: u64 = self.batches.values().sum();
+        let rows: u64 = self
+            .batches
+            .iter()
+            .map(|(rows, n)| u64::from(*rows) * n)
+            .sum();
+        rows as f64 / batches.max(1) as f64
+    }
+}
