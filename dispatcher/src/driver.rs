@@ -9,25 +9,29 @@
 //! core's time is kept exact: before an event, the timers that are due are played at the times at
 //! which they were due, as long as that is no more than [`PRECISION`] ago. Deadlines are brought
 //! forward by as much, and the worker's windows kept open by as much.
+//!
+//! Run times are estimates that follow the devices: each result is compared with what was expected,
+//! and the scheduler is given a new table when one has moved.
 
 use std::{
     cell::Cell,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
-use sextant_policies::schedule::{
-    self, Action, Actions, BatchId, NEVER, Nanos, Options, Policy, QueueSpec, Request, Scheduler,
-    WorkerSpec,
+use sextant_policies::{
+    profile::{Estimation, Run},
+    schedule::{
+        Action, Actions, BatchId, NEVER, Nanos, Options, Policy, QueueSpec, Request, WorkerSpec,
+    },
 };
 use sextant_rpc::{Infer, InferError, InferOutcome, WorkerClient};
 use tokio::sync::oneshot;
 
 use crate::{
     clock::{Alarm, Clock},
+    core::Core,
+    gauges::Gauges,
     meter::OnlineMeter,
     pending::{Done, Pending, Refusal, Reply},
 };
@@ -37,8 +41,7 @@ pub(crate) struct Driver {
     workers: Vec<WorkerClient>,
     clock: Clock,
     core: Mutex<Core>,
-    /// By pool.
-    gauges: Vec<Gauge>,
+    gauges: Gauges,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
@@ -51,23 +54,6 @@ const PRECISION: Nanos = 1_000_000;
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
 pub(crate) struct Ticking(Arc<Driver>);
-
-struct Core {
-    scheduler: Box<dyn Scheduler<Pending>>,
-    /// By queue: the pools in which it has a seat.
-    seats: Vec<Vec<u32>>,
-    /// When the scheduler's next timer is due.
-    next: Nanos,
-    /// The scheduler's time.
-    last: Nanos,
-}
-
-/// Copies of a pool's estimates, so that selection reads them without the lock.
-#[derive(Default)]
-struct Gauge {
-    busy_until: AtomicU64,
-    queued: AtomicU64,
-}
 
 /// Whose estimates a step may have changed, beside those of the queues in its actions.
 #[derive(Clone, Copy)]
@@ -82,6 +68,7 @@ enum Touched {
 struct Batch {
     id: BatchId,
     pool: u32,
+    queue: u32,
     rows: u32,
     expected: Nanos,
     waiting: Vec<(bool, oneshot::Sender<Reply>)>,
@@ -98,6 +85,7 @@ impl Driver {
     /// A driver over `workers`, none of which is up yet.
     pub(crate) fn new(
         options: &Options,
+        estimation: Estimation,
         workers: Vec<WorkerClient>,
         clock: Clock,
         online: Arc<OnlineMeter>,
@@ -105,17 +93,11 @@ impl Driver {
         let precision = if defers(options) { PRECISION } else { 0 };
         let mut options = options.clone();
         options.delay.response = options.delay.response.saturating_add(precision);
-        let core = Core {
-            scheduler: schedule::build(&options),
-            seats: Vec::new(),
-            next: NEVER,
-            last: 0,
-        };
         Arc::new_cyclic(|this| Self {
-            gauges: workers.iter().map(|_| Gauge::default()).collect(),
+            gauges: Gauges::new(workers.len()),
             workers,
             clock,
-            core: Mutex::new(core),
+            core: Mutex::new(Core::new(&options, estimation)),
             alarm: Alarm::new(),
             precision,
             online,
@@ -158,11 +140,8 @@ impl Driver {
     pub(crate) fn on_loaded(&self, at: usize, queue: u32, spec: QueueSpec) {
         let pool = at as u32;
         self.step(Touched::Everything, |core, now, actions| {
-            let seats = core.seats_of(queue);
-            if !seats.contains(&pool) {
-                seats.push(pool);
-            }
-            core.scheduler.on_loaded(now, pool, queue, spec, actions);
+            core.seat(now, (pool, queue), spec, actions);
+            self.gauges.set_excess(queue, core.excess(queue));
         });
     }
 
@@ -170,18 +149,23 @@ impl Driver {
     pub(crate) fn on_unloaded(&self, at: usize, queue: u32) {
         let pool = at as u32;
         self.step(Touched::Everything, |core, now, actions| {
-            core.seats_of(queue).retain(|of| *of != pool);
-            core.scheduler.on_unloaded(now, pool, queue, actions);
+            core.unseat(now, (pool, queue), actions);
+            self.gauges.set_excess(queue, core.excess(queue));
         });
     }
 
-    /// Estimated time until a new batch could start on the worker at position `at`, ns.
-    pub(crate) fn wait(&self, at: usize, now: Nanos) -> Nanos {
-        let Some(gauge) = self.gauges.get(at) else {
-            return NEVER;
-        };
-        let busy = gauge.busy_until.load(Ordering::Relaxed).saturating_sub(now);
-        busy.saturating_add(gauge.queued.load(Ordering::Relaxed))
+    /// Takes estimates that no result has confirmed for a while back to the profiles.
+    pub(crate) fn refresh_estimates(&self) {
+        self.step(Touched::Nothing, |core, now, actions| {
+            for queue in core.refresh(now, actions) {
+                self.gauges.set_excess(queue, core.excess(queue));
+            }
+        });
+    }
+
+    /// Estimates for selection.
+    pub(crate) fn gauges(&self) -> &Gauges {
+        &self.gauges
     }
 
     /// Queries that wait for a batch.
@@ -234,7 +218,7 @@ impl Driver {
             }
             Touched::Pool(pool) => self.publish_pool(core, pool),
             Touched::Everything => {
-                let pools = 0..self.gauges.len() as u32;
+                let pools = 0..self.gauges.pools();
                 return pools.for_each(|pool| self.publish_pool(core, pool));
             }
             Touched::Nothing => {}
@@ -252,17 +236,12 @@ impl Driver {
     }
 
     fn publish_seats(&self, core: &Core, queue: u32) {
-        if let Some(seats) = core.seats.get(queue as usize) {
-            seats.iter().for_each(|pool| self.publish_pool(core, *pool));
-        }
+        let seats = core.seats_of(queue).iter();
+        seats.for_each(|pool| self.publish_pool(core, *pool));
     }
 
     fn publish_pool(&self, core: &Core, pool: u32) {
-        if let Some(gauge) = self.gauges.get(pool as usize) {
-            let load = core.scheduler.load(pool);
-            gauge.busy_until.store(load.busy_until, Ordering::Relaxed);
-            gauge.queued.store(load.queued, Ordering::Relaxed);
-        }
+        self.gauges.set_load(pool, core.scheduler.load(pool));
     }
 
     fn carry_out(&self, action: Action<Pending>) {
@@ -271,6 +250,7 @@ impl Driver {
                 request.payload.answer(Err(Refusal::Dropped(reason)));
             }
             Action::Infer {
+                queue,
                 worker,
                 requests,
                 earliest,
@@ -282,6 +262,7 @@ impl Driver {
                 let batch = Batch {
                     id,
                     pool: worker,
+                    queue,
                     rows: requests.iter().map(|request| request.rows).sum(),
                     expected,
                     waiting: Vec::with_capacity(requests.len()),
@@ -328,8 +309,24 @@ impl Driver {
 
     /// The device is free again: first keep it busy, then answer.
     fn finish(&self, batch: Batch, outcome: InferOutcome) {
+        let run = outcome.as_ref().ok().map(|result| {
+            let timings = &result.timings;
+            let us = timings.input_us + timings.exec_us + timings.output_us;
+            Run {
+                rows: batch.rows,
+                nanos: (us * 1e3) as Nanos,
+                mhz: None,
+            }
+        });
+        let seat = (batch.pool, batch.queue);
+        let mut profiled = batch.expected;
         self.step(Touched::Pool(batch.pool), |core, now, actions| {
             core.scheduler.on_result(now, batch.id, actions);
+            let Some(run) = run else { return };
+            profiled = core.profiled(seat, run.rows).unwrap_or(profiled);
+            if core.observe(now, seat, run, actions) {
+                self.gauges.set_excess(seat.1, core.excess(seat.1));
+            }
         });
         let waiting = batch.waiting;
         match outcome {
@@ -341,7 +338,7 @@ impl Driver {
             Ok(result) => {
                 let online = waiting.iter().filter(|(online, _)| *online).count();
                 self.online
-                    .add(result.timings, batch.expected, online, waiting.len());
+                    .add(result.timings, profiled, online, waiting.len());
                 for ((_, reply), outputs) in waiting.into_iter().zip(result.outputs) {
                     let done = outputs
                         .map(|outputs| Done {
@@ -364,32 +361,6 @@ fn defers(options: &Options) -> bool {
         Policy::Symphony | Policy::SymphonyPaper => true,
         Policy::Sextant => options.hold > 0.0,
         _ => false,
-    }
-}
-
-// === impl Core ===
-
-impl Core {
-    /// Plays the timers that are due by `now`.
-    fn catch_up(&mut self, now: Nanos, precision: Nanos, actions: &mut Actions<Pending>) {
-        while self.next <= now {
-            let due = self.next;
-            let at = if now - due > precision { now } else { due };
-            let at = at.max(self.last);
-            self.scheduler.on_timer(at, actions);
-            self.next = self.scheduler.next_timer().unwrap_or(NEVER);
-            if self.next <= at {
-                return;
-            }
-        }
-    }
-
-    fn seats_of(&mut self, queue: u32) -> &mut Vec<u32> {
-        let at = queue as usize;
-        if self.seats.len() <= at {
-            self.seats.resize_with(at + 1, Vec::new);
-        }
-        &mut self.seats[at]
     }
 }
 

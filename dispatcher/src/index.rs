@@ -254,16 +254,18 @@ pub(crate) struct LiveLoad<'a> {
 }
 
 impl Load for LiveLoad<'_> {
-    /// The wait at the worker on which the variant would start first.
+    /// The wait at the worker on which the variant would start first, and by how much its run now
+    /// takes longer than profiled.
     fn wait_ms(&self, ordinal: u32) -> f64 {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
-        let waits = known
-            .workers
-            .iter()
-            .map(|at| self.driver.wait(*at, self.now));
-        waits.min().map_or(f64::INFINITY, |wait| wait as f64 / 1e6)
+        let gauges = self.driver.gauges();
+        let waits = known.workers.iter().map(|at| gauges.wait(*at, self.now));
+        let excess = gauges.excess(ordinal);
+        waits.min().map_or(f64::INFINITY, |wait| {
+            wait.saturating_add(excess) as f64 / 1e6
+        })
     }
 
     fn extra_ms(&self, ordinal: u32, rows: u32) -> f64 {

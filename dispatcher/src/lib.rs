@@ -8,8 +8,10 @@
 //! decided in `sextant-policies`; this crate only asks and carries out.
 
 mod clock;
+mod core;
 mod driver;
 mod explain;
+mod gauges;
 mod index;
 mod loads;
 mod meter;
@@ -24,7 +26,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::MetadataStore;
-use sextant_policies::schedule::Options;
+use sextant_policies::{profile::Estimation, schedule::Options};
 use sextant_rpc::WorkerClient;
 use sextant_types::ApplicationId;
 use tokio::sync::watch;
@@ -41,6 +43,8 @@ pub struct Config {
     pub max_load_wait_ms: u64,
     /// The scheduling policy and its parameters.
     pub schedule: Options,
+    /// How run times are estimated.
+    pub estimation: Estimation,
     /// What sets an application apart from others; one that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
 }
@@ -73,6 +77,7 @@ impl Default for Config {
                 hold: 0.0,
                 ..Options::default()
             },
+            estimation: Estimation::default(),
             tenants: BTreeMap::new(),
         }
     }
@@ -100,7 +105,13 @@ impl Dispatcher {
     ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new(&workers));
-        let driver = Driver::new(&config.schedule, workers, clock, Arc::clone(&online));
+        let driver = Driver::new(
+            &config.schedule,
+            config.estimation,
+            workers,
+            clock,
+            Arc::clone(&online),
+        );
         let dispatcher = Arc::new(Self {
             config,
             clock,

@@ -7,11 +7,15 @@ use sextant_types::WorkerId;
 
 use crate::{
     Dispatcher,
+    driver::Driver,
     index::{Interner, Snapshot},
 };
 
 /// Pause after a failure of the store before it is asked again.
 const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// Time between two looks at estimates that nothing confirms.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// The dispatcher's background work.
 pub struct Service {
@@ -45,10 +49,12 @@ impl Service {
 
     /// Runs until `shutdown`. While the store is away the last index stays in use.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
-        let _ticking = self.dispatcher.driver.tick();
+        let driver = Arc::clone(&self.dispatcher.driver);
+        let _ticking = driver.tick();
         tokio::select! {
             () = shutdown => {}
             () = self.follow() => {}
+            () = refresh_estimates(driver) => {}
         }
     }
 
@@ -117,5 +123,12 @@ impl Service {
             driver.on_unloaded(*at, *ordinal);
         }
         self.loaded = loaded;
+    }
+}
+
+async fn refresh_estimates(driver: Arc<Driver>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        driver.refresh_estimates();
     }
 }

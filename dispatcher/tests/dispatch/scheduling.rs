@@ -3,12 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use sextant_dispatcher::{Config, Tenant};
-use sextant_policies::schedule::{Options, Policy};
+use sextant_policies::{
+    profile::Estimation,
+    schedule::{Options, Policy},
+};
 use sextant_rpc::{Answer, Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code};
 use tokio::task::JoinHandle;
 
-use crate::world::{Kind, PATIENCE, World, output, query, targets, variant_route, wait_until};
+use crate::world::{
+    Kind, PATIENCE, SLOW, World, output, query, targets, variant_route, wait_until,
+};
 
 fn by(schedule: Options) -> Config {
     Config {
@@ -193,4 +198,30 @@ async fn a_target_below_the_run_time_is_refused_with_that_reason() {
     let error = world.ask(hurried).await.unwrap_err();
     assert_eq!(error.code, Code::TargetInfeasible);
     assert!(error.message.contains("50.000"), "{}", error.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_that_runs_slower_than_its_profile_is_not_promised_any_more() {
+    let tight = |number| Query {
+        targets: targets(Some(10.0), None),
+        ..query(&[number, 0.0])
+    };
+    for (estimation, promised) in [(Estimation::Sextant, false), (Estimation::Profile, true)] {
+        let config = Config {
+            estimation,
+            ..Config::default()
+        };
+        let world = World::with(config, 1).await;
+        world.serve(Kind::default()).await;
+        for _ in 0..12 {
+            world.ask(query(&[SLOW, 0.0])).await.unwrap();
+        }
+        let entered = world.gate.entered.load(Ordering::SeqCst);
+        let refused = world
+            .ask(tight(SLOW))
+            .await
+            .is_err_and(|error| error.code == Code::Overloaded);
+        let ran = world.gate.entered.load(Ordering::SeqCst) > entered;
+        assert_eq!((refused, ran), (!promised, promised), "{estimation}");
+    }
 }
