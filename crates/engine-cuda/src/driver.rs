@@ -1,0 +1,168 @@
+//! The interface between the engine and a device.
+//!
+//! Entry points: [`Driver`]; [`recording::RecordingDriver`] computes on the host and checks the
+//! engine's discipline; `cuda` is the real one.
+//!
+//! All device memory is one arena, all host memory that the device reads or writes one pinned
+//! staging area; both are made once by [`Driver::start`]. Addresses are byte offsets into them.
+
+use std::time::Duration;
+
+use sextant_engine::Error;
+
+use crate::operation::{Address, Operation};
+
+pub mod recording;
+
+/// A byte offset into the pinned staging area.
+pub type StagingAddress = u64;
+
+/// A queue of work; what is in one stream runs in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream(pub u32);
+
+/// A point in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Event(pub u32);
+
+/// A captured graph that can be launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Graph(pub u32);
+
+/// Which of the streams with work the device prefers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Weights and execution.
+    Normal,
+    /// Inputs and outputs: short copies that others wait for.
+    High,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// The maker's name for it.
+    pub name: String,
+    /// Its number in this process: the `0` in `cuda:0`.
+    pub ordinal: u32,
+    /// Compute capability, major and minor. Brain floats and TF32 need 8.0.
+    pub compute_capability: (u32, u32),
+    /// All its memory, bytes.
+    pub memory_bytes: u64,
+}
+
+/// Memory that is made at the start, and never again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// The arena, device memory that operations and copies address. Aligned to 256 bytes or more.
+    pub arena_bytes: u64,
+    /// The pinned staging area of the host.
+    pub staging_bytes: u64,
+    /// Device memory of the driver's own, which its libraries use while they compute.
+    pub scratch_bytes: u64,
+}
+
+/// One device.
+///
+/// Contract:
+/// - [`Self::start`] is called once, first; afterwards no call allocates device or pinned memory.
+/// - Copies and launches are asynchronous, in the order of their stream. Host memory that a copy
+///   reads must stay as it is until the copy is done; what a copy wrote may be read from then on.
+/// - While a stream is captured, [`Self::launch`] and [`Self::copy_within`] on it are recorded and
+///   not run; only one stream is captured at a time, and no other call is made on that stream.
+/// - Calls may come from several threads at once.
+/// - Errors: [`Error::OutOfMemory`] when the memory asked for at the start is not there,
+///   [`Error::Unsupported`] from [`Self::prepare`], [`Error::Lost`] after which nothing works
+///   any more, else [`Error::Failed`]. Errors of asynchronous work come from a later call.
+pub trait Driver: Send + Sync {
+    /// What the device is.
+    fn properties(&self) -> &Properties;
+
+    /// Free device memory now, bytes.
+    fn free_bytes(&self) -> Result<u64, Error>;
+
+    /// The clock of the multiprocessors now, MHz.
+    fn clock_mhz(&self) -> Result<u32, Error>;
+
+    /// Whether a library for convolutions is there
+    /// ([`crate::operation::Method::Library`]).
+    fn has_convolution(&self) -> bool;
+
+    /// Makes the arena and the staging area.
+    fn start(&self, reservation: &Reservation) -> Result<(), Error>;
+
+    /// A new stream.
+    fn create_stream(&self, priority: Priority) -> Result<Stream, Error>;
+
+    /// Waits until everything in a stream is done.
+    fn synchronize(&self, stream: Stream) -> Result<(), Error>;
+
+    /// Writes into the staging area, on the calling thread.
+    fn write_staging(&self, to: StagingAddress, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Reads from the staging area, on the calling thread.
+    fn read_staging(&self, from: StagingAddress, bytes: &mut [u8]) -> Result<(), Error>;
+
+    /// Copies from the staging area to the arena.
+    fn copy_in(
+        &self,
+        stream: Stream,
+        from: StagingAddress,
+        to: Address,
+        bytes: u64,
+    ) -> Result<(), Error>;
+
+    /// Copies from the arena to the staging area.
+    fn copy_out(
+        &self,
+        stream: Stream,
+        from: Address,
+        to: StagingAddress,
+        bytes: u64,
+    ) -> Result<(), Error>;
+
+    /// Copies inside the arena.
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: Address,
+        to: Address,
+        bytes: u64,
+    ) -> Result<(), Error>;
+
+    /// A new event, which counts as reached until it is recorded.
+    fn create_event(&self) -> Result<Event, Error>;
+
+    /// Puts the event into the stream behind what is there now; an earlier recording is forgotten.
+    fn record(&self, event: Event, stream: Stream) -> Result<(), Error>;
+
+    /// What comes into the stream from now on begins after the event's last recording is reached.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), Error>;
+
+    /// Blocks the calling thread until the event's last recording is reached.
+    fn synchronize_event(&self, event: Event) -> Result<(), Error>;
+
+    /// Device time between two events that have been reached.
+    fn elapsed(&self, from: Event, to: Event) -> Result<Duration, Error>;
+
+    /// Makes ready what [`Self::launch`] of this operation needs: loads the kernel, lets the
+    /// libraries choose an algorithm. Called before the first launch of an operation and never
+    /// while a stream is captured; may be slow. [`Error::Unsupported`] where the device has no
+    /// way to compute it.
+    fn prepare(&self, operation: &Operation) -> Result<(), Error>;
+
+    /// Puts a prepared operation into the stream.
+    fn launch(&self, stream: Stream, operation: &Operation) -> Result<(), Error>;
+
+    /// From now on the stream records instead of running.
+    fn begin_capture(&self, stream: Stream) -> Result<(), Error>;
+
+    /// Ends the recording and makes a graph of it. Ends it also where it fails.
+    fn end_capture(&self, stream: Stream) -> Result<Graph, Error>;
+
+    /// Puts all of a graph into the stream.
+    fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), Error>;
+
+    /// Frees a graph that is not running.
+    fn destroy_graph(&self, graph: Graph);
+}

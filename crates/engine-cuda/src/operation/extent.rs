@@ -1,0 +1,141 @@
+//! The bytes that an operation touches.
+
+use std::ops::Range;
+
+use super::{
+    Address, Binary, Convolution, Element, Gather, Gemm, MAX_RANK, Matrix, Operand, Operation,
+    Select, Sizes,
+};
+
+pub(super) fn reads(operation: &Operation) -> Vec<Range<Address>> {
+    match operation {
+        Operation::Gemm(it) => gemm_reads(it),
+        Operation::Convolution(it) => convolution_reads(it),
+        Operation::Im2col(it) => {
+            let count = it.batch * it.channels * it.window.in_count();
+            vec![plain(it.x, count, it.element)]
+        }
+        Operation::Affine(it) => {
+            let count = it.outer * it.channels * it.inner;
+            let vectors = [it.scale, it.shift].into_iter().flatten();
+            let vectors = vectors.map(|at| plain(at, it.channels, it.element));
+            vectors.chain([plain(it.x, count, it.element)]).collect()
+        }
+        Operation::Pool(it) => vec![plain(it.x, it.planes * it.window.in_count(), it.element)],
+        Operation::Unary(it) => vec![plain(it.x, it.count, it.element)],
+        Operation::Binary(Binary {
+            a,
+            b,
+            sizes,
+            element,
+            ..
+        }) => vec![strided(a, sizes, *element), strided(b, sizes, *element)],
+        Operation::Select(it) => select_reads(it),
+        Operation::Reduce(it) => vec![plain(it.x, it.span.count(), it.element)],
+        Operation::Arg(it) => vec![plain(it.x, it.span.count(), it.element)],
+        Operation::Softmax(it) => vec![plain(it.x, it.span.count(), it.element)],
+        Operation::LayerNorm(it) => {
+            let vectors = [it.scale, it.shift].into_iter().flatten();
+            let vectors = vectors.map(|at| plain(at, it.length, it.element));
+            let input = plain(it.x, it.rows * it.length, it.element);
+            vectors.chain([input]).collect()
+        }
+        Operation::Gather(it) => gather_reads(it),
+        Operation::Copy(it) => vec![strided(&it.x, &it.sizes, it.x_element)],
+        Operation::Fill(_) => Vec::new(),
+    }
+}
+
+pub(super) fn writes(operation: &Operation) -> Range<Address> {
+    match operation {
+        Operation::Gemm(it) => matrix(&it.c, it.m, it.n, it),
+        Operation::Convolution(it) => {
+            let count = it.batch * it.out_channels * it.window.out_count();
+            plain(it.y, count, it.element)
+        }
+        Operation::Im2col(it) => {
+            let rows = it.batch * it.channels * it.window.kernel_count();
+            plain(it.y, rows * it.window.out_count(), it.element)
+        }
+        Operation::Affine(it) => plain(it.y, it.outer * it.channels * it.inner, it.element),
+        Operation::Pool(it) => plain(it.y, it.planes * it.window.out_count(), it.element),
+        Operation::Unary(it) => plain(it.y, it.count, it.element),
+        Operation::Binary(it) => plain(it.y, it.sizes.count(), it.result()),
+        Operation::Select(it) => plain(it.y, it.sizes.count(), it.element),
+        Operation::Reduce(it) => plain(it.y, it.span.reduced(), it.element),
+        Operation::Arg(it) => plain(it.y, it.span.reduced(), Element::I64),
+        Operation::Softmax(it) => plain(it.y, it.span.count(), it.element),
+        Operation::LayerNorm(it) => plain(it.y, it.rows * it.length, it.element),
+        Operation::Gather(it) => plain(it.y, it.outer * it.count * it.inner, it.element),
+        Operation::Copy(it) => strided(&it.y, &it.sizes, it.y_element),
+        Operation::Fill(it) => strided(&it.y, &it.sizes, it.element),
+    }
+}
+
+fn gemm_reads(it: &Gemm) -> Vec<Range<Address>> {
+    let bias = it.bias.map(|at| plain(at, it.n, it.element));
+    let factors = [matrix(&it.a, it.m, it.k, it), matrix(&it.b, it.k, it.n, it)];
+    factors.into_iter().chain(bias).collect()
+}
+
+fn convolution_reads(it: &Convolution) -> Vec<Range<Address>> {
+    let inputs = it.batch * it.in_channels * it.window.in_count();
+    let weights = it.out_channels * (it.in_channels / it.groups) * it.window.kernel_count();
+    let bias = it.bias.map(|at| plain(at, it.out_channels, it.element));
+    let operands = [
+        plain(it.x, inputs, it.element),
+        plain(it.weights, weights, it.element),
+    ];
+    operands.into_iter().chain(bias).collect()
+}
+
+fn select_reads(it: &Select) -> Vec<Range<Address>> {
+    vec![
+        strided(&it.condition, &it.sizes, Element::Bool),
+        strided(&it.a, &it.sizes, it.element),
+        strided(&it.b, &it.sizes, it.element),
+    ]
+}
+
+fn gather_reads(it: &Gather) -> Vec<Range<Address>> {
+    vec![
+        plain(it.table, it.outer * it.rows * it.inner, it.element),
+        plain(it.indices, it.count, it.index),
+    ]
+}
+
+fn plain(address: Address, count: u64, element: Element) -> Range<Address> {
+    address..address + count * element.bytes()
+}
+
+/// `rows x columns` once stored, that is, after undoing a transposition.
+fn matrix(it: &Matrix, rows: u64, columns: u64, gemm: &Gemm) -> Range<Address> {
+    let (rows, columns) = if it.transposed {
+        (columns, rows)
+    } else {
+        (rows, columns)
+    };
+    if rows * columns * gemm.batch == 0 {
+        return it.address..it.address;
+    }
+    let last = (gemm.batch - 1) * it.batch_stride + (rows - 1) * it.row_stride + columns - 1;
+    plain(it.address, last + 1, gemm.element)
+}
+
+fn strided(operand: &Operand, sizes: &Sizes, element: Element) -> Range<Address> {
+    if sizes.count() == 0 {
+        return operand.address..operand.address;
+    }
+    let steps = (0..MAX_RANK).map(|at| (sizes.sizes[at] as i64 - 1) * operand.strides[at]);
+    let (mut first, mut last) = (0, 0);
+    for step in steps {
+        if step < 0 {
+            first += step;
+        } else {
+            last += step;
+        }
+    }
+    let bytes = element.bytes();
+    let at = |index: i64| operand.address.wrapping_add_signed(index * bytes as i64);
+    at(first)..at(last) + bytes
+}
