@@ -22,7 +22,7 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use schedule::SchedulingPolicy;
+pub use schedule::{RunTimes, SchedulingPolicy};
 pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
 
 impl Config {

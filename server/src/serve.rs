@@ -102,6 +102,7 @@ fn build_dispatcher(
     let settings = sextant_dispatcher::Config {
         max_waiting_rows: config.limits.max_queue_per_variant,
         schedule: config.dispatcher.schedule.options(),
+        estimation: config.dispatcher.schedule.run_times.0,
         tenants: config.dispatcher.schedule.tenants(),
         ..sextant_dispatcher::Config::default()
     };

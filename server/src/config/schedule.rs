@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sextant_dispatcher::Tenant;
-use sextant_policies::schedule::{Delay, Nanos, Options, Policy, UnknownPolicy};
+use sextant_policies::{
+    profile::{Estimation, UnknownEstimation},
+    schedule::{Delay, Nanos, Options, Policy, UnknownPolicy},
+};
 use sextant_types::ApplicationId;
 
 use super::section::section;
@@ -47,6 +50,10 @@ section! {
         frontends: u32 = Options::default().frontends, within 1.0..=1024.0;
         /// `nexus`: time between two allocations, milliseconds.
         epoch_ms: f64 = millis(Options::default().epoch), within 1.0..=3_600_000.0;
+        /// How the run time of a batch is estimated: `profile` as measured at registration,
+        /// `clockwork` as the 99th percentile of the last ten runs of its size, `sextant` by what
+        /// slows all sizes of a variant, with outliers in quarantine.
+        run_times: RunTimes = RunTimes::default();
         /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
         /// much earlier than they are to start, and a query whose target leaves no room for it is
         /// refused at once.
@@ -74,10 +81,52 @@ section! {
     }
 }
 
-/// A policy by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SchedulingPolicy(pub Policy);
+/// A word of the configuration for each value of an enumeration of the policies.
+macro_rules! word {
+    ($(#[$doc:meta])* $name:ident($of:ty), $unknown:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub $of);
+
+        impl $name {
+            /// The words of the configuration.
+            pub(super) const NAMES: &'static [&'static str] = &{
+                let mut names = [""; <$of>::ALL.len()];
+                let mut at = 0;
+                while at < names.len() {
+                    names[at] = <$of>::ALL[at].name();
+                    at += 1;
+                }
+                names
+            };
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = $unknown;
+
+            fn try_from(name: String) -> Result<Self, $unknown> {
+                name.parse().map(Self)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(word: $name) -> Self {
+                word.0.name().to_owned()
+            }
+        }
+    };
+}
+
+word! {
+    /// A scheduling policy by its name.
+    SchedulingPolicy(Policy), UnknownPolicy
+}
+
+word! {
+    /// A way to estimate run times by its name.
+    RunTimes(Estimation), UnknownEstimation
+}
 
 fn millis(nanos: Nanos) -> f64 {
     nanos as f64 / 1e6
@@ -85,37 +134,6 @@ fn millis(nanos: Nanos) -> f64 {
 
 fn nanos(millis: f64) -> Nanos {
     (millis * 1e6).round() as Nanos
-}
-
-// === impl SchedulingPolicy ===
-
-impl SchedulingPolicy {
-    /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &names();
-}
-
-const fn names() -> [&'static str; Policy::ALL.len()] {
-    let mut names = [""; Policy::ALL.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = Policy::ALL[at].name();
-        at += 1;
-    }
-    names
-}
-
-impl TryFrom<String> for SchedulingPolicy {
-    type Error = UnknownPolicy;
-
-    fn try_from(name: String) -> Result<Self, UnknownPolicy> {
-        name.parse().map(Self)
-    }
-}
-
-impl From<SchedulingPolicy> for String {
-    fn from(policy: SchedulingPolicy) -> Self {
-        policy.0.name().to_owned()
-    }
 }
 
 // === impl Schedule ===

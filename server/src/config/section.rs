@@ -304,6 +304,7 @@ setting! {
     f64 => Kind::Number;
     LogFormat => Kind::Word(LogFormat::NAMES);
     super::SchedulingPolicy => Kind::Word(super::SchedulingPolicy::NAMES);
+    super::RunTimes => Kind::Word(super::RunTimes::NAMES);
     Roles => Kind::Words(Role::NAMES);
     super::sections::Engines => Kind::Words(super::sections::Engines::NAMES);
 }

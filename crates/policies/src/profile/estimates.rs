@@ -67,7 +67,7 @@ impl Estimation {
     pub const ALL: [Self; 3] = [Self::Profile, Self::Clockwork, Self::Sextant];
 
     /// `profile`, `clockwork`, `sextant`.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Profile => "profile",
             Self::Clockwork => "clockwork",
