@@ -120,6 +120,12 @@ pub trait Engine: Send + Sync {
         Device::Cpu
     }
 
+    /// Whether the file is one for this engine: an ONNX file unless the engine has models of its
+    /// own. Says nothing of whether it can be loaded.
+    fn reads(&self, model: &Bytes) -> bool {
+        !is_manifest(model)
+    }
+
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
 
@@ -128,6 +134,12 @@ pub trait Engine: Send + Sync {
     fn resident_weights_bytes(&self) -> u64 {
         0
     }
+}
+
+/// Whether a file is a manifest, which names a model that an engine has, rather than the model
+/// itself: JSON, where no ONNX file begins with a brace.
+pub fn is_manifest(model: &[u8]) -> bool {
+    model.trim_ascii_start().starts_with(b"{")
 }
 
 /// A model ready to run.
