@@ -14,8 +14,8 @@ use std::{
 
 use sextant_metadata::{InstanceState, MetadataStore, Snapshot};
 use sextant_policies::warm::{self, Action, Budget, Item, Presence};
-use sextant_rpc::{Load, WorkError, WorkerClient};
-use sextant_types::{Variant, VariantId, WorkerId};
+use sextant_rpc::{Load, WorkError, WorkerClient, WorkerInfo};
+use sextant_types::{Variant, VariantId};
 
 /// Period, patience and budget.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ impl Service {
             warm_bytes: (info.pages.bytes() as f64 * self.config.warm_memory_share) as u64,
             idle_unload_ms: self.config.idle_unload_s.saturating_mul(1000),
         };
-        let candidates = candidates(snapshot, worker, &info.worker);
+        let candidates = candidates(snapshot, worker, &info);
         let items: Vec<Item> = candidates
             .iter()
             .map(|candidate| candidate.item.clone())
@@ -147,8 +147,8 @@ async fn carry_out(
     }
 }
 
-/// The published variants, and what the worker still holds of retired ones.
-fn candidates(snapshot: &Snapshot, worker: &WorkerClient, id: &WorkerId) -> Vec<Candidate> {
+/// The published variants that the worker can run, and what it still holds of retired ones.
+fn candidates(snapshot: &Snapshot, worker: &WorkerClient, info: &WorkerInfo) -> Vec<Candidate> {
     let idle: BTreeMap<VariantId, u64> = worker
         .usage()
         .into_iter()
@@ -157,11 +157,12 @@ fn candidates(snapshot: &Snapshot, worker: &WorkerClient, id: &WorkerId) -> Vec<
     let mut states: BTreeMap<&VariantId, InstanceState> = snapshot
         .instances
         .iter()
-        .filter(|instance| instance.key.worker == *id)
+        .filter(|instance| instance.key.worker == info.worker)
         .map(|instance| (&instance.key.variant, instance.state))
         .collect();
     let mut candidates: Vec<Candidate> = Vec::with_capacity(snapshot.variants.len());
-    for variant in &snapshot.variants {
+    let runs = |variant: &&Arc<Variant>| info.engines.contains(&variant.spec.engine);
+    for variant in snapshot.variants.iter().filter(runs) {
         let item = Item {
             ordinal: candidates.len() as u32,
             published: true,

@@ -75,7 +75,10 @@ impl Loads {
 }
 
 async fn load_on_any(variant: &Arc<Variant>, workers: Vec<WorkerClient>) -> Result<(), WorkError> {
-    let mut result = Err(WorkError::Rejected("there is no worker".to_owned()));
+    let mut result = Err(WorkError::Rejected(format!(
+        "no worker has the engine `{}`",
+        variant.spec.engine
+    )));
     for worker in workers {
         result = worker
             .load(Load::at_once(Arc::clone(variant)))

@@ -13,7 +13,7 @@ use sextant_policies::{
 use sextant_rpc::{
     Answer, Dispatch, Explanation, InferError, Query, QueryError, Route, Timings, WorkerClient,
 };
-use sextant_types::{Code, NamedTensor, Signature, Targets};
+use sextant_types::{Code, NamedTensor, Signature, Targets, Variant};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -221,20 +221,20 @@ impl Dispatcher {
         if let Decision::Warming { ordinal, .. } = decision
             && let Some(known) = snapshot.known(*ordinal)
         {
-            self.loads.start(&known.variant, self.workers_by_use());
+            self.loads
+                .start(&known.variant, self.workers_for(&known.variant));
         }
     }
 
-    /// Workers with the most room first.
-    fn workers_by_use(&self) -> Vec<WorkerClient> {
+    /// Workers that can run the variant, those with the most room first.
+    fn workers_for(&self, variant: &Variant) -> Vec<WorkerClient> {
         let mut workers: Vec<(u64, WorkerClient)> = self
             .driver
             .workers()
             .iter()
-            .map(|worker| {
-                let info = worker.info();
-                (info.pages.free * info.pages.page_bytes, Arc::clone(worker))
-            })
+            .map(|worker| (worker.info(), worker))
+            .filter(|(info, _)| info.engines.contains(&variant.spec.engine))
+            .map(|(info, worker)| (info.pages.free * info.pages.page_bytes, Arc::clone(worker)))
             .collect();
         workers.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
         workers.into_iter().map(|(_, worker)| worker).collect()
@@ -245,7 +245,8 @@ impl Dispatcher {
         let id = &known.variant.id;
         let mut revisions = self.revision.subscribe();
         let mut ended = self.loads.ended();
-        self.loads.start(&known.variant, self.workers_by_use());
+        self.loads
+            .start(&known.variant, self.workers_for(&known.variant));
         let longest = Duration::from_millis(self.config.max_load_wait_ms);
         let until = ask.deadline().unwrap_or(Instant::now() + longest);
         loop {
