@@ -15,6 +15,7 @@ pub mod conformance;
 pub mod emulated;
 mod inputs;
 mod live;
+pub mod pages;
 
 pub use inputs::check_inputs;
 pub use live::LiveMap;
