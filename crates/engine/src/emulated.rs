@@ -1,27 +1,37 @@
 //! A deterministic engine that computes nothing: it takes the time a profile says and answers
 //! with values derived from the inputs.
 //!
-//! Entry points: [`EmulatedEngine`], [`EmulatedModel`], [`emulate`].
+//! Entry points: [`EmulatedEngine`], [`EmulatedModel`], [`EmulatedDevice`], [`emulate`].
 //!
 //! It is a product engine like the others: it lets the service be tried, and its scheduling
-//! tested, with models of any speed on any machine. How a file is understood is left to a
-//! closure, because this crate cannot read ONNX; how time passes is another, so that a simulated
-//! clock can take the place of sleeping.
+//! tested, with models of any speed on any machine. One engine is the host's cores, or one device
+//! with memory of its own and seeded delays; a process may have any number. How a file is
+//! understood is left to a closure, because this crate cannot read ONNX; how time passes is
+//! another, so that a simulated clock can take the place of sleeping.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
-    thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor};
+use sextant_types::{DataType, Digest, Optimization, Precision, Signature};
 
-use crate::{Capabilities, Engine, Error, LoadRequest, LoadedModel, check_inputs};
+use crate::{Capabilities, Device, Engine, Error, LoadRequest, LoadedModel};
 
 pub mod answer;
+mod device;
+mod jitter;
+mod model;
+mod pace;
 
 pub use answer::emulate;
+pub use device::EmulatedDevice;
+pub use jitter::Jitter;
+
+use device::{Held, Running};
+use model::Loaded;
+use pace::Pace;
 
 /// The engine's name in variant ids.
 pub const NAME: &str = "emulated";
@@ -47,47 +57,71 @@ pub type Describe = dyn Fn(&LoadRequest) -> Result<EmulatedModel, Error> + Send 
 /// Lets time pass on the calling thread.
 pub type Sleep = dyn Fn(Duration) + Send + Sync;
 
-/// See the module. Cheap to clone; clones share their models.
+/// See the module. Cheap to clone; clones share their models and their device.
 #[derive(Clone)]
 pub struct EmulatedEngine {
     describe: Arc<Describe>,
-    sleep: Arc<Sleep>,
+    pace: Pace,
+    device: Option<Arc<Running>>,
     live: Arc<Live>,
 }
 
-type Live = Mutex<HashMap<Digest, Weak<EmulatedModel>>>;
+type Live = Mutex<HashMap<Digest, Weak<Resident>>>;
+
+/// Weights that live handles share.
+struct Resident {
+    model: EmulatedModel,
+    /// Their pages, on a device that counts them.
+    _held: Option<Held>,
+}
 
 impl EmulatedEngine {
-    /// An engine whose models are what `describe` says, and that sleeps for as long as they take.
+    /// An engine on the host's cores whose models are what `describe` says, and that sleeps for as
+    /// long as they take.
     pub fn new(
         describe: impl Fn(&LoadRequest) -> Result<EmulatedModel, Error> + Send + Sync + 'static,
     ) -> Self {
         Self {
             describe: Arc::new(describe),
-            sleep: Arc::new(sleep),
+            pace: Pace::Real,
+            device: None,
             live: Arc::default(),
         }
     }
 
-    /// Lets time pass in another way.
+    /// The same engine on a device of its own: one batch at a time, weights in its pages, inputs
+    /// and outputs copied to and from it.
     #[must_use]
-    pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.sleep = Arc::new(sleep);
+    pub fn on(mut self, device: EmulatedDevice) -> Self {
+        self.device = Some(Arc::new(Running::new(device)));
+        self.live = Arc::default();
         self
     }
 
-    /// The model of the artefact that a live handle holds, or `described`.
-    fn share(&self, artefact: Digest, described: EmulatedModel) -> Arc<EmulatedModel> {
+    /// Lets time pass in another way; what is computed meanwhile then takes no time.
+    #[must_use]
+    pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.pace = Pace::Told(Arc::new(sleep));
+        self
+    }
+
+    /// The weights of the artefact that a live handle holds, or new ones as described.
+    fn share(&self, artefact: Digest, described: EmulatedModel) -> Result<Arc<Resident>, Error> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.retain(|_, model| model.strong_count() > 0);
-        if let Some(model) = live.get(&artefact).and_then(Weak::upgrade)
-            && *model == described
+        live.retain(|_, resident| resident.strong_count() > 0);
+        if let Some(resident) = live.get(&artefact).and_then(Weak::upgrade)
+            && resident.model == described
         {
-            return model;
+            return Ok(resident);
         }
-        let model = Arc::new(described);
-        live.insert(artefact, Arc::downgrade(&model));
-        model
+        let device = self.device.as_ref();
+        let held = device.map(|device| device.hold(described.weights_bytes));
+        let resident = Arc::new(Resident {
+            model: described,
+            _held: held.transpose()?,
+        });
+        live.insert(artefact, Arc::downgrade(&resident));
+        Ok(resident)
     }
 }
 
@@ -105,12 +139,26 @@ impl Engine for EmulatedEngine {
         }
     }
 
+    fn device(&self) -> Device {
+        match &self.device {
+            Some(running) => running.describe(),
+            None => Device::Cpu,
+        }
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        let started = Instant::now();
         let described = (self.describe)(request)?;
-        (self.sleep)(duration(described.load_ms));
+        let mut time = duration(described.load_ms);
+        if let Some(running) = &self.device {
+            time += running.device.loads.draw(&running.loads);
+        }
+        let weights = self.share(request.artefact, described)?;
+        self.pace.pass(started, time);
         Ok(Arc::new(Loaded {
-            model: self.share(request.artefact, described),
-            sleep: Arc::clone(&self.sleep),
+            weights,
+            pace: self.pace.clone(),
+            device: self.device.clone(),
         }))
     }
 
@@ -118,45 +166,12 @@ impl Engine for EmulatedEngine {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.values()
             .filter_map(Weak::upgrade)
-            .map(|model| model.weights_bytes)
+            .map(|resident| resident.model.weights_bytes)
             .sum()
-    }
-}
-
-struct Loaded {
-    model: Arc<EmulatedModel>,
-    sleep: Arc<Sleep>,
-}
-
-impl LoadedModel for Loaded {
-    fn signature(&self) -> &Signature {
-        &self.model.signature
-    }
-
-    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        check_inputs(&self.model.signature, inputs)?;
-        let outputs = emulate(&self.model.signature, inputs)?;
-        let rows = answer::rows(&self.model.signature, inputs) as f64;
-        (self.sleep)(duration(self.model.alpha_ms * rows + self.model.beta_ms));
-        Ok(outputs)
-    }
-
-    fn weights_bytes(&self) -> u64 {
-        self.model.weights_bytes
     }
 }
 
 /// Nonsense (negative, NaN, beyond what a clock holds) passes no time.
 fn duration(milliseconds: f64) -> Duration {
     Duration::try_from_secs_f64(milliseconds / 1000.0).unwrap_or(Duration::ZERO)
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the emulated work is the passing of time itself, no state is waited for"
-)]
-fn sleep(time: Duration) {
-    if !time.is_zero() {
-        thread::sleep(time);
-    }
 }

@@ -111,7 +111,7 @@ fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
 }
 
 /// The finaliser of splitmix64, after its increment.
-fn mix(value: u64) -> u64 {
+pub(super) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
