@@ -1,0 +1,181 @@
+//! Which models are loaded on which device.
+//!
+//! A device holds models in pages of a fixed number and loads one at a time; a request of a model
+//! that is loaded nowhere needs a LOAD first. A [`Placement`] watches requests, batches and LOADs
+//! go by and answers with [`Action`]s. It holds no request: [`Resident`] does, which joins a
+//! placement with a [`crate::schedule::Scheduler`].
+//!
+//! Words: a *replica* is a model on one device, from the moment its LOAD is issued; *demand* is the
+//! device time that waiting requests ask for; a request is *hopeful* while a LOAD that starts now
+//! could still help it.
+//!
+//! Policies, by [`Policy`] name: ours (`sextant`), `clockwork` (OSDI 2020, section 5.3) and `lru`.
+//! Each policy's module says why it decides as it does.
+
+use crate::schedule::Nanos;
+
+mod clockwork;
+mod demand;
+mod device;
+mod events;
+mod least_recent;
+mod machine;
+mod model;
+mod options;
+mod resident;
+mod rhythm;
+mod rule;
+mod sextant;
+
+pub use demand::Demand;
+pub use options::{Options, Policy, UnknownPolicy};
+pub use resident::{Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel};
+pub use rhythm::{Expected, Rhythm};
+
+/// What a placement needs to know of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelSpec {
+    /// Pages that it takes on a device.
+    pub pages: u32,
+    /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of single devices.
+    pub load: Nanos,
+    /// Estimated run time of one request alone, ns.
+    pub run: Nanos,
+    /// Estimated device time of one request in a batch of a good size, ns; at most `run`.
+    pub run_each: Nanos,
+    /// Never unloaded once it is loaded.
+    pub pinned: bool,
+}
+
+/// What the caller has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Load a model. To be answered by [`Placement::on_load_result`].
+    Load {
+        /// On which device.
+        device: u32,
+        /// Which model.
+        model: u32,
+        /// Not to be started before this: another LOAD runs until then.
+        earliest: Nanos,
+        /// Not to be started after this: it would help nobody;
+        /// [`NEVER`](crate::schedule::NEVER) when nobody waits for it.
+        latest: Nanos,
+        /// Expected time, ns.
+        expected: Nanos,
+    },
+    /// Give a model's pages back. To be answered by [`Placement::on_unloaded`]; the pages count as
+    /// free at once, because a device carries UNLOADs and LOADs out in the order they were sent.
+    Unload {
+        /// On which device.
+        device: u32,
+        /// Which model.
+        model: u32,
+    },
+}
+
+/// Where the actions of an event are collected.
+pub type Actions = Vec<Action>;
+
+/// What there is of a model on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Presence {
+    /// Nothing.
+    Absent,
+    /// Its LOAD was issued and is not answered.
+    Loading,
+    /// Loaded.
+    Loaded,
+    /// Its UNLOAD was issued and is not answered.
+    Leaving,
+}
+
+/// A placement policy as a state machine. `now` never decreases.
+///
+/// Contract: the pages of what is loading and loaded on a device never exceed its pages; whatever
+/// has to go for a LOAD is unloaded by actions before it. A model with a batch running on a device,
+/// the only replica of a model for which requests wait, what is loading and what is pinned is never
+/// unloaded. A device loads one model at a time: the windows of its LOADs follow each other, and
+/// one is issued only while less than the look-ahead is outstanding. A model that is on a device in
+/// any form is not loaded there again.
+///
+/// The caller tells of every request once by [`Self::on_request`], and once more when it leaves: by
+/// [`Self::on_served`] or [`Self::on_dropped`]. Devices, models and requests may be named in any
+/// order; events of unknown ones change nothing.
+pub trait Placement: std::fmt::Debug + Send {
+    /// A device is up with `pages` free pages and nothing loaded. One that was up is first taken
+    /// down.
+    fn on_device_up(&mut self, now: Nanos, device: u32, pages: u32, actions: &mut Actions);
+
+    /// A device is gone with everything on it; its LOADs and UNLOADs are not answered any more.
+    fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions);
+
+    /// A model may be asked for from now on, or its estimates are new.
+    fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions);
+
+    /// The LOAD of a model on one device is expected to take `load` ns, not what its spec says.
+    fn on_load_estimate(&mut self, now: Nanos, device: u32, model: u32, load: Nanos);
+
+    /// A request waits, loaded or not; `deadline` is [`NEVER`](crate::schedule::NEVER) without a
+    /// target.
+    fn on_request(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
+
+    /// A batch of requests with these deadlines was sent to a device.
+    fn on_served(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        deadlines: &[Nanos],
+        actions: &mut Actions,
+    );
+
+    /// A batch has left its device, whatever became of it.
+    fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// A waiting request was given up.
+    fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
+
+    /// A LOAD has ended. A success without a LOAD tells of a model that was found on the device; it
+    /// is unloaded when there is no room for it.
+    fn on_load_result(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        ok: bool,
+        actions: &mut Actions,
+    );
+
+    /// An UNLOAD was carried out, or a device has lost a model.
+    fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// Time has passed.
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions);
+
+    /// When [`Self::on_timer`] is next worth calling. O(1).
+    fn next_timer(&self) -> Option<Nanos>;
+
+    /// The last moment at which a LOAD, one under way included, can make a model ready by
+    /// `ready_by`.
+    fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos;
+
+    /// What there is of a model on a device.
+    fn presence(&self, device: u32, model: u32) -> Presence;
+
+    /// Pages of a device that are free; 0 for one that is not up.
+    fn free_pages(&self, device: u32) -> u32;
+
+    /// What the policy counts as demand.
+    fn demand(&self) -> &Demand;
+}
+
+/// Makes the placement that `options` names.
+pub fn build(options: &Options) -> Box<dyn Placement> {
+    use machine::Machine;
+    match options.policy {
+        Policy::Sextant => Box::new(Machine::new(options, sextant::Sextant::new(options))),
+        Policy::Clockwork => Box::new(Machine::new(options, clockwork::Clockwork)),
+        Policy::Lru => Box::new(Machine::new(options, least_recent::LeastRecent)),
+    }
+}

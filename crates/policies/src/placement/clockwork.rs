@@ -1,0 +1,48 @@
+//! Placement as in Clockwork (OSDI 2020, section 5.3).
+//!
+//! The model with the most unfulfilled demand is loaded first; one with none is not loaded. So a hot
+//! model gets a further replica when the devices that have it are overloaded, and a cold one as soon
+//! as its requests add up to more than what others lack. What was used longest ago goes.
+//!
+//! `capacity_g` is not defined in the paper. It is taken to be the work that a device can do within
+//! the target of a usual request, [`super::Options::capacity`]; a request with less time asks for
+//! proportionally more of a device, so that demand over capacity is the utilisation that the waiting
+//! requests call for, whatever their targets. The demand of a request is the run time of a batch of
+//! one, as the paper estimates it, and is given up once a LOAD that starts at that moment could not
+//! help the request.
+//!
+//! Where the published code differs, the paper is followed: nothing is loaded at a priority of zero
+//! or less, and every request's demand ends at its own time.
+
+use super::{
+    ModelSpec, Nanos,
+    model::Model,
+    rule::{Rule, View},
+};
+
+/// The rule of `clockwork`.
+#[derive(Debug)]
+pub(super) struct Clockwork;
+
+impl Rule for Clockwork {
+    fn run(&self, spec: &ModelSpec) -> Nanos {
+        spec.run
+    }
+
+    fn margin(&self) -> Nanos {
+        0
+    }
+
+    fn want(&self, view: &View<'_>) -> Option<u64> {
+        Some(most_first(view.priority))
+    }
+
+    fn keep(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
+        used
+    }
+}
+
+/// A key that puts the largest of positive numbers first.
+pub(super) fn most_first(value: f64) -> u64 {
+    !value.max(0.0).to_bits()
+}

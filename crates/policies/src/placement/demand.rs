@@ -1,0 +1,147 @@
+//! Demand, allocation and priority (Clockwork, section 5.3), kept up to date model by model.
+//!
+//! - `d_m`, the demand of a model, is given by the caller;
+//! - `a_{m,g}`, its allocation to a device that has it, with `sum_g a_{m,g} = d_m`;
+//! - `l_g = sum_m a_{m,g}`, the load of a device;
+//! - `p_m = d_m - sum_g a_{m,g} * capacity / l_g`, what the devices that have the model leave
+//!   unfulfilled. Without a replica it is `d_m`; on a device with less than its capacity to do it
+//!   is negative.
+//!
+//! The paper splits a demand in proportion to `1 / l_g`, and `l_g` contains the very share that is
+//! to be found: taken by the letter, shares swap places with every event. Here a share goes by what
+//! *other* models load a device with, plus [`FLOOR`]. Everything but the priority is in whole
+//! nanoseconds, so that sums stay exact however long they are kept.
+
+use smallvec::SmallVec;
+
+use super::Nanos;
+
+/// A device without load counts as loaded with this much, ns, when demands are split: 1 ms.
+const FLOOR: Nanos = 1_000_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    device: u32,
+    work: Nanos,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Model {
+    work: Nanos,
+    shares: SmallVec<[Share; 2]>,
+}
+
+/// The demands of all models and their allocation to devices. Each change concerns one model and
+/// costs O(its replicas).
+#[derive(Debug, Clone)]
+pub struct Demand {
+    capacity: Nanos,
+    models: Vec<Model>,
+    loads: Vec<Nanos>,
+}
+
+impl Demand {
+    /// Without models; every device can fulfil `capacity` ns.
+    pub fn new(capacity: Nanos) -> Self {
+        Self {
+            capacity,
+            models: Vec::new(),
+            loads: Vec::new(),
+        }
+    }
+
+    /// The demand of a model, `d_m`, ns.
+    pub fn of(&self, model: u32) -> Nanos {
+        self.models.get(model as usize).map_or(0, |of| of.work)
+    }
+
+    /// The part of it that is allocated to a device, `a_{m,g}`, ns.
+    pub fn allocation(&self, model: u32, device: u32) -> Nanos {
+        let of = self.models.get(model as usize);
+        let share = of.and_then(|of| of.shares.iter().find(|share| share.device == device));
+        share.map_or(0, |share| share.work)
+    }
+
+    /// What is allocated to a device, `l_g`, ns.
+    pub fn load(&self, device: u32) -> Nanos {
+        self.loads.get(device as usize).copied().unwrap_or(0)
+    }
+
+    /// The unfulfilled part of a model's demand, `p_m`, ns, after the present loads; negative where
+    /// there is capacity to spare.
+    pub fn priority(&self, model: u32) -> f64 {
+        let Some(of) = self.models.get(model as usize) else {
+            return 0.0;
+        };
+        let capacity = self.capacity as f64;
+        let fulfilled = of.shares.iter().map(|share| match share.work {
+            0 => 0.0,
+            work => work as f64 * capacity / self.load(share.device) as f64,
+        });
+        of.work as f64 - fulfilled.sum::<f64>()
+    }
+
+    /// The demand of a model is `work` ns from now on.
+    pub fn set(&mut self, model: u32, work: Nanos) {
+        self.know(model).work = work;
+        self.split(model);
+    }
+
+    /// A device has the model from now on.
+    pub fn place(&mut self, model: u32, device: u32) {
+        if self.loads.len() <= device as usize {
+            self.loads.resize(device as usize + 1, 0);
+        }
+        let of = self.know(model);
+        if of.shares.iter().all(|share| share.device != device) {
+            of.shares.push(Share { device, work: 0 });
+        }
+        self.split(model);
+    }
+
+    /// A device has not the model any more.
+    pub fn displace(&mut self, model: u32, device: u32) {
+        let Some(of) = self.models.get_mut(model as usize) else {
+            return;
+        };
+        let Some(at) = of.shares.iter().position(|share| share.device == device) else {
+            return;
+        };
+        let share = of.shares.swap_remove(at);
+        self.loads[device as usize] -= share.work;
+        self.split(model);
+    }
+
+    fn know(&mut self, model: u32) -> &mut Model {
+        let at = model as usize;
+        if self.models.len() <= at {
+            self.models.resize_with(at + 1, Model::default);
+        }
+        &mut self.models[at]
+    }
+
+    /// Allocates a demand anew; what rounding leaves goes to the first device.
+    fn split(&mut self, model: u32) {
+        let Model { work, shares } = &mut self.models[model as usize];
+        for share in shares.iter() {
+            self.loads[share.device as usize] -= share.work;
+        }
+        let weight = |load: Nanos| 1.0 / (load + FLOOR) as f64;
+        let weights = shares
+            .iter()
+            .map(|share| weight(self.loads[share.device as usize]));
+        let total: f64 = weights.sum();
+        let mut rest = *work;
+        for share in shares.iter_mut().skip(1) {
+            let part = weight(self.loads[share.device as usize]) / total;
+            share.work = ((*work as f64 * part) as Nanos).min(rest);
+            rest -= share.work;
+        }
+        if let Some(first) = shares.first_mut() {
+            first.work = rest;
+        }
+        for share in shares.iter() {
+            self.loads[share.device as usize] += share.work;
+        }
+    }
+}

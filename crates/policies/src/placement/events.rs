@@ -1,0 +1,303 @@
+//! What the machinery makes of a placement's events.
+
+use super::{
+    Action, Actions, Demand, ModelSpec, Nanos, Placement, Presence,
+    device::Device,
+    machine::Machine,
+    model::{Model, Replica},
+    rule::Rule,
+};
+use crate::schedule::NEVER;
+
+/// A model whose LOAD has failed is not loaded there again for this many look-aheads.
+const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
+
+impl<R: Rule> Placement for Machine<R> {
+    fn on_device_up(&mut self, now: Nanos, device: u32, pages: u32, actions: &mut Actions) {
+        self.on_device_down(now, device, actions);
+        let at = device as usize;
+        if self.devices.len() <= at {
+            self.devices.resize_with(at + 1, || None);
+        }
+        self.devices[at] = Some(Device::new(pages));
+        self.devices_changed(now, true);
+        self.attempt(now, device, actions);
+    }
+
+    fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+        let Some(gone) = self.devices.get_mut(device as usize).and_then(Option::take) else {
+            return;
+        };
+        self.parked.remove(&device);
+        self.busy.remove(device);
+        for (model, _) in &gone.residents {
+            self.remove(now, device, *model);
+        }
+        self.devices_changed(now, false);
+        for (model, _) in gone.residents {
+            self.consider(now, model, actions);
+        }
+    }
+
+    fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions) {
+        let at = model as usize;
+        if self.models.len() <= at {
+            self.models.resize_with(at + 1, || None);
+        }
+        match &mut self.models[at] {
+            Some(of) => of.spec = spec,
+            none => *none = Some(Model::new(spec)),
+        }
+        self.compare_loads(model);
+        self.rank(now, model);
+        self.expect_expiry(model);
+        self.value(now, model);
+        self.consider(now, model, actions);
+    }
+
+    fn on_load_estimate(&mut self, _: Nanos, device: u32, model: u32, load: Nanos) {
+        if let Some(of) = self.model_mut(model) {
+            of.estimate(device, load);
+            self.compare_loads(model);
+        }
+    }
+
+    fn on_request(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions) {
+        let Some(Some(of)) = self.models.get_mut(model as usize) else {
+            return;
+        };
+        self.rule.requested(now, model, of);
+        let spec = of.spec;
+        let counted = self.counted(&spec);
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        let first = of.waiting == 0;
+        let hoped = of.hopeful() > 0;
+        of.waiting += 1;
+        of.hope(now, deadline, counted);
+        let in_front = of.deadlines().is_some_and(|(first, _)| first == deadline);
+        if !hoped || in_front {
+            self.expect_expiry(model);
+        }
+        if first {
+            self.value(now, model);
+        }
+        self.rank(now, model);
+        self.consider(now, model, actions);
+    }
+
+    fn on_served(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        deadlines: &[Nanos],
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        deadlines.iter().for_each(|deadline| of.leave(*deadline));
+        if let Some(replica) = of.replica_mut(device) {
+            replica.running += 1;
+            replica.used = now;
+        }
+        self.left(now, model, actions);
+    }
+
+    fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let replica = self.model_mut(model).and_then(|of| of.replica_mut(device));
+        let Some(replica) = replica else { return };
+        replica.running = replica.running.saturating_sub(1);
+        if replica.running == 0 {
+            self.value(now, model);
+            self.attempt_if_short(now, device, actions);
+        }
+    }
+
+    fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions) {
+        if let Some(of) = self.model_mut(model) {
+            of.leave(deadline);
+            self.left(now, model, actions);
+        }
+    }
+
+    fn on_load_result(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        ok: bool,
+        actions: &mut Actions,
+    ) {
+        match self.presence(device, model) {
+            Presence::Loading if ok => {
+                self.loaded(now, device, model);
+                self.attempt(now, device, actions);
+            }
+            Presence::Loading => self.failed(now, device, model, actions),
+            Presence::Absent if ok => self.found(now, device, model, actions),
+            Presence::Absent | Presence::Loaded | Presence::Leaving => {}
+        }
+    }
+
+    fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        match self.presence(device, model) {
+            Presence::Absent => {}
+            Presence::Loading => self.failed(now, device, model, actions),
+            Presence::Loaded | Presence::Leaving => {
+                self.remove(now, device, model);
+                self.consider(now, model, actions);
+                self.attempt_if_short(now, device, actions);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {
+        while let Some((at, model)) = self.expiries.first()
+            && at <= now
+        {
+            self.rank(now, model);
+            self.expect_expiry(model);
+        }
+        while self.next_ready().is_some_and(|at| at <= now)
+            && let Some((_, device)) = self.busy.first()
+        {
+            self.attempt(now, device, actions);
+        }
+        self.prefetch(now, actions);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let expiry = self.expiries.first().map(|(at, _)| at);
+        let next = [expiry, self.next_ready(), self.rule.next_foreseen()];
+        next.into_iter().flatten().min()
+    }
+
+    fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos {
+        let Some(of) = self.model(model) else {
+            return 0;
+        };
+        if ready_by == NEVER {
+            return NEVER;
+        }
+        let loading = |device: u32| {
+            let loads = &self.device(device)?.loads;
+            let load = loads.iter().find(|load| load.model == model)?;
+            Some(load.end())
+        };
+        let first = of.replicas.iter().filter_map(|r| loading(r.device)).min();
+        match first {
+            Some(end) if end <= ready_by => ready_by,
+            _ => ready_by.saturating_sub(of.least_load),
+        }
+    }
+
+    fn presence(&self, device: u32, model: u32) -> Presence {
+        let replica = self.model(model).and_then(|of| of.replica(device));
+        replica.map_or(Presence::Absent, |replica| replica.presence)
+    }
+
+    fn free_pages(&self, device: u32) -> u32 {
+        self.device(device).map_or(0, |of| of.free)
+    }
+
+    fn demand(&self) -> &Demand {
+        &self.demand
+    }
+}
+
+impl<R: Rule> Machine<R> {
+    /// Requests of a model have left.
+    fn left(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        self.rank(now, model);
+        self.value(now, model);
+        let Some(of) = self.model(model) else { return };
+        if of.waiting > 0 {
+            return;
+        }
+        let mut at = 0;
+        while let Some(replica) = self.model(model).and_then(|of| of.replicas.get(at)) {
+            self.attempt_if_short(now, replica.device, actions);
+            at += 1;
+        }
+    }
+
+    fn attempt_if_short(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+        let short = self.device(device).is_some_and(|of| of.short);
+        if short && self.parked.contains(&device) {
+            self.attempt(now, device, actions);
+        }
+    }
+
+    fn loaded(&mut self, now: Nanos, device: u32, model: u32) {
+        let replica = self.model_mut(model).and_then(|of| of.replica_mut(device));
+        if let Some(replica) = replica {
+            replica.presence = Presence::Loaded;
+        }
+        if let Some(of) = self.device_mut(device) {
+            of.loaded(now, model);
+        }
+        self.value(now, model);
+    }
+
+    fn failed(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let until = now.saturating_add(LOOK_AHEADS_AFTER_FAILURE * self.look_ahead);
+        if let Some(of) = self.model_mut(model) {
+            of.refuse(device, until);
+        }
+        self.remove(now, device, model);
+        self.consider(now, model, actions);
+        self.attempt(now, device, actions);
+    }
+
+    /// A model was on the device already.
+    fn found(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let Some(pages) = self.model(model).map(|of| of.spec.pages) else {
+            return;
+        };
+        let Some(on) = self.device_mut(device) else {
+            return;
+        };
+        if on.free < pages {
+            actions.push(Action::Unload { device, model });
+            return;
+        }
+        on.free -= pages;
+        on.residents.push((model, pages));
+        if let Some(of) = self.model_mut(model) {
+            of.replicas.push(Replica {
+                device,
+                presence: Presence::Loaded,
+                pages,
+                running: 0,
+                used: now,
+            });
+        }
+        self.demand.place(model, device);
+        self.value(now, model);
+        self.rank(now, model);
+    }
+
+    fn compare_loads(&mut self, model: u32) {
+        let up = (0..)
+            .zip(&self.devices)
+            .filter_map(|(at, device)| device.as_ref().map(|_| at));
+        if let Some(Some(of)) = self.models.get_mut(model as usize) {
+            of.compare_loads(up);
+        }
+    }
+
+    /// Which devices are up has changed: so may have the fastest of each model.
+    fn devices_changed(&mut self, now: Nanos, more: bool) {
+        self.up = self.devices.iter().flatten().count();
+        for model in 0..self.models.len() as u32 {
+            self.compare_loads(model);
+            if more {
+                // What is everywhere else may be loaded here.
+                self.rank(now, model);
+            }
+        }
+    }
+}

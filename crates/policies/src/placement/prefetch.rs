@@ -1,0 +1,56 @@
+//! Loading what is foreseen, where it disturbs nothing.
+
+use super::{Actions, Nanos, machine::Machine, rule::Rule};
+
+/// A model for which there was no place is tried again after this, ns.
+const AGAIN: Nanos = 100_000_000;
+
+impl<R: Rule> Machine<R> {
+    /// Loads the models that have to be ready soon: on a device that loads nothing and has nothing
+    /// else to load, into free pages or in exchange for what is worth less.
+    pub(super) fn prefetch(&mut self, now: Nanos, actions: &mut Actions) {
+        while let Some(foreseen) = self.rule.take_foreseen(now) {
+            if foreseen.until <= now {
+                continue;
+            }
+            let model = foreseen.model;
+            let Some(of) = self.model(model) else {
+                continue;
+            };
+            if !of.replicas.is_empty() {
+                // It is expected now, so it is worth more.
+                self.value(now, model);
+                continue;
+            }
+            let worth = self.rule.keep(now, model, of, now);
+            let pages = of.spec.pages;
+            match self.place_for(now, model, pages, worth) {
+                Some(device) => self.load(now, device, model, actions),
+                None => self.rule.postpone(foreseen, now + AGAIN),
+            }
+        }
+    }
+
+    /// A device with nothing to load where the pages are free, else where what has to go is worth
+    /// less than `worth`.
+    fn place_for(&mut self, now: Nanos, model: u32, pages: u32, worth: u64) -> Option<u32> {
+        self.park_ready(now);
+        let idle: Vec<u32> = self.parked.iter().copied().collect();
+        let mut best = None;
+        for device in idle {
+            let refused = self.model(model)?.is_refused(now, device);
+            let Some(on) = self.device_mut(device) else {
+                continue;
+            };
+            if refused || !on.loads.is_empty() || !on.has_room(pages) {
+                continue;
+            }
+            if on.free >= pages {
+                best = best.max(Some((u64::MAX, on.free, device)));
+            } else if let Some(lost) = on.dearest_victim(pages).filter(|lost| *lost < worth) {
+                best = best.max(Some((u64::MAX - 1 - lost, on.free, device)));
+            }
+        }
+        best.map(|(_, _, device)| device)
+    }
+}

@@ -1,0 +1,65 @@
+//! What a placement policy decides; the machinery around it is common.
+
+use super::{ModelSpec, Nanos, model::Model};
+
+/// A model that would rather be loaded, as a rule sees it.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub now: Nanos,
+    pub model: u32,
+    pub of: &'a Model,
+    /// Unfulfilled demand, ns.
+    pub priority: f64,
+    /// Its key among the wanted models until now.
+    pub key: Option<u64>,
+}
+
+/// A model that should be loaded although nobody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Foreseen {
+    pub model: u32,
+    /// When it will have been in vain.
+    pub until: Nanos,
+}
+
+/// A placement policy's decisions.
+pub(super) trait Rule: std::fmt::Debug + Send {
+    /// Device time that a request asks for, ns.
+    fn run(&self, spec: &ModelSpec) -> Nanos;
+
+    /// Time to spare that a request needs after a LOAD, ns.
+    fn margin(&self) -> Nanos;
+
+    /// A request came.
+    fn requested(&mut self, _now: Nanos, _model: u32, _of: &Model) {}
+
+    /// Where the model stands among the wanted, least first; `None` when it is not wanted.
+    fn want(&self, view: &View<'_>) -> Option<u64>;
+
+    /// How many of the first wanted models are compared by [`Self::gain`] on a device; the first is
+    /// taken with 1.
+    fn breadth(&self) -> usize {
+        1
+    }
+
+    /// What is gained by loading a model of the wanted, to be ready at `ready` after `load`.
+    fn gain(&self, _view: &View<'_>, _ready: Nanos, _load: Nanos) -> f64 {
+        0.0
+    }
+
+    /// What a replica is worth; the least is unloaded first.
+    fn keep(&self, now: Nanos, model: u32, of: &Model, used: Nanos) -> u64;
+
+    /// When something is foreseen next.
+    fn next_foreseen(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Takes a model that has to be ready soon.
+    fn take_foreseen(&mut self, _now: Nanos) -> Option<Foreseen> {
+        None
+    }
+
+    /// There was no place for a model now; it is foreseen again at `at`.
+    fn postpone(&mut self, _foreseen: Foreseen, _at: Nanos) {}
+}

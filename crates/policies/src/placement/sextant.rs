@@ -1,0 +1,203 @@
+//! Our placement: LOAD time and pages go where they save most requests.
+//!
+//! **What is loaded.** LOAD time is what runs out when many cold models are asked for: one device
+//! loads a hundred models a second. So a LOAD is worth the requests that it saves per unit of its
+//! time, on that device: those of the model's waiting requests that are still in time when it ends,
+//! and of them only the share that the devices which have the model leave unfulfilled
+//! ([`super::Demand`]). A model loaded nowhere counts with all; one whose devices keep up, with
+//! none. Clockwork's priority counts device time instead: a slow model before three fast ones.
+//! Among the wanted that stand first, the device compares those it can help; of equals the one goes
+//! first whose requests expire first. Where the paper counts a request's run time alone, the time
+//! in a batch of a good size is taken: a model that keeps up by batching needs no second replica.
+//! A request stops being hopeful a margin earlier than the arithmetic says: the device may run a
+//! batch when the LOAD ends, and a LOAD that comes just too late costs as much as one in time.
+//!
+//! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon:
+//! `load time x expected request rate / pages`, the LOAD time per page that the replica saves. The
+//! rate is a sum of requests, each forgotten exponentially. All models forget at the same pace, so
+//! the order of two models changes only when one is asked for: the logarithm of the sum at a fixed
+//! moment is a key that stands still. Among models asked for once this is LRU; a hot model outlives
+//! any number of others that were used once after it, which is where LRU fails. A further replica
+//! counts with what the others cannot take of the rate.
+//!
+//! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little between bursts
+//! and much when one is due: it is loaded ahead, but only on a device that has nothing else to load,
+//! and only into free pages or in exchange for what is worth less than one burst in the time in
+//! which it is expected. A wrong guess costs idle LOAD time.
+
+use super::{
+    ModelSpec, Nanos, Options, Rhythm,
+    model::Model,
+    rule::{Foreseen, Rule, View},
+};
+use crate::schedule::IndexedHeap;
+
+/// Wanted models compared for a device.
+const BREADTH: usize = 8;
+
+/// Worth of a model with a period while its next burst is not due, over what its rate says.
+const BETWEEN_BURSTS: f64 = 0.125;
+
+/// Worth of a replica that the others could do without, over that of one that is needed.
+const SPARE: f64 = 0.01;
+
+/// Share of a device that a model can be expected to use well.
+const USABLE_SHARE: f64 = 0.7;
+
+/// Requests of a model, each forgotten over time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    /// Logarithm of the sum of `exp(arrival / memory)`: what stands still between requests.
+    log_sum: Option<f64>,
+    rhythm: Rhythm,
+}
+
+/// The rule of `sextant`.
+#[derive(Debug)]
+pub(super) struct Sextant {
+    margin: Nanos,
+    memory: f64,
+    prefetch: bool,
+    models: Vec<Memory>,
+    /// By model: when it should be loaded ahead of its next burst.
+    due: IndexedHeap,
+}
+
+impl Sextant {
+    pub fn new(options: &Options) -> Self {
+        Self {
+            margin: options.margin,
+            memory: options.memory.max(1) as f64,
+            prefetch: options.prefetch,
+            models: Vec::new(),
+            due: IndexedHeap::default(),
+        }
+    }
+
+    /// Time in which a model has to be loaded before its burst, ns.
+    fn lead(&self, of: &Model) -> Nanos {
+        2 * of.least_load + 2 * self.margin
+    }
+
+    /// Logarithm of the remembered requests, comparable at any time.
+    fn log_requests(&self, now: Nanos, model: u32, of: &Model) -> f64 {
+        let at = now as f64 / self.memory;
+        let memory = self.models.get(model as usize).copied().unwrap_or_default();
+        // One that was never asked for is worth less than one that was long ago.
+        let log_sum = memory.log_sum.unwrap_or(at - 10.0);
+        let Some(expected) = memory.rhythm.expected().filter(|_| self.prefetch) else {
+            return log_sum;
+        };
+        if now > expected.until {
+            return log_sum;
+        }
+        if now + self.lead(of) < expected.from {
+            return log_sum + BETWEEN_BURSTS.ln();
+        }
+        // One burst in the time that is left for it.
+        let window = (expected.until - expected.from).max(1) as f64;
+        let soon = at + (self.memory / window).ln().max(0.0);
+        log_sum.max(soon)
+    }
+}
+
+impl Rule for Sextant {
+    fn run(&self, spec: &ModelSpec) -> Nanos {
+        spec.run_each.clamp(1, spec.run.max(1))
+    }
+
+    fn margin(&self) -> Nanos {
+        self.margin
+    }
+
+    fn requested(&mut self, now: Nanos, model: u32, of: &Model) {
+        let at = model as usize;
+        if self.models.len() <= at {
+            self.models.resize_with(at + 1, Memory::default);
+        }
+        let moment = now as f64 / self.memory;
+        let memory = &mut self.models[at];
+        memory.log_sum = Some(match memory.log_sum {
+            None => moment,
+            // ln(exp(a) + exp(b)) without either.
+            Some(sum) => sum.max(moment) + (-(sum - moment).abs()).exp().ln_1p(),
+        });
+        if memory.rhythm.add(now) && self.prefetch {
+            let expected = memory.rhythm.expected();
+            match expected {
+                Some(expected) => {
+                    let from = expected.from.saturating_sub(self.lead(of));
+                    self.due.set(model, from.max(now + 1));
+                }
+                None => drop(self.due.remove(model)),
+            }
+        }
+    }
+
+    fn want(&self, view: &View<'_>) -> Option<u64> {
+        let of = view.of;
+        let work = of.hoped_work().max(1) as f64;
+        let unfulfilled = of.hopeful() as f64 * (view.priority / work).min(1.0);
+        let gain = unfulfilled / of.least_load.max(1) as f64;
+        // Equal to about one in a hundred counts as equal: the most urgent goes first then.
+        let coarse = (!gain.max(0.0).to_bits()) >> 45;
+        let urgent = of.deadlines().map_or(0, |(first, _)| first >> 15);
+        Some(coarse << 45 | urgent.min((1 << 45) - 1))
+    }
+
+    fn breadth(&self) -> usize {
+        BREADTH
+    }
+
+    fn gain(&self, view: &View<'_>, ready: Nanos, load: Nanos) -> f64 {
+        let work = view.of.hoped_work().max(1) as f64;
+        let unfulfilled = (view.priority / work).min(1.0);
+        let saved = view.of.saved_by(ready.saturating_add(self.margin));
+        saved as f64 * unfulfilled / load.max(1) as f64
+    }
+
+    fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
+        let log_requests = self.log_requests(now, model, of);
+        let at = now as f64 / self.memory;
+        let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
+        let mut worth = log_requests + per_page.ln();
+        let copies = of.loaded();
+        if copies > 1 {
+            let rate = (log_requests - at).exp() / self.memory;
+            let needed = rate * self.run(&of.spec) as f64 / USABLE_SHARE;
+            let last = (needed - (copies - 1) as f64) / needed.max(f64::MIN_POSITIVE);
+            worth += last.clamp(SPARE, 1.0).ln();
+        }
+        ordered(worth)
+    }
+
+    fn next_foreseen(&self) -> Option<Nanos> {
+        self.due.first().map(|(at, _)| at)
+    }
+
+    fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
+        let (_, model) = self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.remove(model);
+        let memory = self.models.get(model as usize);
+        let expected = memory.and_then(|memory| memory.rhythm.expected());
+        // What was expected no more has nothing left to wait for.
+        let until = expected.map_or(0, |expected| expected.until);
+        Some(Foreseen { model, until })
+    }
+
+    fn postpone(&mut self, foreseen: Foreseen, at: Nanos) {
+        if at < foreseen.until {
+            self.due.set(foreseen.model, at);
+        }
+    }
+}
+
+/// A key in the order of numbers of either sign.
+fn ordered(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | 1 << 63
+    }
+}
