@@ -1,0 +1,171 @@
+//! The file that stands for a model of a runtime.
+//!
+//! It names, and gives no orders: no command, address, path or header can be written into it,
+//! because whoever may register a model is not for that reason allowed to start programs here.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sextant_engine::Error;
+
+use crate::text::shorten;
+
+/// The only format.
+pub const FORMAT: &str = "sextant-remote/1";
+
+/// Largest manifest, bytes.
+const MAX_BYTES: usize = 64 << 10;
+
+/// Longest name of a model or version, bytes.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A model of a runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: String,
+    /// A runtime of the server's configuration.
+    pub runtime: String,
+    /// The model's name there.
+    pub model: String,
+    /// Its version there; the runtime's choice where left out.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// Most rows that the runtime takes at once; any number where left out. 0 says that the first
+    /// dimension is no batch.
+    #[serde(default)]
+    pub max_batch: Option<u32>,
+    /// Memory that the model occupies in the runtime, bytes: the runtime does not tell.
+    #[serde(default)]
+    pub weights_bytes: u64,
+}
+
+/// Reads and checks a manifest.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an ONNX file, [`Error::InvalidModel`] for anything else.
+pub fn parse(file: &Bytes) -> Result<Manifest, Error> {
+    if file.len() > MAX_BYTES || !sextant_engine::is_manifest(file) {
+        return Err(match sextant_onnx::inspect(file) {
+            Ok(_) => Error::Unsupported(
+                "a runtime has models of its own: register a manifest, not an ONNX file".to_owned(),
+            ),
+            Err(_) => invalid("it is neither a manifest nor a model"),
+        });
+    }
+    let manifest: Manifest = serde_json::from_slice(file)
+        .map_err(|error| invalid(&format!("not a manifest: {error}")))?;
+    manifest.check()?;
+    Ok(manifest)
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::InvalidModel(shorten(reason))
+}
+
+// === impl Manifest ===
+
+impl Manifest {
+    fn check(&self) -> Result<(), Error> {
+        if self.format != FORMAT {
+            let format = shorten(&self.format);
+            return Err(invalid(&format!(
+                "the manifest's format is `{format}`, it must be `{FORMAT}`"
+            )));
+        }
+        check_name("model", &self.model)?;
+        self.version
+            .as_deref()
+            .map_or(Ok(()), |version| check_name("version", version))
+    }
+
+    /// `/v2/models/{model}`, with the version where one is named. The names need no escapes.
+    pub(crate) fn path(&self) -> String {
+        let model = &self.model;
+        match &self.version {
+            Some(version) => format!("/v2/models/{model}/versions/{version}"),
+            None => format!("/v2/models/{model}"),
+        }
+    }
+
+    /// Whether rows of several queries can run together, if the shapes allow it.
+    pub(crate) fn allows_batches(&self) -> bool {
+        self.max_batch != Some(0)
+    }
+
+    /// Most rows of a batch.
+    pub(crate) fn most_rows(&self) -> usize {
+        match self.max_batch {
+            None | Some(0) => usize::MAX,
+            Some(rows) => usize::try_from(rows).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Names become parts of a path: they must not leave it.
+fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let dots = name.bytes().all(|byte| byte == b'.');
+    if !dots && name.len() <= MAX_NAME_BYTES && name.bytes().all(known) {
+        return Ok(());
+    }
+    let name = shorten(name);
+    Err(invalid(&format!(
+        "{what} `{name}` of the manifest: use 1 to {MAX_NAME_BYTES} of `A-Z a-z 0-9 - _ .`"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Manifest, Error> {
+        parse(&Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn what_is_left_out_has_defaults() {
+        let text = r#"{"format":"sextant-remote/1","runtime":"triton","model":"resnet-50.v1"}"#;
+        let manifest = read(text).unwrap();
+        assert_eq!(manifest.path(), "/v2/models/resnet-50.v1");
+        assert_eq!(manifest.most_rows(), usize::MAX);
+        assert!(manifest.allows_batches());
+        assert_eq!((manifest.version, manifest.weights_bytes), (None, 0));
+    }
+
+    #[test]
+    fn a_version_is_part_of_the_path() {
+        let text = r#"{"format":"sextant-remote/1","runtime":"t","model":"m","version":"3"}"#;
+        assert_eq!(read(text).unwrap().path(), "/v2/models/m/versions/3");
+    }
+
+    #[test]
+    fn names_cannot_leave_the_path() {
+        let long = "m".repeat(MAX_NAME_BYTES + 1);
+        for name in ["", ".", "..", "a/b", "a%2e", "a b", "a?b", "é", &long] {
+            let text = format!(r#"{{"format":"{FORMAT}","runtime":"t","model":"{name}"}}"#);
+            assert!(matches!(read(&text), Err(Error::InvalidModel(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn orders_are_refused() {
+        for key in ["url", "command", "headers", "environment"] {
+            let text = format!(r#"{{"format":"{FORMAT}","runtime":"t","model":"m","{key}":"x"}}"#);
+            let Err(Error::InvalidModel(reason)) = read(&text) else {
+                panic!("`{key}` is taken");
+            };
+            assert!(reason.contains(key), "{reason}");
+        }
+    }
+
+    #[test]
+    fn other_formats_and_other_files_are_refused() {
+        let other = r#"{"format":"sextant-remote/2","runtime":"t","model":"m"}"#;
+        for text in [other, "{}", "{", "[1]", "", "GIF89a"] {
+            assert!(matches!(read(text), Err(Error::InvalidModel(_))), "{text}");
+        }
+        let onnx = sextant_onnx::builder::mlp(&[4, 3], 1);
+        assert!(matches!(parse(&onnx), Err(Error::Unsupported(_))));
+    }
+}

@@ -1,0 +1,373 @@
+//! A server that runs: reached, started anew, given up.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use sextant_engine::{DeviceMemory, Error};
+
+use crate::{
+    child::Child,
+    client::{Client, Fault, Limits, MAX_SMALL_BYTES, Payload, Reply},
+    config::{Binary, LOCAL, Load, PORT, Program, RemoteConfig, Source},
+    manifest::Manifest,
+    metadata::{self, ModelMetadata},
+};
+
+/// First and longest pause between two looks at a server that is not ready.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+
+/// Longest time of one look.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a broken connection may be ahead of the news of the process's end.
+const NEWS: Duration = Duration::from_millis(500);
+
+/// The extension that says that tensors may travel as bytes.
+const BINARY_EXTENSION: &str = "binary_tensor_data";
+
+/// A configured runtime and, once it was needed, its server.
+pub(crate) struct Runtime {
+    name: &'static str,
+    config: RemoteConfig,
+    current: Mutex<Option<Arc<Server>>>,
+}
+
+/// One life of a server. A child process has many, one after the other.
+pub(crate) struct Server {
+    name: &'static str,
+    client: Client,
+    child: Option<Child>,
+    /// Why it was given up.
+    lost: OnceLock<String>,
+    /// Handles of each model that was loaded through the repository.
+    loaded: Mutex<BTreeMap<String, u64>>,
+    config: RemoteConfig,
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    pub(crate) fn new(name: &'static str, config: RemoteConfig) -> Self {
+        Self {
+            name,
+            config,
+            current: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn memory(&self) -> DeviceMemory {
+        self.config.memory
+    }
+
+    pub(crate) fn child_id(&self) -> Option<u32> {
+        let current = lock(&self.current);
+        let child = current.as_ref()?.child.as_ref()?;
+        child.wait_end(Duration::ZERO).is_none().then(|| child.id())
+    }
+
+    /// A server that is ready: the present one, or a new life of it. Others wait meanwhile.
+    pub(crate) fn server(&self) -> Result<Arc<Server>, Error> {
+        let mut current = lock(&self.current);
+        if let Some(server) = current.as_ref().filter(|server| server.lives()) {
+            // One that is busy may need the time of a batch to answer.
+            let patience = self.config.ready_timeout.max(self.config.request_timeout);
+            server.wait_ready(patience)?;
+            return Ok(Arc::clone(server));
+        }
+        *current = None;
+        let server = Arc::new(Server::start(self.name, &self.config)?);
+        server.wait_ready(self.config.ready_timeout)?;
+        *current = Some(Arc::clone(&server));
+        Ok(server)
+    }
+}
+
+impl Drop for Runtime {
+    /// Models may outlive their engine; the server does not.
+    fn drop(&mut self) {
+        if let Some(server) = lock(&self.current).take() {
+            server.close();
+        }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    fn start(name: &'static str, config: &RemoteConfig) -> Result<Self, Error> {
+        let (url, child) = match &config.source {
+            Source::Address(url) => (url.clone(), None),
+            Source::Command(program) => {
+                let (url, child) = spawn(name, program)?;
+                (url, Some(child))
+            }
+        };
+        Ok(Self {
+            name,
+            client: Client::new(&url, config.headers.clone()),
+            child,
+            lost: OnceLock::new(),
+            loaded: Mutex::default(),
+            config: config.clone(),
+        })
+    }
+
+    /// Whether it was not given up and its process, if it has one, has not ended.
+    fn lives(&self) -> bool {
+        let child = self.child.as_ref();
+        let ended = child.is_some_and(|child| child.wait_end(Duration::ZERO).is_some());
+        self.lost.get().is_none() && !ended
+    }
+
+    /// Looks, less and less often, until the server says that it is ready.
+    fn wait_ready(&self, time: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + time;
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let look = left.clamp(PAUSES[0], LOOK);
+            let seen = match self.client.get("/v2/health/ready", look) {
+                Ok(reply) if reply.is_success() => return Ok(()),
+                Ok(reply) => reply.refusal(),
+                Err(fault) => describe(&fault, look),
+            };
+            if left.is_zero() {
+                self.give_up("it did not become ready");
+                return Err(self.unavailable(format!("it is not ready within {time:?}: {seen}")));
+            }
+            self.pause(pause.min(left))?;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Passes the time between two looks; the end of the process cuts it short.
+    fn pause(&self, time: Duration) -> Result<(), Error> {
+        match &self.child {
+            None => thread::park_timeout(time),
+            Some(child) => {
+                if let Some(end) = child.wait_end(time) {
+                    return Err(self.unavailable(format!("its process ended: {end}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unavailable(&self, reason: String) -> Error {
+        Error::Unavailable {
+            engine: self.name,
+            reason,
+        }
+    }
+
+    /// Whether tensors travel as bytes.
+    pub(crate) fn binary(&self) -> Result<bool, Error> {
+        match self.config.binary {
+            Binary::Always => Ok(true),
+            Binary::Never => Ok(false),
+            Binary::Auto => {
+                let reply = self.get("/v2")?;
+                // Not all servers describe themselves; all take JSON.
+                Ok(reply.is_success()
+                    && metadata::extensions(&reply.json)
+                        .iter()
+                        .any(|name| name == BINARY_EXTENSION))
+            }
+        }
+    }
+
+    /// What the server says of a model.
+    pub(crate) fn metadata(&self, manifest: &Manifest) -> Result<ModelMetadata, Error> {
+        let reply = self.get(&manifest.path())?;
+        self.refuse(manifest, &reply)?;
+        metadata::read(&reply.json)
+            .map_err(|reason| Error::InvalidModel(format!("runtime `{}`: {reason}", self.name)))
+    }
+
+    /// Whether the server says that the model is ready; servers that do not know the question say
+    /// no, too.
+    pub(crate) fn is_ready(&self, manifest: &Manifest) -> bool {
+        let reply = self.client.get(&format!("{}/ready", manifest.path()), LOOK);
+        reply.is_ok_and(|reply| reply.is_success())
+    }
+
+    /// Has the model loaded, unless another handle had it loaded or the runtime does so itself.
+    pub(crate) fn acquire(&self, manifest: &Manifest) -> Result<(), Error> {
+        if self.config.load == Load::None {
+            return Ok(());
+        }
+        // Held during the request: an unload must not overtake the load that follows it.
+        let mut loaded = lock(&self.loaded);
+        if !loaded.contains_key(&manifest.model) {
+            let reply = self.repository(&manifest.model, "load");
+            let reply = reply.map_err(|fault| self.blame(&fault, self.config.ready_timeout))?;
+            self.refuse(manifest, &reply)?;
+        }
+        *loaded.entry(manifest.model.clone()).or_default() += 1;
+        Ok(())
+    }
+
+    /// The counterpart of [`Self::acquire`].
+    pub(crate) fn release(&self, model: &str) {
+        let mut loaded = lock(&self.loaded);
+        let Some(handles) = loaded.get_mut(model) else {
+            return;
+        };
+        *handles -= 1;
+        if *handles > 0 {
+            return;
+        }
+        loaded.remove(model);
+        if !self.lives() {
+            return;
+        }
+        let reason = match self.repository(model, "unload") {
+            Ok(reply) if reply.is_success() => return,
+            Ok(reply) => reply.refusal(),
+            Err(fault) => describe(&fault, self.config.ready_timeout),
+        };
+        tracing::warn!(runtime = self.name, model, "cannot be unloaded: {reason}");
+    }
+
+    fn repository(&self, model: &str, verb: &str) -> Result<Reply, Fault> {
+        let limits = Limits {
+            time: self.config.ready_timeout,
+            bytes: MAX_SMALL_BYTES,
+        };
+        let path = format!("/v2/repository/models/{model}/{verb}");
+        self.client.post(&path, &Payload::json("{}"), limits)
+    }
+
+    /// Runs a batch on the server.
+    pub(crate) fn infer(&self, path: &str, payload: &Payload) -> Result<Reply, Error> {
+        if let Some(reason) = self.lost.get() {
+            return Err(self.gone(reason));
+        }
+        let limits = Limits {
+            time: self.config.request_timeout,
+            bytes: self.config.max_response_bytes,
+        };
+        let reply = self.client.post(path, payload, limits);
+        reply.map_err(|fault| self.blame(&fault, limits.time))
+    }
+
+    fn get(&self, path: &str) -> Result<Reply, Error> {
+        let time = self.config.request_timeout;
+        let reply = self.client.get(path, time);
+        reply.map_err(|fault| self.blame(&fault, time))
+    }
+
+    /// A refused model is one that the runtime cannot run.
+    fn refuse(&self, manifest: &Manifest, reply: &Reply) -> Result<(), Error> {
+        let (name, model, refusal) = (self.name, &manifest.model, reply.refusal());
+        match reply.status {
+            200..300 => Ok(()),
+            400..500 => Err(Error::Unsupported(format!(
+                "runtime `{name}` does not offer `{model}`: {refusal}"
+            ))),
+            _ => Err(Error::Failed(format!(
+                "runtime `{name}`, model `{model}`: {refusal}"
+            ))),
+        }
+    }
+
+    /// What a fault means: whether the server is gone or only this batch failed. A child that does
+    /// not answer is killed.
+    fn blame(&self, fault: &Fault, time: Duration) -> Error {
+        let text = describe(fault, time);
+        match fault {
+            Fault::Malformed(_) => Error::Failed(format!("runtime `{}`: {text}", self.name)),
+            Fault::Timeout => {
+                self.give_up(&text);
+                self.gone(&text)
+            }
+            Fault::Transport(_) => match self.obituary() {
+                Some(end) => self.gone(&format!("{text}; {end}")),
+                None => Error::Failed(format!("runtime `{}`: {text}", self.name)),
+            },
+        }
+    }
+
+    fn gone(&self, reason: &str) -> Error {
+        Error::Lost(format!("runtime `{}`: {reason}", self.name))
+    }
+
+    /// Why the server is gone, if it is.
+    fn obituary(&self) -> Option<String> {
+        match &self.child {
+            Some(child) => {
+                let end = child.wait_end(NEWS)?;
+                let reason = self.lost.get();
+                Some(
+                    reason
+                        .cloned()
+                        .unwrap_or(format!("its process ended: {end}")),
+                )
+            }
+            None => match self.client.get("/v2/health/ready", LOOK) {
+                Ok(_) => None,
+                Err(fault) => Some(describe(&fault, LOOK)),
+            },
+        }
+    }
+
+    /// Ends the child process, which may finish what it is about.
+    fn close(&self) {
+        if let Some(child) = &self.child {
+            self.lost
+                .get_or_init(|| "its engine was dropped".to_owned());
+            child.stop();
+        }
+    }
+
+    /// Ends the child process at once. A server at an address goes on: it serves others, too.
+    fn give_up(&self, reason: &str) {
+        if let Some(child) = &self.child {
+            self.lost.get_or_init(|| reason.to_owned());
+            child.kill();
+        }
+    }
+}
+
+fn spawn(name: &'static str, program: &Program) -> Result<(String, Child), Error> {
+    let unavailable = |reason: String| Error::Unavailable {
+        engine: name,
+        reason,
+    };
+    let port = free_port().map_err(|error| unavailable(format!("no port is free: {error}")))?;
+    let child = Child::start(name, program, port).map_err(|error| {
+        let first = program.command.first().map(String::as_str);
+        let first = first.unwrap_or_default();
+        unavailable(format!("`{first}` cannot be started: {error}"))
+    })?;
+    let url = program.url.as_deref().unwrap_or(LOCAL);
+    Ok((url.replace(PORT, &port.to_string()), child))
+}
+
+/// A port that nobody has now. Somebody may take it before the child does; the child then fails
+/// to start, and says so.
+fn free_port() -> std::io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn describe(fault: &Fault, time: Duration) -> String {
+    match fault {
+        Fault::Timeout => format!("no answer within {time:?}"),
+        Fault::Transport(reason) => format!("the connection failed: {reason}"),
+        Fault::Malformed(reason) => reason.clone(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
