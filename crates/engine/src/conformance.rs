@@ -16,20 +16,25 @@ mod compare;
 mod inputs;
 mod refusal;
 mod sharing;
+mod staging;
 
 pub use behaviour::{
-    data_types_pass, optimizations_and_threads_agree, rows_are_independent, runs_are_concurrent,
-    runs_equal_reference, shapes_are_dynamic, signatures_follow_the_file,
+    data_types_pass, devices_have_pages, optimizations_and_threads_agree, rows_are_independent,
+    runs_are_concurrent, runs_equal_reference, shapes_are_dynamic, signatures_follow_the_file,
 };
 pub use compare::assert_close;
 pub use inputs::random_inputs;
 pub use refusal::{
-    broken_files_are_refused, failed_runs_leave_the_model_usable, unknown_operators_are_named,
-    wrong_inputs_are_refused,
+    broken_files_are_refused, failed_runs_leave_the_model_usable, files_of_others_are_refused,
+    unknown_operators_are_named, wrong_inputs_are_refused,
 };
 pub use sharing::{
     dropped_models_are_unloaded, dropped_models_give_memory_back, loads_are_concurrent,
     loads_share_weights,
+};
+pub use staging::{
+    staged_batches_equal_reference, staged_batches_may_be_dropped, stages_overlap,
+    staging_refuses_wrong_inputs,
 };
 
 /// What a model has to answer.
@@ -77,6 +82,8 @@ macro_rules! bind_conformance {
             failed_runs_leave_the_model_usable, broken_files_are_refused,
             unknown_operators_are_named, loads_share_weights, loads_are_concurrent,
             dropped_models_are_unloaded, dropped_models_give_memory_back,
+            files_of_others_are_refused, devices_have_pages, staged_batches_equal_reference,
+            stages_overlap, staged_batches_may_be_dropped, staging_refuses_wrong_inputs,
         }
     };
     (@each $engine:expr, $fixtures:expr, $($property:ident),* $(,)?) => {

@@ -5,7 +5,7 @@ use std::thread;
 use sextant_types::{DataType, NamedTensor, Tensor};
 
 use super::{Fixture, Fixtures, assert_close, load, loaded, random_inputs, request, run};
-use crate::{Engine, LoadedModel};
+use crate::{Device, Engine, LoadedModel};
 
 /// Batches of several sizes answer what the reference says.
 pub fn runs_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
@@ -106,6 +106,16 @@ pub fn data_types_pass(engine: &dyn Engine, fixtures: &Fixtures) {
 pub fn signatures_follow_the_file(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution, &fixtures.dynamic] {
         assert_eq!(*load(engine, fixture).signature(), fixture.signature);
+    }
+}
+
+/// A device does not change, and one with memory of its own has pages.
+pub fn devices_have_pages(engine: &dyn Engine, _fixtures: &Fixtures) {
+    assert_eq!(engine.device(), engine.device());
+    if let Device::Dedicated { name, memory } = engine.device() {
+        assert!(!name.is_empty(), "the device has no name");
+        assert!(memory.page_bytes > 0, "`{name}`: pages of no bytes");
+        assert!(memory.pages > 0, "`{name}`: no pages");
     }
 }
 

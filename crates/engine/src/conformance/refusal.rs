@@ -72,7 +72,28 @@ pub fn unknown_operators_are_named(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-fn wrong(fixtures: &Fixtures) -> Vec<(&'static str, Vec<NamedTensor>)> {
+/// An engine says which files are for it; a manifest for nobody is for none, and is
+/// [`Error::InvalidModel`].
+pub fn files_of_others_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
+    for fixture in [&fixtures.dense, &fixtures.convolution, &fixtures.dynamic] {
+        assert!(engine.reads(&fixture.model), "its own files are not for it");
+    }
+    let nobody = br#"{"format":"sextant-remote/1","runtime":"nobody","model":"nothing"}"#;
+    let model = Bytes::from_static(nobody);
+    assert!(!engine.reads(&model), "a manifest for nobody is for it");
+    let request = LoadRequest {
+        artefact: Digest::from_bytes([198; 32]),
+        model,
+        ..request(engine, &fixtures.dense)
+    };
+    match engine.load(&request) {
+        Err(Error::InvalidModel(_)) => {}
+        Err(other) => panic!("refused as `{other}`"),
+        Ok(_) => panic!("accepted"),
+    }
+}
+
+pub(super) fn wrong(fixtures: &Fixtures) -> Vec<(&'static str, Vec<NamedTensor>)> {
     let good = random_inputs(&fixtures.dense.signature, &[2], 1);
     let input = &good[0];
     let with = |tensor: Tensor| vec![NamedTensor::new(input.name.clone(), tensor)];
