@@ -1,14 +1,17 @@
 //! Every decision of Sextant, as pure code.
 //!
 //! Entry points: [`select`] (which variant answers a query), [`schedule`] (which batch runs when),
-//! [`profile`] (how long a batch runs), [`health`] (when an instance is overloaded or interfered),
-//! [`warm`] (which variants stay loaded), [`throttle`] (when an offline job may run).
+//! [`placement`] (which models are loaded on which device), [`profile`] (how long a batch runs),
+//! [`health`] (when an instance is overloaded or interfered), [`warm`] (which variants stay loaded),
+//! [`throttle`] (when an offline job may run), [`clock_offset`] (how far two clocks are apart).
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons. Live roles and the
 //! simulator drive the same code.
 
+pub mod clock_offset;
 pub mod health;
+pub mod placement;
 pub mod profile;
 pub mod schedule;
 pub mod select;

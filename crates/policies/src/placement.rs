@@ -22,6 +22,7 @@ mod least_recent;
 mod machine;
 mod model;
 mod options;
+mod prefetch;
 mod resident;
 mod rhythm;
 mod rule;
@@ -29,7 +30,9 @@ mod sextant;
 
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
-pub use resident::{Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel};
+pub use resident::{
+    Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel, Tagged,
+};
 pub use rhythm::{Expected, Rhythm};
 
 /// What a placement needs to know of a model.

@@ -152,12 +152,13 @@ impl<R: Rule> Machine<R> {
 
     /// Lets a device take LOADs as long as it may.
     pub(super) fn attempt(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+        let ahead = self.look_ahead;
         loop {
             let Some(of) = self.device_mut(device) else {
                 return;
             };
             of.short = false;
-            let ready_at = of.ready_at(self.look_ahead);
+            let ready_at = of.ready_at(ahead);
             if ready_at > now {
                 self.parked.remove(&device);
                 self.busy.set(device, ready_at);
@@ -266,7 +267,6 @@ impl<R: Rule> Machine<R> {
     fn view(&self, now: Nanos, model: u32, priority: f64) -> Option<View<'_>> {
         Some(View {
             now,
-            model,
             of: self.model(model)?,
             priority,
             key: self.wanted.key(model),
@@ -274,13 +274,7 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Issues a LOAD, with the UNLOADs that it needs before it.
-    pub(super) fn load(
-        &mut self,
-        now: Nanos,
-        device: u32,
-        model: u32,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn load(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
         let Some(of) = self.model(model) else { return };
         let (pages, expected) = (of.spec.pages, of.load_on(device));
         let before_end = of.spec.run.saturating_add(expected);

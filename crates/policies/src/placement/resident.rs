@@ -19,6 +19,13 @@ mod exchange;
 
 use cold::Cold;
 
+/// A request's payload with its model, which a scheduler does not tell of what it drops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tagged<T> {
+    model: u32,
+    payload: T,
+}
+
 /// What the caller has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResidentAction<T> {
@@ -111,17 +118,17 @@ struct Model {
 /// dropped, whatever is loaded and lost meanwhile.
 #[derive(Debug)]
 pub struct Resident<T> {
-    scheduler: Box<dyn Scheduler<T>>,
+    scheduler: Box<dyn Scheduler<Tagged<T>>>,
     placement: Box<dyn Placement>,
     delay: Delay,
     models: Vec<Option<Model>>,
-    cold: Cold<T>,
+    cold: Cold<Tagged<T>>,
     /// By device: models that are active there, in order; `None` for a device that is not up.
     devices: Vec<Option<std::collections::BTreeSet<u32>>>,
     /// By [`BatchId`]'s position: number, device and model of the batch under way.
     batches: Vec<(u64, u32, u32)>,
     /// What the scheduler and the placement have said and nobody has carried out yet.
-    actions: Actions<T>,
+    actions: Actions<Tagged<T>>,
     moves: Moves,
     deadlines: Vec<Nanos>,
 }
@@ -138,7 +145,7 @@ impl<T> Resident<T> {
     /// Joins a scheduler and a placement, both without workers and models; `delay` is the one that
     /// the scheduler makes room for.
     pub fn new(
-        scheduler: Box<dyn Scheduler<T>>,
+        scheduler: Box<dyn Scheduler<Tagged<T>>>,
         placement: Box<dyn Placement>,
         delay: Delay,
     ) -> Self {

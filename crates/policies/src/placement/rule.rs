@@ -6,7 +6,6 @@ use super::{ModelSpec, Nanos, model::Model};
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub now: Nanos,
-    pub model: u32,
     pub of: &'a Model,
     /// Unfulfilled demand, ns.
     pub priority: f64,

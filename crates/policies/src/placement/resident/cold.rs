@@ -1,0 +1,82 @@
+//! The requests of models that are loaded nowhere.
+
+use super::{IndexedHeap, NEVER, Nanos, Request, RequestQueue};
+
+/// Requests by model, in order of their deadlines.
+#[derive(Debug)]
+pub(super) struct Cold<T> {
+    queues: Vec<RequestQueue<T>>,
+    /// By model: when its first request cannot be helped any more.
+    expiries: IndexedHeap,
+    waiting: usize,
+}
+
+// === impl Cold ===
+
+impl<T> Default for Cold<T> {
+    fn default() -> Self {
+        Self {
+            queues: Vec::new(),
+            expiries: IndexedHeap::default(),
+            waiting: 0,
+        }
+    }
+}
+
+impl<T> Cold<T> {
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Requests of one model.
+    pub fn len_of(&self, model: u32) -> usize {
+        self.queues.get(model as usize).map_or(0, RequestQueue::len)
+    }
+
+    /// Rows of one model's requests.
+    pub fn rows_of(&self, model: u32) -> u32 {
+        self.queues
+            .get(model as usize)
+            .map_or(0, RequestQueue::rows)
+    }
+
+    pub fn push(&mut self, now: Nanos, model: u32, request: Request<T>) {
+        let at = model as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, RequestQueue::default);
+        }
+        self.queues[at].push(now, request);
+        self.waiting += 1;
+    }
+
+    /// Deadline and rows of the first request of a model.
+    pub fn first(&self, model: u32) -> Option<(Nanos, u32)> {
+        let queue = self.queues.get(model as usize)?;
+        (!queue.is_empty()).then(|| (queue.deadline(0), queue.rows_of(0)))
+    }
+
+    pub fn pop(&mut self, model: u32) -> Option<Request<T>> {
+        let request = self.queues.get_mut(model as usize)?.pop()?;
+        self.waiting -= 1;
+        Some(request)
+    }
+
+    /// The first request of a model can be helped until `last`, [`NEVER`] for as long as it takes;
+    /// `None` when there is none.
+    pub fn expect(&mut self, model: u32, last: Option<Nanos>) {
+        match last {
+            None | Some(NEVER) => drop(self.expiries.remove(model)),
+            Some(last) => self.expiries.set(model, last + 1),
+        }
+    }
+
+    pub fn next_expiry(&self) -> Option<Nanos> {
+        self.expiries.first().map(|(at, _)| at)
+    }
+
+    /// A model whose first request cannot be helped at `now`.
+    pub fn expired(&self, now: Nanos) -> Option<u32> {
+        let first = self.expiries.first().filter(|(at, _)| *at <= now);
+        first.map(|(_, model)| model)
+    }
+}
