@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 pub mod dispatch;
+pub mod link;
 pub mod offline;
 pub mod work;
 

@@ -1,0 +1,103 @@
+//! Calls without an answer. Each leaves once: with its report, or because the link broke.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use sextant_types::VariantId;
+use tokio::sync::oneshot;
+
+use super::wire::Report;
+use crate::{InferError, InferOutcome};
+
+/// Called with what became of a batch.
+pub(super) type Done = Box<dyn FnOnce(InferOutcome) + Send>;
+
+/// Calls by their ids; none may be added once the link is broken.
+pub(super) struct Pending(Mutex<Calls>);
+
+struct Calls {
+    next: u64,
+    broken: bool,
+    batches: HashMap<u64, (VariantId, Done)>,
+    others: HashMap<u64, oneshot::Sender<Report>>,
+}
+
+impl Pending {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Calls {
+            next: 0,
+            broken: false,
+            batches: HashMap::new(),
+            others: HashMap::new(),
+        }))
+    }
+
+    /// Adds a batch; gives `done` back when the link is broken.
+    pub(super) fn add_batch(&self, variant: VariantId, done: Done) -> Result<u64, Done> {
+        let mut calls = self.lock();
+        if calls.broken {
+            return Err(done);
+        }
+        let id = calls.number();
+        calls.batches.insert(id, (variant, done));
+        Ok(id)
+    }
+
+    /// Adds another call; its receiver fails when the link breaks.
+    pub(super) fn add(&self) -> Option<(u64, oneshot::Receiver<Report>)> {
+        let mut calls = self.lock();
+        if calls.broken {
+            return None;
+        }
+        let id = calls.number();
+        let (sender, receiver) = oneshot::channel();
+        calls.others.insert(id, sender);
+        Some((id, receiver))
+    }
+
+    /// Takes a batch out, if it is there.
+    pub(super) fn take_batch(&self, id: u64) -> Option<(VariantId, Done)> {
+        self.lock().batches.remove(&id)
+    }
+
+    /// Hands a report to the call that waits for it. A caller that has gone is no error.
+    pub(super) fn answer(&self, id: u64, report: Report) {
+        let waiting = self.lock().others.remove(&id);
+        if let Some(sender) = waiting {
+            drop(sender.send(report));
+        }
+    }
+
+    /// Answers all calls: the link is broken because of `reason`.
+    pub(super) fn fail(&self, reason: &str) {
+        let batches = {
+            let mut calls = self.lock();
+            calls.broken = true;
+            calls.others.clear();
+            std::mem::take(&mut calls.batches)
+        };
+        for (variant, done) in batches.into_values() {
+            let reason = reason.to_owned();
+            finish(done, Err(InferError::Lost { variant, reason }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Calls {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// Calls a result handler; one that panics harms nobody else.
+pub(super) fn finish(done: Done, outcome: InferOutcome) {
+    drop(catch_unwind(AssertUnwindSafe(|| done(outcome))));
+}
