@@ -116,6 +116,9 @@ pub struct Synthetic {
     pub bursty_share: f64,
     /// Share of functions that fire by a timer.
     pub periodic_share: f64,
+    /// Whether all timers of a period fire in the same minutes, as those that are set to the full
+    /// hour do, so that the sum of all functions has spikes.
+    pub aligned: bool,
 }
 
 impl Default for Synthetic {
@@ -127,6 +130,7 @@ impl Default for Synthetic {
             offset: 50.0,
             bursty_share: 0.3,
             periodic_share: 0.2,
+            aligned: false,
         }
     }
 }
@@ -160,7 +164,8 @@ impl Synthetic {
                     if on { 5.0 } else { 0.0 }
                 } else if kind < self.bursty_share + self.periodic_share {
                     let period = [5, 15, 60][phase % 3];
-                    if (minute + phase) % period == 0 {
+                    let shift = if self.aligned { 0 } else { phase };
+                    if (minute + shift) % period == 0 {
                         period as f64
                     } else {
                         0.0

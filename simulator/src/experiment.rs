@@ -4,7 +4,8 @@
 //! load, and what is looked for in each of them ([`Kind`]). The published ones are shipped
 //! ([`names`], [`Experiment::named`]); a user's own is read with [`Experiment::load`]. Keys are the
 //! fields of [`Cell`] and [`Group`]; `[defaults]` holds for every cell, `[[cell]]` lists cells, each
-//! `[[axis]]` multiplies them by its values, and `[quick]` says what the reduced version changes:
+//! `[[axis]]` multiplies them by its values, and `[quick]` and `[full]` say what the reduced and the
+//! long version change:
 //!
 //! ```toml
 //! name = "mine"
@@ -34,12 +35,14 @@ mod cell;
 mod check;
 mod format;
 mod measure;
+mod memory;
 mod part;
 mod record;
 mod resume;
 mod run;
 mod spread;
 mod summary;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +50,9 @@ use sextant_policies::schedule::Policy;
 
 use crate::Error;
 
-pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity, Segment};
+pub use cell::{
+    Arrivals, Cell, Criterion, Group, MemorySpec, NetworkSpec, Popularity, Scatter, Segment,
+};
 pub use record::Record;
 pub use run::run;
 
@@ -63,6 +68,9 @@ pub enum Kind {
     Ladder,
     /// Goodput, then runs below and above it: `good_over_peak_at_2_share`, ..
     FlatTop,
+    /// One run at the cell's rates on devices whose memory is limited: cold starts, loads, failures
+    /// by reason, over time.
+    Timeline,
     /// Requests per window and backend behind round-robin frontends (Symphony, table 2).
     Spread,
 }
@@ -82,6 +90,8 @@ pub struct Plan {
     pub sample_seed: u64,
     /// The reduced version, seconds instead of minutes.
     pub quick: bool,
+    /// The published length, where the usual one is shorter.
+    pub full: bool,
     /// Runs at the same time; 0 for one per core.
     pub threads: usize,
     /// A file of JSON lines that finished cells are appended to, and those in it are not run again.
@@ -128,12 +138,14 @@ pub struct Experiment {
     /// The cells, in the order of the report.
     pub cells: Vec<Cell>,
     /// The reduced version.
-    pub quick: Quick,
+    pub quick: Variation,
+    /// The version of the published length; without cells where that is the usual one.
+    pub full: Variation,
 }
 
-/// An experiment's reduced version.
+/// Another version of an experiment.
 #[derive(Debug, Clone, Default)]
-pub struct Quick {
+pub struct Variation {
     /// Its cells.
     pub cells: Vec<Cell>,
     /// Its seeds.
@@ -157,8 +169,10 @@ shipped! {
     "symphony-fig10",
     "symphony-fig13",
     "clockwork-fig5",
+    "clockwork-fig6",
     "clockwork-fig7",
     "clockwork-fig8",
+    "clockwork-fig9",
     "clockwork-fig11",
 }
 

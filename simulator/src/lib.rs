@@ -3,7 +3,8 @@
 //!
 //! Entry points: [`World`] (one run), [`Source`] (where requests come from; [`workload`], [`trace`]
 //! and [`azure`] make them), [`profiles`] (files of run times), [`goodput`] and [`bound`] (what can
-//! be carried), [`experiment`] (published settings as data):
+//! be carried), [`paged`] (devices that hold only some of the models), [`experiment`] (published
+//! settings as data):
 //!
 //! ```
 //! use sextant_simulator::experiment::{self, Event, Experiment, Plan};
@@ -27,6 +28,7 @@ pub mod bound;
 mod error;
 pub mod experiment;
 pub mod goodput;
+pub mod paged;
 pub mod plot;
 pub mod profiles;
 mod table;

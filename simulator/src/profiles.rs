@@ -5,11 +5,15 @@
 //! times by batch size (Clockwork, table 1). Between measured sizes a run time is interpolated, as
 //! for an engine that takes any batch size.
 
+mod family;
+
 use std::sync::Arc;
 
 use sextant_policies::schedule::{LatencyTable, Nanos};
 
 use crate::{Error, table::Table};
+
+pub use family::family;
 
 /// How long a model's batches run on one kind of device.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +26,8 @@ pub struct Profile {
     pub target_ms: Option<f64>,
     /// Time to load the model, ms, when the file tells.
     pub load_ms: Option<f64>,
+    /// Size of its weights, MB (10^6 bytes), when the file tells.
+    pub weights_mb: Option<f64>,
 }
 
 /// A run time as a function of the rows.
@@ -110,6 +116,7 @@ struct Columns {
     curve: CurveColumns,
     target: Option<usize>,
     load: Option<usize>,
+    weights: Option<usize>,
 }
 
 enum CurveColumns {
@@ -126,6 +133,7 @@ impl Columns {
             curve: CurveColumns::of(table)?,
             target: table.find("slo_ms"),
             load: table.find("load_ms"),
+            weights: table.find("weights_mb"),
         })
     }
 
@@ -139,6 +147,7 @@ impl Columns {
             curve: self.curve.read(row)?,
             target_ms: self.target.map(|at| row.positive(at)).transpose()?,
             load_ms: self.load.map(|at| row.positive(at)).transpose()?,
+            weights_mb: self.weights.map(|at| row.positive(at)).transpose()?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Where requests come from: seeded sources that a [`World`](crate::World) reads.
 //!
 //! [`OpenLoop`] merges independent renewal processes, one of each model, whose rates may change
-//! over time; [`ClosedLoop`] has clients that send again when they have been answered; [`Mixed`]
+//! over time; [`Spreading`] is one load over more and more models; [`ClosedLoop`] has clients that send again when they have been answered; [`Mixed`]
 //! puts sources together; [`trace`](crate::trace) replays files. A source is a function of its
 //! seed. Every model has a generator of its own, so that another model does not change its
 //! arrivals, and a higher rate is the same sequence of gaps, compressed.
@@ -12,13 +12,16 @@ mod poisson;
 mod popularity;
 mod rate;
 mod renewal;
+mod spreading;
 
 pub use closed::{ClosedLoop, Mixed};
 pub use gaps::Gaps;
+pub(crate) use gaps::exponential;
 pub use poisson::Superposed;
 pub use popularity::{equal, zipf};
 pub use rate::{Piece, Rate};
 pub use renewal::{OpenLoop, Stream};
+pub use spreading::{Spread, Spreading};
 
 use crate::Source;
 

@@ -8,7 +8,7 @@ use crate::{
     bound::fluid_bound_rps,
     goodput::hopeless,
     profiles::{self, Profile, nanos},
-    workload::{ClosedLoop, Mixed, open_loop},
+    workload::{ClosedLoop, Mixed, Spread, Spreading, open_loop},
 };
 
 /// A cell ready to run.
@@ -110,6 +110,16 @@ impl Prepared {
             if part.group.arrivals == Arrivals::Closed {
                 let closed = ClosedLoop::new(&models, part.group.clients, 0);
                 sources.push((models, Box::new(closed) as Box<dyn Source>));
+            } else if part.group.arrivals == Arrivals::Spreading {
+                let spread = Spread {
+                    rps: part.rps(rps, self.of_all(part)),
+                    begin_s: part.group.begin_s,
+                    step_s: part.group.step_s,
+                };
+                // Not the numbers that the first of the open streams is made of.
+                let own_seed = !seed ^ u64::from(part.models.start);
+                let spreading = Spreading::new(models.clone(), spread, own_seed)?;
+                sources.push((models, Box::new(spreading)));
             } else {
                 streams.extend(part.streams(rps, self.of_all(part)));
                 open.extend(models);
@@ -181,7 +191,10 @@ fn chosen(group: &Group) -> Result<Vec<Profile>, Error> {
         let problem = format!("no model of profile `{}` is left", group.profile);
         return Err(Error::Setting(problem));
     }
-    Ok(chosen)
+    match group.family {
+        0 => Ok(chosen),
+        count => profiles::family(&chosen, count as usize),
+    }
 }
 
 fn add_models(group: &Group, profiles: &[Profile], models: &mut Vec<Model>) -> Result<(), Error> {

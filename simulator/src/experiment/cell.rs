@@ -59,6 +59,53 @@ pub struct Cell {
     /// Length of a window, ms (`spread`).
     #[serde(default)]
     pub window_ms: f64,
+    /// What a device's memory holds (`timeline`).
+    #[serde(default)]
+    pub memory: Option<MemorySpec>,
+}
+
+/// Memory of the devices, and how it is filled.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// Pages of each device.
+    pub pages: u32,
+    /// Size of a page, KiB.
+    #[serde(default = "clockwork_page")]
+    pub page_kib: u32,
+    /// Which models are loaded where: `sextant`, `clockwork` or `lru`; by the scheduling policy when
+    /// empty, with `lru` for those that have no placement of their own.
+    #[serde(default)]
+    pub placement: String,
+    /// How run times are estimated: `sextant`, `clockwork` or `profile`; likewise, with `profile`.
+    #[serde(default)]
+    pub estimation: String,
+    /// How run times and load times scatter.
+    #[serde(default)]
+    pub scatter: Scatter,
+    /// By how much deadlines are brought forward and windows are kept open, ms.
+    #[serde(default)]
+    pub precision_ms: f64,
+    /// Length of the spans by which figures are counted, s.
+    #[serde(default = "minute")]
+    pub interval_s: f64,
+    /// So many of them make a line of the report; 0 for none.
+    #[serde(default)]
+    pub report_every: u32,
+    /// Rates and latencies of the groups are those from this time after the warm-up on, s.
+    #[serde(default)]
+    pub steady_from_s: f64,
+}
+
+/// How times scatter around the profile where memory is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scatter {
+    /// By the cell's `jitter_share`.
+    #[default]
+    Share,
+    /// As Clockwork measured it (figure 10 there).
+    Clockwork,
 }
 
 /// Models of the same kind.
@@ -80,6 +127,10 @@ pub struct Group {
     /// Only models whose beta / alpha is less than this.
     #[serde(default)]
     pub ratio_below: Option<f64>,
+    /// Make so many model types of those, by interpolation over the size of their weights; 0 for
+    /// none but the measured ones.
+    #[serde(default)]
+    pub family: u32,
     /// How often each model occurs.
     #[serde(default = "one")]
     pub copies: u32,
@@ -110,12 +161,27 @@ pub struct Group {
     /// How its functions are dealt out to the models.
     #[serde(default)]
     pub mapping: Mapping,
+    /// Whether they are dealt out in a random order, the same in every run.
+    #[serde(default)]
+    pub shuffled: bool,
+    /// Whether invented timers of the same period fire together.
+    #[serde(default)]
+    pub aligned_timers: bool,
+    /// Minutes of invented rates; then the first comes again.
+    #[serde(default = "hour")]
+    pub minutes: usize,
     /// How long a minute of the `azure` rates lasts, s.
     #[serde(default = "minute")]
     pub minute_s: f64,
     /// Requests per second of this group, beside the cell's rate.
     #[serde(default)]
     pub rate_rps: f64,
+    /// When the first request of `spreading` arrivals comes, s.
+    #[serde(default)]
+    pub begin_s: f64,
+    /// Time after which `spreading` arrivals are for one more model, s.
+    #[serde(default = "unit")]
+    pub step_s: f64,
     /// Clients of each model where arrivals are `closed`.
     #[serde(default)]
     pub clients: u32,
@@ -151,6 +217,8 @@ pub enum Arrivals {
     Closed,
     /// Piecewise Poisson with the rates of many small functions.
     Azure,
+    /// Poisson, at first for one model, then for more and more of them.
+    Spreading,
 }
 
 /// How often each model is asked for.
@@ -212,6 +280,7 @@ pub(super) const CELL_KEYS: &[&str] = &[
     "analytic",
     "frontends",
     "window_ms",
+    "memory",
 ];
 
 fn one() -> u32 {
@@ -224,6 +293,14 @@ fn two() -> f64 {
 
 fn unit() -> f64 {
     1.0
+}
+
+fn hour() -> usize {
+    60
+}
+
+fn clockwork_page() -> u32 {
+    16 * 1024
 }
 
 fn minute() -> f64 {

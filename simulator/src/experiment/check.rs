@@ -34,6 +34,14 @@ pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
     if cell.measured_s <= 0.0 && cell.requests_per_model == 0 {
         return Err("neither `measured_s` nor `requests_per_model` is set".to_owned());
     }
+    match (&cell.memory, kind) {
+        (Some(memory), Kind::Timeline) => super::memory::check(memory)?,
+        (None, Kind::Timeline) => {
+            return Err("`memory` is not set: say how many `pages` a device has".to_owned());
+        }
+        (Some(_), _) => return Err("only `timeline` experiments have `memory`".to_owned()),
+        (None, _) => {}
+    }
     cell.group.iter().try_for_each(check_group)
 }
 
@@ -52,6 +60,7 @@ fn check_group(group: &Group) -> Result<(), String> {
         ("target_ms", target),
         ("rate_rps", group.rate_rps),
         ("zipf_exponent", group.zipf_exponent),
+        ("begin_s", group.begin_s),
         ("shape", group.shape),
     ];
     for (key, value) in numbers {
@@ -64,6 +73,8 @@ fn check_group(group: &Group) -> Result<(), String> {
     let least = [
         ("shape", group.shape),
         ("minute_s", group.minute_s),
+        ("step_s", group.step_s),
+        ("minutes", group.minutes as f64),
         ("copies", f64::from(group.copies)),
         ("max_rows", f64::from(group.max_rows)),
     ];

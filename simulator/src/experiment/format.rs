@@ -13,7 +13,7 @@ use serde::Deserialize;
 use sextant_policies::schedule::Policy;
 use toml::{Table, Value};
 
-use super::{Cell, Experiment, Kind, Quick, cell::CELL_KEYS};
+use super::{Cell, Experiment, Kind, Variation, cell::CELL_KEYS};
 use crate::Error;
 
 #[derive(Deserialize)]
@@ -37,7 +37,9 @@ struct File {
     #[serde(default)]
     cell: Vec<Table>,
     #[serde(default)]
-    quick: QuickFile,
+    quick: VariationFile,
+    #[serde(default)]
+    full: Option<VariationFile>,
 }
 
 #[derive(Deserialize, Clone)]
@@ -51,7 +53,7 @@ struct Axis {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct QuickFile {
+struct VariationFile {
     seeds: Option<u64>,
     /// Names; empty for the first.
     cells: Vec<String>,
@@ -78,7 +80,11 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Experiment, Error> {
     }
     let tables = combine(&read, file)?;
     let cells = cells(&tables, &Table::new(), file)?;
-    let quick = quick(&read.quick, &tables, &cells, file)?;
+    let quick = variation(&read.quick, &tables, &cells, ("quick", 1), file)?;
+    let full = match &read.full {
+        Some(full) => variation(full, &tables, &cells, ("full", read.seeds), file)?,
+        None => Variation::default(),
+    };
     let experiment = Experiment {
         name: read.name,
         title: read.title,
@@ -88,8 +94,13 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Experiment, Error> {
         seeds: read.seeds.max(1),
         cells,
         quick,
+        full,
     };
-    for cell in experiment.cells.iter().chain(&experiment.quick.cells) {
+    let variations = [&experiment.quick, &experiment.full];
+    let varied = variations
+        .into_iter()
+        .flat_map(|variation| &variation.cells);
+    for cell in experiment.cells.iter().chain(varied) {
         super::check::check(experiment.kind, cell).map_err(|problem| {
             Error::experiment(file, format!("cell `{}`: {problem}", cell.name))
         })?;
@@ -205,21 +216,29 @@ fn as_table(value: Value) -> Table {
     }
 }
 
-fn quick(read: &QuickFile, tables: &[Table], cells: &[Cell], file: &str) -> Result<Quick, Error> {
+/// The cells that a version names, or the first, with what it sets. `key` is its own in the file,
+/// with the seeds when it names none.
+fn variation(
+    read: &VariationFile,
+    tables: &[Table],
+    cells: &[Cell],
+    (key, seeds): (&str, u64),
+    file: &str,
+) -> Result<Variation, Error> {
     let mut chosen = Vec::new();
     for name in &read.cells {
         let at = cells.iter().position(|cell| cell.name == *name);
         let at = at.ok_or_else(|| {
-            Error::experiment(file, format!("`quick` names `{name}`, which is no cell"))
+            Error::experiment(file, format!("`{key}` names `{name}`, which is no cell"))
         })?;
         chosen.push(tables[at].clone());
     }
     if chosen.is_empty() {
         chosen.extend(tables.first().cloned());
     }
-    Ok(Quick {
+    Ok(Variation {
         cells: self::cells(&chosen, &read.set, file)?,
-        seeds: read.seeds.unwrap_or(1).max(1),
+        seeds: read.seeds.unwrap_or(seeds).max(1),
     })
 }
 

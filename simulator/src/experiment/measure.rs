@@ -2,10 +2,14 @@
 
 use sextant_policies::schedule::Policy;
 
-use super::{Cell, Experiment, Kind, Record, build::Prepared, record::Label, spread};
+use super::{
+    Cell, Experiment, Kind, Record, build::Prepared, part::Part, record::Label, spread,
+    timeline::Telling,
+};
 use crate::{
     Error, Report, Tally, World, bound,
     goodput::{Goodput, Search},
+    paged::PagedWorld,
     profiles::nanos,
 };
 
@@ -59,6 +63,7 @@ impl Unit<'_> {
                 Kind::Sweep => run.sweep()?,
                 Kind::Ladder => run.ladder()?,
                 Kind::FlatTop => run.flat_top()?,
+                Kind::Timeline => run.timeline()?,
                 Kind::Spread => {}
             }
             around_rps = run.around_rps;
@@ -260,6 +265,28 @@ impl Run<'_> {
         if let Some(target_ms) = smallest {
             self.push("full_satisfaction_target_ms", target_ms);
         }
+        Ok(())
+    }
+
+    fn timeline(&mut self) -> Result<(), Error> {
+        let Some(memory) = &self.cell.memory else {
+            return Ok(());
+        };
+        self.runs += 1;
+        let paging = super::memory::paging(self.cell, memory, self.prepared, self.policy)?;
+        let setting = self.prepared.setting(self.policy, self.seed);
+        let mut source = self.prepared.source(self.cell.rate_rps, self.seed)?;
+        let world = PagedWorld::new(&setting, &paging)?;
+        let report = world.run(source.as_mut(), self.prepared.span());
+        let names: Vec<&str> = self.prepared.groups.iter().map(Part::name).collect();
+        let telling = Telling {
+            label: self.label,
+            cell: &self.cell.name,
+            names: &names,
+            report_every: memory.report_every as usize,
+            steady_from_s: memory.steady_from_s,
+        };
+        self.records.extend(telling.records(&report));
         Ok(())
     }
 

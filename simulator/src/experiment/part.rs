@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use rand::{SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+
 use super::{Arrivals, Group, Popularity, Segment};
 use crate::{
     Error,
@@ -69,10 +72,20 @@ impl Part {
     /// Clockwork's runs; the same in every run.
     fn follow_azure(&mut self) -> Result<(), Error> {
         let counts = match self.group.counts.as_str() {
-            "" => Synthetic::default().counts(11 * self.len(), 1),
+            "" => {
+                let synthetic = Synthetic {
+                    minutes: self.group.minutes,
+                    aligned: self.group.aligned_timers,
+                    ..Synthetic::default()
+                };
+                synthetic.counts(11 * self.len(), 1)
+            }
             path => azure::load(path)?,
         };
-        let rates = azure::rates(&counts, self.len(), self.group.mapping);
+        let mut rates = azure::rates(&counts, self.len(), self.group.mapping);
+        if self.group.shuffled {
+            rates.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
+        }
         let total: f64 = rates.iter().map(Rate::mean_rps).sum();
         if total <= 0.0 {
             let problem = format!("`{}` has no invocations", self.group.counts);
@@ -105,18 +118,25 @@ impl Part {
                 shape: self.group.shape,
             },
             Arrivals::Constant => Gaps::Constant,
-            Arrivals::Poisson | Arrivals::Closed | Arrivals::Azure => Gaps::Exponential,
+            Arrivals::Poisson | Arrivals::Closed | Arrivals::Azure | Arrivals::Spreading => {
+                Gaps::Exponential
+            }
+        }
+    }
+
+    /// Its rate when the varied groups have `rps` in all, of which this one has the part `of_all`.
+    pub(super) fn rps(&self, rps: f64, of_all: f64) -> f64 {
+        if self.varies() {
+            rps * of_all
+        } else {
+            self.group.rate_rps
         }
     }
 
     /// Its streams when the varied groups have `rps` in all, of which this one has the part
     /// `of_all`.
     pub(super) fn streams(&self, rps: f64, of_all: f64) -> Vec<Stream> {
-        let group_rps = if self.varies() {
-            rps * of_all
-        } else {
-            self.group.rate_rps
-        };
+        let group_rps = self.rps(rps, of_all);
         let rate = |at: usize| match self.pattern.get(at) {
             Some(pattern) => pattern.scaled(group_rps),
             None => Rate::Constant(group_rps * self.shares[at]),

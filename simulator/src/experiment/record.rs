@@ -44,7 +44,7 @@ impl Label<'_> {
             Some("rps") => "rps",
             Some("ms") => "ms",
             Some("rows") => "rows",
-            Some("count") => "count",
+            Some("count" | "starts") => "count",
             Some("s") => "s",
             _ => "share",
         };

@@ -13,7 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use sextant_policies::schedule::Policy;
 
 use super::{
-    Cell, Event, Experiment, Kind, Plan, Progress, Record, measure::Unit, resume::Journal, summary,
+    Cell, Event, Experiment, Kind, Plan, Progress, Record, Variation, measure::Unit,
+    resume::Journal, summary,
 };
 use crate::Error;
 
@@ -154,10 +155,9 @@ impl Plan {
 
     /// The units to run, in the order of the report.
     fn units<'a>(&self, experiment: &'a Experiment) -> Result<Vec<Unit<'a>>, Error> {
-        let own_seeds = if self.quick {
-            experiment.quick.seeds
-        } else {
-            experiment.seeds
+        let own_seeds = match self.variation(experiment) {
+            Some(variation) => variation.seeds,
+            None => experiment.seeds,
         };
         let seeds = if self.seeds > 0 {
             self.seeds
@@ -188,11 +188,19 @@ impl Plan {
         Ok(units)
     }
 
+    /// The version that is asked for, when it is not the usual one.
+    fn variation<'a>(&self, experiment: &'a Experiment) -> Option<&'a Variation> {
+        if self.quick {
+            return Some(&experiment.quick);
+        }
+        let full = &experiment.full;
+        (self.full && !full.cells.is_empty()).then_some(full)
+    }
+
     fn chosen<'a>(&self, experiment: &'a Experiment) -> Result<Vec<&'a Cell>, Error> {
-        let all = if self.quick {
-            &experiment.quick.cells
-        } else {
-            &experiment.cells
+        let all = match self.variation(experiment) {
+            Some(variation) => &variation.cells,
+            None => &experiment.cells,
         };
         if let Some(missing) = self
             .cells

@@ -310,6 +310,7 @@ impl Place<'_> {
             curve,
             target_ms: None,
             load_ms: None,
+            weights_mb: None,
         };
         profile
             .latency(max_batch)

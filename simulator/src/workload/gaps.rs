@@ -80,7 +80,7 @@ impl Sampler {
 
 /// An exponential number of mean 1.
 #[inline]
-pub(super) fn exponential(random: &mut ChaCha8Rng) -> f64 {
+pub(crate) fn exponential(random: &mut ChaCha8Rng) -> f64 {
     -(1.0 - random.random::<f64>()).ln()
 }
 

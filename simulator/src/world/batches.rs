@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use rand::Rng;
 use sextant_policies::schedule::{BatchId, Delay, DropReason, Nanos, Request};
 
-use super::{Batch, Event, Jitter, Source, Token, World, report::REASONS};
+use super::{Batch, Event, Source, Token, World, report::REASONS};
 
 impl World<'_> {
     pub(super) fn on_end(&mut self, at: u32, source: &mut dyn Source) {
@@ -80,7 +80,7 @@ impl World<'_> {
         let start = sent.max(earliest).max(free_at);
         let ran = start <= latest;
         let end = if ran {
-            start + self.scatter(profile)
+            start + self.setting.jitter.apply(profile, &mut self.random)
         } else {
             start
         };
@@ -108,16 +108,6 @@ impl World<'_> {
         self.order += 1;
         self.events
             .push(Reverse((end, self.order, Event::End { batch: at })));
-    }
-
-    fn scatter(&mut self, profile: Nanos) -> Nanos {
-        let factor = match self.setting.jitter {
-            Jitter::None => return profile,
-            Jitter::Uniform { spread } => 1.0 + spread * (2.0 * self.random.random::<f64>() - 1.0),
-            Jitter::Spikes { share, factor } if self.random.random::<f64>() < share => factor,
-            Jitter::Spikes { .. } => 1.0,
-        };
-        (profile as f64 * factor).round() as Nanos
     }
 
     fn network(&mut self, part: impl Fn(&Delay) -> Nanos) -> Nanos {

@@ -1,0 +1,37 @@
+//! Runs an experiment without the rest of the service and prints its figures as JSON lines.
+//!
+//! `cargo run --release -p sextant-simulator --example experiment -- NAME [quick|full] [POLICY,..] [CELL,..]`
+#![expect(clippy::print_stdout, reason = "prints its figures")]
+
+use std::path::Path;
+
+use sextant_policies::schedule::Policy;
+use sextant_simulator::{
+    Error,
+    experiment::{self, Event, Experiment, Plan},
+};
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
+    let split = |at: usize| argument(at).split(',').filter(|part| !part.is_empty());
+    let policies: Result<Vec<Policy>, _> = split(2).map(str::parse::<Policy>).collect();
+    let name = argument(0);
+    let experiment = match name.ends_with(".toml") {
+        true => Experiment::load(Path::new(name))?,
+        false => Experiment::named(name)?,
+    };
+    let plan = Plan {
+        quick: argument(1) == "quick",
+        full: argument(1) == "full",
+        policies: policies.map_err(|unknown| Error::Setting(unknown.to_string()))?,
+        cells: split(3).map(str::to_owned).collect(),
+        ..Plan::default()
+    };
+    experiment::run(&experiment, &plan, &mut |event| {
+        if let Event::Record(record) = event {
+            println!("{}", record.to_json());
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,398 @@
+//! Devices whose memory does not hold all models: what is loaded where changes while requests come.
+//!
+//! [`PagedWorld`] is to [`World`](crate::World) what a page cache is to unlimited memory: the same
+//! models, arrivals, network and scatter, on devices with a number of pages, an executor for
+//! batches and one for LOADs (Clockwork, section 5.2). The controller is
+//! [`sextant_policies::placement::Resident`], a scheduler joined with a placement; estimates of run
+//! times are [`sextant_policies::profile::Estimates`]. Messages to a device arrive in the order in
+//! which they were sent. What a device cannot do inside its window it does not do, and the requests
+//! fail.
+
+mod control;
+mod record;
+mod telemetry;
+mod worker;
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sextant_policies::{
+    placement,
+    profile::Estimation,
+    schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request},
+};
+
+use crate::{Arrival, Error, Jitter, Setting, Source, Span};
+use control::Control;
+use record::{Answer, Recorder};
+use worker::{Noise, Order, Outcome, Ran, Worker};
+
+pub use telemetry::{Class, Failure, Interval, Predictions, Reason, Report};
+
+/// Memory, and what fills it. Everything else is in a [`Setting`].
+#[derive(Debug, Clone)]
+pub struct Paging {
+    /// Pages of each device.
+    pub pages: u32,
+    /// By model: what it takes to have it loaded.
+    pub residences: Vec<Residence>,
+    /// Which models are loaded where.
+    pub placement: placement::Options,
+    /// How run times and load times are predicted, beginning with the profile.
+    pub estimation: Estimation,
+    /// Scatter of run times, instead of [`Setting::jitter`].
+    pub infer_jitter: Jitter,
+    /// Scatter of load times.
+    pub load_jitter: Jitter,
+    /// By how much the controller brings deadlines forward, ns: one half for actions that start
+    /// late, by which it keeps their windows open, the other for those that run longer than
+    /// predicted.
+    pub precision: Nanos,
+    /// By model: its class in reports, from 0.
+    pub classes: Vec<u32>,
+    /// Length of the spans by which figures are counted, ns.
+    pub interval: Nanos,
+}
+
+/// What it takes to have a model loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residence {
+    /// Pages.
+    pub pages: u32,
+    /// Load time by its profile, ns.
+    pub load: Nanos,
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub struct PagedWorld<'a> {
+    setting: &'a Setting,
+    paging: &'a Paging,
+    control: Control,
+    workers: Vec<Worker>,
+    /// By worker: when something happens there.
+    due: IndexedHeap,
+    mail: BinaryHeap<Reverse<Mail>>,
+    sent: u64,
+    /// By worker: when what was sent last arrives.
+    arrival: Vec<Nanos>,
+    now: Nanos,
+    recorder: Recorder,
+    /// By model: devices on which it is loaded.
+    copies: Vec<u32>,
+    batches: Vec<Option<Batch>>,
+    vacant: Vec<u32>,
+    random: ChaCha8Rng,
+    outcomes: Vec<Outcome>,
+}
+
+/// A request on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    arrived: Nanos,
+    model: u32,
+    client: u32,
+    cold: bool,
+}
+
+#[derive(Debug)]
+struct Batch {
+    id: BatchId,
+    requests: Vec<Request<Token>>,
+    expected: Nanos,
+    rows: u32,
+}
+
+/// A message under way; ordered by time, then by when it was sent.
+#[derive(Debug)]
+struct Mail {
+    at: Nanos,
+    number: u64,
+    worker: u32,
+    message: Message,
+}
+
+#[derive(Debug)]
+enum Message {
+    Order(Order),
+    Outcome(Outcome),
+}
+
+// === impl PagedWorld ===
+
+impl<'a> PagedWorld<'a> {
+    /// A world in which nothing has happened: no model is loaded.
+    ///
+    /// # Errors
+    /// When `paging` does not describe each model, one of them has more pages than a device, or
+    /// [`Setting::failures`] are asked for, which these devices don't have.
+    pub fn new(setting: &'a Setting, paging: &'a Paging) -> Result<Self, Error> {
+        check(setting, paging)?;
+        let devices = setting.devices.len();
+        let noise = |at: usize| {
+            let mut random = ChaCha8Rng::seed_from_u64(setting.seed);
+            random.set_stream(at as u64 + 1);
+            Noise {
+                infer: paging.infer_jitter,
+                load: paging.load_jitter,
+                random,
+            }
+        };
+        let worker = |at| Worker::new(paging.pages, noise(at));
+        Ok(Self {
+            setting,
+            paging,
+            control: Control::new(setting, paging),
+            workers: (0..devices).map(worker).collect(),
+            due: IndexedHeap::default(),
+            mail: BinaryHeap::new(),
+            sent: 0,
+            arrival: vec![0; devices],
+            now: 0,
+            recorder: Recorder::new(paging, devices as u32, Span::default()),
+            copies: vec![0; setting.models.len()],
+            batches: Vec::new(),
+            vacant: Vec::new(),
+            random: ChaCha8Rng::seed_from_u64(setting.seed),
+            outcomes: Vec::new(),
+        })
+    }
+
+    /// Lets `source` send until every request of the span has been answered.
+    /// [`Span::most_missed`] is not looked at.
+    pub fn run(mut self, source: &mut dyn Source, span: Span) -> Report {
+        let until = span.until;
+        self.recorder = Recorder::new(self.paging, self.setting.devices.len() as u32, span);
+        self.carry_out(source);
+        loop {
+            let mail = self.mail.peek().map_or(NEVER, |Reverse(mail)| mail.at);
+            let due = self.due.first().map_or(NEVER, |(at, _)| at);
+            let timer = self.control.next_timer().unwrap_or(NEVER).max(self.now);
+            let arrival = source.peek().unwrap_or(NEVER);
+            let next = mail.min(due).min(timer).min(arrival);
+            if next == NEVER || (next > until && self.recorder.open == 0) {
+                break;
+            }
+            self.now = next;
+            if due == next {
+                self.on_due();
+            } else if mail == next {
+                self.on_mail(source);
+            } else if timer == next {
+                self.control.on_timer(next);
+            } else {
+                self.on_arrival(source.next());
+            }
+            self.carry_out(source);
+        }
+        self.recorder.report
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival) {
+        let Arrival { at, model, client } = arrival;
+        let cold = self.copies[model as usize] == 0;
+        self.recorder.arrived(at, model, cold);
+        let target = self.setting.models[model as usize].target;
+        let request = Request {
+            payload: Token {
+                arrived: at,
+                model,
+                client,
+                cold,
+            },
+            rows: 1,
+            deadline: at.saturating_add(target),
+        };
+        self.control.on_request(self.now, model, request);
+    }
+
+    /// Something ends or may start on a worker.
+    fn on_due(&mut self) {
+        if let Some((_, worker)) = self.due.first() {
+            self.workers[worker as usize].advance(self.now, &mut self.outcomes);
+            self.look_at(worker);
+        }
+    }
+
+    fn on_mail(&mut self, source: &mut dyn Source) {
+        let Some(Reverse(mail)) = self.mail.pop() else {
+            return;
+        };
+        match mail.message {
+            Message::Order(order) => {
+                let worker = &mut self.workers[mail.worker as usize];
+                if let Order::Unload { model } = order
+                    && worker.is_loaded(model)
+                {
+                    self.copies[model as usize] -= 1;
+                }
+                worker.deliver(self.now, order, &mut self.outcomes);
+                self.look_at(mail.worker);
+            }
+            Message::Outcome(outcome) => self.on_outcome(mail.worker, outcome, source),
+        }
+    }
+
+    /// After anything on a worker: sends what came of it and notes when to look again.
+    fn look_at(&mut self, worker: u32) {
+        match self.workers[worker as usize].next() {
+            Some(at) => self.due.set(worker, at),
+            None => {
+                self.due.remove(worker);
+            }
+        }
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        for outcome in outcomes.drain(..) {
+            if let Outcome::Load { model, ran: Ok(_) } = outcome {
+                self.copies[model as usize] += 1;
+            }
+            let at = self.now + self.network(|delay| delay.response);
+            self.post(at, worker, Message::Outcome(outcome));
+        }
+        self.outcomes = outcomes;
+    }
+
+    fn post(&mut self, at: Nanos, worker: u32, message: Message) {
+        self.sent += 1;
+        let number = self.sent;
+        self.mail.push(Reverse(Mail {
+            at,
+            number,
+            worker,
+            message,
+        }));
+    }
+
+    /// Sends an order; it arrives no earlier than the one before.
+    fn order(&mut self, worker: u32, delay: Nanos, order: Order) {
+        let last = &mut self.arrival[worker as usize];
+        *last = (*last).max(self.now + delay);
+        let at = *last;
+        self.post(at, worker, Message::Order(order));
+    }
+
+    fn on_outcome(&mut self, worker: u32, outcome: Outcome, source: &mut dyn Source) {
+        match outcome {
+            Outcome::Infer { batch, ran } => self.on_batch(worker, batch, ran, source),
+            Outcome::Load { model, ran } => {
+                let predicted = self.control.expected_load(worker, model);
+                self.recorder.loaded(self.now, ran, predicted);
+                let took = ran.map(|ran| ran.end - ran.start).ok();
+                self.control.on_load_result(self.now, worker, model, took);
+            }
+            Outcome::Unload { model } => self.control.on_unloaded(self.now, worker, model),
+        }
+    }
+
+    fn on_batch(
+        &mut self,
+        worker: u32,
+        at: u32,
+        ran: Result<Ran, Failure>,
+        source: &mut dyn Source,
+    ) {
+        let Some(batch) = self.batches[at as usize].take() else {
+            return;
+        };
+        self.vacant.push(at);
+        if let Ok(ran) = ran {
+            self.recorder.ran(ran, batch.rows, batch.expected);
+        }
+        for request in &batch.requests {
+            self.answer(request, ran.map(|_| ()), source);
+        }
+        let model = batch.requests.first().map(|first| first.payload.model);
+        let took = ran.map(|ran| ran.end - ran.start).ok();
+        self.control.on_result(self.now, batch.id);
+        if let (Some(model), Some(nanos)) = (model, took) {
+            self.control
+                .on_measured(self.now, worker, model, batch.rows, nanos);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        request: &Request<Token>,
+        ran: Result<(), Failure>,
+        source: &mut dyn Source,
+    ) {
+        let token = request.payload;
+        source.on_answer(self.now, token.model, token.client);
+        if let Err(failure) = ran {
+            let reason = Reason::Failed(failure);
+            return self.recorder.missed(token.model, token.arrived, reason);
+        }
+        let target = self.setting.models[token.model as usize].target;
+        self.recorder.answered(Answer {
+            model: token.model,
+            arrived: token.arrived,
+            answered: self.now,
+            in_time: self.now - token.arrived <= target,
+            cold: token.cold,
+        });
+    }
+
+    fn network(&mut self, part: impl Fn(&Delay) -> Nanos) -> Nanos {
+        let spread = part(&self.setting.network.spread);
+        let more = if spread == 0 {
+            0
+        } else {
+            self.random.random_range(0..=spread)
+        };
+        part(&self.setting.network.base) + more
+    }
+}
+
+fn check(setting: &Setting, paging: &Paging) -> Result<(), Error> {
+    let models = setting.models.len();
+    if paging.residences.len() != models || paging.classes.len() != models {
+        let problem = format!("memory is not described for each of the `{models}` models");
+        return Err(Error::Setting(problem));
+    }
+    let too_large = paging
+        .residences
+        .iter()
+        .zip(&setting.models)
+        .find(|(residence, _)| residence.pages > paging.pages);
+    if let Some((residence, model)) = too_large {
+        let problem = format!(
+            "model `{}` takes `{}` pages, a device has `{}`",
+            model.name, residence.pages, paging.pages
+        );
+        return Err(Error::Setting(problem));
+    }
+    if !setting.failures.is_empty() {
+        let problem = "devices with limited memory do not fail in the simulator";
+        return Err(Error::Setting(problem.to_owned()));
+    }
+    Ok(())
+}
+
+// === impl Mail ===
+
+impl Mail {
+    fn key(&self) -> (Nanos, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl PartialEq for Mail {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Mail {}
+
+impl PartialOrd for Mail {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Mail {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
