@@ -7,7 +7,9 @@
 //! the start no memory is allocated, on the device or pinned.
 
 pub mod driver;
+pub mod lower;
 pub mod operation;
+pub mod reference;
 
 /// The engine's name in variant ids.
 pub const NAME: &str = "cuda";

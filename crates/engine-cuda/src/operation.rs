@@ -15,6 +15,7 @@
 
 use std::ops::Range;
 
+mod address;
 mod extent;
 
 /// Most dimensions of strided operands.
@@ -681,6 +682,11 @@ impl Operation {
     /// The byte range of the arena that is written, gaps between strided elements included.
     pub fn writes(&self) -> Range<Address> {
         extent::writes(self)
+    }
+
+    /// The same operation with every address replaced.
+    pub fn map_addresses(&self, place: impl FnMut(Address) -> Address) -> Self {
+        address::map(self, place)
     }
 
     /// The operation's name: `Gemm`, `Copy`, ..

@@ -1,0 +1,362 @@
+//! What lowering knows so far: values, buffers, operations.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use sextant_engine::Error;
+use sextant_types::DataType;
+
+use super::{
+    ALIGNMENT, Buffer, Call, Constant, Content, Draft, OFFSET_BITS, Port, Target, Weights,
+};
+use crate::operation::{Address, Element, Operation};
+
+/// A value of the graph.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Constant(Constant),
+    Device(Device),
+}
+
+/// A contiguous tensor on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// Symbolic.
+    pub address: Address,
+    pub dims: Vec<u64>,
+    /// The graph's type.
+    pub data_type: DataType,
+    /// What it is stored as.
+    pub element: Element,
+}
+
+/// Rows of a weight that lie together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Symbolic.
+    pub address: Address,
+    pub first_row: u64,
+    pub rows: u64,
+}
+
+pub(crate) struct Lowering<'a> {
+    pub target: Target,
+    /// `None` while constants are folded: then they are inputs.
+    weights: Option<&'a mut Weights>,
+    values: BTreeMap<String, Value>,
+    buffers: Vec<Buffer>,
+    operations: Vec<Operation>,
+    inputs: Vec<Port>,
+    constants: Vec<(u64, Bytes)>,
+    /// Places of constants in the first buffer, by key and type.
+    placed: BTreeMap<(String, Element), Address>,
+    outputs: Vec<Port>,
+}
+
+impl<'a> Lowering<'a> {
+    pub fn new(target: Target, weights: Option<&'a mut Weights>) -> Self {
+        let inputs = Buffer {
+            bytes: 0,
+            content: Content::Inputs,
+        };
+        Self {
+            target,
+            weights,
+            values: BTreeMap::new(),
+            buffers: vec![inputs],
+            operations: Vec::new(),
+            inputs: Vec::new(),
+            constants: Vec::new(),
+            placed: BTreeMap::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    pub fn value(&self, name: &str) -> Option<Value> {
+        self.values.get(name).cloned()
+    }
+
+    pub fn bind(&mut self, name: &str, value: Value) {
+        self.values.insert(name.to_owned(), value);
+    }
+
+    pub fn emit(&mut self, operation: Operation) {
+        self.operations.push(operation);
+    }
+
+    /// A graph input. It comes as declared and is converted where it is stored otherwise.
+    pub fn input(&mut self, name: &str, data_type: DataType, dims: &[u64]) -> Result<(), Error> {
+        let outside = outside(name, data_type)?;
+        let bytes = dims.iter().product::<u64>() * outside.bytes();
+        let given = Device {
+            address: self.reserve_input(bytes),
+            dims: dims.to_vec(),
+            data_type,
+            element: outside,
+        };
+        self.inputs.push(Port {
+            address: given.address,
+            data_type,
+            dims: dims.to_vec(),
+        });
+        let element = self.target.element(data_type).unwrap_or(outside);
+        let value = self.converted(&given, data_type, element);
+        self.bind(name, value.into());
+        Ok(())
+    }
+
+    /// A graph output, converted to the declared type.
+    pub fn output(&mut self, name: &str, data_type: DataType) -> Result<(), Error> {
+        let outside = outside(name, data_type)?;
+        let Some(value) = self.value(name) else {
+            let reason = format!("nothing gives its output `{name}`");
+            return Err(Error::InvalidModel(reason));
+        };
+        let value = self.place(&value)?;
+        if value.data_type != data_type {
+            return Err(Error::InvalidModel(format!(
+                "output `{name}` is of {}, not {data_type} as declared",
+                value.data_type
+            )));
+        }
+        let value = self.converted(&value, data_type, outside);
+        self.outputs.push(Port {
+            address: value.address,
+            data_type,
+            dims: value.dims,
+        });
+        Ok(())
+    }
+
+    pub fn finish(self) -> Draft {
+        Draft {
+            buffers: self.buffers,
+            operations: self.operations,
+            inputs: self.inputs,
+            constants: self.constants,
+            outputs: self.outputs,
+        }
+    }
+
+    /// A new tensor for an operation to write.
+    pub fn activation(
+        &mut self,
+        call: &Call<'_>,
+        dims: &[u64],
+        data_type: DataType,
+    ) -> Result<Device, Error> {
+        let element = self.element(call, data_type)?;
+        let count = elements(dims).ok_or_else(|| call.invalid("a tensor is too large"))?;
+        Ok(Device {
+            address: self.scratch(count * element.bytes()),
+            dims: dims.to_vec(),
+            data_type,
+            element,
+        })
+    }
+
+    /// New bytes for operations to write.
+    pub fn scratch(&mut self, bytes: u64) -> Address {
+        self.buffer(bytes, Content::Activation)
+    }
+
+    /// What values of a type are stored as.
+    pub fn element(&self, call: &Call<'_>, data_type: DataType) -> Result<Element, Error> {
+        let element = self.target.element(data_type);
+        element.ok_or_else(|| call.unsupported(&format!("of {data_type}")))
+    }
+
+    /// A value on the device.
+    pub fn device(&mut self, call: &Call<'_>, value: &Value) -> Result<Device, Error> {
+        self.place(value).map_err(|error| match error {
+            Error::Unsupported(reason) => call.unsupported(&reason),
+            other => other,
+        })
+    }
+
+    /// The rows of a weight `[rows, row]` in pieces that fit into pages. Anything but a weight that
+    /// is too large for one page is one piece.
+    pub fn pieces(
+        &mut self,
+        call: &Call<'_>,
+        value: &Value,
+        rows: u64,
+    ) -> Result<Vec<Piece>, Error> {
+        let whole = |address| Piece {
+            address,
+            first_row: 0,
+            rows,
+        };
+        let Value::Constant(constant) = value else {
+            return Ok(vec![whole(self.device(call, value)?.address)]);
+        };
+        let element = self.element(call, constant.tensor.data_type)?;
+        let bytes = constant.tensor.count() * element.bytes();
+        let fits = bytes <= self.target.page_bytes || rows == 0;
+        if fits || !constant.fixed || self.weights.is_none() {
+            return Ok(vec![whole(self.device(call, value)?.address)]);
+        }
+        let row_bytes = bytes / rows;
+        let each = self.target.page_bytes / row_bytes.max(1);
+        if each == 0 {
+            return Err(call.unsupported(&too_large(row_bytes, self.target.page_bytes)));
+        }
+        let starts = (0..rows).step_by(each as usize);
+        Ok(starts
+            .map(|first_row| {
+                let rows = each.min(rows - first_row);
+                let key = format!("{}#{first_row}", constant.key);
+                let range =
+                    (first_row * row_bytes) as usize..((first_row + rows) * row_bytes) as usize;
+                let make = || constant.tensor.stored(element).slice(range.clone());
+                let address = self.weight(&key, element, rows * row_bytes, make);
+                Piece {
+                    address,
+                    first_row,
+                    rows,
+                }
+            })
+            .collect())
+    }
+
+    fn place(&mut self, value: &Value) -> Result<Device, Error> {
+        let constant = match value {
+            Value::Device(device) => return Ok(device.clone()),
+            Value::Constant(constant) => constant,
+        };
+        let tensor = &constant.tensor;
+        let element = self.target.element(tensor.data_type).ok_or_else(|| {
+            Error::Unsupported(format!(
+                "constant `{}` is of {}",
+                constant.key, tensor.data_type
+            ))
+        })?;
+        let bytes = tensor.count() * element.bytes();
+        let make = || tensor.stored(element);
+        let address = if constant.fixed && self.weights.is_some() {
+            if bytes > self.target.page_bytes {
+                return Err(Error::Unsupported(too_large(bytes, self.target.page_bytes)));
+            }
+            self.weight(&constant.key, element, bytes, make)
+        } else {
+            self.brought(&constant.key, element, make)
+        };
+        Ok(Device {
+            address,
+            dims: tensor.dims.clone(),
+            data_type: tensor.data_type,
+            element,
+        })
+    }
+
+    fn weight(
+        &mut self,
+        key: &str,
+        element: Element,
+        bytes: u64,
+        make: impl Fn() -> Bytes,
+    ) -> Address {
+        let weights = self.weights.as_mut();
+        let Some(index) = weights.and_then(|weights| weights.place(key, &make)) else {
+            return self.brought(key, element, make);
+        };
+        let content = Content::Weight(index);
+        match self.buffers.iter().position(|it| it.content == content) {
+            Some(buffer) => (buffer as u64) << OFFSET_BITS,
+            None => self.buffer(bytes, content),
+        }
+    }
+
+    /// A constant that comes to the device with each batch.
+    fn brought(&mut self, key: &str, element: Element, make: impl Fn() -> Bytes) -> Address {
+        if let Some(address) = self.placed.get(&(key.to_owned(), element)) {
+            return *address;
+        }
+        let bytes = make();
+        let address = self.reserve_input(bytes.len() as u64);
+        self.constants.push((address, bytes));
+        self.placed.insert((key.to_owned(), element), address);
+        address
+    }
+
+    fn reserve_input(&mut self, bytes: u64) -> Address {
+        let at = self.buffers[0].bytes;
+        self.buffers[0].bytes = (at + bytes).next_multiple_of(ALIGNMENT);
+        at
+    }
+
+    fn buffer(&mut self, bytes: u64, content: Content) -> Address {
+        self.buffers.push(Buffer { bytes, content });
+        ((self.buffers.len() - 1) as u64) << OFFSET_BITS
+    }
+}
+
+impl From<Constant> for Value {
+    fn from(constant: Constant) -> Self {
+        Self::Constant(constant)
+    }
+}
+
+impl From<Device> for Value {
+    fn from(device: Device) -> Self {
+        Self::Device(device)
+    }
+}
+
+// === impl Value ===
+
+impl Value {
+    pub fn dims(&self) -> &[u64] {
+        match self {
+            Self::Constant(constant) => &constant.tensor.dims,
+            Self::Device(device) => &device.dims,
+        }
+    }
+
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::Constant(constant) => constant.tensor.data_type,
+            Self::Device(device) => device.data_type,
+        }
+    }
+}
+
+// === impl Device ===
+
+impl Device {
+    pub fn count(&self) -> u64 {
+        self.dims.iter().product()
+    }
+
+    /// The same bytes in another shape.
+    pub fn reshaped(&self, dims: &[u64]) -> Self {
+        Self {
+            dims: dims.to_vec(),
+            ..self.clone()
+        }
+    }
+}
+
+/// The product of dimensions, where it is a size that memory could have.
+pub(crate) fn elements(dims: &[u64]) -> Option<u64> {
+    let product = dims
+        .iter()
+        .try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
+    (product < 1 << (OFFSET_BITS - 4)).then_some(product)
+}
+
+fn outside(name: &str, data_type: DataType) -> Result<Element, Error> {
+    let target = Target {
+        float: Element::F32,
+        arithmetic: crate::operation::Arithmetic::Full,
+        convolution: false,
+        page_bytes: 0,
+    };
+    target
+        .element(data_type)
+        .ok_or_else(|| Error::Unsupported(format!("`{name}` is of type {data_type}")))
+}
+
+fn too_large(bytes: u64, page_bytes: u64) -> String {
+    format!("{bytes} bytes that cannot be divided do not fit into a page of {page_bytes} bytes")
+}

@@ -1,0 +1,223 @@
+//! Convolutions: by the device's library where it has one, else by unfolding and a product.
+
+use sextant_engine::Error;
+
+use super::{
+    Call,
+    context::{Device, Lowering, Value},
+    layout::{self, View},
+    linear::{matrix, vector},
+    normalize::affine,
+    pool::Images,
+};
+use crate::operation::{
+    Activation, Address, Convolution, Fill, Gemm, Im2col, Matrix, Method, Operand, Operation,
+    Sizes, Window,
+};
+
+/// Most bytes of unfolded images at a time: more would only cost workspace.
+const UNFOLDED_BYTES: u64 = 64 << 20;
+
+struct Plan {
+    x: Device,
+    weights: Address,
+    bias: Option<Address>,
+    images: Images,
+    window: Window,
+    out_channels: u64,
+    groups: u64,
+}
+
+pub(super) fn conv(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let mut plan = plan(lowering, call)?;
+    let dims = plan.images.dims(plan.out_channels, plan.window.out_size);
+    if dims.iter().product::<u64>() == 0 {
+        return Err(call.unsupported("of no elements"));
+    }
+    let symmetric = |window: &Window| window.pads_begin == window.pads_end;
+    if lowering.target.convolution && !symmetric(&plan.window) {
+        pad(lowering, call, &mut plan)?;
+    }
+    let method = match (lowering.target.convolution, plan.groups) {
+        (true, _) => Method::Library,
+        (false, 1) => return Ok(vec![by_product(lowering, call, &plan, &dims)?.into()]),
+        (false, _) => Method::Direct,
+    };
+    let y = lowering.activation(call, &dims, plan.x.data_type)?;
+    lowering.emit(Operation::Convolution(Convolution {
+        x: plan.x.address,
+        weights: plan.weights,
+        bias: plan.bias,
+        y: y.address,
+        batch: plan.images.batch,
+        in_channels: plan.images.channels,
+        out_channels: plan.out_channels,
+        groups: plan.groups,
+        window: plan.window,
+        activation: call.node.activation,
+        element: y.element,
+        arithmetic: lowering.target.arithmetic,
+        method,
+    }));
+    Ok(vec![y.into()])
+}
+
+fn plan(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Plan, Error> {
+    let x = lowering.device(call, call.input(0)?)?;
+    call.floats(x.data_type)?;
+    let weights = lowering.device(call, call.input(1)?)?;
+    if weights.data_type != x.data_type {
+        return Err(call.invalid(&format!("of {} and {}", x.data_type, weights.data_type)));
+    }
+    let images = Images::new(call, &x.dims)?;
+    let (out_channels, depth, kernel) = match weights.dims[..] {
+        [out, depth, width] if images.flat => (out, depth, [1, width]),
+        [out, depth, height, width] if !images.flat => (out, depth, [height, width]),
+        _ => return Err(call.invalid(&format!("weights of shape {:?}", weights.dims))),
+    };
+    let groups = u64::try_from(call.node.int("group", 1)).unwrap_or(0);
+    let fits = groups > 0 && depth * groups == images.channels && out_channels % groups == 0;
+    if !fits {
+        let reason = format!("weights {:?} for images {:?}", weights.dims, x.dims);
+        return Err(call.invalid(&reason));
+    }
+    let window = images.window(call, kernel)?;
+    let bias = vector(lowering, call, 2, out_channels, &x)?;
+    Ok(Plan {
+        x,
+        weights: weights.address,
+        bias,
+        images,
+        window,
+        out_channels,
+        groups,
+    })
+}
+
+/// Makes images with their padding, for a library that pads both sides alike.
+fn pad(lowering: &mut Lowering<'_>, call: &Call<'_>, plan: &mut Plan) -> Result<(), Error> {
+    let window = &mut plan.window;
+    let size =
+        [0, 1].map(|dim| window.in_size[dim] + window.pads_begin[dim] + window.pads_end[dim]);
+    let planes = plan.images.batch * plan.images.channels;
+    let dims = [planes, size[0], size[1]];
+    let padded = lowering.activation(call, &dims, plan.x.data_type)?;
+    fill(lowering, &padded, 0.0);
+    let inner = [planes, window.in_size[0], window.in_size[1]];
+    let offset = window.pads_begin[0] * size[1] + window.pads_begin[1];
+    let source = View {
+        address: plan.x.address,
+        strides: &layout::strides(&inner),
+        element: plan.x.element,
+    };
+    let target = View {
+        address: padded.address + offset * padded.element.bytes(),
+        strides: &layout::strides(&dims),
+        element: padded.element,
+    };
+    lowering.copy(call, &inner, &source, &target)?;
+    window.in_size = size;
+    window.pads_begin = [0; 2];
+    window.pads_end = [0; 2];
+    plan.x = padded;
+    Ok(())
+}
+
+/// Sets all elements.
+pub(super) fn fill(lowering: &mut Lowering<'_>, y: &Device, value: f64) {
+    let count = y.count();
+    if count > 0 {
+        lowering.emit(Operation::Fill(Fill {
+            y: Operand {
+                address: y.address,
+                strides: [1, 0, 0, 0, 0, 0],
+            },
+            sizes: Sizes {
+                rank: 1,
+                sizes: [count, 1, 1, 1, 1, 1],
+            },
+            value,
+            element: y.element,
+        }));
+    }
+}
+
+/// `weights [out, depth] * unfolded [depth, positions]` for each image, some images at a time.
+fn by_product(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    plan: &Plan,
+    dims: &[u64],
+) -> Result<Device, Error> {
+    let activation = call.node.activation;
+    let y = lowering.activation(call, dims, plan.x.data_type)?;
+    let size = y.element.bytes();
+    let positions = plan.window.out_count();
+    let depth = plan.images.channels * plan.window.kernel_count();
+    let plain = pointwise(&plan.window);
+    let each = if plain {
+        plan.images.batch
+    } else {
+        (UNFOLDED_BYTES / (depth * positions * size)).clamp(1, plan.images.batch)
+    };
+    for first in (0..plan.images.batch).step_by(each as usize) {
+        let batch = each.min(plan.images.batch - first);
+        let in_count = plan.images.channels * plan.window.in_count();
+        let x = plan.x.address + first * in_count * size;
+        let columns = if plain {
+            x
+        } else {
+            unfold(lowering, plan, x, batch, depth * positions * size * batch)
+        };
+        lowering.emit(Operation::Gemm(Gemm {
+            a: matrix(plan.weights, depth, false),
+            b: Matrix {
+                batch_stride: depth * positions,
+                ..matrix(columns, positions, false)
+            },
+            c: Matrix {
+                batch_stride: plan.out_channels * positions,
+                ..matrix(
+                    y.address + first * plan.out_channels * positions * size,
+                    positions,
+                    false,
+                )
+            },
+            bias: None,
+            m: plan.out_channels,
+            n: positions,
+            k: depth,
+            batch,
+            alpha: 1.0,
+            activation: if plan.bias.is_none() {
+                activation
+            } else {
+                Activation::None
+            },
+            element: y.element,
+            arithmetic: lowering.target.arithmetic,
+        }));
+    }
+    match plan.bias {
+        Some(bias) => affine(lowering, call, &y, [None, Some(bias)], activation),
+        None => Ok(y),
+    }
+}
+
+fn unfold(lowering: &mut Lowering<'_>, plan: &Plan, x: Address, batch: u64, bytes: u64) -> Address {
+    let y = lowering.scratch(bytes);
+    lowering.emit(Operation::Im2col(Im2col {
+        x,
+        y,
+        batch,
+        channels: plan.images.channels,
+        window: plan.window,
+        element: plan.x.element,
+    }));
+    y
+}
+
+/// Whether every output position sees just the pixel at the same place.
+fn pointwise(window: &Window) -> bool {
+    window.kernel == [1, 1] && window.in_size == window.out_size && window.strides == [1, 1]
+}

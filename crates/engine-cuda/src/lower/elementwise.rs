@@ -1,0 +1,323 @@
+//! Operators that work element by element.
+
+use sextant_engine::Error;
+use sextant_onnx::tensor::element_type;
+use sextant_types::DataType;
+
+use super::{
+    Call, Constant, HostTensor,
+    context::{Device, Lowering, Value},
+    layout,
+};
+use crate::operation::{
+    Activation, Binary, BinaryFunction, Operand, Operation, Unary, UnaryFunction,
+};
+
+/// The function of an operator; its parameters come from the node's attributes.
+pub(super) fn unary_function(op_type: &str) -> Option<UnaryFunction> {
+    use UnaryFunction as F;
+    Some(match op_type {
+        "Relu" => F::Relu,
+        "LeakyRelu" => F::LeakyRelu { alpha: 0.01 },
+        "Elu" => F::Elu { alpha: 1.0 },
+        "Selu" => F::Selu {
+            alpha: 1.673_263_2,
+            gamma: 1.050_701,
+        },
+        "Sigmoid" => F::Sigmoid,
+        "HardSigmoid" => F::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+        "HardSwish" => F::HardSwish,
+        "Tanh" => F::Tanh,
+        "Erf" => F::Erf,
+        "Gelu" => F::Gelu,
+        "Softplus" => F::Softplus,
+        "Softsign" => F::Softsign,
+        "Exp" => F::Exp,
+        "Log" => F::Log,
+        "Sqrt" => F::Sqrt,
+        "Reciprocal" => F::Reciprocal,
+        "Neg" => F::Neg,
+        "Abs" => F::Abs,
+        "Sign" => F::Sign,
+        "Floor" => F::Floor,
+        "Ceil" => F::Ceil,
+        "Round" => F::Round,
+        "Sin" => F::Sin,
+        "Cos" => F::Cos,
+        "Not" => F::Not,
+        _ => return None,
+    })
+}
+
+pub(super) fn binary_function(op_type: &str) -> Option<BinaryFunction> {
+    use BinaryFunction as F;
+    Some(match op_type {
+        "Add" => F::Add,
+        "Sub" => F::Sub,
+        "Mul" => F::Mul,
+        "Div" => F::Div,
+        "Pow" => F::Pow,
+        "Equal" => F::Equal,
+        "Less" => F::Less,
+        "LessOrEqual" => F::LessOrEqual,
+        "Greater" => F::Greater,
+        "GreaterOrEqual" => F::GreaterOrEqual,
+        "And" => F::And,
+        "Or" => F::Or,
+        "Xor" => F::Xor,
+        _ => return None,
+    })
+}
+
+pub(super) fn unary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let Some(function) = unary_function(&call.node.op_type) else {
+        return Err(call.unsupported("no function"));
+    };
+    let function = parameters(call, function)?;
+    let x = lowering.device(call, call.input(0)?)?;
+    Ok(vec![apply(lowering, call, function, &x)?.into()])
+}
+
+fn parameters(call: &Call<'_>, function: UnaryFunction) -> Result<UnaryFunction, Error> {
+    use UnaryFunction as F;
+    let node = call.node;
+    Ok(match function {
+        F::LeakyRelu { alpha } => F::LeakyRelu {
+            alpha: node.float("alpha", alpha),
+        },
+        F::Elu { alpha } => F::Elu {
+            alpha: node.float("alpha", alpha),
+        },
+        F::Selu { alpha, gamma } => F::Selu {
+            alpha: node.float("alpha", alpha),
+            gamma: node.float("gamma", gamma),
+        },
+        F::HardSigmoid { alpha, beta } => F::HardSigmoid {
+            alpha: node.float("alpha", alpha),
+            beta: node.float("beta", beta),
+        },
+        F::Gelu => match node.text("approximate") {
+            "" | "none" => F::Gelu,
+            "tanh" => F::GeluTanh,
+            other => return Err(call.unsupported(&format!("approximation `{other}`"))),
+        },
+        other => other,
+    })
+}
+
+/// One function of a tensor.
+pub(super) fn apply(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    function: UnaryFunction,
+    x: &Device,
+) -> Result<Device, Error> {
+    use UnaryFunction as F;
+    let fits = match function {
+        F::Not => x.data_type == DataType::Bool,
+        F::Relu | F::Neg | F::Abs | F::Sign | F::Clip { .. } => x.data_type != DataType::Bool,
+        _ => x.element.is_float(),
+    };
+    if !fits {
+        return Err(call.unsupported(&format!("of {}", x.data_type)));
+    }
+    let y = lowering.activation(call, &x.dims, x.data_type)?;
+    if x.count() > 0 {
+        lowering.emit(Operation::Unary(Unary {
+            function,
+            x: x.address,
+            y: y.address,
+            count: x.count(),
+            element: x.element,
+        }));
+    }
+    Ok(y)
+}
+
+pub(super) fn clip(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let (min, max) = if call.opset < 11 {
+        let node = call.node;
+        (
+            node.float("min", f32::NEG_INFINITY),
+            node.float("max", f32::INFINITY),
+        )
+    } else {
+        let (min, max) = (call.number(1)?, call.number(2)?);
+        (
+            min.map_or(f32::NEG_INFINITY, |it| it as f32),
+            max.map_or(f32::INFINITY, |it| it as f32),
+        )
+    };
+    let x = lowering.device(call, call.input(0)?)?;
+    let function = UnaryFunction::Clip { min, max };
+    Ok(vec![apply(lowering, call, function, &x)?.into()])
+}
+
+/// At inference, dropout is the identity too.
+pub(super) fn identity(_: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let training = call.node.op_type == "Dropout" && call.number(2)?.is_some_and(|it| it != 0.0);
+    let mask = call
+        .node
+        .outputs
+        .get(1)
+        .is_some_and(|name| !name.is_empty());
+    if training || mask {
+        return Err(call.unsupported("training"));
+    }
+    Ok(vec![call.input(0)?.clone()])
+}
+
+pub(super) fn cast(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let to = call.node.int("to", 0);
+    let data_type = i32::try_from(to).ok().and_then(element_type);
+    let data_type =
+        data_type.ok_or_else(|| call.unsupported(&format!("to ONNX element type {to}")))?;
+    let element = lowering.element(call, data_type)?;
+    let x = lowering.device(call, call.input(0)?)?;
+    Ok(vec![lowering.converted(&x, data_type, element).into()])
+}
+
+pub(super) fn binary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let Some(function) = binary_function(&call.node.op_type) else {
+        return Err(call.unsupported("no function"));
+    };
+    let a = lowering.device(call, call.input(0)?)?;
+    if function == BinaryFunction::Pow
+        && let Some(simple) = power(lowering, call, &a)?
+    {
+        return Ok(vec![simple.into()]);
+    }
+    let mut b = lowering.device(call, call.input(1)?)?;
+    if function == BinaryFunction::Pow && b.data_type != a.data_type {
+        b = lowering.converted(&b, a.data_type, a.element);
+    }
+    Ok(vec![combine(lowering, call, function, [&a, &b])?.into()])
+}
+
+/// Powers that need no logarithm.
+fn power(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    a: &Device,
+) -> Result<Option<Device>, Error> {
+    let Value::Constant(exponent) = call.input(1)? else {
+        return Ok(None);
+    };
+    let exponent = exponent
+        .tensor
+        .scalar()
+        .filter(|_| exponent.tensor.dims.len() <= a.dims.len());
+    match exponent {
+        Some(2.0) => combine(lowering, call, BinaryFunction::Mul, [a, a]).map(Some),
+        Some(0.5) if a.element.is_float() => {
+            apply(lowering, call, UnaryFunction::Sqrt, a).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A function of two tensors, broadcast.
+pub(super) fn combine(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    function: BinaryFunction,
+    [a, b]: [&Device; 2],
+) -> Result<Device, Error> {
+    use BinaryFunction as F;
+    if a.data_type != b.data_type {
+        return Err(call.invalid(&format!("of {} and {}", a.data_type, b.data_type)));
+    }
+    let logical = matches!(function, F::And | F::Or | F::Xor);
+    let comparable = function == F::Equal || (a.data_type == DataType::Bool) == logical;
+    if !comparable {
+        return Err(call.unsupported(&format!("of {}", a.data_type)));
+    }
+    let dims = layout::broadcast(&a.dims, &b.dims)
+        .ok_or_else(|| call.invalid(&format!("shapes {:?} and {:?}", a.dims, b.dims)))?;
+    let data_type = if function.is_comparison() {
+        DataType::Bool
+    } else {
+        a.data_type
+    };
+    let y = lowering.activation(call, &dims, data_type)?;
+    let steps = [&a.dims, &b.dims].map(|own| layout::expanded(own, &dims));
+    let own = layout::strides(&dims);
+    let (sizes, strides) = layout::merge(&dims, [&steps[0], &steps[1], &own])
+        .ok_or_else(|| call.unsupported("it needs more than six dimensions"))?;
+    let operand = |x: &Device, strides| Operand {
+        address: x.address,
+        strides,
+    };
+    let fused = call.node.activation;
+    let inside = a.element.is_float() && !function.is_comparison();
+    if sizes.count() > 0 {
+        lowering.emit(Operation::Binary(Binary {
+            function,
+            a: operand(a, strides[0]),
+            b: operand(b, strides[1]),
+            y: y.address,
+            sizes,
+            activation: if inside { fused } else { Activation::None },
+            element: a.element,
+        }));
+    }
+    if fused == Activation::Relu && !inside {
+        return apply(lowering, call, UnaryFunction::Relu, &y);
+    }
+    Ok(y)
+}
+
+pub(super) fn variadic(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let function = match call.node.op_type.as_str() {
+        "Max" => BinaryFunction::Max,
+        "Min" => BinaryFunction::Min,
+        _ => BinaryFunction::Add,
+    };
+    let mut all = lowering.device(call, call.input(0)?)?;
+    for index in 1..call.inputs.len() {
+        let next = lowering.device(call, call.input(index)?)?;
+        all = combine(lowering, call, function, [&all, &next])?;
+    }
+    if call.node.op_type == "Mean" {
+        call.floats(all.data_type)?;
+        let share = 1.0 / call.inputs.len() as f32;
+        let share = scalar(lowering, call, share, all.data_type)?;
+        all = combine(lowering, call, BinaryFunction::Mul, [&all, &share])?;
+    }
+    Ok(vec![all.into()])
+}
+
+/// `max(x, 0) + slope * min(x, 0)`.
+pub(super) fn prelu(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let x = lowering.device(call, call.input(0)?)?;
+    call.floats(x.data_type)?;
+    let slope = lowering.device(call, call.input(1)?)?;
+    let above = apply(lowering, call, UnaryFunction::Relu, &x)?;
+    let below = UnaryFunction::Clip {
+        min: f32::NEG_INFINITY,
+        max: 0.0,
+    };
+    let below = apply(lowering, call, below, &x)?;
+    let below = combine(lowering, call, BinaryFunction::Mul, [&below, &slope])?;
+    Ok(vec![
+        combine(lowering, call, BinaryFunction::Add, [&above, &below])?.into(),
+    ])
+}
+
+/// A constant of the given type with one element.
+pub(super) fn scalar(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    value: f32,
+    data_type: DataType,
+) -> Result<Device, Error> {
+    let tensor = HostTensor::floats(&[], &[value]);
+    let key = format!("number {value}");
+    let constant = Constant::fixed(&key, tensor.into());
+    let number = lowering.device(call, &constant.into())?;
+    let element = lowering.element(call, data_type)?;
+    Ok(lowering.converted(&number, data_type, element))
+}

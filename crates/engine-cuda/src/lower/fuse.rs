@@ -1,0 +1,261 @@
+//! Fewer, larger nodes: what follows a product or a convolution element by element is computed where
+//! the product is, and formulas that exporters take apart become one operator again.
+//!
+//! Nothing here is needed for a right answer. It is done once for a file, before shapes are known.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_onnx::proto::AttributeProto;
+use sextant_types::DataType;
+
+use super::{Graph, HostTensor, node::Node};
+use crate::operation::Activation;
+
+mod formulas;
+
+/// Applies every fusion.
+pub(super) fn fuse(graph: &mut Graph) {
+    formulas::layer_norms(graph);
+    formulas::gelus(graph);
+    normalisations(graph);
+    each(graph, follow);
+}
+
+/// Nodes with what gives and what uses their values.
+struct Links {
+    producers: BTreeMap<String, usize>,
+    consumers: BTreeMap<String, Vec<usize>>,
+    uses: BTreeMap<String, usize>,
+}
+
+// === impl Links ===
+
+impl Links {
+    fn new(graph: &Graph) -> Self {
+        let mut links = Self {
+            producers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            uses: graph.uses(),
+        };
+        for (index, node) in graph.nodes.iter().enumerate() {
+            for name in node.outputs.iter().filter(|name| !name.is_empty()) {
+                links.producers.insert(name.clone(), index);
+            }
+            for name in node.inputs.iter().filter(|name| !name.is_empty()) {
+                links.consumers.entry(name.clone()).or_default().push(index);
+            }
+        }
+        links
+    }
+
+    /// The node that alone uses the only output of another.
+    fn follower(&self, graph: &Graph, index: usize) -> Option<usize> {
+        let [output] = graph.nodes[index].outputs.as_slice() else {
+            return None;
+        };
+        let [follower] = self.consumers.get(output)?.as_slice() else {
+            return None;
+        };
+        (self.uses.get(output) == Some(&1)).then_some(*follower)
+    }
+
+    /// The node of the given kind that gives a value.
+    fn producer<'a>(&self, graph: &'a Graph, name: &str, op_type: &str) -> Option<&'a Node> {
+        let node = &graph.nodes[*self.producers.get(name)?];
+        (node.op_type == op_type).then_some(node)
+    }
+}
+
+/// Lets every node take over its follower while it can. `merge` gives the node with the follower
+/// taken over.
+fn each(graph: &mut Graph, merge: fn(&Graph, &Node, &Node) -> Option<Node>) {
+    let mut links = Links::new(graph);
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let merged = links.follower(graph, index).and_then(|follower| {
+            let node = merge(graph, &graph.nodes[index], &graph.nodes[follower])?;
+            Some((follower, node))
+        });
+        let Some((follower, mut node)) = merged else {
+            index += 1;
+            continue;
+        };
+        node.outputs.clone_from(&graph.nodes[follower].outputs);
+        graph.nodes[index] = node;
+        graph.nodes.remove(follower);
+        links = Links::new(graph);
+    }
+}
+
+/// A product takes over a scale, then a bias; whatever computes in floats takes over what follows.
+fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
+    if node.activation != Activation::None {
+        return None;
+    }
+    let carries = matches!(
+        node.op_type.as_str(),
+        "Conv" | "Gemm" | "MatMul" | "Add" | "Sub" | "Mul" | "BatchNormalization"
+    );
+    let mut merged = node.clone();
+    match follower.op_type.as_str() {
+        "Relu" if carries => {
+            merged.activation = Activation::Relu;
+            Some(merged)
+        }
+        "Mul" | "Div" if node.op_type == "MatMul" && node.inputs.len() == 2 => {
+            let factor = graph.constants.get(other(node, follower)?)?;
+            let factor = (factor.dims.len() <= 1)
+                .then(|| factor.scalar())
+                .flatten()? as f32;
+            let factor = match (
+                follower.op_type.as_str(),
+                follower.inputs[0] == node.outputs[0],
+            ) {
+                ("Mul", _) => factor,
+                (_, true) => 1.0 / factor,
+                (_, false) => return None,
+            };
+            let alpha = node.float("alpha", 1.0) * factor;
+            merged.attributes.retain(|it| it.name() != "alpha");
+            merged
+                .attributes
+                .push(AttributeProto::float("alpha", alpha));
+            Some(merged)
+        }
+        "Add" if node.op_type == "MatMul" && node.inputs.len() == 2 => {
+            let name = other(node, follower)?;
+            let bias = graph.constants.get(name)?;
+            let right = graph.constants.get(&node.inputs[1])?;
+            let fits = right.dims.len() == 2 && bias.dims[..] == right.dims[1..];
+            merged.inputs.push(name.clone());
+            fits.then_some(merged)
+        }
+        _ => None,
+    }
+}
+
+/// The other input of a follower with two.
+fn other<'a>(node: &Node, follower: &'a Node) -> Option<&'a String> {
+    match follower.inputs.as_slice() {
+        [first, second] if *first == node.outputs[0] => Some(second),
+        [first, second] if *second == node.outputs[0] => Some(first),
+        _ => None,
+    }
+}
+
+/// The four vectors of a batch normalisation become two, and those go into the convolution before it.
+fn normalisations(graph: &mut Graph) {
+    for index in 0..graph.nodes.len() {
+        if graph.nodes[index].op_type == "BatchNormalization" {
+            let _ = simplify(graph, index);
+        }
+    }
+    each(graph, |_, node, follower| {
+        let fused = follower.op_type == "BatchNormalization" && follower.inputs.len() == 3;
+        (fused && node.op_type == "Conv" && node.activation == Activation::None)
+            .then(|| pending(node, follower))
+    });
+    for index in 0..graph.nodes.len() {
+        if graph.nodes[index].op_type == "Conv" && graph.nodes[index].inputs.len() == 5 {
+            absorb(graph, index);
+        }
+    }
+}
+
+/// `None` where the statistics are not constant; then lowering says so.
+fn simplify(graph: &mut Graph, index: usize) -> Option<()> {
+    let node = &graph.nodes[index];
+    let vector = |at: usize| graph.constants.get(node.inputs.get(at)?)?.to_floats();
+    let (scale, bias, mean, variance) = (vector(1)?, vector(2)?, vector(3)?, vector(4)?);
+    let length = scale.len();
+    if [bias.len(), mean.len(), variance.len()] != [length; 3] {
+        return None;
+    }
+    let epsilon = node.float("epsilon", 1e-5);
+    let scale: Vec<f32> = (0..length)
+        .map(|at| scale[at] / (variance[at] + epsilon).sqrt())
+        .collect();
+    let shift: Vec<f32> = (0..length)
+        .map(|at| bias[at] - mean[at] * scale[at])
+        .collect();
+    let names = ["scale", "shift"].map(|what| format!("{} {what}", node.outputs[0]));
+    for (name, values) in names.iter().zip([scale, shift]) {
+        let tensor = HostTensor::floats(&[length as u64], &values);
+        graph.constants.insert(name.clone(), Arc::new(tensor));
+    }
+    let node = &mut graph.nodes[index];
+    node.inputs.truncate(1);
+    node.inputs.extend(names);
+    Some(())
+}
+
+/// A convolution that carries the names of a scale and a shift as its fourth and fifth input.
+fn pending(node: &Node, follower: &Node) -> Node {
+    let mut merged = node.clone();
+    merged.inputs.resize(3, String::new());
+    merged.inputs.extend_from_slice(&follower.inputs[1..]);
+    merged
+}
+
+/// Scales the weights and the bias; a normalisation that cannot go in becomes a node again.
+fn absorb(graph: &mut Graph, index: usize) {
+    let Some((weights, bias)) = scaled(graph, index) else {
+        separate(graph, index);
+        return;
+    };
+    let output = graph.nodes[index].outputs[0].clone();
+    let names = ["weights", "bias"].map(|what| format!("{output} {what}"));
+    for (name, tensor) in names.iter().zip([weights, bias]) {
+        graph.constants.insert(name.clone(), Arc::new(tensor));
+    }
+    let node = &mut graph.nodes[index];
+    node.inputs.truncate(1);
+    node.inputs.extend(names);
+}
+
+fn scaled(graph: &Graph, index: usize) -> Option<(HostTensor, HostTensor)> {
+    let inputs = &graph.nodes[index].inputs;
+    let tensor = |at: usize| graph.constants.get(&inputs[at]);
+    let weights = tensor(1)?;
+    let (scale, shift) = (tensor(3)?.to_floats()?, tensor(4)?.to_floats()?);
+    let channels = scale.len();
+    let bias = match inputs[2].as_str() {
+        "" => vec![0.0; channels],
+        _ => tensor(2)?.to_floats()?,
+    };
+    let fits = weights.data_type == DataType::Fp32
+        && weights.dims.first() == Some(&(channels as u64))
+        && bias.len() == channels;
+    if !fits || channels == 0 {
+        return None;
+    }
+    let mut values = weights.to_floats()?;
+    let each = values.len() / channels;
+    for (line, scale) in values.chunks_exact_mut(each.max(1)).zip(&scale) {
+        line.iter_mut().for_each(|value| *value *= scale);
+    }
+    let bias: Vec<f32> = (0..channels)
+        .map(|at| bias[at] * scale[at] + shift[at])
+        .collect();
+    Some((
+        HostTensor::floats(&weights.dims, &values),
+        HostTensor::floats(&[channels as u64], &bias),
+    ))
+}
+
+fn separate(graph: &mut Graph, index: usize) {
+    let node = &mut graph.nodes[index];
+    let vectors = node.inputs.split_off(3);
+    let output = node.outputs[0].clone();
+    let middle = format!("{output} before normalisation");
+    node.outputs = vec![middle.clone()];
+    let normalisation = Node {
+        name: format!("{} normalisation", node.name),
+        op_type: "BatchNormalization".to_owned(),
+        inputs: [vec![middle], vectors].concat(),
+        outputs: vec![output],
+        attributes: Vec::new(),
+        activation: Activation::None,
+    };
+    graph.nodes.insert(index + 1, normalisation);
+}

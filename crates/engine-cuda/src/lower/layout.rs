@@ -1,0 +1,173 @@
+//! Shapes and strides.
+
+use sextant_engine::Error;
+use sextant_types::DataType;
+
+use super::{
+    Call,
+    context::{Device, Lowering},
+};
+use crate::operation::{Address, Copy, Element, MAX_RANK, Operand, Operation, Sizes};
+
+/// Row-major strides, in elements.
+pub(super) fn strides(dims: &[u64]) -> Vec<i64> {
+    let mut strides = vec![1; dims.len()];
+    for at in (1..dims.len()).rev() {
+        strides[at - 1] = strides[at] * dims[at] as i64;
+    }
+    strides
+}
+
+/// The shape of two operands together, after the rules of multidirectional broadcasting.
+pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
+    let rank = a.len().max(b.len());
+    let dim = |dims: &[u64], at: usize| {
+        let missing = rank - dims.len();
+        if at < missing { 1 } else { dims[at - missing] }
+    };
+    (0..rank)
+        .map(|at| match (dim(a, at), dim(b, at)) {
+            (a, b) if a == b => Some(a),
+            (1, other) | (other, 1) => Some(other),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Strides of a contiguous tensor of `dims` seen as `to`: 0 where one value serves a dimension.
+pub(super) fn expanded(dims: &[u64], to: &[u64]) -> Vec<i64> {
+    let own = strides(dims);
+    let missing = to.len() - dims.len();
+    let stride = |at: usize| match at.checked_sub(missing) {
+        Some(at) if dims[at] != 1 => own[at],
+        _ => 0,
+    };
+    (0..to.len()).map(stride).collect()
+}
+
+/// Sizes and strides of several operands with as few dimensions as say the same; `None` where these
+/// are more than a device takes.
+pub(super) fn merge<const N: usize>(
+    dims: &[u64],
+    strides: [&[i64]; N],
+) -> Option<(Sizes, [[i64; MAX_RANK]; N])> {
+    let mut merged: Vec<(u64, [i64; N])> = Vec::new();
+    for (at, size) in dims.iter().enumerate() {
+        let own = strides.map(|strides| strides[at]);
+        if *size == 1 {
+            continue;
+        }
+        match merged.last_mut() {
+            Some((before, steps)) if (0..N).all(|n| steps[n] == own[n] * *size as i64) => {
+                *before *= size;
+                *steps = own;
+            }
+            _ => merged.push((*size, own)),
+        }
+    }
+    let sizes: Vec<u64> = merged.iter().map(|(size, _)| *size).collect();
+    let sizes = Sizes::new(&sizes)?;
+    let mut found = [[0; MAX_RANK]; N];
+    for (at, (_, own)) in merged.iter().enumerate() {
+        (0..N).for_each(|n| found[n][at] = own[n]);
+    }
+    Some((sizes, found))
+}
+
+/// A strided view of elements.
+pub(super) struct View<'a> {
+    pub address: Address,
+    pub strides: &'a [i64],
+    pub element: Element,
+}
+
+impl Lowering<'_> {
+    /// Copies one view to another of the same sizes.
+    pub(super) fn copy(
+        &mut self,
+        call: &Call<'_>,
+        dims: &[u64],
+        x: &View<'_>,
+        y: &View<'_>,
+    ) -> Result<(), Error> {
+        let (sizes, strides) = merge(dims, [x.strides, y.strides])
+            .ok_or_else(|| call.unsupported("it needs more than six dimensions"))?;
+        let operand = |view: &View<'_>, strides| Operand {
+            address: view.address,
+            strides,
+        };
+        if sizes.count() > 0 {
+            self.emit(Operation::Copy(Copy {
+                x: operand(x, strides[0]),
+                x_element: x.element,
+                y: operand(y, strides[1]),
+                y_element: y.element,
+                sizes,
+            }));
+        }
+        Ok(())
+    }
+
+    /// A new contiguous tensor of `dims` whose elements are those of `x` at the given strides.
+    pub(super) fn gathered(
+        &mut self,
+        call: &Call<'_>,
+        x: &Device,
+        offset: i64,
+        dims: &[u64],
+        from: &[i64],
+    ) -> Result<Device, Error> {
+        let y = self.activation(call, dims, x.data_type)?;
+        let bytes = offset * x.element.bytes() as i64;
+        let source = View {
+            address: x.address.wrapping_add_signed(bytes),
+            strides: from,
+            element: x.element,
+        };
+        let to = strides(dims);
+        let target = View {
+            address: y.address,
+            strides: &to,
+            element: y.element,
+        };
+        self.copy(call, dims, &source, &target)?;
+        Ok(y)
+    }
+
+    /// The same values as another type; the same bytes where they are stored alike.
+    pub(super) fn converted(
+        &mut self,
+        x: &Device,
+        data_type: DataType,
+        element: Element,
+    ) -> Device {
+        if x.element == element {
+            return Device {
+                data_type,
+                ..x.clone()
+            };
+        }
+        let count = x.count();
+        let y = Device {
+            address: self.scratch(count * element.bytes()),
+            dims: x.dims.clone(),
+            data_type,
+            element,
+        };
+        let line = |address| Operand {
+            address,
+            strides: [1, 0, 0, 0, 0, 0],
+        };
+        let sizes = [count, 1, 1, 1, 1, 1];
+        if count > 0 {
+            self.emit(Operation::Copy(Copy {
+                x: line(x.address),
+                x_element: x.element,
+                y: line(y.address),
+                y_element: element,
+                sizes: Sizes { rank: 1, sizes },
+            }));
+        }
+        y
+    }
+}

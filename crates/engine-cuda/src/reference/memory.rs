@@ -1,0 +1,73 @@
+//! Host memory that knows which of its bytes were written.
+
+use std::ops::Range;
+
+use sextant_engine::Error;
+
+use super::fault;
+
+/// Bytes at addresses from 0.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    bytes: Vec<u8>,
+    /// 1 for each byte that was written, else 0.
+    written: Vec<u8>,
+}
+
+impl Memory {
+    /// Memory that was never written.
+    pub fn new(bytes: usize) -> Self {
+        Self {
+            bytes: vec![0; bytes],
+            written: vec![0; bytes],
+        }
+    }
+
+    /// Bytes there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the range reaches beyond the end or any byte was never written.
+    pub fn read(&self, range: Range<u64>) -> Result<&[u8], Error> {
+        let at = self.range(&range)?;
+        if self.written[at.clone()].contains(&0) {
+            return Err(fault(&format!("it reads {range:?}, not all written")));
+        }
+        Ok(&self.bytes[at])
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when they reach beyond the end.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let range = self.range(&(at..at + bytes.len() as u64))?;
+        self.bytes[range.clone()].copy_from_slice(bytes);
+        self.written[range].fill(1);
+        Ok(())
+    }
+
+    /// From now on the range counts as never written.
+    pub fn forget(&mut self, range: &Range<u64>) {
+        if let Ok(range) = self.range(range) {
+            self.written[range].fill(0);
+        }
+    }
+
+    fn range(&self, range: &Range<u64>) -> Result<Range<usize>, Error> {
+        let inside = range.start <= range.end && range.end <= self.bytes.len() as u64;
+        if !inside {
+            return Err(fault(&format!("{range:?} of {} bytes", self.bytes.len())));
+        }
+        Ok(range.start as usize..range.end as usize)
+    }
+}
