@@ -120,9 +120,9 @@ def weights(count, seed, scale):
 
 
 class Dense(Model):
-    """Fully connected layers 32 -> 512 -> 512 -> 10 with ReLU between them."""
+    """Fully connected layers 32 -> 64 -> 64 -> 10 with ReLU between them."""
 
-    widths = [32, 512, 512, 10]
+    widths = [32, 64, 64, 10]
     inputs = [Spec("input", "FP32", [-1, 32])]
     outputs = [Spec("output", "FP32", [-1, 10])]
 

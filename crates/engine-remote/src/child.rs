@@ -224,7 +224,7 @@ impl Watched {
             if !matches!(read, Ok(1..)) {
                 return;
             }
-            let text = String::from_utf8_lossy(&line);
+            let text = String::from_utf8_lossy(&line).replace(char::is_control, " ");
             let text = text.trim_end();
             if text.is_empty() {
                 continue;

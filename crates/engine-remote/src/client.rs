@@ -130,7 +130,7 @@ fn read(
     response: Result<Response<ureq::Body>, ureq::Error>,
     limits: Limits,
 ) -> Result<Reply, Fault> {
-    let mut response = response.map_err(fault)?;
+    let mut response = response.map_err(|error| fault(error, limits))?;
     let status = response.status().as_u16();
     let json_bytes = match response.headers().get(HEADER_LENGTH) {
         None => None,
@@ -142,18 +142,14 @@ fn read(
                 .ok_or_else(|| Fault::Malformed(format!("its `{HEADER_LENGTH}` is no number")))?,
         ),
     };
-    let too_large = || {
-        let most = limits.bytes;
-        Fault::Malformed(format!("its answer is larger than `{most}` bytes"))
-    };
     let announced = response.body().content_length();
     if announced.is_some_and(|length| length > limits.bytes) {
-        return Err(too_large());
+        return Err(too_large(limits.bytes));
     }
     let body = response.body_mut().with_config().limit(limits.bytes + 1);
-    let body = Bytes::from(body.read_to_vec().map_err(fault)?);
+    let body = Bytes::from(body.read_to_vec().map_err(|error| fault(error, limits))?);
     if body.len() as u64 > limits.bytes {
-        return Err(too_large());
+        return Err(too_large(limits.bytes));
     }
     let (json, tail) = match json_bytes {
         None => (body, Bytes::new()),
@@ -168,7 +164,11 @@ fn read(
     Ok(Reply { status, json, tail })
 }
 
-fn fault(error: ureq::Error) -> Fault {
+fn too_large(most: u64) -> Fault {
+    Fault::Malformed(format!("its answer is larger than `{most}` bytes"))
+}
+
+fn fault(error: ureq::Error, limits: Limits) -> Fault {
     match error {
         ureq::Error::Timeout(_) => Fault::Timeout,
         ureq::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Fault::Timeout,
@@ -176,7 +176,7 @@ fn fault(error: ureq::Error) -> Fault {
         error @ (ureq::Error::HostNotFound | ureq::Error::ConnectionFailed) => {
             Fault::Transport(error.to_string())
         }
-        ureq::Error::BodyExceedsLimit(_) => Fault::Malformed("its answer is too large".to_owned()),
+        ureq::Error::BodyExceedsLimit(_) => too_large(limits.bytes),
         other => Fault::Malformed(text::shorten(&other.to_string())),
     }
 }
