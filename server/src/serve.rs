@@ -19,7 +19,7 @@ use sextant_dispatcher::{
     jobs::{JobConfig, JobService},
 };
 use sextant_engine::Engine;
-use sextant_policies::{health::Thresholds, throttle::Throttle};
+use sextant_policies::throttle::Throttle;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 use sextant_variant_gen::{Generator, RegistrationService, measure::Effort};
@@ -74,13 +74,12 @@ async fn build_worker(
     engines: &[Arc<dyn Engine>],
     process: &mut Process,
 ) -> anyhow::Result<WorkerClient> {
+    let name = WorkerId::new(&config.worker.name).context("`worker.name`")?;
+    let (cores, memory_bytes) = (config.worker_cores(), config.worker_memory_bytes());
     let settings = sextant_worker::Config {
-        worker: WorkerId::new(&config.worker.name).context("`worker.name`")?,
-        cores: config.worker_cores(),
-        memory_bytes: config.worker_memory_bytes(),
         period_ms: WORKER_PERIOD_MS,
         lease_ms: LEASE_MS,
-        thresholds: Thresholds::default(),
+        ..sextant_worker::Config::new(name, cores, memory_bytes)
     };
     let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
     let (worker, mut service) = Worker::start(settings, engines.to_vec(), objects, metadata)

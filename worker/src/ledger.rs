@@ -1,99 +1,201 @@
-//! Memory accounting: weights once per artefact, working memory once per session.
+//! Memory accounting in pages: weights once per artefact, working memory once per session.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sextant_types::{Digest, EngineName, Optimization, Variant, VariantId};
+use sextant_engine::pages::{PageCache, PageSet, Short};
+use sextant_rpc::Pages;
+use sextant_types::{Digest, EngineName, Optimization, Precision, Variant};
 
-/// What is held and by whom. Variants that differ only in their maximum batch share a session;
-/// variants of one artefact on one engine share its weights.
+/// Which pages are held, and for what. Variants that differ only in their maximum batch share a
+/// session; variants of one artefact and precision on one engine share its weights.
 pub(crate) struct Ledger {
-    budget: u64,
-    held: Mutex<HashMap<VariantId, Holding>>,
+    books: Mutex<Books>,
 }
 
-#[derive(Clone)]
-struct Holding {
-    weights: (EngineName, Digest),
-    weights_bytes: u64,
-    session: (EngineName, Digest, Optimization, u16),
-    session_bytes: u64,
+struct Books {
+    cache: PageCache,
+    weights: HashMap<Weights, Held>,
+    sessions: HashMap<Session, Held>,
 }
 
-/// Bytes that are missing for a reservation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Short {
-    pub(crate) needed: u64,
-    pub(crate) free: u64,
+/// The pages of what one handle of a variant needs; they are free again when it is dropped and no
+/// other handle needs them.
+pub(crate) struct Reservation {
+    ledger: Arc<Ledger>,
+    session: Session,
+    weights_pages: u64,
+    session_pages: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Weights {
+    engine: EngineName,
+    artefact: Digest,
+    precision: Precision,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Session {
+    weights: Weights,
+    optimization: Optimization,
+    threads: u16,
+}
+
+/// Pages that several share: as many as the most demanding of them needs.
+#[derive(Default)]
+struct Held {
+    pages: PageSet,
+    wanted: Vec<u64>,
 }
 
 impl Ledger {
-    pub(crate) fn new(budget: u64) -> Self {
+    pub(crate) fn new(page_bytes: u64, pages: u64) -> Self {
         Self {
-            budget,
-            held: Mutex::default(),
+            books: Mutex::new(Books {
+                cache: PageCache::new(page_bytes, pages),
+                weights: HashMap::new(),
+                sessions: HashMap::new(),
+            }),
         }
     }
 
-    /// Reserves what `variant` adds to what is held; reserving twice is reserving once.
-    pub(crate) fn reserve(&self, variant: &Variant) -> Result<(), Short> {
-        let mut held = self.lock();
-        let before = total(&held);
-        let previous = held.insert(variant.id.clone(), Holding::of(variant));
-        let after = total(&held);
-        if after <= self.budget || previous.is_some() {
-            return Ok(());
-        }
-        held.remove(&variant.id);
-        Err(Short {
-            needed: after - before,
-            free: self.budget.saturating_sub(before),
+    /// Takes the pages that `variant` adds to what is held, or none.
+    pub(crate) fn reserve(self: &Arc<Self>, variant: &Variant) -> Result<Reservation, Short> {
+        let mut books = self.lock();
+        let wanted = books.wanted(variant);
+        let missing = wanted.missing(&books);
+        let mut pages = books.cache.acquire(missing.0 + missing.1)?;
+        let for_session = pages.shrink(missing.0);
+        let Wanted {
+            session,
+            pages: (weights_pages, session_pages),
+        } = wanted;
+        enter(
+            &mut books.weights,
+            session.weights.clone(),
+            pages,
+            weights_pages,
+        );
+        enter(
+            &mut books.sessions,
+            session.clone(),
+            for_session,
+            session_pages,
+        );
+        Ok(Reservation {
+            ledger: Arc::clone(self),
+            session,
+            weights_pages,
+            session_pages,
         })
     }
 
-    pub(crate) fn release(&self, variant: &VariantId) {
-        self.lock().remove(variant);
-    }
-
-    pub(crate) fn used(&self) -> u64 {
-        total(&self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<VariantId, Holding>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn total(held: &HashMap<VariantId, Holding>) -> u64 {
-    let mut weights = HashMap::new();
-    let mut sessions = HashMap::new();
-    for holding in held.values() {
-        weights.insert(&holding.weights, holding.weights_bytes);
-        let session: &mut u64 = sessions.entry(&holding.session).or_default();
-        *session = holding.session_bytes.max(*session);
-    }
-    weights.values().sum::<u64>() + sessions.values().sum::<u64>()
-}
-
-impl Holding {
-    fn of(variant: &Variant) -> Self {
-        let (engine, artefact) = (variant.spec.engine.clone(), variant.artefact);
-        let weights_bytes = variant.profile.weights_bytes;
-        Self {
-            weights: (engine.clone(), artefact),
-            weights_bytes,
-            session: (
-                engine,
-                artefact,
-                variant.spec.optimization,
-                variant.spec.threads,
-            ),
-            session_bytes: variant
-                .profile
-                .peak_memory_bytes
-                .saturating_sub(weights_bytes),
+    /// Whether [`Self::reserve`] would succeed now.
+    pub(crate) fn check(&self, variant: &Variant) -> Result<(), Short> {
+        let books = self.lock();
+        let missing = books.wanted(variant).missing(&books);
+        let (needed, free) = (missing.0 + missing.1, books.cache.free());
+        if needed > free {
+            return Err(Short { needed, free });
         }
+        Ok(())
+    }
+
+    pub(crate) fn pages(&self) -> Pages {
+        let cache = &self.lock().cache;
+        Pages {
+            page_bytes: cache.page_bytes(),
+            total: cache.total(),
+            free: cache.free(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a variant needs: its session and the pages of its weights and working memory.
+struct Wanted {
+    session: Session,
+    pages: (u64, u64),
+}
+
+impl Wanted {
+    /// Pages in addition to those that others hold for the same.
+    fn missing(&self, books: &Books) -> (u64, u64) {
+        let weights = books.weights.get(&self.session.weights);
+        let session = books.sessions.get(&self.session);
+        let held = |held: Option<&Held>| held.map_or(0, |held| held.pages.len());
+        (
+            self.pages.0.saturating_sub(held(weights)),
+            self.pages.1.saturating_sub(held(session)),
+        )
+    }
+}
+
+impl Books {
+    fn wanted(&self, variant: &Variant) -> Wanted {
+        let (spec, profile) = (&variant.spec, &variant.profile);
+        let working_bytes = profile
+            .peak_memory_bytes
+            .saturating_sub(profile.weights_bytes);
+        Wanted {
+            session: Session {
+                weights: Weights {
+                    engine: spec.engine.clone(),
+                    artefact: variant.artefact,
+                    precision: spec.precision,
+                },
+                optimization: spec.optimization,
+                threads: spec.threads,
+            },
+            pages: (
+                self.cache.pages_for(profile.weights_bytes),
+                self.cache.pages_for(working_bytes),
+            ),
+        }
+    }
+}
+
+fn enter<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: K, pages: PageSet, wanted: u64) {
+    let held = held.entry(key).or_default();
+    held.pages.join(pages);
+    held.wanted.push(wanted);
+}
+
+/// Strikes one holder out; returns the pages that the others do not need.
+fn leave<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: &K, wanted: u64) -> PageSet {
+    let Some(entry) = held.get_mut(key) else {
+        return PageSet::default();
+    };
+    if let Some(at) = entry.wanted.iter().position(|pages| *pages == wanted) {
+        entry.wanted.swap_remove(at);
+    }
+    let left = entry.wanted.iter().copied().max();
+    let pages = entry.pages.shrink(left.unwrap_or(0));
+    if left.is_none() {
+        held.remove(key);
+    }
+    pages
+}
+
+// === impl Reservation ===
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut books = self.ledger.lock();
+        let weights = leave(
+            &mut books.weights,
+            &self.session.weights,
+            self.weights_pages,
+        );
+        books.cache.release(weights);
+        let session = leave(&mut books.sessions, &self.session, self.session_pages);
+        books.cache.release(session);
     }
 }

@@ -6,114 +6,116 @@
 //! **Invariant:** a worker does what it is told inside the window it is told, or says that it did
 //! not. It never retries, evicts or chooses; it knows no other worker and no query.
 
+mod agenda;
+mod config;
 mod executor;
+mod instance;
 mod ledger;
 mod loader;
+mod log;
 mod monitor;
+mod pin;
+mod shared;
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use async_trait::async_trait;
-use sextant_engine::{Engine, LoadedModel};
+use sextant_engine::{Device, Engine, LiveMap};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
-use sextant_policies::health::Thresholds;
 use sextant_rpc::{
-    Infer, Load, LoadTimings, Pages, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
+    ActionKind, Infer, Load, LoadTimings, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
 };
-use sextant_types::{EngineName, Variant, VariantId, WorkerId};
+use sextant_types::{EngineName, VariantId};
 
-pub use crate::monitor::Service;
-use crate::{executor::Executor, ledger::Ledger};
+pub use crate::{
+    config::{Config, Watchdog},
+    monitor::Service,
+};
+use crate::{
+    executor::Executor, instance::Instance, ledger::Ledger, loader::turns::Turns, shared::Shared,
+};
 
-/// What a worker may use.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Its name, unique in the fleet.
-    pub worker: WorkerId,
-    /// CPU cores that batches may occupy at once.
-    pub cores: u16,
-    /// Bytes that loaded variants may occupy.
-    pub memory_bytes: u64,
-    /// Time between two looks at the instances, ms; heartbeats go along.
-    pub period_ms: u64,
-    /// How long the others believe in this worker without a heartbeat, ms.
-    pub lease_ms: u64,
-    /// When an instance counts as overloaded or interfered.
-    pub thresholds: Thresholds,
-}
-
-/// A worker's handle; cheap to clone behind its [`Arc`].
+/// A worker's handle: one device with its executor. Cheap to clone behind its [`Arc`].
 pub struct Worker {
     config: Config,
+    /// Batches that may run at once.
+    cores: u16,
     engines: Vec<Arc<dyn Engine>>,
     objects: Arc<dyn ObjectStore>,
     metadata: Arc<dyn MetadataStore>,
     shared: Arc<Shared>,
     executor: Executor,
-    ledger: Ledger,
-    /// One load or unload at a time: loads compete for the same memory and the same disk.
-    moving: tokio::sync::Mutex<()>,
-}
-
-/// What executor threads need.
-pub(crate) struct Shared {
-    loaded: RwLock<HashMap<VariantId, Arc<Instance>>>,
-    started: Instant,
-    /// Core-nanoseconds spent in batches.
-    busy_nanos: AtomicU64,
-    /// Share of core time in the last window, in millionths.
-    utilization_millionths: AtomicU64,
-}
-
-/// A loaded variant with its counters.
-pub(crate) struct Instance {
-    pub(crate) variant: Arc<Variant>,
-    pub(crate) model: Arc<dyn LoadedModel>,
-    pub(crate) rows: AtomicU64,
-    pub(crate) batches: AtomicU64,
-    pub(crate) run_nanos: AtomicU64,
-    /// What the profile expected for the same batches.
-    pub(crate) expected_nanos: AtomicU64,
-    /// Nanoseconds after the worker's start.
-    pub(crate) last_used: AtomicU64,
+    turns: Turns,
+    ledger: Arc<Ledger>,
+    /// One load or unload of a variant at a time.
+    moving: LiveMap<VariantId, tokio::sync::Mutex<()>>,
+    /// Read by every load for as long as it takes; `false` after the shutdown.
+    open: tokio::sync::RwLock<bool>,
 }
 
 impl Worker {
-    /// Starts the executor threads. The returned [`Service`] must be run to keep the lease.
+    /// Starts the threads. The engines must be those of one device; none are those of the CPU. The
+    /// returned [`Service`] must be run to keep the lease and to tell of what broke.
+    ///
+    /// Fails with [`io::ErrorKind::InvalidInput`] where engines of different devices are given or
+    /// cores to keep to that the process may not use, and where threads cannot be started.
     pub fn start(
         config: Config,
         engines: Vec<Arc<dyn Engine>>,
         objects: Arc<dyn ObjectStore>,
         metadata: Arc<dyn MetadataStore>,
-    ) -> std::io::Result<(Arc<Self>, Service)> {
-        let shared = Arc::new(Shared {
-            loaded: RwLock::default(),
-            started: Instant::now(),
-            busy_nanos: AtomicU64::new(0),
-            utilization_millionths: AtomicU64::new(0),
-        });
-        let executor = Executor::start(config.cores, &shared)?;
-        let ledger = Ledger::new(config.memory_bytes);
-        let moving = tokio::sync::Mutex::new(());
+    ) -> io::Result<(Arc<Self>, Service)> {
+        if let Some(cores) = &config.pin {
+            pin::check(cores)?;
+        }
+        let device = device_of(&engines)?;
+        let (page_bytes, pages) = match &device {
+            Device::Cpu => {
+                let page_bytes = config.page_bytes.max(1);
+                (page_bytes, config.memory_bytes / page_bytes)
+            }
+            Device::Dedicated { memory, .. } => (memory.page_bytes, memory.pages),
+        };
+        let dedicated = device != Device::Cpu;
+        let shared = Arc::new(Shared::new(config.io_bytes));
         let worker = Arc::new(Self {
+            cores: if dedicated { 1 } else { config.cores },
+            executor: Executor::start(&config, dedicated, &shared)?,
+            turns: Turns::start()?,
+            ledger: Arc::new(Ledger::new(page_bytes, pages)),
             config,
             engines,
             objects,
             metadata,
             shared,
-            executor,
-            ledger,
-            moving,
+            moving: LiveMap::default(),
+            open: tokio::sync::RwLock::new(true),
         });
         Ok((Arc::clone(&worker), Service::new(worker)))
+    }
+}
+
+/// The device that all of the engines run on.
+fn device_of(engines: &[Arc<dyn Engine>]) -> io::Result<Device> {
+    let mut devices = engines
+        .iter()
+        .map(|engine| (engine.name(), engine.device()));
+    let Some((name, device)) = devices.next() else {
+        return Ok(Device::Cpu);
+    };
+    match devices.find(|(_, other)| *other != device) {
+        None => Ok(device),
+        Some((other, _)) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "engines `{name}` and `{other}` have different devices: start a worker for each"
+            ),
+        )),
     }
 }
 
@@ -123,19 +125,12 @@ impl Worker {
 impl Work for Worker {
     fn info(&self) -> WorkerInfo {
         let millionths = self.shared.utilization_millionths.load(Ordering::Relaxed);
+        let name = |engine: &Arc<dyn Engine>| EngineName(engine.name().to_owned());
         WorkerInfo {
             worker: self.config.worker.clone(),
-            cores: self.config.cores,
-            engines: self
-                .engines
-                .iter()
-                .map(|engine| EngineName(engine.name().to_owned()))
-                .collect(),
-            pages: Pages {
-                page_bytes: 1,
-                total: self.config.memory_bytes,
-                free: self.config.memory_bytes.saturating_sub(self.ledger.used()),
-            },
+            cores: self.cores,
+            engines: self.engines.iter().map(name).collect(),
+            pages: self.ledger.pages(),
             utilization: millionths as f64 / 1e6,
         }
     }
@@ -160,63 +155,20 @@ impl Work for Worker {
     }
 
     async fn load(&self, load: Load) -> Result<LoadTimings, WorkError> {
-        let _turn = self.moving.lock().await;
-        self.load_variant(load.variant).await?;
-        Ok(LoadTimings::default())
+        self.load_noted(load).await
     }
 
+    /// Always succeeds: nothing begins on the variant any more, what runs is answered with
+    /// [`sextant_rpc::InferError::WeightsChanged`], and the pages are free when it returns, unless
+    /// a batch does not come back.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
-        let _turn = self.moving.lock().await;
-        self.unload_variant(variant).await
+        self.unload_variant(variant).await;
+        self.shared.log.note(ActionKind::Unload, Ok(None));
+        Ok(())
     }
 
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
-        Ok(WorkerStats::default())
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// The instance of a loaded variant.
-    pub(crate) fn instance(&self, variant: &VariantId) -> Option<Arc<Instance>> {
-        let loaded = self
-            .loaded
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        loaded.get(variant).cloned()
-    }
-
-    /// All loaded instances, in order of their variants' names.
-    pub(crate) fn instances(&self) -> Vec<Arc<Instance>> {
-        let loaded = self
-            .loaded
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut all: Vec<_> = loaded.values().cloned().collect();
-        all.sort_by(|a, b| a.variant.id.cmp(&b.variant.id));
-        all
-    }
-
-    pub(crate) fn insert(&self, instance: Arc<Instance>) {
-        let mut loaded = self
-            .loaded
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        loaded.insert(instance.variant.id.clone(), instance);
-    }
-
-    pub(crate) fn remove(&self, variant: &VariantId) -> Option<Arc<Instance>> {
-        let mut loaded = self
-            .loaded
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        loaded.remove(variant)
-    }
-
-    /// Nanoseconds since the worker's start.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+        Ok(self.shared.log.stats())
     }
 }
 

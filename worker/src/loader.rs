@@ -1,120 +1,238 @@
 //! Loading and unloading, with the state machine told at each step.
 
+pub(crate) mod turns;
+
 use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_engine::{Engine, LoadRequest};
 use sextant_metadata::{Command, InstanceKey, Transition};
-use sextant_rpc::WorkError;
+use sextant_objects::Error as ObjectError;
+use sextant_rpc::{ActionKind, Load, LoadTimings, WorkError};
 use sextant_types::{Variant, VariantId};
+use tokio::sync::oneshot;
 
-use crate::{Instance, Worker, unix_ms};
+use self::turns::{Opened, Turn, no_memory};
+use crate::{Worker, instance::Instance, log::Action, unix_ms};
 
 /// How long an unload waits for batches that are running.
 const DRAIN: Duration = Duration::from_secs(30);
 
 impl Worker {
-    pub(crate) async fn load_variant(&self, variant: Arc<Variant>) -> Result<(), WorkError> {
-        if self.shared.instance(&variant.id).is_some() {
-            return Ok(());
+    /// Loads a variant and notes how it went.
+    pub(crate) async fn load_noted(&self, load: Load) -> Result<LoadTimings, WorkError> {
+        let arrived = Instant::now();
+        let (earliest, expected) = (load.earliest.max(arrived), load.expected);
+        let loaded = self.load_variant(load, arrived).await;
+        let note = match &loaded {
+            // Nothing was done for a variant that was loaded already.
+            Ok(timings) if timings.load_us == 0.0 => Ok(None),
+            Ok(timings) => Ok(Some(Action {
+                expected,
+                actual: Duration::try_from_secs_f64(timings.load_us / 1e6).unwrap_or_default(),
+                earliest,
+                ended: Instant::now(),
+            })),
+            Err(error) => Err(error.code()),
+        };
+        self.shared.log.note(ActionKind::Load, note);
+        loaded
+    }
+
+    async fn load_variant(&self, load: Load, arrived: Instant) -> Result<LoadTimings, WorkError> {
+        if load.earliest > arrived + self.config.horizon {
+            return Err(WorkError::TooEarly);
         }
-        self.ledger
-            .reserve(&variant)
-            .map_err(|short| WorkError::NoMemory {
-                variant: variant.id.clone(),
-                needed: short.needed,
-                free: short.free,
-                page_bytes: 1,
-            })?;
-        let loaded = self.load_reserved(&variant).await;
+        let open = self.open.read().await;
+        if !*open {
+            return Err(WorkError::ShuttingDown);
+        }
+        let turn = self.turn(&load.variant.id);
+        let _turn = turn.lock().await;
+        self.note_given_up().await;
+        if self.shared.instance(&load.variant.id).is_some() {
+            return Ok(LoadTimings::default());
+        }
+        let now = Instant::now();
+        if load.latest.is_some_and(|latest| now > latest) {
+            return Err(WorkError::TooLate);
+        }
+        let engine = self.engine(&load.variant)?;
+        if load.earliest <= now {
+            // Decided anew when the load begins; here it saves fetching the artefact for nothing.
+            let room = self.ledger.check(&load.variant);
+            room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
+        }
+        self.command(&load.variant, Command::Load).await?;
+        let loaded = self.load_begun(&load, engine, arrived).await;
         if let Err(error) = &loaded {
-            self.ledger.release(&variant.id);
-            let reason = error.to_string();
-            if let Err(error) = self.command(&variant, Command::LoadFailed { reason }).await {
-                tracing::warn!(variant = %variant.id, %error, "a failed load could not be noted");
-            }
+            self.note_load_failed(&load.variant, error).await;
         }
         loaded
     }
 
-    async fn load_reserved(&self, variant: &Arc<Variant>) -> Result<(), WorkError> {
-        self.command(variant, Command::Load).await?;
-        let model = self.open(variant).await?;
-        let instance = Instance {
-            variant: Arc::clone(variant),
-            model,
-            rows: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
-            run_nanos: AtomicU64::new(0),
-            expected_nanos: AtomicU64::new(0),
-            last_used: AtomicU64::new(self.shared.nanos()),
+    async fn load_begun(
+        &self,
+        load: &Load,
+        engine: Arc<dyn Engine>,
+        arrived: Instant,
+    ) -> Result<LoadTimings, WorkError> {
+        let variant = &load.variant;
+        let fetching = Instant::now();
+        let request = self.fetch(variant).await?;
+        let fetched = fetching.elapsed();
+        let (opened, began) = self.open_in_turn(load, engine, request).await?;
+        let timings = LoadTimings {
+            queue_us: us(began
+                .saturating_duration_since(arrived)
+                .saturating_sub(fetched)),
+            fetch_us: us(fetched),
+            load_us: us(opened.took),
         };
-        self.shared.insert(Arc::new(instance));
-        let noted = self.command(variant, Command::Loaded).await;
-        if noted.is_err() {
-            self.shared.remove(&variant.id);
+        let nanos = self.shared.nanos();
+        let instance = Instance::new(Arc::clone(variant), opened.model, opened.pages, nanos);
+        let instance = Arc::new(instance);
+        self.shared.insert(Arc::clone(&instance));
+        if let Err(error) = self.command(variant, Command::Loaded).await {
+            self.discard(&instance);
+            return Err(error);
         }
-        noted
+        Ok(timings)
     }
 
-    async fn open(&self, variant: &Variant) -> Result<Arc<dyn LoadedModel>, WorkError> {
-        let failed = |reason: String| WorkError::Failed {
-            variant: variant.id.clone(),
-            reason,
-        };
-        let engine = self
-            .engine(variant)
-            .ok_or_else(|| failed(format!("no engine `{}` here", variant.spec.engine)))?;
-        let model = self
-            .objects
-            .get_blob(&variant.artefact)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        let request = LoadRequest {
+    /// The artefact; the store has compared its bytes with its digest.
+    async fn fetch(&self, variant: &Variant) -> Result<LoadRequest, WorkError> {
+        let fetched = self.objects.get_blob(&variant.artefact).await;
+        let model = fetched.map_err(|error| match error {
+            ObjectError::NotFound { .. } => WorkError::Unknown {
+                variant: variant.id.clone(),
+                reason: error.to_string(),
+            },
+            error => WorkError::Failed {
+                variant: variant.id.clone(),
+                reason: error.to_string(),
+            },
+        })?;
+        Ok(LoadRequest {
             artefact: variant.artefact,
             model,
             precision: variant.spec.precision,
             optimization: variant.spec.optimization,
             threads: variant.spec.threads,
+        })
+    }
+
+    /// Waits for the LOAD thread, and no longer than a load may take once it has begun.
+    async fn open_in_turn(
+        &self,
+        load: &Load,
+        engine: Arc<dyn Engine>,
+        request: LoadRequest,
+    ) -> Result<(Opened, Instant), WorkError> {
+        let (began_sender, began) = oneshot::channel();
+        let (reply, opened) = oneshot::channel();
+        self.turns.push(Turn {
+            variant: Arc::clone(&load.variant),
+            engine,
+            request,
+            ledger: Arc::clone(&self.ledger),
+            earliest: load.earliest,
+            latest: load.latest,
+            began: began_sender,
+            reply,
+        });
+        // Closed without a word where the load was refused: the reply says why.
+        let began = began.await.unwrap_or_else(|_| Instant::now());
+        let profiled = Duration::try_from_secs_f64(load.variant.profile.load_ms / 1e3);
+        let expected = load.expected.max(profiled.unwrap_or_default());
+        let limit = self.config.watchdog.load_limit(expected);
+        let failed = |reason: String| WorkError::Failed {
+            variant: load.variant.id.clone(),
+            reason,
         };
-        tokio::task::spawn_blocking(move || engine.load(&request))
-            .await
-            .map_err(|_| failed("the engine panicked".to_owned()))?
-            .map_err(|error| failed(error.to_string()))
-    }
-
-    fn engine(&self, variant: &Variant) -> Option<Arc<dyn Engine>> {
-        self.engines
-            .iter()
-            .find(|engine| engine.name() == variant.spec.engine.0)
-            .cloned()
-    }
-
-    pub(crate) async fn unload_variant(&self, variant: &VariantId) -> Result<(), WorkError> {
-        let Some(instance) = self.shared.instance(variant) else {
-            return Ok(());
-        };
-        self.command(&instance.variant, Command::Drain).await?;
-        self.shared.remove(variant);
-        let variant_record = Arc::clone(&instance.variant);
-        self.drained(instance).await;
-        self.ledger.release(variant);
-        self.command(&variant_record, Command::Unloaded).await
-    }
-
-    /// Waits until no running batch holds the instance.
-    async fn drained(&self, instance: Arc<Instance>) {
-        let weak = Arc::downgrade(&instance);
-        drop(instance);
-        let gone = async {
-            while weak.strong_count() > 0 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+        match tokio::time::timeout(limit, opened).await {
+            Ok(Ok(opened)) => Ok((opened?, began)),
+            Ok(Err(_)) => Err(failed("the worker lost the load".to_owned())),
+            Err(_) => {
+                self.turns.give_up();
+                let limit_ms = limit.as_millis();
+                Err(failed(format!(
+                    "the engine has not come back for `{limit_ms}` ms"
+                )))
             }
-        };
-        if tokio::time::timeout(DRAIN, gone).await.is_err() {
-            tracing::warn!("a batch is still running on an unloaded variant");
+        }
+    }
+
+    fn engine(&self, variant: &Variant) -> Result<Arc<dyn Engine>, WorkError> {
+        let name = &variant.spec.engine;
+        let known = self.engines.iter().find(|engine| engine.name() == name.0);
+        known.cloned().ok_or_else(|| WorkError::Unknown {
+            variant: variant.id.clone(),
+            reason: format!("this worker has no engine `{name}`"),
+        })
+    }
+
+    async fn note_load_failed(&self, variant: &Variant, error: &WorkError) {
+        let reason = error.to_string();
+        let mut commands = vec![Command::LoadFailed { reason }];
+        // Nothing is broken where a load had no room or no time: it is not loaded, and that is all.
+        if !matches!(error, WorkError::Failed { .. } | WorkError::Unknown { .. }) {
+            commands.push(Command::Unloaded);
+        }
+        for command in commands {
+            if let Err(error) = self.command(variant, command).await {
+                tracing::warn!(variant = %variant.id, %error, "a failed load could not be noted");
+            }
+        }
+    }
+
+    /// Unloads a variant; what runs on it is void. Succeeds whatever the state machine says: the
+    /// memory is given back.
+    pub(crate) async fn unload_variant(&self, variant: &VariantId) {
+        let turn = self.turn(variant);
+        let _turn = turn.lock().await;
+        self.note_given_up().await;
+        if let Some(instance) = self.shared.instance(variant) {
+            self.unload_instance(instance, Instance::void).await;
+        }
+    }
+
+    /// Unloads an instance. `end` says what becomes of the batches that run on it.
+    async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
+        let variant = Arc::clone(&instance.variant);
+        self.note(&variant, Command::Drain).await;
+        end(&instance);
+        self.discard(&instance);
+        let gone = instance.gone();
+        drop(instance);
+        if let Some(gone) = gone
+            && tokio::time::timeout(DRAIN, gone).await.is_err()
+        {
+            tracing::warn!(variant = %variant.id, "a batch still runs on an unloaded variant");
+        }
+        self.note(&variant, Command::Unloaded).await;
+    }
+
+    /// Nothing finds the instance any more, and nothing that waits holds it.
+    fn discard(&self, instance: &Arc<Instance>) {
+        instance.leave();
+        self.shared.remove(instance);
+        self.executor.unstage(instance);
+    }
+
+    async fn note(&self, variant: &Variant, command: Command) {
+        if let Err(error) = self.command(variant, command).await {
+            tracing::warn!(variant = %variant.id, %error, "an instance's state was not noted");
+        }
+    }
+
+    /// Tells the state machine of the instances that broke.
+    pub(crate) async fn note_given_up(&self) {
+        for given_up in self.shared.take_given_up() {
+            let reason = given_up.reason;
+            self.note(&given_up.variant, Command::Fail { reason }).await;
         }
     }
 
@@ -141,22 +259,35 @@ impl Worker {
     pub(crate) async fn announce(&self) {
         for instance in self.shared.instances() {
             for command in [Command::Load, Command::Loaded] {
-                if let Err(error) = self.command(&instance.variant, command).await {
-                    tracing::warn!(variant = %instance.variant.id, %error, "not announced");
-                }
+                self.note(&instance.variant, command).await;
             }
         }
     }
 
-    /// Unloads everything and refuses new batches.
+    /// Refuses new batches and loads, finishes those that have begun and unloads everything.
     pub(crate) async fn stop(&self) {
         self.executor.close();
+        self.turns.close();
+        // Until the last load that has begun is through.
+        *self.open.write().await = false;
+        self.note_given_up().await;
         for instance in self.shared.instances() {
-            let variant = instance.variant.id.clone();
-            drop(instance);
-            if let Err(error) = self.unload_variant(&variant).await {
-                tracing::warn!(%variant, %error, "an instance could not be unloaded");
-            }
+            self.unload_instance(instance, Instance::leave).await;
         }
     }
+
+    /// Held while a variant is loaded or unloaded.
+    fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
+        let made = self.moving.get_or_make(variant.clone(), || {
+            Ok::<_, std::convert::Infallible>(tokio::sync::Mutex::new(()))
+        });
+        match made {
+            Ok(turn) => turn,
+            Err(never) => match never {},
+        }
+    }
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
 }

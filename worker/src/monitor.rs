@@ -12,7 +12,7 @@ use sextant_policies::health::{Condition, Health, Window};
 use sextant_rpc::Work;
 use sextant_types::VariantId;
 
-use crate::{Instance, Worker, unix_ms};
+use crate::{Worker, instance::Instance, unix_ms};
 
 /// Keeps the worker's lease and reports the condition of its instances.
 pub struct Service {
@@ -52,6 +52,7 @@ impl Service {
             tokio::select! {
                 () = &mut shutdown => break,
                 _ = ticks.tick() => self.look().await,
+                () = self.worker.shared.news.notified() => self.worker.note_given_up().await,
             }
         }
         self.worker.stop().await;
@@ -77,7 +78,7 @@ impl Service {
         let shared = &self.worker.shared;
         let (busy, nanos) = (shared.busy_nanos.load(Ordering::Relaxed), shared.nanos());
         let wall = nanos.saturating_sub(self.nanos).max(1);
-        let capacity = wall as f64 * f64::from(self.worker.config.cores.max(1));
+        let capacity = wall as f64 * f64::from(self.worker.cores.max(1));
         let share = (busy.saturating_sub(self.busy_nanos) as f64 / capacity).min(1.0);
         shared
             .utilization_millionths

@@ -18,7 +18,6 @@ use sextant_engine::{
 };
 use sextant_metadata::{InProcessStore, InstanceKey, InstanceState, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_policies::health::Thresholds;
 use sextant_rpc::{Infer, InferError, InferOutcome, Load, Work, WorkError};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
@@ -102,12 +101,10 @@ impl World {
         let engine: Arc<dyn Engine> =
             Arc::new(EmulatedEngine::new(describe).with_sleep(move |_| passage.pass()));
         let config = Config {
-            worker: WorkerId::new("w").unwrap(),
-            cores: 1,
-            memory_bytes: 1000,
+            page_bytes: 1,
             period_ms: 20,
             lease_ms: 60_000,
-            thresholds: Thresholds::default(),
+            ..Config::new(WorkerId::new("w").unwrap(), 1, 1000)
         };
         let (worker, mut service) = Worker::start(
             config,
@@ -138,11 +135,8 @@ impl World {
     }
 
     async fn load(&self, variant: &Arc<Variant>) -> Result<(), WorkError> {
-        self.worker
-            .load(Load {
-                variant: Arc::clone(variant),
-            })
-            .await
+        let load = Load::at_once(Arc::clone(variant));
+        self.worker.load(load).await.map(|_| ())
     }
 
     async fn state(&self, variant: &Variant) -> Option<InstanceState> {
@@ -165,6 +159,7 @@ impl World {
             parts: vec![row(2), row(2)],
             earliest: window.0,
             latest: window.1,
+            expected: Duration::ZERO,
             done: Box::new(move |outcome| sender.send(outcome).unwrap()),
         });
         outcome
@@ -286,6 +281,7 @@ async fn parts_that_cannot_share_a_batch_run_one_by_one() {
         parts: vec![row(2), row(3)],
         earliest: Instant::now(),
         latest: None,
+        expected: Duration::ZERO,
         done: Box::new(move |outcome| sender.send(outcome).unwrap()),
     });
     let result = outcome.recv_timeout(PATIENCE).unwrap().unwrap();
@@ -315,6 +311,7 @@ async fn memory_is_counted_once_for_shared_weights_and_never_overdrawn() {
         variant: other.id.clone(),
         needed: 600,
         free: 500,
+        page_bytes: 1,
     };
     assert_eq!(short, needed);
     world.worker.unload(&first.id).await.unwrap();

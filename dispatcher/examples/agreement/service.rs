@@ -15,10 +15,7 @@ use sextant_engine::{
 };
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_policies::{
-    health::Thresholds,
-    schedule::{LatencyTable, Options},
-};
+use sextant_policies::schedule::{LatencyTable, Options};
 use sextant_rpc::{Dispatch, Load, Route, Work};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, Optimization,
@@ -58,13 +55,10 @@ impl Service {
             Arc::new(LocalStore::open(folder.path().join("objects"), None)?);
         let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let variant = variant(&objects, latency).await?;
+        let name = WorkerId::new("emulated-worker")?;
         let config = sextant_worker::Config {
-            worker: WorkerId::new("emulated-worker")?,
-            cores: devices,
-            memory_bytes: 1 << 30,
-            period_ms: 1000,
             lease_ms: 600_000,
-            thresholds: Thresholds::default(),
+            ..sextant_worker::Config::new(name, devices, 1 << 30)
         };
         let engines = vec![engine(&variant)];
         let (worker, mut service) = Worker::start(config, engines, objects, Arc::clone(&metadata))?;

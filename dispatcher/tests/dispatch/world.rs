@@ -13,7 +13,6 @@ use sextant_dispatcher::{Config, Dispatcher};
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_policies::health::Thresholds;
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
@@ -196,13 +195,11 @@ impl World {
         });
         let mut workers: Vec<WorkerClient> = Vec::new();
         for number in 0..count {
+            let name = WorkerId::new(format!("w{number}")).unwrap();
             let config = sextant_worker::Config {
-                worker: WorkerId::new(format!("w{number}")).unwrap(),
-                cores: 1,
-                memory_bytes: 1000,
-                period_ms: 1000,
+                page_bytes: 1,
                 lease_ms: 60_000,
-                thresholds: Thresholds::default(),
+                ..sextant_worker::Config::new(name, 1, 1000)
             };
             let engines = vec![Arc::clone(&engine)];
             let stores = (Arc::clone(&objects), Arc::clone(&metadata));

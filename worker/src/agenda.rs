@@ -1,0 +1,97 @@
+//! What is to be done at given times: a queue in order of `earliest`, and the wait for it.
+
+use std::{
+    collections::{BTreeMap, btree_map},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The last stretch before a start is spent looking at the clock: the operating system wakes a
+/// thread about so much too late.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Items by the start of their windows; those that start together in order of arrival.
+pub(crate) struct Agenda<T> {
+    items: BTreeMap<Key, T>,
+    arrivals: u64,
+}
+
+/// An item's place: its start, then its arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) earliest: Instant,
+    arrival: u64,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Self {
+            items: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
+}
+
+impl<T> Agenda<T> {
+    pub(crate) fn push(&mut self, earliest: Instant, item: T) {
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        self.items.insert(Key { earliest, arrival }, item);
+    }
+
+    /// The item whose window starts first.
+    pub(crate) fn first(&mut self) -> Option<btree_map::OccupiedEntry<'_, Key, T>> {
+        self.items.first_entry()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
+        self.items.get_mut(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<T> {
+        self.items.remove(key)
+    }
+
+    /// All items, in order.
+    pub(crate) fn iter_mut(&mut self) -> btree_map::IterMut<'_, Key, T> {
+        self.items.iter_mut()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Takes everything.
+    pub(crate) fn take(&mut self) -> BTreeMap<Key, T> {
+        std::mem::take(&mut self.items)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a change.
+pub(crate) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until shortly before `until`, or for a change; then until `until` without the lock. The
+/// caller looks again at what there is: something that starts sooner may have come.
+pub(crate) fn wait_until<'a, T>(
+    mutex: &'a Mutex<T>,
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    until: Instant,
+) -> MutexGuard<'a, T> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left > SPIN {
+        let waited = changed.wait_timeout(guard, left - SPIN);
+        return waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    drop(guard);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+    lock(mutex)
+}

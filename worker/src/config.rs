@@ -1,0 +1,102 @@
+//! What a worker may use and how patient it is.
+
+use std::time::Duration;
+
+use sextant_policies::health::Thresholds;
+use sextant_types::WorkerId;
+
+/// Size of a page where none is configured: small enough that rounding up costs little on a CPU.
+const PAGE_BYTES: u64 = 1 << 20;
+
+/// Bytes of inputs that wait at a worker where nothing is configured (Clockwork, section 5.2).
+const IO_BYTES: u64 = 512 << 20;
+
+/// What a worker may use and how patient it is.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name, unique in the fleet.
+    pub worker: WorkerId,
+    /// CPU cores that batches may occupy at once. A device with an executor of its own runs one
+    /// batch at a time, whatever this says.
+    pub cores: u16,
+    /// Bytes that loaded variants may occupy. A device with memory of its own says itself.
+    pub memory_bytes: u64,
+    /// Size of a page of that memory, bytes. A device with memory of its own says itself.
+    pub page_bytes: u64,
+    /// Bytes of inputs that may wait here or run; batches beyond are refused.
+    pub io_bytes: u64,
+    /// How far ahead the window of a batch or load may open.
+    pub horizon: Duration,
+    /// When a batch or load counts as stuck.
+    pub watchdog: Watchdog,
+    /// Cores that the threads that run batches keep to, one after the other; `None` leaves them to
+    /// the operating system.
+    pub pin: Option<Vec<usize>>,
+    /// Time between two looks at the instances, ms; heartbeats go along.
+    pub period_ms: u64,
+    /// How long the others believe in this worker without a heartbeat, ms.
+    pub lease_ms: u64,
+    /// When an instance counts as overloaded or interfered.
+    pub thresholds: Thresholds,
+}
+
+/// When what runs counts as stuck: past `factor` times what was expected, and past the floor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Watchdog {
+    /// No batch counts as stuck before.
+    pub batch_floor: Duration,
+    /// No load counts as stuck before.
+    pub load_floor: Duration,
+    /// How many times the expected duration is too long.
+    pub factor: f64,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// A worker with everything but these left to the defaults.
+    pub fn new(worker: WorkerId, cores: u16, memory_bytes: u64) -> Self {
+        Self {
+            worker,
+            cores,
+            memory_bytes,
+            page_bytes: PAGE_BYTES,
+            io_bytes: IO_BYTES,
+            horizon: Duration::from_secs(10),
+            watchdog: Watchdog::default(),
+            pin: None,
+            period_ms: 1000,
+            lease_ms: 10_000,
+            thresholds: Thresholds::default(),
+        }
+    }
+}
+
+// === impl Watchdog ===
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self {
+            batch_floor: Duration::from_secs(10),
+            load_floor: Duration::from_secs(60),
+            factor: 10.0,
+        }
+    }
+}
+
+impl Watchdog {
+    /// Longest run of a batch that is expected to take so long.
+    pub(crate) fn batch_limit(&self, expected: Duration) -> Duration {
+        self.batch_floor.max(times(expected, self.factor))
+    }
+
+    /// Longest load that is expected to take so long.
+    pub(crate) fn load_limit(&self, expected: Duration) -> Duration {
+        self.load_floor.max(times(expected, self.factor))
+    }
+}
+
+/// A factor that is no number, or a product beyond what a clock holds, adds nothing to the floor.
+fn times(expected: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(expected.as_secs_f64() * factor).unwrap_or_default()
+}

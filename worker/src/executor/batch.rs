@@ -1,0 +1,243 @@
+//! INPUT, EXEC and OUTPUT of one batch (Clockwork, section 5.2).
+//!
+//! The parts of a batch are queries of different users, and one must not spoil the others. A part
+//! that the model does not take is answered alone, before EXEC. The others run joined; where they
+//! cannot be joined, or the joined run fails, EXEC is one run for each part. That is how this batch
+//! is executed, inside its window and under its time limit, and not another attempt at it: no part
+//! that has been answered runs again, and the result's times cover all of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sextant_engine::{Error, Staged, check_inputs};
+use sextant_types::{NamedTensor, Tensor};
+
+use crate::instance::Instance;
+
+/// Outputs of each part, or why it alone failed.
+pub(super) type Outputs = Vec<Result<Vec<Tensor>, String>>;
+
+/// A batch after INPUT.
+pub(super) struct Prepared {
+    pub(super) instance: Arc<Instance>,
+    parts: Vec<Part>,
+    /// `None`: the parts run one by one.
+    joined: Option<Joined>,
+    /// How long INPUT took.
+    pub(super) took: Duration,
+}
+
+/// One query's inputs.
+struct Part {
+    inputs: Vec<NamedTensor>,
+    /// Why the model does not take them.
+    fault: Option<String>,
+}
+
+/// The parts' inputs as one batch.
+pub(super) struct Joined {
+    /// Empty for a lone part, whose inputs are those of the part.
+    inputs: Vec<NamedTensor>,
+    staged: Option<Box<dyn Staged>>,
+}
+
+/// A batch after EXEC.
+pub(super) enum Ran {
+    /// The joined outputs are on the device; with EXEC's time on the device's clock.
+    Staged(Box<dyn Staged>, Option<Duration>),
+    /// The joined outputs.
+    Joined(Vec<Tensor>),
+    /// The outputs of each part.
+    Apart(Outputs),
+}
+
+impl Prepared {
+    /// INPUT: checks the parts, joins them and takes them to the device.
+    pub(super) fn new(
+        instance: Arc<Instance>,
+        parts: Vec<Vec<NamedTensor>>,
+    ) -> Result<Self, Error> {
+        let begun = Instant::now();
+        let signature = instance.model.signature();
+        let check = |inputs: Vec<NamedTensor>| Part {
+            fault: check_inputs(signature, &inputs).err().map(fault_text),
+            inputs,
+        };
+        let mut parts: Vec<_> = parts.into_iter().map(check).collect();
+        let good = parts.iter().filter(|part| part.fault.is_none()).count();
+        if good == 0 {
+            let fault = parts.first_mut().and_then(|part| part.fault.take());
+            let reason = fault.unwrap_or_else(|| "the batch has no parts".to_owned());
+            return Err(Error::InvalidInput(reason));
+        }
+        let mut prepared = Self {
+            instance,
+            parts,
+            joined: None,
+            took: Duration::ZERO,
+        };
+        prepared.joined = match prepared.stage() {
+            Err(error @ (Error::Lost(_) | Error::OutOfMemory(_))) => return Err(error),
+            Err(error) if good == 1 => return Err(error),
+            // Perhaps only one of the parts is to blame.
+            Err(_) => None,
+            Ok(joined) => joined,
+        };
+        prepared.took = begun.elapsed();
+        Ok(prepared)
+    }
+
+    fn stage(&self) -> Result<Option<Joined>, Error> {
+        let inputs = match self.lone() {
+            Some(_) => Vec::new(),
+            None if !self.instance.variant.signature.batched => return Ok(None),
+            None => match join(&self.good().collect::<Vec<_>>()) {
+                Some(inputs) => inputs,
+                None => return Ok(None),
+            },
+        };
+        let given = self.lone().unwrap_or(&inputs);
+        let staged = self.instance.call(|| self.instance.model.stage(given))?;
+        Ok(Some(Joined { inputs, staged }))
+    }
+
+    /// The parts that the model takes.
+    fn good(&self) -> impl Iterator<Item = &[NamedTensor]> {
+        let good = self.parts.iter().filter(|part| part.fault.is_none());
+        good.map(|part| part.inputs.as_slice())
+    }
+
+    /// The only part that the model takes.
+    fn lone(&self) -> Option<&[NamedTensor]> {
+        let mut good = self.good();
+        let first = good.next()?;
+        good.next().is_none().then_some(first)
+    }
+
+    /// Rows of the parts that the model takes.
+    pub(super) fn rows(&self) -> usize {
+        self.good().map(rows_of).sum()
+    }
+
+    /// Takes out what holds memory of the device, for a batch whose instance has left.
+    pub(super) fn leave(&mut self) -> (Option<Joined>, Arc<Instance>) {
+        (self.joined.take(), Arc::clone(&self.instance))
+    }
+
+    /// Undoes INPUT, for a batch whose instance has left.
+    pub(super) fn into_parts(self) -> Vec<Vec<NamedTensor>> {
+        self.parts.into_iter().map(|part| part.inputs).collect()
+    }
+
+    /// EXEC. Fails as a whole only where no part can be answered.
+    pub(super) fn exec(&mut self) -> Result<Ran, Error> {
+        let Some(joined) = self.joined.take() else {
+            return self.exec_apart();
+        };
+        match self.exec_joined(joined) {
+            Ok(ran) => Ok(ran),
+            Err(error @ Error::Lost(_)) => Err(error),
+            Err(error) if self.lone().is_some() => Err(error),
+            Err(_) => self.exec_apart(),
+        }
+    }
+
+    fn exec_joined(&self, joined: Joined) -> Result<Ran, Error> {
+        let instance = &self.instance;
+        if let Some(mut staged) = joined.staged {
+            let device = instance.call(|| staged.exec())?;
+            return Ok(Ran::Staged(staged, device));
+        }
+        let inputs = self.lone().unwrap_or(&joined.inputs);
+        let outputs = instance.call(|| instance.model.run(inputs))?;
+        let rows = self.rows();
+        if self.lone().is_none() && outputs.iter().any(|output| output.rows() < rows) {
+            return Err(fewer_rows());
+        }
+        Ok(Ran::Joined(outputs))
+    }
+
+    fn exec_apart(&self) -> Result<Ran, Error> {
+        let mut outputs = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            outputs.push(match &part.fault {
+                Some(fault) => Err(fault.clone()),
+                None => match self.exec_alone(&part.inputs) {
+                    Ok(outputs) => Ok(outputs),
+                    Err(error @ Error::Lost(_)) => return Err(error),
+                    Err(error) => Err(error.to_string()),
+                },
+            });
+        }
+        Ok(Ran::Apart(outputs))
+    }
+
+    fn exec_alone(&self, part: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        let model = &self.instance.model;
+        self.instance.call(|| match model.stage(part)? {
+            None => model.run(part),
+            Some(mut staged) => {
+                staged.exec()?;
+                staged.collect()
+            }
+        })
+    }
+
+    /// OUTPUT: takes the outputs from the device and cuts them, one list for each part.
+    pub(super) fn output(self, ran: Ran) -> Result<Outputs, Error> {
+        let joined = match ran {
+            Ran::Apart(outputs) => return Ok(outputs),
+            Ran::Joined(outputs) => outputs,
+            Ran::Staged(staged, _) => self.instance.call(|| staged.collect())?,
+        };
+        let lone = self.lone().is_some();
+        let mut start = 0;
+        let mut cut = |part: &Part| -> Result<Vec<Tensor>, Error> {
+            if lone {
+                return Ok(joined.clone());
+            }
+            let (from, count) = (start, rows_of(&part.inputs));
+            start += count;
+            let rows = joined.iter().map(|output| output.slice_rows(from, count));
+            rows.collect::<Result<_, _>>().map_err(|_| fewer_rows())
+        };
+        self.parts
+            .iter()
+            .map(|part| match &part.fault {
+                Some(fault) => Ok(Err(fault.clone())),
+                None => cut(part).map(Ok),
+            })
+            .collect()
+    }
+}
+
+/// The complaint itself: that it is about the inputs is what the batch's error says.
+fn fault_text(error: Error) -> String {
+    match error {
+        Error::InvalidInput(text) => text,
+        error => error.to_string(),
+    }
+}
+
+fn fewer_rows() -> Error {
+    Error::Failed("an output has fewer rows than its inputs".to_owned())
+}
+
+fn join(parts: &[&[NamedTensor]]) -> Option<Vec<NamedTensor>> {
+    let first = parts.first()?;
+    let column = |(index, input): (usize, &NamedTensor)| {
+        let tensors: Option<Vec<&Tensor>> = parts
+            .iter()
+            .map(|part| part.get(index).map(|input| &input.tensor))
+            .collect();
+        let tensor = Tensor::concat(&tensors?).ok()?;
+        Some(NamedTensor::new(input.name.clone(), tensor))
+    };
+    first.iter().enumerate().map(column).collect()
+}
+
+fn rows_of(part: &[NamedTensor]) -> usize {
+    part.first().map_or(1, |input| input.tensor.rows())
+}

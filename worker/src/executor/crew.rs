@@ -1,0 +1,127 @@
+//! Who is at work: the threads with their posts, and the replacement of those that are stuck.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use sextant_rpc::InferError;
+
+use super::{
+    Core,
+    open::{Post, Running},
+    run,
+};
+use crate::{agenda::lock, pin};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Crew(Mutex<Vec<Member>>);
+
+/// What a thread does.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    /// Runs batches; numbered from 0.
+    Exec(usize),
+    /// Takes inputs to the device and outputs from it.
+    Io,
+}
+
+struct Member {
+    role: Role,
+    post: Arc<Post>,
+    thread: JoinHandle<()>,
+}
+
+impl Crew {
+    /// Starts a thread.
+    pub(super) fn hire(core: &Arc<Core>, role: Role) -> io::Result<()> {
+        let member = Member::start(core, role)?;
+        lock(&core.crew.0).push(member);
+        Ok(())
+    }
+
+    /// Gives up the threads that are past their limits; before the shutdown, others take their
+    /// places. A thread that is stuck is detached: it ends by itself if it ever comes back.
+    pub(super) fn replace_stuck(core: &Arc<Core>, now: Instant, stopped: bool) {
+        let mut given_up = Vec::new();
+        let mut members = lock(&core.crew.0);
+        members.retain_mut(|member| {
+            let Some(running) = member.post.take_overdue(now) else {
+                return true;
+            };
+            given_up.push(running);
+            if stopped {
+                return false;
+            }
+            match Member::start(core, member.role) {
+                Ok(replacement) => *member = replacement,
+                Err(error) => tracing::error!(%error, "a stuck thread cannot be replaced"),
+            }
+            true
+        });
+        drop(members);
+        for running in given_up {
+            answer(core, running, now);
+        }
+    }
+
+    /// Whether no thread is at work any more.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.0).iter().all(|member| member.post.has_ended())
+    }
+
+    /// Whether the calling thread is one of them.
+    pub(super) fn is_member(&self) -> bool {
+        let this = thread::current().id();
+        let members = lock(&self.0);
+        members.iter().any(|it| it.thread.thread().id() == this)
+    }
+
+    /// The threads, to be joined.
+    pub(super) fn dismiss(&self) -> Vec<JoinHandle<()>> {
+        let members = std::mem::take(&mut *lock(&self.0));
+        members.into_iter().map(|member| member.thread).collect()
+    }
+}
+
+/// Answers a batch whose thread is stuck and gives its instance up.
+fn answer(core: &Core, running: Running, now: Instant) {
+    let ran = now.saturating_duration_since(running.since);
+    let reason = format!("the engine has not come back for `{}` ms", ran.as_millis());
+    core.shared.give_up(&running.instance, &reason);
+    core.queue.unstage(&running.instance);
+    if let Some(key) = running.place {
+        core.queue.give_up(&key);
+    }
+    let variant = running.open.variant.clone();
+    running.open.refuse(InferError::Lost { variant, reason });
+}
+
+impl Member {
+    fn start(core: &Arc<Core>, role: Role) -> io::Result<Self> {
+        let post = Arc::<Post>::default();
+        let (shared_core, shared_post) = (Arc::clone(core), Arc::clone(&post));
+        let name = match role {
+            Role::Exec(number) => format!("sextant-exec-{number}"),
+            Role::Io => "sextant-io".to_owned(),
+        };
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let (core, post) = (shared_core, shared_post);
+            match role {
+                Role::Exec(number) => {
+                    if let Some(cores) = &core.config.pin {
+                        pin::this_thread(cores, number);
+                    }
+                    run::exec(&core, &post);
+                }
+                Role::Io => run::io(&core, &post),
+            }
+            post.leave();
+            core.wake_watch();
+        })?;
+        Ok(Self { role, post, thread })
+    }
+}

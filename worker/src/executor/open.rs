@@ -1,0 +1,170 @@
+//! A batch that is to be answered, and the place where a running one can be given up.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sextant_engine::Error;
+use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome};
+use sextant_types::{NamedTensor, VariantId};
+
+use super::queue::Key;
+use crate::{instance::Instance, log::Action, shared::Shared};
+
+/// What is left of a batch without its inputs: to whom it is answered. Answered exactly once; one
+/// that is dropped is answered as failed.
+pub(super) struct Open {
+    pub(super) variant: VariantId,
+    pub(super) arrived: Instant,
+    pub(super) earliest: Instant,
+    pub(super) latest: Option<Instant>,
+    pub(super) expected: Duration,
+    bytes: u64,
+    shared: Arc<Shared>,
+    done: Option<Box<dyn FnOnce(InferOutcome) + Send>>,
+}
+
+/// Where a thread leaves the batch that it has handed to the engine, so that the watchdog can answer
+/// it if the thread does not come back.
+#[derive(Default)]
+pub(super) struct Post {
+    running: Mutex<Option<Running>>,
+    ended: AtomicBool,
+}
+
+pub(super) struct Running {
+    pub(super) open: Open,
+    pub(super) instance: Arc<Instance>,
+    pub(super) since: Instant,
+    pub(super) limit: Duration,
+    /// Its place in the queue, where its inputs are being taken to the device ahead of its turn.
+    pub(super) place: Option<Key>,
+}
+
+impl Open {
+    /// Takes in a batch, unless its inputs find no room; then it has been answered.
+    pub(super) fn accept(
+        infer: Infer,
+        shared: &Arc<Shared>,
+    ) -> Option<(Self, Vec<Vec<NamedTensor>>)> {
+        let inputs = infer.parts.iter().flatten();
+        let bytes = inputs.map(|input| input.tensor.byte_len() as u64).sum();
+        let room = shared.take_io(bytes);
+        let open = Self {
+            variant: infer.variant,
+            arrived: Instant::now(),
+            earliest: infer.earliest,
+            latest: infer.latest,
+            expected: infer.expected,
+            bytes: if room.is_ok() { bytes } else { 0 },
+            shared: Arc::clone(shared),
+            done: Some(infer.done),
+        };
+        if let Err(free) = room {
+            open.refuse(InferError::NoMemory(format!(
+                "its inputs are `{bytes}` bytes, there is room for `{free}` now"
+            )));
+            return None;
+        }
+        Some((open, infer.parts))
+    }
+
+    /// Whether it may no longer start.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.latest.is_some_and(|latest| now > latest)
+    }
+
+    pub(super) fn refuse(mut self, error: InferError) {
+        self.answer(Err(error));
+    }
+
+    /// Answers with what was computed; everything up to here is the action's duration.
+    pub(super) fn fulfil(mut self, result: BatchResult) {
+        self.answer(Ok(result));
+    }
+
+    fn answer(&mut self, outcome: InferOutcome) {
+        let Some(done) = self.done.take() else { return };
+        let note = match &outcome {
+            Ok(result) => {
+                let timings = &result.timings;
+                let us = timings.input_us + timings.exec_us + timings.output_us;
+                Ok(Some(Action {
+                    expected: self.expected,
+                    actual: Duration::try_from_secs_f64(us / 1e6).unwrap_or_default(),
+                    earliest: self.earliest.max(self.arrived),
+                    ended: Instant::now(),
+                }))
+            }
+            Err(error) => Err(error.code()),
+        };
+        self.shared.log.note(ActionKind::Infer, note);
+        self.shared.return_io(self.bytes);
+        if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
+            tracing::error!("a result handler panicked");
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.answer(Err(InferError::Failed(
+            "the worker lost the batch".to_owned(),
+        )));
+    }
+}
+
+// === impl Post ===
+
+impl Post {
+    /// The thread is about to call the engine.
+    pub(super) fn begin(&self, running: Running) {
+        *self.lock() = Some(running);
+    }
+
+    /// The engine has come back. `None` when the batch was given up in the meantime: the thread has
+    /// been replaced and must end.
+    pub(super) fn end(&self) -> Option<Running> {
+        self.lock().take()
+    }
+
+    /// Takes the batch away from a thread that is past its limit.
+    pub(super) fn take_overdue(&self, now: Instant) -> Option<Running> {
+        let mut running = self.lock();
+        let overdue = running
+            .as_ref()
+            .is_some_and(|it| now.saturating_duration_since(it.since) > it.limit);
+        if overdue { running.take() } else { None }
+    }
+
+    /// The thread has left its work for good.
+    pub(super) fn leave(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An engine's error as the answer to a batch of `variant`.
+pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
+    match error {
+        Error::InvalidInput(_) => InferError::BadShape(error.to_string()),
+        Error::OutOfMemory(reason) => InferError::NoMemory(reason),
+        Error::Lost(reason) => InferError::Lost {
+            variant: variant.clone(),
+            reason,
+        },
+        error => InferError::Failed(error.to_string()),
+    }
+}

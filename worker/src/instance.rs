@@ -1,0 +1,148 @@
+//! A loaded variant: its handle, its pages, its counters, and whether it may still be used.
+//!
+//! Each load makes a new instance, and unloading or giving up ends it for good. An instance is
+//! therefore the *version* of a variant's weights (Clockwork's guard): a batch that began on one
+//! and finds it void at its end has computed nothing that may be answered.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sextant_engine::{Error, LoadedModel};
+use sextant_types::Variant;
+use tokio::sync::oneshot;
+
+use crate::ledger::Reservation;
+
+/// Panics of an engine in a row, without a run that succeeds, after which its instance is given up.
+///
+/// One panic is an engine's way to refuse a batch that it should have refused with an error; the
+/// contract says that the model is usable after a failed run. An engine that does nothing but panic
+/// will not recover, and a new instance may.
+const PANICS_IN_A_ROW: u32 = 20;
+
+/// May be used, see [`Instance::state`].
+const LIVE: u8 = 0;
+
+/// Nothing new begins on it; what runs is answered.
+const LEAVING: u8 = 1;
+
+/// Nothing new begins on it; what runs is not answered with its outputs.
+const VOID: u8 = 2;
+
+/// See the module. The order of the fields is that of dropping: the engine gives the memory back,
+/// then the pages are free, then whoever waits is told.
+pub(crate) struct Instance {
+    pub(crate) variant: Arc<Variant>,
+    pub(crate) model: Arc<dyn LoadedModel>,
+    pub(crate) rows: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) run_nanos: AtomicU64,
+    /// What the profile expected for the same batches.
+    pub(crate) expected_nanos: AtomicU64,
+    /// Nanoseconds after the worker's start.
+    pub(crate) last_used: AtomicU64,
+    state: AtomicU8,
+    panics_in_a_row: AtomicU32,
+    _pages: Reservation,
+    /// Closes when the last batch has left.
+    gone: Mutex<Option<oneshot::Receiver<()>>>,
+    _leaving: oneshot::Sender<()>,
+}
+
+impl Instance {
+    pub(crate) fn new(
+        variant: Arc<Variant>,
+        model: Arc<dyn LoadedModel>,
+        pages: Reservation,
+        nanos: u64,
+    ) -> Self {
+        let (leaving, gone) = oneshot::channel();
+        Self {
+            variant,
+            model,
+            rows: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            run_nanos: AtomicU64::new(0),
+            expected_nanos: AtomicU64::new(0),
+            last_used: AtomicU64::new(nanos),
+            state: AtomicU8::new(LIVE),
+            panics_in_a_row: AtomicU32::new(0),
+            _pages: pages,
+            gone: Mutex::new(Some(gone)),
+            _leaving: leaving,
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LIVE
+    }
+
+    pub(crate) fn is_void(&self) -> bool {
+        self.state.load(Ordering::Acquire) == VOID
+    }
+
+    /// From now on nothing begins on it.
+    pub(crate) fn leave(&self) {
+        self.state.fetch_max(LEAVING, Ordering::AcqRel);
+    }
+
+    /// From now on nothing begins on it, and what runs is void.
+    pub(crate) fn void(&self) {
+        self.state.fetch_max(VOID, Ordering::AcqRel);
+    }
+
+    /// What resolves once nobody holds the instance; the first caller gets it.
+    pub(crate) fn gone(&self) -> Option<oneshot::Receiver<()>> {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.take()
+    }
+
+    /// Notes a successful run.
+    pub(crate) fn count(&self, rows: usize, ran: Duration) {
+        let expected_ms = self.variant.profile.latency_ms(rows.max(1) as u32);
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.run_nanos
+            .fetch_add(ran.as_nanos() as u64, Ordering::Relaxed);
+        self.expected_nanos
+            .fetch_add((expected_ms * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    /// Calls the engine. A panic is a failure; too many in a row are a lost engine.
+    pub(crate) fn call<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(value)) => {
+                if self.panics_in_a_row.load(Ordering::Relaxed) != 0 {
+                    self.panics_in_a_row.store(0, Ordering::Relaxed);
+                }
+                Ok(value)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(panic) => Err(self.panicked(&*panic)),
+        }
+    }
+
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
+        let text = panic_text(panic);
+        let panics = self.panics_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::error!(variant = %self.variant.id, panics, "the engine panicked: {text}");
+        if panics >= PANICS_IN_A_ROW {
+            return Error::Lost(format!("it panicked `{panics}` times in a row: {text}"));
+        }
+        Error::Failed(format!("the engine panicked: {text}"))
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

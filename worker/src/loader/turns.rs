@@ -1,0 +1,236 @@
+//! The LOAD thread: one load of the device at a time, by `earliest`, each inside its window
+//! (Clockwork, section 5.2).
+//!
+//! Pages are taken when a load begins: whoever sends it may send the unload that makes room for it
+//! just before. A load that does not come back is given up by whoever waits for it; another thread
+//! goes on with the next, and the pages are free when the stuck one returns.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, pages::Short};
+use sextant_rpc::WorkError;
+use sextant_types::Variant;
+use tokio::sync::oneshot;
+
+use crate::{
+    agenda::{Agenda, lock, wait, wait_until},
+    instance::panic_text,
+    ledger::{Ledger, Reservation},
+};
+
+/// Owns the LOAD thread.
+pub(crate) struct Turns {
+    core: Arc<Core>,
+}
+
+struct Core {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Agenda<Turn>,
+    closed: bool,
+    /// Whether the thread is in an engine's load.
+    busy: bool,
+    /// How many threads were given up: a thread of an earlier number ends.
+    given_up: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A load whose artefact is here.
+pub(crate) struct Turn {
+    pub(crate) variant: Arc<Variant>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) request: LoadRequest,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) earliest: Instant,
+    pub(crate) latest: Option<Instant>,
+    /// Told when it begins.
+    pub(crate) began: oneshot::Sender<Instant>,
+    pub(crate) reply: oneshot::Sender<Result<Opened, WorkError>>,
+}
+
+/// What a load gave.
+pub(crate) struct Opened {
+    pub(crate) model: Arc<dyn LoadedModel>,
+    pub(crate) pages: Reservation,
+    /// How long the engine took.
+    pub(crate) took: Duration,
+}
+
+impl Turns {
+    pub(crate) fn start() -> io::Result<Self> {
+        let core = Arc::new(Core {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let thread = spawn(&core, 0)?;
+        lock(&core.state).thread = Some(thread);
+        Ok(Self { core })
+    }
+
+    /// Queues a load; after the shutdown it is answered at once.
+    pub(crate) fn push(&self, turn: Turn) {
+        let mut state = lock(&self.core.state);
+        if state.closed {
+            drop(state);
+            turn.refuse(WorkError::ShuttingDown);
+            return;
+        }
+        state.waiting.push(turn.earliest, turn);
+        drop(state);
+        self.core.changed.notify_one();
+    }
+
+    /// Gives up the thread that is in a load, and lets another go on.
+    pub(crate) fn give_up(&self) {
+        let mut state = lock(&self.core.state);
+        state.given_up += 1;
+        state.busy = false;
+        match spawn(&self.core, state.given_up) {
+            // The old thread is detached: it ends by itself if it ever comes back.
+            Ok(thread) => state.thread = Some(thread),
+            Err(error) => tracing::error!(%error, "a stuck thread cannot be replaced"),
+        }
+    }
+
+    /// Refuses new loads and answers those that have not begun.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.core.state);
+        state.closed = true;
+        let waiting = state.waiting.take();
+        drop(state);
+        self.core.changed.notify_all();
+        for turn in waiting.into_values() {
+            turn.refuse(WorkError::ShuttingDown);
+        }
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.close();
+        let (thread, busy) = {
+            let mut state = lock(&self.core.state);
+            (state.thread.take(), state.busy)
+        };
+        // Nobody waits for a load that still runs: it ends by itself.
+        if !busy
+            && let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the loading thread ended by a panic");
+        }
+    }
+}
+
+fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
+    let core = Arc::clone(core);
+    let thread = thread::Builder::new().name("sextant-load".to_owned());
+    thread.spawn(move || {
+        while let Some(turn) = core.next(number) {
+            turn.run();
+        }
+    })
+}
+
+// === impl Core ===
+
+impl Core {
+    /// The next load, when its window has opened; `None` after the shutdown, and for a thread that
+    /// was given up.
+    fn next(&self, number: u64) -> Option<Turn> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.given_up != number {
+                return None;
+            }
+            state.busy = false;
+            let Some(first) = state.waiting.first() else {
+                if state.closed {
+                    return None;
+                }
+                state = wait(&self.changed, state);
+                continue;
+            };
+            let earliest = first.key().earliest;
+            if earliest <= Instant::now() {
+                let turn = first.remove();
+                state.busy = true;
+                return Some(turn);
+            }
+            state = wait_until(&self.state, &self.changed, state, earliest);
+        }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    fn refuse(self, error: WorkError) {
+        // Nobody waits for the answer of a load that was called off.
+        drop(self.reply.send(Err(error)));
+    }
+
+    fn run(self) {
+        let began = Instant::now();
+        if self.reply.is_closed() {
+            return;
+        }
+        if self.latest.is_some_and(|latest| began > latest) {
+            return self.refuse(WorkError::TooLate);
+        }
+        let pages = match self.ledger.reserve(&self.variant) {
+            Ok(pages) => pages,
+            Err(short) => {
+                let error = no_memory(&self.variant, short, &self.ledger);
+                return self.refuse(error);
+            }
+        };
+        let Self {
+            variant,
+            engine,
+            request,
+            began: told,
+            reply,
+            ..
+        } = self;
+        // Whoever waited may have gone; the pages are free again when the model is dropped below.
+        told.send(began).ok();
+        let loaded = catch_unwind(AssertUnwindSafe(|| engine.load(&request)));
+        let opened = match loaded {
+            Ok(Ok(model)) => Ok(Opened {
+                model,
+                pages,
+                took: began.elapsed(),
+            }),
+            Ok(Err(error)) => Err(error),
+            Err(panic) => {
+                let text = panic_text(&*panic);
+                Err(Error::Failed(format!("the engine panicked: {text}")))
+            }
+        };
+        let opened = opened.map_err(|error| WorkError::Failed {
+            variant: variant.id.clone(),
+            reason: error.to_string(),
+        });
+        drop(reply.send(opened));
+    }
+}
+
+pub(crate) fn no_memory(variant: &Variant, short: Short, ledger: &Ledger) -> WorkError {
+    WorkError::NoMemory {
+        variant: variant.id.clone(),
+        needed: short.needed,
+        free: short.free,
+        page_bytes: ledger.pages().page_bytes,
+    }
+}

@@ -1,0 +1,126 @@
+//! What all threads of a worker share: what is loaded, what was given up, what was measured.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use sextant_types::{Variant, VariantId};
+
+use crate::{instance::Instance, log::Log};
+
+/// See the module.
+pub(crate) struct Shared {
+    loaded: RwLock<HashMap<VariantId, Arc<Instance>>>,
+    given_up: Mutex<Vec<GivenUp>>,
+    /// Told of each entry of `given_up`.
+    pub(crate) news: tokio::sync::Notify,
+    pub(crate) log: Log,
+    started: Instant,
+    /// Core-nanoseconds spent in batches.
+    pub(crate) busy_nanos: AtomicU64,
+    /// Share of core time in the last window, in millionths.
+    pub(crate) utilization_millionths: AtomicU64,
+    /// Bytes of inputs that have arrived and are not answered.
+    io_used: AtomicU64,
+    io_bytes: u64,
+}
+
+/// An instance that broke and that the state machine has not been told of.
+pub(crate) struct GivenUp {
+    pub(crate) variant: Arc<Variant>,
+    pub(crate) reason: String,
+}
+
+impl Shared {
+    pub(crate) fn new(io_bytes: u64) -> Self {
+        Self {
+            loaded: RwLock::default(),
+            given_up: Mutex::default(),
+            news: tokio::sync::Notify::new(),
+            log: Log::new(),
+            started: Instant::now(),
+            busy_nanos: AtomicU64::new(0),
+            utilization_millionths: AtomicU64::new(0),
+            io_used: AtomicU64::new(0),
+            io_bytes,
+        }
+    }
+
+    /// The instance of a loaded variant.
+    pub(crate) fn instance(&self, variant: &VariantId) -> Option<Arc<Instance>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        loaded.get(variant).cloned()
+    }
+
+    /// All loaded instances, in order of their variants' names.
+    pub(crate) fn instances(&self) -> Vec<Arc<Instance>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = loaded.values().cloned().collect();
+        all.sort_by(|a, b| a.variant.id.cmp(&b.variant.id));
+        all
+    }
+
+    pub(crate) fn insert(&self, instance: Arc<Instance>) {
+        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(instance.variant.id.clone(), instance);
+    }
+
+    /// Forgets this very instance; whether it was there.
+    pub(crate) fn remove(&self, instance: &Arc<Instance>) -> bool {
+        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        let id = &instance.variant.id;
+        let there = loaded.get(id).is_some_and(|it| Arc::ptr_eq(it, instance));
+        if there {
+            loaded.remove(id);
+        }
+        there
+    }
+
+    /// The instance is of no further use: nothing begins on it any more. Batches of it that other
+    /// threads run are still answered.
+    pub(crate) fn give_up(&self, instance: &Arc<Instance>, reason: &str) {
+        instance.leave();
+        if !self.remove(instance) {
+            return;
+        }
+        tracing::error!(variant = %instance.variant.id, "gave the instance up: {reason}");
+        let entry = GivenUp {
+            variant: Arc::clone(&instance.variant),
+            reason: reason.to_owned(),
+        };
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.push(entry);
+        drop(given_up);
+        self.news.notify_one();
+    }
+
+    /// What was given up since the last call.
+    pub(crate) fn take_given_up(&self) -> Vec<GivenUp> {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut given_up)
+    }
+
+    /// Makes room for a batch's inputs, or says how many bytes there is room for.
+    pub(crate) fn take_io(&self, bytes: u64) -> Result<(), u64> {
+        let used = self.io_used.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > self.io_bytes.saturating_sub(used) {
+            self.io_used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(self.io_bytes.saturating_sub(used));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn return_io(&self, bytes: u64) {
+        self.io_used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since the worker's start.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
