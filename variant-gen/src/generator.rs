@@ -139,13 +139,14 @@ impl Generator {
     pub async fn run(&self, claim: &Claim) -> Result<Summary, Error> {
         let mut registration = Registration::open(&self.parts, claim).await?;
         let inspected = registration.inspect().await?;
+        registration.restrict(&inspected);
         let mut generated = BTreeMap::new();
-        for precision in self.parts.precisions() {
+        for precision in registration.precisions() {
             let made = registration.generate(precision, &inspected).await?;
             generated.insert(precision, made);
         }
         let mut measured = Vec::new();
-        for (engine, configuration) in self.parts.configurations() {
+        for (engine, configuration) in registration.configurations() {
             let Some(artefact) = generated.get(&configuration.precision) else {
                 continue;
             };
@@ -167,35 +168,6 @@ impl Generator {
     }
 }
 
-// === impl Parts ===
-
-impl Parts {
-    /// What any engine wants, in a fixed order.
-    fn precisions(&self) -> Vec<Precision> {
-        let capabilities = self.engines.iter().map(|engine| engine.capabilities());
-        let mut precisions: Vec<_> = capabilities.flat_map(|it| it.precisions).collect();
-        precisions.sort_unstable();
-        precisions.dedup();
-        precisions
-    }
-
-    fn configurations(&self) -> Vec<(Arc<dyn Engine>, Configuration)> {
-        let of_engine = |engine: &Arc<dyn Engine>| {
-            let capabilities = engine.capabilities();
-            configuration::enumerate(engine.name(), &capabilities, self.config.cores)
-                .into_iter()
-                .map(|configuration| (engine.clone(), configuration))
-                .collect::<Vec<_>>()
-        };
-        self.engines.iter().flat_map(of_engine).collect()
-    }
-
-    /// `inspect` and `publish`, precisions, configurations.
-    fn total_steps(&self) -> u64 {
-        (2 + self.precisions().len() + self.configurations().len()) as u64
-    }
-}
-
 // === impl Registration ===
 
 /// One registration on its way.
@@ -204,6 +176,8 @@ struct Registration<'a> {
     claim: &'a Claim,
     model: Model,
     application: Application,
+    /// Engines that read the model's file; all of them until it is inspected.
+    engines: Vec<Arc<dyn Engine>>,
     stored: BTreeMap<String, Value>,
     done: u64,
     /// The artefact that was read last.
@@ -228,11 +202,46 @@ impl<'a> Registration<'a> {
             claim,
             model,
             application,
+            engines: parts.engines.clone(),
             stored: steps.into_iter().map(|it| (it.name, it.result)).collect(),
             done: 0,
             artefact: None,
             validation: None,
         })
+    }
+
+    /// Leaves out the engines that do not read the file.
+    fn restrict(&mut self, inspected: &Inspected) {
+        let reading = &inspected.engines;
+        let reads = |engine: &Arc<dyn Engine>| reading.iter().any(|name| name == engine.name());
+        if !reading.is_empty() {
+            self.engines.retain(reads);
+        }
+    }
+
+    /// What any engine wants, in a fixed order.
+    fn precisions(&self) -> Vec<Precision> {
+        let capabilities = self.engines.iter().map(|engine| engine.capabilities());
+        let mut precisions: Vec<_> = capabilities.flat_map(|it| it.precisions).collect();
+        precisions.sort_unstable();
+        precisions.dedup();
+        precisions
+    }
+
+    fn configurations(&self) -> Vec<(Arc<dyn Engine>, Configuration)> {
+        let of_engine = |engine: &Arc<dyn Engine>| {
+            let capabilities = engine.capabilities();
+            configuration::enumerate(engine.name(), &capabilities, self.parts.config.cores)
+                .into_iter()
+                .map(|configuration| (engine.clone(), configuration))
+                .collect::<Vec<_>>()
+        };
+        self.engines.iter().flat_map(of_engine).collect()
+    }
+
+    /// `inspect` and `publish`, precisions, configurations.
+    fn total_steps(&self) -> u64 {
+        (2 + self.precisions().len() + self.configurations().len()) as u64
     }
 
     /// The stored result of a step that needs not be done again. One that another version wrote
@@ -251,7 +260,7 @@ impl<'a> Registration<'a> {
     /// Tells how far the job is, before a step is begun.
     async fn begin(&self, step: &str) -> Result<(), Error> {
         let (job, owner) = (&self.claim.job.id, &self.claim.owner);
-        let progress = (self.done, self.parts.total_steps());
+        let progress = (self.done, self.total_steps());
         let registry = &self.parts.registry;
         registry
             .advance(job, owner, step, progress, now_ms())

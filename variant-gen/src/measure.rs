@@ -159,8 +159,17 @@ pub fn measure(
         baseline,
     };
     let (points, stopped) = sweep.points()?;
+    // A batch that the engine does not take, or too slowly, is of no use here either.
+    let largest = points.last().map_or(1, |point| point.latency.batch);
+    let effort = Effort {
+        evaluation_batch: match stopped {
+            Some(_) => (effort.evaluation_batch).min(u16::try_from(largest).unwrap_or(u16::MAX)),
+            None => effort.evaluation_batch,
+        },
+        ..*effort
+    };
     Ok(Measurement {
-        accuracy: evaluate(model.as_ref(), subject, effort, cancel)?,
+        accuracy: evaluate(model.as_ref(), subject, &effort, cancel)?,
         load_ms,
         points,
         weights_bytes: model.weights_bytes(),

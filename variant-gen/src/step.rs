@@ -41,6 +41,9 @@ pub struct Inspected {
     pub opset: i64,
     /// Operators in use.
     pub operators: Vec<String>,
+    /// Engines that read the file; all where none is recorded.
+    #[serde(default)]
+    pub engines: Vec<String>,
 }
 
 /// What became of a precision.

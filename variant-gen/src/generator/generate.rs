@@ -71,7 +71,7 @@ impl Registration<'_> {
     ) -> Result<Result<Quantized, String>, Error> {
         let config = &self.parts.config;
         let sample = calibrate::Sample {
-            engines: self.parts.engines.clone(),
+            engines: self.engines.clone(),
             records: config.calibration_records,
             batch: match inspected.signature.batched {
                 true => usize::from(config.effort.evaluation_batch),

@@ -1,11 +1,16 @@
 //! The first step: is this a model of this application at all?
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::{Engine, LoadRequest, is_manifest};
+use sextant_onnx::ModelInfo;
 use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
 
 use super::{Inspected, Registration};
-use crate::{Error, step};
+use crate::{Error, measure::MeasureError, step};
 
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
@@ -16,11 +21,15 @@ impl Registration<'_> {
         self.begin(step::INSPECT).await?;
         self.check_name()?;
         let bytes = self.read_artefact(self.model.digest).await?;
-        let info = self
-            .parts
-            .threads
-            .run(move |_| sextant_onnx::inspect(&bytes))
-            .await??;
+        let engines = self.parts.engines.iter().filter(|it| it.reads(&bytes));
+        let engines: Vec<_> = engines.cloned().collect();
+        let info = match is_manifest(&bytes) {
+            true => self.ask(engines.first().cloned(), bytes).await?,
+            false => {
+                let inspect = move |_: &_| sextant_onnx::inspect(&bytes);
+                self.parts.threads.run(inspect).await??
+            }
+        };
         let validation = self.validation(&info.signature).await?;
         self.fix_signature(&info.signature).await?;
         let inspected = Inspected {
@@ -31,9 +40,42 @@ impl Registration<'_> {
             nodes: info.nodes,
             opset: info.opset,
             operators: info.op_types,
+            engines: engines.iter().map(|it| it.name().to_owned()).collect(),
         };
         self.store(step::INSPECT, &inspected).await?;
         Ok(inspected)
+    }
+
+    /// What the engine that has the model says of it; the file is a manifest.
+    async fn ask(
+        &self,
+        engine: Option<Arc<dyn Engine>>,
+        manifest: Bytes,
+    ) -> Result<ModelInfo, Error> {
+        let Some(engine) = engine else {
+            let reason = "it is JSON, and no manifest for a runtime that is configured here";
+            return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
+        };
+        let request = LoadRequest {
+            artefact: self.model.digest,
+            model: manifest,
+            precision: Precision::Fp32,
+            optimization: Optimization::All,
+            threads: 1,
+        };
+        let load = move |_: &_| engine.load(&request);
+        let model = self.parts.threads.run(load).await?;
+        let model = model.map_err(MeasureError::Load)?;
+        Ok(ModelInfo {
+            ir_version: 0,
+            opset: 0,
+            opsets: Default::default(),
+            op_types: Vec::new(),
+            signature: model.signature().clone(),
+            nodes: 0,
+            weights_bytes: model.weights_bytes(),
+            parameters: 0,
+        })
     }
 
     async fn fix_signature(&self, signature: &Signature) -> Result<(), Error> {

@@ -53,7 +53,7 @@ impl Registration<'_> {
         self.parts.publisher.show(variants).await?;
         self.reach(step::PUBLISH, Phase::Worked).await?;
         let (job, owner) = (&self.claim.job.id, &self.claim.owner);
-        let total = self.parts.total_steps();
+        let total = self.total_steps();
         let registry = &self.parts.registry;
         registry
             .advance(job, owner, step::PUBLISH, (total, total), now_ms())
