@@ -11,6 +11,7 @@
 
 pub mod clock_offset;
 pub mod health;
+pub mod parallelism;
 pub mod placement;
 pub mod profile;
 pub mod schedule;

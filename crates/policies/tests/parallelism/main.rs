@@ -1,0 +1,13 @@
+//! Parallelism on CPU cores: the queueing model against its vectors, its properties and a simulator
+//! of its own, and the policies on changing loads.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod load;
+mod machine;
+mod policies;
+mod queueing;
+mod sampler;
+mod simulated;
+mod space;
+mod table;
