@@ -1,10 +1,12 @@
-//! What the driver's lock protects: the scheduler, its time, and the estimates it works with.
+//! What the driver's lock protects: the scheduler with its placement, their time, and the estimates
+//! they work with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_policies::{
+    placement::{self, Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel},
     profile::{Estimates, Estimation, Run},
-    schedule::{self, Actions, NEVER, Nanos, Options, QueueSpec, Scheduler},
+    schedule::{BatchId, DropReason, LatencyTable, NEVER, Nanos, Options, QueueSpec, Request},
 };
 
 use crate::pending::Pending;
@@ -12,149 +14,274 @@ use crate::pending::Pending;
 /// Estimates that no result has confirmed for this long go back to the profile, ns.
 const PATIENCE: Nanos = 5_000_000_000;
 
-/// See the module.
+/// What has to be carried out.
+pub(crate) type Actions = ResidentActions<Pending>;
+
+/// What is known of a variant.
+struct Model {
+    pages: u32,
+    /// Its queue by its profile.
+    queue: QueueSpec,
+    /// Devices that have its engine.
+    eligible: Vec<u32>,
+}
+
+/// See the module. A device is a worker by its position, a model a variant by its ordinal.
 pub(crate) struct Core {
-    pub(crate) scheduler: Box<dyn Scheduler<Pending>>,
-    /// When the scheduler's next timer is due.
+    pub(crate) resident: Resident<Pending>,
+    /// When the next timer is due.
     pub(crate) next: Nanos,
     /// The scheduler's time.
     pub(crate) last: Nanos,
-    /// By queue: the pools in which it has a seat.
-    seats: Vec<Vec<u32>>,
+    devices: u32,
     estimates: Estimates,
-    /// By pool and queue: what the scheduler was told.
-    specs: BTreeMap<(u32, u32), QueueSpec>,
+    /// Devices that are up, with their pages.
+    up: BTreeMap<u32, u32>,
+    models: BTreeMap<u32, Model>,
+    /// By model: devices on which its last LOAD failed.
+    failed: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 impl Core {
-    pub(crate) fn new(options: &Options, estimation: Estimation) -> Self {
+    pub(crate) fn new(
+        scheduling: &Options,
+        placing: &placement::Options,
+        estimation: Estimation,
+        devices: u32,
+    ) -> Self {
         Self {
-            scheduler: schedule::build(options),
+            resident: Resident::of(scheduling, placing),
             next: NEVER,
             last: 0,
-            seats: Vec::new(),
+            devices,
             estimates: Estimates::new(estimation),
-            specs: BTreeMap::new(),
+            up: BTreeMap::new(),
+            models: BTreeMap::new(),
+            failed: BTreeMap::new(),
         }
     }
 
     /// Plays the timers that are due by `now`.
-    pub(crate) fn catch_up(
-        &mut self,
-        now: Nanos,
-        precision: Nanos,
-        actions: &mut Actions<Pending>,
-    ) {
+    pub(crate) fn catch_up(&mut self, now: Nanos, precision: Nanos, actions: &mut Actions) {
         while self.next <= now {
             let due = self.next;
             let at = if now - due > precision { now } else { due };
             let at = at.max(self.last);
-            self.scheduler.on_timer(at, actions);
-            self.next = self.scheduler.next_timer().unwrap_or(NEVER);
+            self.resident.on_timer(at, actions);
+            self.next = self.resident.next_timer().unwrap_or(NEVER);
             if self.next <= at {
                 return;
             }
         }
     }
 
-    /// The pools in which a queue has a seat.
-    pub(crate) fn seats_of(&self, queue: u32) -> &[u32] {
-        self.seats.get(queue as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// Gives a queue a seat. `spec` holds the profile; what is known better is used in its place.
-    pub(crate) fn seat(
+    pub(crate) fn device_up(
         &mut self,
         now: Nanos,
-        (pool, queue): (u32, u32),
-        mut spec: QueueSpec,
-        actions: &mut Actions<Pending>,
+        device: u32,
+        spec: ResidentDevice,
+        actions: &mut Actions,
     ) {
-        let at = queue as usize;
-        if self.seats.len() <= at {
-            self.seats.resize_with(at + 1, Vec::new);
-        }
-        if !self.seats[at].contains(&pool) {
-            self.seats[at].push(pool);
-        }
-        self.estimates.seed(now, pool, queue, &spec.latency);
-        if let Some(known) = self.estimates.table(pool, queue) {
-            spec.latency = known.clone();
-        }
-        self.specs.insert((pool, queue), spec.clone());
-        self.scheduler.on_loaded(now, pool, queue, spec, actions);
+        self.up.insert(device, spec.pages);
+        self.resident.on_device_up(now, device, spec, actions);
     }
 
-    /// Takes the seat back.
-    pub(crate) fn unseat(
+    pub(crate) fn device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+        self.up.remove(&device);
+        self.resident.on_device_down(now, device, actions);
+    }
+
+    /// A variant is published, or published anew; `eligible` are the devices that have its engine.
+    pub(crate) fn know(
         &mut self,
         now: Nanos,
-        (pool, queue): (u32, u32),
-        actions: &mut Actions<Pending>,
+        model: u32,
+        spec: ResidentModel,
+        eligible: Vec<u32>,
+        actions: &mut Actions,
     ) {
-        if let Some(seats) = self.seats.get_mut(queue as usize) {
-            seats.retain(|of| *of != pool);
+        let loaded = self.resident.loaded_on(model).to_vec();
+        let (pages, queue) = (spec.pages, spec.queue.clone());
+        self.resident.on_model(now, model, spec, actions);
+        for device in 0..self.devices {
+            let barred = !eligible.contains(&device);
+            let load = if barred { NEVER } else { 0 };
+            self.resident.on_load_estimate(now, device, model, load);
         }
-        self.estimates.forget(pool, queue);
-        self.specs.remove(&(pool, queue));
-        self.scheduler.on_unloaded(now, pool, queue, actions);
+        let known = Model {
+            pages,
+            queue,
+            eligible,
+        };
+        self.models.insert(model, known);
+        self.failed.remove(&model);
+        for device in loaded {
+            self.tell(now, (device, model), actions);
+        }
+    }
+
+    /// A variant may not be asked for any more: it is loaded nowhere again, and what waits for it is
+    /// given up.
+    pub(crate) fn retire(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        for device in 0..self.devices {
+            self.resident.on_load_estimate(now, device, model, NEVER);
+        }
+        self.models.remove(&model);
+        self.failed.remove(&model);
+        self.resident.give_up(now, model, actions);
+    }
+
+    /// A variant is ready on a device, whoever had it loaded.
+    pub(crate) fn loaded(
+        &mut self,
+        now: Nanos,
+        (device, model): (u32, u32),
+        actions: &mut Actions,
+    ) {
+        if let Some(failed) = self.failed.get_mut(&model) {
+            failed.remove(&device);
+        }
+        self.tell(now, (device, model), actions);
+        self.resident
+            .on_load_result(now, device, model, true, actions);
+    }
+
+    /// A LOAD has failed. Where no device is left to try, what waits for the variant is given up.
+    pub(crate) fn load_failed(
+        &mut self,
+        now: Nanos,
+        (device, model): (u32, u32),
+        actions: &mut Actions,
+    ) {
+        let failed = self.failed.entry(model).or_default();
+        failed.insert(device);
+        let failed = failed.clone();
+        if !self.homes(model).any(|device| !failed.contains(&device)) {
+            self.failed.remove(&model);
+            self.resident.give_up(now, model, actions);
+        }
+        self.resident
+            .on_load_result(now, device, model, false, actions);
+    }
+
+    /// A query for a variant. One that no device can load is given up at once.
+    pub(crate) fn request(
+        &mut self,
+        now: Nanos,
+        model: u32,
+        request: Request<Pending>,
+        actions: &mut Actions,
+    ) {
+        let loaded = !self.resident.loaded_on(model).is_empty();
+        if loaded || self.homes(model).next().is_some() {
+            return self.resident.on_request(now, model, request, actions);
+        }
+        let reason = DropReason::Gone;
+        actions.push(ResidentAction::Drop {
+            model,
+            request,
+            reason,
+        });
+    }
+
+    /// The devices that could load a variant if nothing else were there.
+    fn homes(&self, model: u32) -> impl Iterator<Item = u32> + '_ {
+        let known = self.models.get(&model);
+        let eligible = known.into_iter().flat_map(|known| {
+            let pages = known.pages;
+            known.eligible.iter().map(move |device| (*device, pages))
+        });
+        eligible
+            .filter(|(device, pages)| self.up.get(device).is_some_and(|all| all >= pages))
+            .map(|(device, _)| device)
+    }
+
+    /// A variant is gone from a device.
+    pub(crate) fn unloaded(
+        &mut self,
+        now: Nanos,
+        (device, model): (u32, u32),
+        actions: &mut Actions,
+    ) {
+        self.estimates.forget(device, model);
+        self.resident.on_unloaded(now, device, model, actions);
+    }
+
+    /// A batch has left its device.
+    pub(crate) fn finished(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions) {
+        self.resident.on_result(now, batch, actions);
     }
 
     /// Learns from a run; whether the scheduler was given a new table.
     pub(crate) fn observe(
         &mut self,
         now: Nanos,
-        (pool, queue): (u32, u32),
+        (device, model): (u32, u32),
         run: Run,
-        actions: &mut Actions<Pending>,
+        actions: &mut Actions,
     ) -> bool {
-        let Some(latency) = self.estimates.observe(now, pool, queue, run) else {
+        let Some(latency) = self.estimates.observe(now, device, model, run) else {
             return false;
         };
-        self.tell(now, (pool, queue), latency, actions);
+        self.tell_latency(now, (device, model), latency, actions);
         true
     }
 
-    /// Takes stale estimates back to their profiles; the queues concerned.
-    pub(crate) fn refresh(&mut self, now: Nanos, actions: &mut Actions<Pending>) -> Vec<u32> {
+    /// Takes stale estimates back to their profiles; the models concerned.
+    pub(crate) fn refresh(&mut self, now: Nanos, actions: &mut Actions) -> Vec<u32> {
         let stale = self.estimates.refresh(now, PATIENCE);
-        let queues = stale.iter().map(|(_, queue, _)| *queue).collect();
-        for (pool, queue, latency) in stale {
-            self.tell(now, (pool, queue), latency, actions);
+        let models = stale.iter().map(|(_, model, _)| *model).collect();
+        for (device, model, latency) in stale {
+            self.tell_latency(now, (device, model), latency, actions);
         }
-        queues
+        models
     }
 
     /// What the profile says of a batch, ns.
-    pub(crate) fn profiled(&self, (pool, queue): (u32, u32), rows: u32) -> Option<Nanos> {
-        Some(self.estimates.profile(pool, queue)?.of(rows))
+    pub(crate) fn profiled(&self, (device, model): (u32, u32), rows: u32) -> Option<Nanos> {
+        Some(self.estimates.profile(device, model)?.of(rows))
     }
 
     /// How much longer than by its profile a lone query takes where it takes least, ns.
-    pub(crate) fn excess(&self, queue: u32) -> Nanos {
-        let excess = |pool: &u32| {
-            let known = self.estimates.table(*pool, queue)?;
-            let profile = self.estimates.profile(*pool, queue)?;
+    pub(crate) fn excess(&self, model: u32) -> Nanos {
+        let excess = |device: &u32| {
+            let known = self.estimates.table(*device, model)?;
+            let profile = self.estimates.profile(*device, model)?;
             Some(known.of(1).saturating_sub(profile.of(1)))
         };
-        self.seats_of(queue)
+        self.resident
+            .loaded_on(model)
             .iter()
             .filter_map(excess)
             .min()
             .unwrap_or(0)
     }
 
-    fn tell(
+    /// Gives the scheduler what is known best of a variant on a device.
+    fn tell(&mut self, now: Nanos, (device, model): (u32, u32), actions: &mut Actions) {
+        let Some(known) = self.models.get(&model) else {
+            return;
+        };
+        self.estimates
+            .seed(now, device, model, &known.queue.latency);
+        if let Some(known) = self.estimates.table(device, model).cloned() {
+            self.tell_latency(now, (device, model), known, actions);
+        }
+    }
+
+    fn tell_latency(
         &mut self,
         now: Nanos,
-        (pool, queue): (u32, u32),
-        latency: schedule::LatencyTable,
-        actions: &mut Actions<Pending>,
+        (device, model): (u32, u32),
+        latency: LatencyTable,
+        actions: &mut Actions,
     ) {
-        if let Some(spec) = self.specs.get_mut(&(pool, queue)) {
-            spec.latency = latency;
-            let spec = spec.clone();
-            self.scheduler.on_loaded(now, pool, queue, spec, actions);
+        if let Some(known) = self.models.get(&model) {
+            let queue = QueueSpec {
+                latency,
+                ..known.queue.clone()
+            };
+            self.resident.on_queue(now, device, model, queue, actions);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Drives the scheduling core in real time: a lock, a clock, an alarm, and the workers behind it.
 //!
-//! One scheduler serves all workers of a dispatcher. Each worker is a pool of its own: its cores
-//! are the slots, and what it has loaded is its own affair. A variant is one queue, with a seat in
-//! the pool of every worker that serves it, so that the core and nothing else picks the worker.
+//! One scheduler serves all workers of a dispatcher, joined with the placement that decides what is
+//! loaded where on behalf of queries. Each worker is a device with pages and slots, a processor one
+//! slot per core. A variant is one queue, with a seat on every device that has it loaded, so that
+//! the core and nothing else picks the worker; queries of a variant that is loaded nowhere wait in
+//! the core for the LOAD that the placement decides on. LOADs and UNLOADs that others asked for, as
+//! the autoscaler does, are learnt from the metadata store's feed.
 //!
 //! Threads wake a little late, and a deferred batch may have a window of no width: where one more
 //! row costs nothing, the last moment at which one could join is the last moment to start. So the
@@ -20,19 +23,21 @@ use std::{
 };
 
 use sextant_policies::{
-    profile::{Estimation, Run},
-    schedule::{
-        Action, Actions, BatchId, NEVER, Nanos, Options, Policy, QueueSpec, Request, WorkerSpec,
-    },
+    placement::{ResidentAction, ResidentDevice, ResidentModel},
+    profile::Run,
+    schedule::{BatchId, NEVER, Nanos, Options, Policy, Request},
 };
-use sextant_rpc::{Infer, InferError, InferOutcome, WorkerClient};
-use tokio::sync::oneshot;
+use sextant_rpc::{Infer, InferError, InferOutcome, Load, WorkerClient};
+use sextant_types::Variant;
+use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
+    Config,
     clock::{Alarm, Clock},
-    core::Core,
+    core::{Actions, Core},
     gauges::Gauges,
     meter::OnlineMeter,
+    mover::{Move, Moved, Movers},
     pending::{Done, Pending, Refusal, Reply},
 };
 
@@ -42,6 +47,7 @@ pub(crate) struct Driver {
     clock: Clock,
     core: Mutex<Core>,
     gauges: Gauges,
+    movers: Arc<Movers>,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
@@ -53,7 +59,10 @@ pub(crate) struct Driver {
 const PRECISION: Nanos = 1_000_000;
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
-pub(crate) struct Ticking(Arc<Driver>);
+pub(crate) struct Ticking {
+    driver: Arc<Driver>,
+    _movers: JoinSet<()>,
+}
 
 /// Whose estimates a step may have changed, beside those of the queues in its actions.
 #[derive(Clone, Copy)]
@@ -76,7 +85,7 @@ struct Batch {
 
 thread_local! {
     /// The empty list of actions that the next step on this thread fills.
-    static SPARE: Cell<Actions<Pending>> = const { Cell::new(Vec::new()) };
+    static SPARE: Cell<Actions> = const { Cell::new(Vec::new()) };
 }
 
 // === impl Driver ===
@@ -84,20 +93,27 @@ thread_local! {
 impl Driver {
     /// A driver over `workers`, none of which is up yet.
     pub(crate) fn new(
-        options: &Options,
-        estimation: Estimation,
+        config: &Config,
         workers: Vec<WorkerClient>,
         clock: Clock,
         online: Arc<OnlineMeter>,
     ) -> Arc<Self> {
-        let precision = if defers(options) { PRECISION } else { 0 };
-        let mut options = options.clone();
+        let mut options = config.schedule.clone();
+        let precision = if defers(&options) { PRECISION } else { 0 };
         options.delay.response = options.delay.response.saturating_add(precision);
+        let devices = workers.len();
+        let core = Core::new(
+            &options,
+            &config.placement,
+            config.estimation,
+            devices as u32,
+        );
         Arc::new_cyclic(|this| Self {
-            gauges: Gauges::new(workers.len()),
+            gauges: Gauges::new(devices),
+            movers: Arc::new(Movers::new(devices)),
             workers,
             clock,
-            core: Mutex::new(Core::new(&options, estimation)),
+            core: Mutex::new(core),
             alarm: Alarm::new(),
             precision,
             online,
@@ -114,17 +130,19 @@ impl Driver {
     pub(crate) fn enqueue(&self, request: Request<Pending>) {
         let queue = request.payload.queue;
         self.step(Touched::Queue(queue), |core, now, actions| {
-            core.scheduler.on_request(now, queue, request, actions);
+            core.request(now, queue, request, actions);
         });
     }
 
     /// The worker at position `at` takes batches from now on.
     pub(crate) fn on_worker_up(&self, at: usize) {
-        let slots = self.workers[at].info().cores.max(1);
-        let pool = at as u32;
+        let info = self.workers[at].info();
+        let spec = ResidentDevice {
+            pages: u32::try_from(info.pages.total).unwrap_or(u32::MAX),
+            slots: info.cores.max(1),
+        };
         self.step(Touched::Everything, |core, now, actions| {
-            let spec = WorkerSpec { pool, slots };
-            core.scheduler.on_worker_up(now, pool, spec, actions);
+            core.device_up(now, at as u32, spec, actions);
         });
     }
 
@@ -132,26 +150,88 @@ impl Driver {
     /// back for every batch whatever happens.
     pub(crate) fn on_worker_down(&self, at: usize) {
         self.step(Touched::Everything, |core, now, actions| {
-            core.scheduler.on_worker_down(now, at as u32, actions);
+            core.device_down(now, at as u32, actions);
         });
     }
 
-    /// The worker at position `at` serves `queue`.
-    pub(crate) fn on_loaded(&self, at: usize, queue: u32, spec: QueueSpec) {
-        let pool = at as u32;
+    /// A variant is published, or published anew; `eligible` are the workers that have its engine.
+    pub(crate) fn on_variant(
+        &self,
+        model: u32,
+        variant: &Arc<Variant>,
+        spec: ResidentModel,
+        eligible: Vec<u32>,
+    ) {
+        self.movers.know(model, variant);
         self.step(Touched::Everything, |core, now, actions| {
-            core.seat(now, (pool, queue), spec, actions);
-            self.gauges.set_excess(queue, core.excess(queue));
+            core.know(now, model, spec, eligible, actions);
+            self.gauges.set_excess(model, core.excess(model));
         });
     }
 
-    /// The worker at position `at` serves `queue` no longer.
-    pub(crate) fn on_unloaded(&self, at: usize, queue: u32) {
-        let pool = at as u32;
+    /// A variant may not be asked for any more.
+    pub(crate) fn on_retired(&self, model: u32) {
         self.step(Touched::Everything, |core, now, actions| {
-            core.unseat(now, (pool, queue), actions);
-            self.gauges.set_excess(queue, core.excess(queue));
+            core.retire(now, model, actions);
         });
+    }
+
+    /// The worker at position `at` serves `model`.
+    pub(crate) fn on_loaded(&self, at: usize, model: u32) {
+        self.step(Touched::Everything, |core, now, actions| {
+            core.loaded(now, (at as u32, model), actions);
+            self.gauges.set_excess(model, core.excess(model));
+        });
+    }
+
+    /// The worker at position `at` serves `model` no longer.
+    pub(crate) fn on_unloaded(&self, at: usize, model: u32) {
+        self.step(Touched::Everything, |core, now, actions| {
+            core.unloaded(now, (at as u32, model), actions);
+            self.gauges.set_excess(model, core.excess(model));
+        });
+    }
+
+    /// What came of a LOAD or UNLOAD at the worker at position `at`.
+    fn on_moved(&self, at: usize, moved: Moved) {
+        match moved {
+            Moved::Loaded { model } => self.on_loaded(at, model),
+            Moved::Unloaded { model } => self.on_unloaded(at, model),
+            Moved::LoadFailed { model } => {
+                self.step(Touched::Everything, |core, now, actions| {
+                    core.load_failed(now, (at as u32, model), actions);
+                });
+            }
+        }
+    }
+
+    /// Has a variant loaded that no waiting query needs, where there is most room; nothing is
+    /// unloaded for it.
+    pub(crate) fn warm(&self, model: u32) {
+        let Some(variant) = self.movers.begin_warming(model) else {
+            return;
+        };
+        let room = |worker: &WorkerClient| {
+            let info = worker.info();
+            let runs = info.engines.contains(&variant.spec.engine);
+            runs.then(|| info.pages.free.saturating_mul(info.pages.page_bytes))
+        };
+        let rooms = self.workers.iter().enumerate();
+        let most = rooms
+            .filter_map(|(at, worker)| Some((room(worker)?, at)))
+            .max_by_key(|(room, at)| (*room, std::cmp::Reverse(*at)));
+        match most {
+            Some((_, at)) => {
+                let load = Load::at_once(variant);
+                self.movers.send(at, Move::Load { model, load });
+            }
+            None => self.movers.end_warming(model),
+        }
+    }
+
+    /// Why the last LOAD of a variant failed, if it did.
+    pub(crate) fn load_failure(&self, model: u32) -> Option<String> {
+        self.movers.failure(model)
     }
 
     /// Takes estimates that no result has confirmed for a while back to the profiles.
@@ -170,10 +250,11 @@ impl Driver {
 
     /// Queries that wait for a batch.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().scheduler.waiting()
+        self.lock().resident.waiting()
     }
 
-    /// Answers the alarm on a thread of the runtime that may block.
+    /// Answers the alarm on a thread of the runtime that may block, and carries out LOADs and
+    /// UNLOADs on its tasks.
     pub(crate) fn tick(self: &Arc<Self>) -> Ticking {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
@@ -182,7 +263,16 @@ impl Driver {
                 driver.step(Touched::Nothing, |_, _, _| {});
             }
         });
-        Ticking(Arc::clone(self))
+        let moved = Arc::downgrade(self);
+        let movers = self.movers.run(&self.workers, move |at, outcome| {
+            if let Some(driver) = moved.upgrade() {
+                driver.on_moved(at, outcome);
+            }
+        });
+        Ticking {
+            driver: Arc::clone(self),
+            _movers: movers,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
@@ -190,7 +280,7 @@ impl Driver {
     }
 
     /// One step of the scheduler, then what it asks for, outside the lock.
-    fn step(&self, touched: Touched, step: impl FnOnce(&mut Core, Nanos, &mut Actions<Pending>)) {
+    fn step(&self, touched: Touched, step: impl FnOnce(&mut Core, Nanos, &mut Actions)) {
         let mut actions = SPARE.try_with(Cell::take).unwrap_or_default();
         {
             let mut core = self.lock();
@@ -199,7 +289,7 @@ impl Driver {
             core.catch_up(now, self.precision, &mut actions);
             step(&mut core, now, &mut actions);
             core.last = now;
-            core.next = core.scheduler.next_timer().unwrap_or(NEVER);
+            core.next = core.resident.next_timer().unwrap_or(NEVER);
             self.publish(&core, touched, &actions);
             self.alarm.set(core.next);
         }
@@ -209,7 +299,7 @@ impl Driver {
     }
 
     /// Copies the estimates that may have changed.
-    fn publish(&self, core: &Core, touched: Touched, actions: &Actions<Pending>) {
+    fn publish(&self, core: &Core, touched: Touched, actions: &Actions) {
         let mut last = None;
         match touched {
             Touched::Queue(queue) => {
@@ -224,10 +314,11 @@ impl Driver {
             Touched::Nothing => {}
         }
         for action in actions {
-            let queue = match action {
-                Action::Infer { queue, .. } => *queue,
-                Action::Drop { request, .. } => request.payload.queue,
-            };
+            let (ResidentAction::Infer { model: queue, .. }
+            | ResidentAction::Drop { model: queue, .. }
+            | ResidentAction::Load { model: queue, .. }
+            | ResidentAction::Unload { model: queue, .. }) = action;
+            let queue = *queue;
             if last != Some(queue) {
                 self.publish_seats(core, queue);
                 last = Some(queue);
@@ -236,38 +327,65 @@ impl Driver {
     }
 
     fn publish_seats(&self, core: &Core, queue: u32) {
-        let seats = core.seats_of(queue).iter();
+        let seats = core.resident.loaded_on(queue).iter();
         seats.for_each(|pool| self.publish_pool(core, *pool));
     }
 
     fn publish_pool(&self, core: &Core, pool: u32) {
-        self.gauges.set_load(pool, core.scheduler.load(pool));
+        self.gauges.set_load(pool, core.resident.load(pool));
     }
 
-    fn carry_out(&self, action: Action<Pending>) {
+    fn carry_out(&self, action: ResidentAction<Pending>) {
         match action {
-            Action::Drop { request, reason } => {
+            ResidentAction::Drop {
+                request, reason, ..
+            } => {
                 request.payload.answer(Err(Refusal::Dropped(reason)));
             }
-            Action::Infer {
-                queue,
-                worker,
+            ResidentAction::Infer {
+                device,
+                model,
                 requests,
                 earliest,
                 latest,
                 expected,
                 id,
-                ..
             } => {
                 let batch = Batch {
                     id,
-                    pool: worker,
-                    queue,
+                    pool: device,
+                    queue: model,
                     rows: requests.iter().map(|request| request.rows).sum(),
                     expected,
                     waiting: Vec::with_capacity(requests.len()),
                 };
                 self.send(batch, requests, (earliest, latest));
+            }
+            ResidentAction::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                expected,
+            } => {
+                let Some(variant) = self.movers.variant(model) else {
+                    return;
+                };
+                let load = Load {
+                    variant,
+                    earliest: self.clock.instant(earliest),
+                    latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
+                    expected: Duration::from_nanos(expected),
+                };
+                self.movers
+                    .send(device as usize, Move::Load { model, load });
+            }
+            ResidentAction::Unload { device, model } => {
+                if let Some(variant) = self.movers.variant(model) {
+                    let variant = variant.id.clone();
+                    self.movers
+                        .send(device as usize, Move::Unload { model, variant });
+                }
             }
         }
     }
@@ -321,7 +439,7 @@ impl Driver {
         let seat = (batch.pool, batch.queue);
         let mut profiled = batch.expected;
         self.step(Touched::Pool(batch.pool), |core, now, actions| {
-            core.scheduler.on_result(now, batch.id, actions);
+            core.finished(now, batch.id, actions);
             let Some(run) = run else { return };
             profiled = core.profiled(seat, run.rows).unwrap_or(profiled);
             if core.observe(now, seat, run, actions) {
@@ -368,6 +486,6 @@ fn defers(options: &Options) -> bool {
 
 impl Drop for Ticking {
     fn drop(&mut self) {
-        self.0.alarm.stop();
+        self.driver.alarm.stop();
     }
 }

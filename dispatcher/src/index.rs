@@ -7,6 +7,7 @@ use std::{
 
 use sextant_metadata::{InstanceState, View};
 use sextant_policies::{
+    placement::ResidentModel,
     schedule::{LatencyTable, Nanos, QueueSpec},
     select::{Entry, Index, Load, Readiness},
 };
@@ -197,6 +198,18 @@ impl Known {
 
     pub(crate) fn max_rows(&self) -> u32 {
         u32::from(self.variant.spec.max_batch.max(1))
+    }
+
+    /// What the placement needs to know of it, for pages of `page_bytes`.
+    pub(crate) fn resident_model(&self, config: &Config, page_bytes: u64) -> ResidentModel {
+        let profile = &self.variant.profile;
+        let bytes = profile.peak_memory_bytes.max(profile.weights_bytes);
+        ResidentModel {
+            pages: u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(u32::MAX),
+            load: (profile.load_ms.clamp(0.0, 1e12) * 1e6) as Nanos,
+            pinned: false,
+            queue: self.queue_spec(config),
+        }
     }
 
     /// Its queue, with what the configuration says of its application.

@@ -13,8 +13,8 @@ mod driver;
 mod explain;
 mod gauges;
 mod index;
-mod loads;
 mod meter;
+mod mover;
 mod pending;
 mod query;
 mod refusal;
@@ -26,13 +26,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::MetadataStore;
-use sextant_policies::{profile::Estimation, schedule::Options};
+use sextant_policies::{placement, profile::Estimation, schedule::Options};
 use sextant_rpc::WorkerClient;
 use sextant_types::ApplicationId;
 use tokio::sync::watch;
 
 pub use crate::service::Service;
-use crate::{clock::Clock, driver::Driver, index::Snapshot, loads::Loads, meter::OnlineMeter};
+use crate::{clock::Clock, driver::Driver, index::Snapshot, meter::OnlineMeter};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub struct Config {
     pub max_load_wait_ms: u64,
     /// The scheduling policy and its parameters.
     pub schedule: Options,
+    /// What is loaded where on behalf of queries.
+    pub placement: placement::Options,
     /// How run times are estimated.
     pub estimation: Estimation,
     /// What sets an application apart from others; one that is not listed has the defaults.
@@ -77,6 +79,7 @@ impl Default for Config {
                 hold: 0.0,
                 ..Options::default()
             },
+            placement: placement::Options::default(),
             estimation: Estimation::default(),
             tenants: BTreeMap::new(),
         }
@@ -91,7 +94,6 @@ pub struct Dispatcher {
     /// Counts snapshots, so that a query can wait for the next.
     revision: watch::Sender<u64>,
     driver: Arc<Driver>,
-    loads: Arc<Loads>,
     online: Arc<OnlineMeter>,
 }
 
@@ -105,20 +107,13 @@ impl Dispatcher {
     ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new(&workers));
-        let driver = Driver::new(
-            &config.schedule,
-            config.estimation,
-            workers,
-            clock,
-            Arc::clone(&online),
-        );
+        let driver = Driver::new(&config, workers, clock, Arc::clone(&online));
         let dispatcher = Arc::new(Self {
             config,
             clock,
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             revision: watch::Sender::new(0),
             driver,
-            loads: Arc::default(),
             online,
         });
         let service = Service::new(Arc::clone(&dispatcher), metadata);

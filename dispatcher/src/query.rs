@@ -10,10 +10,8 @@ use sextant_policies::{
     schedule::{DropReason, NEVER, Request},
     select::{self, Decision, Demand},
 };
-use sextant_rpc::{
-    Answer, Dispatch, Explanation, InferError, Query, QueryError, Route, Timings, WorkerClient,
-};
-use sextant_types::{Code, NamedTensor, Signature, Targets, Variant};
+use sextant_rpc::{Answer, Dispatch, Explanation, InferError, Query, QueryError, Route, Timings};
+use sextant_types::{Code, NamedTensor, Signature, Targets};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -68,11 +66,9 @@ impl Dispatcher {
         for _ in 0..PLACEMENTS {
             let revision = *self.revision.borrow();
             let chosen = self.choose(&ask)?;
-            if chosen.load {
-                self.await_load(&chosen.known, &ask).await?;
-            }
-            match self.run(&chosen.known, inputs.clone(), &ask, online).await {
+            match self.run(&chosen, inputs.clone(), &ask, online).await {
                 Ok(done) => return Ok(self.compose(chosen, done, &ask)),
+                Err(refusal) if chosen.load => return Err(self.cold(&chosen.known, refusal, &ask)),
                 Err(Refusal::Dropped(DropReason::Gone))
                 | Err(Refusal::Worker(InferError::NotLoaded(_))) => {
                     last = refused(
@@ -221,59 +217,33 @@ impl Dispatcher {
         if let Decision::Warming { ordinal, .. } = decision
             && let Some(known) = snapshot.known(*ordinal)
         {
-            self.loads
-                .start(&known.variant, self.workers_for(&known.variant));
+            self.driver.warm(known.ordinal);
         }
     }
 
-    /// Workers that can run the variant, those with the most room first.
-    fn workers_for(&self, variant: &Variant) -> Vec<WorkerClient> {
-        let mut workers: Vec<(u64, WorkerClient)> = self
-            .driver
-            .workers()
-            .iter()
-            .map(|worker| (worker.info(), worker))
-            .filter(|(info, _)| info.engines.contains(&variant.spec.engine))
-            .map(|(info, worker)| (info.pages.free * info.pages.page_bytes, Arc::clone(worker)))
-            .collect();
-        workers.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
-        workers.into_iter().map(|(_, worker)| worker).collect()
-    }
-
-    /// Loads the variant and waits until the index says that it serves.
-    async fn await_load(&self, known: &Known, ask: &Ask) -> Result<(), QueryError> {
-        let id = &known.variant.id;
-        let mut revisions = self.revision.subscribe();
-        let mut ended = self.loads.ended();
-        self.loads
-            .start(&known.variant, self.workers_for(&known.variant));
-        let longest = Duration::from_millis(self.config.max_load_wait_ms);
-        let until = ask.deadline().unwrap_or(Instant::now() + longest);
-        loop {
-            if self.snapshot.load().is_ready(&Route::Variant(id.clone())) {
-                return Ok(());
+    /// Why a query whose variant had to be loaded was not answered.
+    fn cold(&self, known: &Known, refusal: Refusal, ask: &Ask) -> QueryError {
+        match (refusal, self.driver.load_failure(known.ordinal)) {
+            (Refusal::Dropped(DropReason::Gone | DropReason::Expired), Some(reason)) => {
+                QueryError::new(Code::Unavailable, reason)
             }
-            if let Some(reason) = self.loads.failure(id) {
-                return Err(QueryError::new(Code::Unavailable, reason));
+            (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
+                warming(known)
             }
-            let changed = async {
-                tokio::select! {
-                    changed = revisions.changed() => changed,
-                    changed = ended.changed() => changed,
-                }
-            };
-            if tokio::time::timeout_at(until.into(), changed)
-                .await
-                .is_err()
-            {
-                return Err(warming(known));
-            }
+            (Refusal::Dropped(DropReason::Gone), None) => QueryError::new(
+                Code::Unavailable,
+                format!(
+                    "no worker has the engine and the memory for variant `{}`",
+                    known.variant.id
+                ),
+            ),
+            (refusal, _) => refused(&refusal, known, &ask.targets),
         }
     }
 
     async fn run(
         &self,
-        known: &Known,
+        chosen: &Chosen,
         inputs: Vec<NamedTensor>,
         ask: &Ask,
         online: bool,
@@ -282,6 +252,7 @@ impl Dispatcher {
         let deadline = ask
             .deadline()
             .map_or(NEVER, |deadline| self.clock.nanos(deadline));
+        let known = &chosen.known;
         let payload = Pending {
             queue: known.ordinal,
             variant: known.variant.id.clone(),
@@ -294,9 +265,14 @@ impl Dispatcher {
             rows: ask.rows,
             deadline,
         });
-        receiver
-            .await
-            .unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown)))
+        let longest = match chosen.load && deadline == NEVER {
+            true => Duration::from_millis(self.config.max_load_wait_ms),
+            false => Duration::MAX,
+        };
+        match tokio::time::timeout(longest, receiver).await {
+            Ok(reply) => reply.unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown))),
+            Err(_) => Err(Refusal::Dropped(DropReason::Expired)),
+        }
     }
 
     fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {

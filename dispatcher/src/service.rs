@@ -1,9 +1,15 @@
 //! Keeps the index current: follows the metadata store's change feed.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
 
 use sextant_metadata::{MetadataStore, View};
-use sextant_types::WorkerId;
+use sextant_rpc::WorkerInfo;
+use sextant_types::{Variant, WorkerId};
 
 use crate::{
     Dispatcher,
@@ -25,8 +31,10 @@ pub struct Service {
     workers: Vec<WorkerId>,
     /// By position: whether the scheduler takes the worker to be up.
     up: Vec<bool>,
-    /// For each (worker, variant) that the scheduler knows: its publication, to notice changes.
-    loaded: BTreeMap<(usize, u32), Arc<sextant_types::Variant>>,
+    /// The (worker, variant) pairs of which the driver was told.
+    loaded: BTreeSet<(usize, u32)>,
+    /// By variant: the publication of which the driver was told.
+    published: BTreeMap<u32, Arc<Variant>>,
 }
 
 impl Service {
@@ -43,7 +51,8 @@ impl Service {
             interner: Interner::default(),
             up: vec![false; workers.len()],
             workers,
-            loaded: BTreeMap::new(),
+            loaded: BTreeSet::new(),
+            published: BTreeMap::new(),
         }
     }
 
@@ -102,27 +111,54 @@ impl Service {
     }
 
     fn tell_of_variants(&mut self, snapshot: &Snapshot) {
-        let mut loaded = BTreeMap::new();
+        self.tell_of_publications(snapshot);
+        let mut loaded = BTreeSet::new();
         for known in snapshot.all() {
             for at in &known.workers {
-                loaded.insert((*at, known.ordinal), Arc::clone(&known.variant));
+                loaded.insert((*at, known.ordinal));
             }
         }
         let driver = &self.dispatcher.driver;
-        for ((at, ordinal), variant) in &loaded {
-            let unchanged = self
-                .loaded
-                .get(&(*at, *ordinal))
-                .is_some_and(|before| Arc::ptr_eq(before, variant));
-            if let (false, Some(known)) = (unchanged, snapshot.known(*ordinal)) {
-                let spec = known.queue_spec(&self.dispatcher.config);
-                driver.on_loaded(*at, *ordinal, spec);
-            }
+        for (at, ordinal) in loaded.difference(&self.loaded) {
+            driver.on_loaded(*at, *ordinal);
         }
-        for (at, ordinal) in self.loaded.keys().filter(|key| !loaded.contains_key(key)) {
+        for (at, ordinal) in self.loaded.difference(&loaded) {
             driver.on_unloaded(*at, *ordinal);
         }
         self.loaded = loaded;
+    }
+
+    /// Tells of variants that are new, changed or retired.
+    fn tell_of_publications(&mut self, snapshot: &Snapshot) {
+        let driver = &self.dispatcher.driver;
+        let infos: Vec<WorkerInfo> = driver
+            .workers()
+            .iter()
+            .map(|worker| worker.info())
+            .collect();
+        let mut published = BTreeMap::new();
+        for known in snapshot.all() {
+            let (ordinal, variant) = (known.ordinal, &known.variant);
+            let before = self.published.remove(&ordinal);
+            if !before.is_some_and(|before| Arc::ptr_eq(&before, variant)) {
+                let runs = |info: &&WorkerInfo| info.engines.contains(&variant.spec.engine);
+                let page_bytes = infos
+                    .iter()
+                    .find(runs)
+                    .map_or(1, |info| info.pages.page_bytes);
+                let eligible = (0u32..)
+                    .zip(&infos)
+                    .filter(|(_, info)| runs(info))
+                    .map(|(at, _)| at)
+                    .collect();
+                let spec = known.resident_model(&self.dispatcher.config, page_bytes);
+                driver.on_variant(ordinal, variant, spec, eligible);
+            }
+            published.insert(ordinal, Arc::clone(variant));
+        }
+        for retired in std::mem::replace(&mut self.published, published).into_keys() {
+            driver.on_retired(retired);
+        }
     }
 }
 

@@ -116,7 +116,8 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A model may be asked for from now on, or its estimates are new.
     fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions);
 
-    /// The LOAD of a model on one device is expected to take `load` ns, not what its spec says.
+    /// The LOAD of a model on one device is expected to take `load` ns, not what its spec says; 0
+    /// for what it says, [`NEVER`](crate::schedule::NEVER) where the model cannot run.
     fn on_load_estimate(&mut self, now: Nanos, device: u32, model: u32, load: Nanos);
 
     /// A request waits, loaded or not; `deadline` is [`NEVER`](crate::schedule::NEVER) without a

@@ -134,6 +134,30 @@ async fn memory_that_is_not_there_is_refused_and_nothing_is_evicted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_worth_least_makes_room_for_what_a_query_needs() {
+    let world = World::new().await;
+    let kinds = [("m-one", b"one"), ("m-two", b"two")].map(|(name, artefact)| Kind {
+        name,
+        memory: 600,
+        artefact,
+        ..FAST
+    });
+    for kind in kinds {
+        world.publish(kind).await;
+    }
+    // Both do not fit into the worker's thousand bytes.
+    for round in 0..3 {
+        for kind in kinds {
+            let mut named = query(&[round as f32, 1.0]);
+            named.route = variant_route(kind.name);
+            let answer = world.ask(named).await.unwrap();
+            assert_eq!(output(&answer), [2.0 * round as f32, 2.0]);
+            assert_eq!(answer.variant.as_str(), kind.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn queries_that_meet_on_a_busy_device_share_a_batch_row_exactly() {
     let world = World::new().await;
     world.serve(FAST).await;

@@ -103,13 +103,18 @@ impl Model {
         if self.loads.len() <= device as usize {
             self.loads.resize(device as usize + 1, 0);
         }
-        self.loads[device as usize] = load.max(1);
+        self.loads[device as usize] = load;
     }
 
     /// Takes the fastest of the devices that are up.
     pub fn compare_loads(&mut self, devices: impl Iterator<Item = u32>) {
         let least = devices.map(|device| self.load_on(device)).min();
         self.least_load = least.unwrap_or(self.spec.load);
+    }
+
+    /// Whether it cannot run on a device at all.
+    pub fn is_barred(&self, device: u32) -> bool {
+        self.load_on(device) == NEVER
     }
 
     /// Not to be loaded on a device for a while.
@@ -127,7 +132,7 @@ impl Model {
     fn hopeful_until(&self, deadline: Nanos, load: Nanos, margin: Nanos) -> Option<Nanos> {
         match deadline {
             NEVER => Some(NEVER),
-            _ => deadline.checked_sub(self.spec.run + load + margin),
+            _ => deadline.checked_sub((self.spec.run.saturating_add(load)).saturating_add(margin)),
         }
     }
 

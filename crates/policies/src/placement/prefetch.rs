@@ -38,7 +38,8 @@ impl<R: Rule> Machine<R> {
         let idle: Vec<u32> = self.parked.iter().copied().collect();
         let mut best = None;
         for device in idle {
-            let refused = self.model(model)?.is_refused(now, device);
+            let of = self.model(model)?;
+            let refused = of.is_refused(now, device) || of.is_barred(device);
             let Some(on) = self.device_mut(device) else {
                 continue;
             };

@@ -13,6 +13,7 @@ use crate::schedule::{
     Request, RequestQueue, Scheduler, WorkerSpec,
 };
 
+mod abandon;
 mod cold;
 mod events;
 mod exchange;

@@ -76,7 +76,7 @@ impl Sextant {
 
     /// Time in which a model has to be loaded before its burst, ns.
     fn lead(&self, of: &Model) -> Nanos {
-        2 * of.least_load + 2 * self.margin
+        (of.least_load.saturating_add(self.margin)).saturating_mul(2)
     }
 
     /// Logarithm of the remembered requests, comparable at any time.
