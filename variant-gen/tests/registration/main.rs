@@ -3,5 +3,6 @@
 mod bed;
 mod crash;
 mod digits;
+mod manifests;
 mod refusals;
 mod service;
