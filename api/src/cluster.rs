@@ -1,11 +1,20 @@
-//! `/v1/workers` and `/v1/instances`: what runs where.
+//! `/v1/workers` and `/v1/instances`: what runs where, and how punctually.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
 use sextant_metadata::{Instance, Worker};
+use sextant_types::{Code, WorkerId};
 use utoipa::ToSchema;
 
-use crate::{ApiState, clock, problem::Problem};
+use crate::{
+    ApiState, clock,
+    extract::Name,
+    problem::{Problem, ProblemBody},
+};
+
+mod stats;
+
+use stats::StatsBody;
 
 /// A variant on a worker.
 #[derive(Debug, Serialize, ToSchema)]
@@ -71,6 +80,30 @@ pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>,
     let workers = state.metadata().workers(clock::now_ms()).await?;
     let workers = workers.iter().map(WorkerBody::from).collect();
     Ok(Json(WorkersBody { workers }))
+}
+
+/// What a worker did, and how well the durations of its actions were predicted.
+#[utoipa::path(get, operation_id = "workers_stats", path = "/v1/workers/{worker}/stats",
+    tag = "cluster",
+    params(("worker" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "Since the worker's start", body = StatsBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 503, description = "The worker does not answer", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn stats(
+    State(state): State<ApiState>,
+    Name(name): Name<WorkerId>,
+) -> Result<Json<StatsBody>, Problem> {
+    let part = state.worker(&name)?;
+    let stats = part.client.stats().await.map_err(|error| {
+        let detail = format!("worker `{name}` does not answer: {error}");
+        Problem::new(Code::Unavailable, detail).retry_after_ms(1000)
+    })?;
+    let body = StatsBody::new(&part.device, &part.client.info(), &stats);
+    Ok(Json(body))
 }
 
 /// Instances in any state.

@@ -38,4 +38,4 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use routes::{openapi, router};
 pub use serve::{Error, serve};
-pub use state::{ApiParts, ApiState};
+pub use state::{ApiParts, ApiState, WorkerPart};

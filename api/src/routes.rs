@@ -74,6 +74,7 @@ fn described() -> OpenApiRouter<ApiState> {
             artefacts::delete
         ))
         .routes(routes!(cluster::workers))
+        .routes(routes!(cluster::stats))
         .routes(routes!(cluster::instances))
         .merge(v2::routes())
         .routes(routes!(health::live))

@@ -9,8 +9,8 @@ use arc_swap::ArcSwap;
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
-use sextant_rpc::{DispatcherClient, Route};
-use sextant_types::{Code, Targets};
+use sextant_rpc::{DispatcherClient, Route, WorkerClient};
+use sextant_types::{Code, Targets, WorkerId};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{Limits, Metrics, directory::Directory, problem::Problem, targets::TargetsBody};
@@ -25,8 +25,19 @@ pub struct ApiParts {
     pub objects: Arc<dyn ObjectStore>,
     /// Instances and workers.
     pub metadata: Arc<dyn MetadataStore>,
+    /// The workers that can be asked what they did.
+    pub workers: Vec<WorkerPart>,
     /// What requests may cost.
     pub limits: Limits,
+}
+
+/// A worker that can be asked.
+#[derive(Clone)]
+pub struct WorkerPart {
+    /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
+    pub device: String,
+    /// How it is asked.
+    pub client: WorkerClient,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -95,6 +106,16 @@ impl ApiState {
 
     pub(crate) fn metadata(&self) -> &dyn MetadataStore {
         self.0.parts.metadata.as_ref()
+    }
+
+    /// The worker of that name.
+    pub(crate) fn worker(&self, name: &WorkerId) -> Result<&WorkerPart, Problem> {
+        let mut workers = self.0.parts.workers.iter();
+        let found = workers.find(|part| part.client.info().worker == *name);
+        found.ok_or_else(|| {
+            let detail = format!("there is no worker `{name}`");
+            Problem::new(Code::WorkerNotFound, detail)
+        })
     }
 
     /// Queries in flight.

@@ -29,6 +29,7 @@ mod simulate;
 mod targets;
 mod upload;
 mod variants;
+mod worker;
 
 pub use error::Error;
 
@@ -81,6 +82,9 @@ enum Command {
     Artefact(artefact::Artefact),
     /// List workers.
     Workers,
+    /// Show what workers did.
+    #[command(subcommand)]
+    Worker(worker::Worker),
     /// Print the OpenAPI document of the API.
     Openapi,
     Simulate(simulate::Simulate),
@@ -126,6 +130,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
         Command::Workers => listing::workers(client, output).await,
+        Command::Worker(worker) => worker.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Simulate(_) => Ok(()),

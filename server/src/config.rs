@@ -17,13 +17,15 @@ mod role;
 mod schedule;
 mod section;
 mod sections;
+mod worker;
 
 pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use schedule::{RunTimes, SchedulingPolicy};
+pub use schedule::{PlacementPolicy, RunTimes, SchedulingPolicy};
 pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
+pub use worker::{Binary, DeviceSpec, Devices, Remote};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.

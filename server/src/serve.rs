@@ -5,14 +5,17 @@
 
 pub(crate) mod memory;
 
+mod cuda;
+mod devices;
 mod engines;
 mod folder;
+mod remote;
 mod stores;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use sextant_api::{ApiParts, ApiState};
+use sextant_api::{ApiParts, ApiState, WorkerPart};
 use sextant_autoscaler as autoscaler;
 use sextant_dispatcher::{
     Dispatcher,
@@ -20,14 +23,15 @@ use sextant_dispatcher::{
 };
 use sextant_engine::Engine;
 use sextant_policies::throttle::Throttle;
-use sextant_rpc::WorkerClient;
+use sextant_rpc::{Work, WorkerClient};
 use sextant_types::WorkerId;
 use sextant_variant_gen::{Generator, RegistrationService, measure::Effort};
-use sextant_worker::Worker;
+use sextant_worker::{Watchdog, Worker};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Role};
+use crate::config::{Config, DeviceSpec, Role};
+use devices::{Fleet, Place};
 use stores::Stores;
 
 /// Time between two heartbeats and looks at the instances, ms.
@@ -40,17 +44,17 @@ const LEASE_MS: u64 = 10_000;
 pub async fn run(config: Config) -> anyhow::Result<()> {
     check_roles(&config)?;
     let stores = Stores::open(&config).await?;
-    let engines = engines::build(&config)?;
+    let Fleet { places, measured } = devices::open(&config)?;
     let mut process = Process::new(stop_on_signal()?);
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on `{}`", config.listen))?;
-    let worker = build_worker(&config, &stores, &engines, &mut process).await?;
-    let workers = vec![worker];
+    let parts = build_workers(&config, &stores, places, &mut process).await?;
+    let workers: Vec<WorkerClient> = parts.iter().map(|part| Arc::clone(&part.client)).collect();
     let dispatcher = build_dispatcher(&config, &stores, &workers, &mut process);
-    build_variant_gen(&config, &stores, &engines, &mut process).await?;
+    build_variant_gen(&config, &stores, &measured, &mut process).await?;
     build_autoscaler(&config, &stores, workers, &mut process);
-    let served = serve_http(&config, &stores, dispatcher, listener, &process).await;
+    let served = serve_http(&config, &stores, dispatcher, parts, listener, &process).await;
     process.stop().await;
     stores.registry.close().await;
     served
@@ -68,28 +72,53 @@ fn check_roles(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn build_worker(
+/// One worker for each device.
+async fn build_workers(
     config: &Config,
     stores: &Stores,
-    engines: &[Arc<dyn Engine>],
+    places: Vec<Place>,
     process: &mut Process,
-) -> anyhow::Result<WorkerClient> {
-    let name = WorkerId::new(&config.worker.name).context("`worker.name`")?;
-    let (cores, memory_bytes) = (config.worker_cores(), config.worker_memory_bytes());
-    let settings = sextant_worker::Config {
+) -> anyhow::Result<Vec<WorkerPart>> {
+    let mut parts = Vec::with_capacity(places.len());
+    for place in places {
+        let Place {
+            worker,
+            device,
+            engines,
+        } = place;
+        let settings = worker_settings(config, worker, device == DeviceSpec::Cpu.to_string());
+        let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
+        let (client, mut service) = Worker::start(settings, engines, objects, metadata)
+            .with_context(|| format!("the worker of `{device}` cannot start"))?;
+        service.announce().await;
+        let stop = process.last.clone();
+        process
+            .tasks
+            .spawn(async move { service.run(stop.cancelled()).await });
+        tracing::info!(worker = %client.info().worker, device, "runs batches");
+        parts.push(WorkerPart { device, client });
+    }
+    Ok(parts)
+}
+
+fn worker_settings(config: &Config, worker: WorkerId, is_cpu: bool) -> sextant_worker::Config {
+    let settings = &config.worker;
+    let (cores, memory) = (config.worker_cores(), config.worker_memory_bytes());
+    let pin = settings.pin.iter().map(|core| *core as usize).collect();
+    sextant_worker::Config {
+        page_bytes: settings.page_bytes,
+        io_bytes: settings.io_bytes,
+        horizon: Duration::from_millis(settings.horizon_ms),
+        watchdog: Watchdog {
+            batch_floor: Duration::from_millis(settings.stuck_batch_ms),
+            load_floor: Duration::from_millis(settings.stuck_load_ms),
+            factor: settings.stuck_factor,
+        },
+        pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: WORKER_PERIOD_MS,
         lease_ms: LEASE_MS,
-        ..sextant_worker::Config::new(name, cores, memory_bytes)
-    };
-    let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
-    let (worker, mut service) = Worker::start(settings, engines.to_vec(), objects, metadata)
-        .context("the worker's threads cannot start")?;
-    service.announce().await;
-    let stop = process.last.clone();
-    process
-        .tasks
-        .spawn(async move { service.run(stop.cancelled()).await });
-    Ok(worker)
+        ..sextant_worker::Config::new(worker, cores, memory)
+    }
 }
 
 fn build_dispatcher(
@@ -102,6 +131,7 @@ fn build_dispatcher(
         max_waiting_rows: config.limits.max_queue_per_variant,
         schedule: config.dispatcher.schedule.options(),
         estimation: config.dispatcher.schedule.run_times.0,
+        placement: config.dispatcher.placement.options(),
         tenants: config.dispatcher.schedule.tenants(),
         ..sextant_dispatcher::Config::default()
     };
@@ -186,6 +216,7 @@ async fn serve_http(
     config: &Config,
     stores: &Stores,
     dispatcher: Arc<Dispatcher>,
+    workers: Vec<WorkerPart>,
     listener: TcpListener,
     process: &Process,
 ) -> anyhow::Result<()> {
@@ -197,6 +228,7 @@ async fn serve_http(
         registry: stores.registry.clone(),
         objects: Arc::clone(&stores.objects),
         metadata: Arc::clone(&stores.metadata),
+        workers,
         limits: (&config.limits).into(),
     });
     // From the first query on, targets are checked against the application's metric and defaults.

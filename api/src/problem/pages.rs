@@ -26,6 +26,7 @@ pub fn page(code: Code) -> &'static str {
         Code::ModelNotFound => include_str!("../../../docs/errors/model_not_found.md"),
         Code::VariantNotFound => include_str!("../../../docs/errors/variant_not_found.md"),
         Code::JobNotFound => include_str!("../../../docs/errors/job_not_found.md"),
+        Code::WorkerNotFound => include_str!("../../../docs/errors/worker_not_found.md"),
         Code::ArtefactNotFound => include_str!("../../../docs/errors/artefact_not_found.md"),
         Code::ApplicationExists => include_str!("../../../docs/errors/application_exists.md"),
         Code::ModelExists => include_str!("../../../docs/errors/model_exists.md"),

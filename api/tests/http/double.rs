@@ -10,7 +10,9 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use serde_json::Value;
-use sextant_api::{ApiParts, ApiState, Limits, router};
+use sextant_api::{ApiParts, ApiState, Limits, WorkerPart, router};
+
+use crate::worker::Idle;
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
@@ -214,6 +216,10 @@ impl Api {
             registry: registry.clone(),
             objects: objects.clone(),
             metadata: metadata.clone(),
+            workers: vec![WorkerPart {
+                device: "emulated:0".to_owned(),
+                client: Arc::new(Idle),
+            }],
             limits,
         });
         Self {

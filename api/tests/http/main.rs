@@ -7,3 +7,4 @@ mod protocol;
 mod queries;
 mod resources;
 mod serving;
+mod worker;

@@ -525,3 +525,23 @@ async fn an_accuracy_target_must_suit_the_metric() {
         .await;
     reading.problem("invalid_target");
 }
+
+#[tokio::test]
+async fn a_worker_tells_how_punctual_it_is() {
+    let api = Api::new(Recorder::answering()).await;
+    let stats = api.get("/v1/workers/idle/stats").await.json();
+    assert_eq!(stats["device"], "emulated:0");
+    assert_eq!(stats["engines"], json!(["emulated"]));
+    let pages = json!({"page_bytes": 16 << 20, "total": 1376, "free": 1369});
+    assert_eq!(stats["pages"], pages);
+    let infer = &stats["actions"]["infer"];
+    assert_eq!(infer["succeeded"], 1000);
+    assert_eq!(infer["failed"], json!({"too_late": 3}));
+    assert_eq!(infer["under_predicted"]["p99_us"], 55.0);
+    assert_eq!(infer["over_predicted"]["count"], 0);
+    let unknown = api.get("/v1/workers/nobody/stats").await;
+    assert_eq!(unknown.status, 404);
+    unknown.problem("worker_not_found");
+    let malformed = api.get("/v1/workers/No%20Name/stats").await;
+    malformed.problem("invalid_name");
+}

@@ -102,6 +102,8 @@ codes! {
     VariantNotFound = "variant_not_found", NotFound;
     /// No job of that id.
     JobNotFound = "job_not_found", NotFound;
+    /// No worker of that name.
+    WorkerNotFound = "worker_not_found", NotFound;
     /// No such object in the artefact store.
     ArtefactNotFound = "artefact_not_found", NotFound;
     /// An application of that name exists with other settings.

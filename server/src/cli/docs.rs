@@ -20,6 +20,7 @@ $ sextant variants --application digits
 $ sextant query --application digits --latency-ms 5 --min-accuracy 0.95 --input pixels=@image.npy
 $ sextant artefact put records.jsonl in/records.jsonl
 $ sextant job submit --application digits --input in/records.jsonl --output out/answers.jsonl --wait
+$ sextant worker stats local
 $ sextant simulate --experiment symphony-table4
 ```
 ";

@@ -208,7 +208,7 @@ fn of_variable(variable: &str, origin: &str) -> Result<Option<Place>, Error> {
         return Ok(Some(Place {
             section,
             field,
-            application: None,
+            owner: None,
         }));
     }
     let names = fields().filter_map(|(section, field)| section.variable(field));

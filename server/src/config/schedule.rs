@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sextant_dispatcher::Tenant;
 use sextant_policies::{
+    placement,
     profile::{Estimation, UnknownEstimation},
     schedule::{Delay, Nanos, Options, Policy, UnknownPolicy},
 };
@@ -18,7 +19,29 @@ section! {
         sections {
             /// Which batch runs where and when.
             schedule: Schedule;
+            /// What is loaded where on behalf of queries.
+            placement: Placement;
         }
+    }
+}
+
+section! {
+    /// What is loaded where on behalf of queries. A query whose variant is loaded nowhere waits for a
+    /// load; where the memory is short, what is worth least is unloaded for it.
+    Placement in "dispatcher.placement" {
+        /// `sextant`: loads save as many queries as they can, and what would cost most to have again
+        /// is kept. `clockwork`: by unfulfilled demand, the least recently used is unloaded. `lru`:
+        /// first come, first served, the least recently used is unloaded.
+        policy: PlacementPolicy = PlacementPolicy::default();
+        /// Loading that may be outstanding on a device when one more load is begun, milliseconds.
+        look_ahead_ms: f64 = millis(placement::Options::default().look_ahead), within 0.001..=60_000.0;
+        /// `sextant`: time to spare between the end of a load and the last moment at which the
+        /// queries that wait for it can start, milliseconds.
+        margin_ms: f64 = millis(placement::Options::default().margin), within 0.0..=60_000.0;
+        /// `sextant`: time over which the rates of queries are forgotten, seconds.
+        memory_s: f64 = millis(placement::Options::default().memory) / 1e3, within 1.0..=86_400.0;
+        /// `sextant`: whether variants that are asked for periodically are loaded in advance.
+        prefetch: bool = true;
     }
 }
 
@@ -124,6 +147,11 @@ word! {
 }
 
 word! {
+    /// A placement policy by its name.
+    PlacementPolicy(placement::Policy), placement::UnknownPolicy
+}
+
+word! {
     /// A way to estimate run times by its name.
     RunTimes(Estimation), UnknownEstimation
 }
@@ -134,6 +162,22 @@ fn millis(nanos: Nanos) -> f64 {
 
 fn nanos(millis: f64) -> Nanos {
     (millis * 1e6).round() as Nanos
+}
+
+// === impl Placement ===
+
+impl Placement {
+    /// The options of the placement.
+    pub fn options(&self) -> placement::Options {
+        placement::Options {
+            policy: self.policy.0,
+            look_ahead: nanos(self.look_ahead_ms),
+            margin: nanos(self.margin_ms),
+            memory: nanos(self.memory_s * 1e3),
+            prefetch: self.prefetch,
+            ..placement::Options::default()
+        }
+    }
 }
 
 // === impl Schedule ===

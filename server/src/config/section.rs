@@ -28,6 +28,8 @@ pub enum Kind {
     Flag,
     /// A list of whole numbers.
     Integers,
+    /// A list of texts, described so.
+    Texts(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
     /// A list of these words.
@@ -56,8 +58,8 @@ pub struct Field {
 pub struct Section {
     /// The table's name; a dot leads into a table within a table.
     pub name: &'static str,
-    /// What stands in documents for the name of an application, where the table holds one table for
-    /// each application.
+    /// What stands in documents for a name, where the table holds one table for each of something
+    /// that has a name.
     pub each: Option<&'static str>,
     /// What the section is about.
     pub about: &'static str,
@@ -74,8 +76,8 @@ pub struct Place {
     pub section: &'static Section,
     /// The field of the key.
     pub field: &'static Field,
-    /// The application, where the section has a table for each.
-    pub application: Option<String>,
+    /// Whose table, where the section has a table for each name.
+    pub owner: Option<String>,
 }
 
 /// A Rust type that can be configured.
@@ -97,7 +99,7 @@ impl Kind {
                 .map(|item| item.parse().ok().map(Value::Integer))
                 .collect::<Option<_>>()
                 .map(Value::Array),
-            Self::Words(_) => Some(Value::Array(
+            Self::Words(_) | Self::Texts(_) => Some(Value::Array(
                 items(text)
                     .map(|word| Value::String(word.to_owned()))
                     .collect(),
@@ -119,6 +121,7 @@ impl Kind {
             Self::Number => "number".to_owned(),
             Self::Flag => "`true` or `false`".to_owned(),
             Self::Integers => "list of whole numbers".to_owned(),
+            Self::Texts(which) => format!("list of {which}"),
             Self::Word(words) => format!("one of {}", quoted(words)),
             Self::Words(words) => format!("list of {}", quoted(words)),
         }
@@ -211,7 +214,7 @@ impl Section {
         format!("{}.{}", self.title(), field.name)
     }
 
-    /// `SEXTANT_WORKER__CORES`, `SEXTANT_LISTEN`; names of applications do not fit into variables.
+    /// `SEXTANT_WORKER__CORES`, `SEXTANT_LISTEN`; names of one's own do not fit into variables.
     pub fn variable(&self, field: &Field) -> Option<String> {
         if self.each.is_some() {
             return None;
@@ -221,10 +224,10 @@ impl Section {
     }
 
     /// Whether `name` within the table `outer` is this table, one around it, or the table of one
-    /// application.
+    /// name.
     pub fn is_table(&self, outer: &str, name: &str) -> bool {
         if self.each.is_some() && outer == self.name {
-            return is_application(name);
+            return is_name(name);
         }
         let key = join(outer, name);
         let rest = self.name.strip_prefix(key.as_str());
@@ -234,18 +237,18 @@ impl Section {
     /// What `key` sets in this section.
     pub fn place(&'static self, key: &str) -> Option<Place> {
         self.fields.iter().find_map(|field| {
-            let application = match self.each {
+            let owner = match self.each {
                 None => (self.key(field) == key).then_some(None)?,
                 Some(_) => {
                     let name = key.strip_prefix(self.name)?.strip_prefix('.')?;
                     let name = name.strip_suffix(field.name)?.strip_suffix('.')?;
-                    is_application(name).then(|| Some(name.to_owned()))?
+                    is_name(name).then(|| Some(name.to_owned()))?
                 }
             };
             Some(Place {
                 section: self,
                 field,
-                application,
+                owner,
             })
         })
     }
@@ -259,7 +262,7 @@ pub fn join(outer: &str, name: &str) -> String {
     format!("{outer}.{name}")
 }
 
-fn is_application(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     sextant_types::ApplicationId::new(name).is_ok()
 }
 
@@ -268,7 +271,7 @@ fn is_application(name: &str) -> bool {
 impl Place {
     /// The key as it was written.
     pub fn key(&self) -> String {
-        match &self.application {
+        match &self.owner {
             Some(name) => format!("{}.{name}.{}", self.section.name, self.field.name),
             None => self.section.key(self.field),
         }
@@ -277,7 +280,7 @@ impl Place {
     /// The tables around the key, from the outside.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         let section = self.section.name.split('.').filter(|name| !name.is_empty());
-        section.chain(self.application.as_deref())
+        section.chain(self.owner.as_deref())
     }
 }
 
@@ -304,9 +307,13 @@ setting! {
     f64 => Kind::Number;
     LogFormat => Kind::Word(LogFormat::NAMES);
     super::SchedulingPolicy => Kind::Word(super::SchedulingPolicy::NAMES);
+    super::PlacementPolicy => Kind::Word(super::PlacementPolicy::NAMES);
     super::RunTimes => Kind::Word(super::RunTimes::NAMES);
     Roles => Kind::Words(Role::NAMES);
     super::sections::Engines => Kind::Words(super::sections::Engines::NAMES);
+    super::Devices => Kind::Texts(super::Devices::FORMS);
+    Vec<String> => Kind::Texts("texts");
+    super::Binary => Kind::Word(super::Binary::NAMES);
 }
 
 impl<T: Setting> Setting for Option<T> {

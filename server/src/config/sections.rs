@@ -3,12 +3,12 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sextant_types::WorkerId;
 
 use super::{
     Roles,
     schedule::{Claims, Dispatcher, Schedule},
     section::{Section, section},
+    worker::{Emulated, Remote, Worker},
 };
 
 const ANY: f64 = f64::INFINITY;
@@ -59,22 +59,10 @@ section! {
 }
 
 section! {
-    /// The worker of this process: where batches run.
-    Worker in "worker" {
-        /// Its name among all workers.
-        name: WorkerId = local();
-        /// Cores that batches may occupy at once.
-        cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
-        /// Bytes that loaded variants may occupy.
-        memory_bytes: Option<u64> = None, unset "half of the machine's memory",
-            within 1_048_576.0..=ANY;
-    }
-}
-
-section! {
     /// What a registration generates and measures.
     Variants in "variants" {
-        /// Engines that variants are made for.
+        /// Engines of the CPU that variants are made for. `emulated` runs there unless devices are
+        /// emulated.
         engines: Engines = Engines::default();
         /// Most intra-op threads of a variant, never more than the worker's cores.
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
@@ -146,15 +134,13 @@ section! {
     }
 }
 
-fn local() -> WorkerId {
-    WorkerId::new("local").expect("`local` obeys the naming rule")
-}
-
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 12] = [
+pub(super) static SECTIONS: [Section; 14] = [
     Config::SECTION,
     Log::SECTION,
     Worker::SECTION,
+    Emulated::SECTION,
+    Remote::SECTION,
     Dispatcher::SECTION,
     Schedule::SECTION,
     Claims::SECTION,

@@ -4,6 +4,7 @@ use std::{fs, net::SocketAddr, path::Path};
 
 use super::{
     schedule::{Claims, Dispatcher, Schedule},
+    worker::Worker,
     *,
 };
 
@@ -141,11 +142,20 @@ fn values_of_the_wrong_kind_or_range_are_refused() {
 
 #[test]
 fn the_table_of_fields_matches_the_structs() {
+    let remote = Remote {
+        url: Some("http://localhost:1".to_owned()),
+        folder: Some("runtime".into()),
+        ..Remote::default()
+    };
     let all = Config {
         onnxruntime_library: Some("lib.so".into()),
         limits: Limits {
             storage_bytes: Some(1),
             ..Limits::default()
+        },
+        worker: Worker {
+            remote: [("name".to_owned(), remote)].into(),
+            ..Worker::default()
         },
         dispatcher: Dispatcher {
             schedule: Schedule {
@@ -164,6 +174,7 @@ fn the_table_of_fields_matches_the_structs() {
         .collect();
     for key in &mut serialised {
         *key = key.replace(".applications.name.", ".applications.NAME.");
+        *key = key.replace(".remote.name.", ".remote.NAME.");
     }
     serialised.sort_unstable();
     listed.sort_unstable();
@@ -279,4 +290,43 @@ fn the_page_is_current() {
         committed == page,
         "docs/config.md differs from the structs: SEXTANT_BLESS=1 rewrites it"
     );
+}
+
+#[test]
+fn devices_are_cpu_gpus_and_emulated_ones() {
+    let (_folder, mut sources) = with_file(
+        "[worker]\ndevices = ['cpu', 'cuda:1', 'cuda:0', 'emulated:4']\n\
+         [worker.emulated]\ndelays = false\n\
+         [worker.remote.triton]\nurl = 'http://localhost:8000'\nheaders = ['x-team: a']\n",
+    );
+    sources.set = vec!["worker.remote.triton.binary=never".to_owned()];
+    let config = Config::load(&sources).expect("valid");
+    let devices: Vec<String> = config.worker.devices.clone().into();
+    assert_eq!(devices, ["cpu", "cuda:1", "cuda:0", "emulated:4"]);
+    assert!(!config.worker.emulated.delays);
+    let remote = &config.worker.remote["triton"];
+    assert_eq!(remote.url.as_deref(), Some("http://localhost:8000"));
+    assert_eq!(remote.binary, Binary::Never);
+    assert_eq!(Config::default().worker.devices.0, [DeviceSpec::Cpu]);
+}
+
+#[test]
+fn devices_that_are_unknown_or_listed_twice_are_refused() {
+    for devices in [
+        "gpu",
+        "cuda:",
+        "cuda:-1",
+        "emulated",
+        "emulated:0",
+        "cpu,cpu",
+        "cuda,cuda:0",
+        "cuda:1,cuda:1",
+        "emulated:1,emulated:2",
+        "",
+    ] {
+        let text = message(&in_environment("SEXTANT_WORKER__DEVICES", devices));
+        for part in ["`cpu`", "`cuda:0`", "`emulated:4`", "each once"] {
+            assert!(text.contains(part), "{devices}: {text}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The engines that the configuration asks for and this machine has.
+//! The engines of the CPU that the configuration asks for and this machine has.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ const MS_PER_BATCH: f64 = 0.1;
 
 /// An emulated model takes as long as the file's `sextant.alpha_ms`, `sextant.beta_ms` and
 /// `sextant.load_ms` metadata say, or as its number of parameters suggests.
-fn describe(request: &LoadRequest) -> Result<EmulatedModel, Error> {
+pub(super) fn describe(request: &LoadRequest) -> Result<EmulatedModel, Error> {
     let invalid = |error: sextant_onnx::Error| Error::InvalidModel(error.to_string());
     let model = sextant_onnx::decode(&request.model).map_err(invalid)?;
     let info = sextant_onnx::inspect(&request.model).map_err(invalid)?;

@@ -1,0 +1,221 @@
+//! The devices of this process, and what their workers may do.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sextant_types::WorkerId;
+
+use super::section::section;
+
+const ANY: f64 = f64::INFINITY;
+
+section! {
+    /// The workers of this process, one for each device: where batches run.
+    Worker in "worker" {
+        /// The name of the CPU's worker among all workers; those of other devices add theirs, such
+        /// as `local-cuda-0`.
+        name: WorkerId = local();
+        /// What runs batches: `cpu`, the machine's cores; `cuda:0`, the GPU of that number, or
+        /// `cuda`, every GPU that is visible; `emulated:4`, so many emulated devices. Variants are
+        /// made for the engines of every device that is listed.
+        devices: Devices = Devices::default();
+        /// Cores that batches may occupy at once.
+        cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
+        /// Bytes that variants loaded on the CPU may occupy.
+        memory_bytes: Option<u64> = None, unset "half of the machine's memory",
+            within 1_048_576.0..=ANY;
+        /// Size of a page of that memory, bytes. Devices with memory of their own have pages of
+        /// 16 MiB.
+        page_bytes: u64 = 1 << 20, within 4096.0..=1_073_741_824.0;
+        /// Bytes of inputs that may wait at a worker or run; batches beyond are refused.
+        io_bytes: u64 = 512 << 20, within 65_536.0..=ANY;
+        /// Cores that the threads of the CPU's worker keep to, one thread to a core in this order;
+        /// an empty list leaves them to the operating system.
+        pin: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
+        /// How far ahead of its start a batch or load may be sent, milliseconds.
+        horizon_ms: u64 = 10_000, within 1.0..=3_600_000.0;
+        /// A batch or load counts as stuck when it takes so many times what was expected, and
+        /// longer than the next two settings say.
+        stuck_factor: f64 = 10.0, within 1.0..=1e6;
+        /// No batch counts as stuck before, milliseconds.
+        stuck_batch_ms: u64 = 10_000, within 1.0..=86_400_000.0;
+        /// No load counts as stuck before, milliseconds.
+        stuck_load_ms: u64 = 60_000, within 1.0..=86_400_000.0;
+        sections {
+            /// Emulated devices.
+            emulated: Emulated;
+            /// Servers that run models, by name.
+            remote: BTreeMap<String, Remote>;
+        }
+    }
+}
+
+section! {
+    /// Emulated devices: they take the time that a model's profile says and compute nothing. A file's
+    /// metadata `sextant.alpha_ms`, `sextant.beta_ms` and `sextant.load_ms` are its profile.
+    Emulated in "worker.emulated" {
+        /// Size of a page, bytes.
+        page_bytes: u64 = 16 << 20, within 1.0..=ANY;
+        /// Pages of each device.
+        pages: u64 = 1376, within 1.0..=ANY;
+        /// Speed of copies to and from a device, bytes per second.
+        copy_bytes_per_s: f64 = 12.3e9, within 1.0..=ANY;
+        /// Whether runs and loads meet delays, distributed as Clockwork measured them.
+        delays: bool = true;
+        /// Seed of the delays.
+        seed: u64 = 0;
+    }
+}
+
+section! {
+    /// A server that speaks the Open Inference Protocol and runs models of its own, one table for
+    /// each. It is reached at `url`, or started with `command`.
+    Remote in "worker.remote" each "NAME" {
+        /// Where it is: `http://host:port`, perhaps with a path. `{port}` stands for a free port
+        /// that a started server is given.
+        url: Option<String> = None,
+            unset "`http://127.0.0.1:{port}` for a server that is started";
+        /// Program and arguments that start it; `{port}` stands for the free port. No shell reads
+        /// them.
+        command: Vec<String> = Vec::new();
+        /// Working folder of the program.
+        folder: Option<PathBuf> = None, unset "this process's";
+        /// Variables of the program beside those of this process, each as `NAME=value`.
+        environment: Vec<String> = Vec::new();
+        /// Longest time until it is ready, and until it has loaded a model, milliseconds.
+        ready_timeout_ms: u64 = 120_000, within 1.0..=86_400_000.0;
+        /// Longest time of a batch, milliseconds; a program that takes longer is ended.
+        request_timeout_ms: u64 = 30_000, within 1.0..=86_400_000.0;
+        /// Whether tensors travel as bytes behind the JSON: `auto` asks the server.
+        binary: Binary = Binary::Auto;
+        /// Headers of every request, each as `name: value`.
+        headers: Vec<String> = Vec::new();
+        /// Whether models are loaded and unloaded there, by the model repository extension; else it
+        /// has loaded them itself.
+        loads_models: bool = false;
+        /// What loaded models may occupy there, bytes; counted in pages of 16 MiB.
+        memory_bytes: u64 = 4 << 30, within 16_777_216.0..=ANY;
+        /// Largest answer that is read, bytes.
+        max_response_bytes: u64 = 256 << 20, within 1024.0..=ANY;
+    }
+}
+
+/// A device of `worker.devices`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceSpec {
+    /// The machine's cores.
+    Cpu,
+    /// The GPU of this number, or all of them.
+    Cuda(Option<u32>),
+    /// So many emulated devices.
+    Emulated(u32),
+}
+
+/// The devices of this process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Devices(pub Vec<DeviceSpec>);
+
+/// Whether tensors travel as bytes behind the JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binary {
+    /// When the server says that it can.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Most emulated devices of one process.
+const MOST_EMULATED: u32 = 1024;
+
+// === impl Devices ===
+
+impl Devices {
+    /// What may be listed.
+    pub(super) const FORMS: &'static str =
+        "`cpu`, `cuda`, `cuda:0` (the GPU's number) and `emulated:4` (how many), each once";
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self(vec![DeviceSpec::Cpu])
+    }
+}
+
+impl TryFrom<Vec<String>> for Devices {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        let mut devices: Vec<DeviceSpec> = Vec::new();
+        for text in &texts {
+            let device = parse(text).ok_or_else(|| format!("`{text}`: write {}", Self::FORMS))?;
+            if devices.iter().any(|other| other.overlaps(device)) {
+                return Err(format!("`{text}` is listed twice"));
+            }
+            devices.push(device);
+        }
+        match devices.is_empty() {
+            true => Err(format!("no device is listed: write {}", Self::FORMS)),
+            false => Ok(Self(devices)),
+        }
+    }
+}
+
+impl From<Devices> for Vec<String> {
+    fn from(devices: Devices) -> Self {
+        devices.0.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn parse(text: &str) -> Option<DeviceSpec> {
+    let number = |digits: &str| digits.parse::<u32>().ok();
+    match text.split_once(':') {
+        None if text == "cpu" => Some(DeviceSpec::Cpu),
+        None if text == "cuda" => Some(DeviceSpec::Cuda(None)),
+        Some(("cuda", digits)) => number(digits).map(|ordinal| DeviceSpec::Cuda(Some(ordinal))),
+        Some(("emulated", digits)) => number(digits)
+            .filter(|count| (1..=MOST_EMULATED).contains(count))
+            .map(DeviceSpec::Emulated),
+        _ => None,
+    }
+}
+
+// === impl DeviceSpec ===
+
+impl DeviceSpec {
+    /// Whether both stand for a common device.
+    fn overlaps(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Cpu, Self::Cpu) | (Self::Emulated(_), Self::Emulated(_)) => true,
+            (Self::Cuda(one), Self::Cuda(other)) => {
+                one.is_none() || other.is_none() || one == other
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(None) => f.write_str("cuda"),
+            Self::Cuda(Some(ordinal)) => write!(f, "cuda:{ordinal}"),
+            Self::Emulated(count) => write!(f, "emulated:{count}"),
+        }
+    }
+}
+
+// === impl Binary ===
+
+impl Binary {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &["auto", "always", "never"];
+}
+
+fn local() -> WorkerId {
+    WorkerId::new("local").expect("`local` obeys the naming rule")
+}
