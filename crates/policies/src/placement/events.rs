@@ -51,7 +51,7 @@ impl<R: Rule> Placement for Machine<R> {
         self.compare_loads(model);
         self.rank(now, model);
         self.expect_expiry(model);
-        self.value(now, model);
+        self.revalue(now, model, actions);
         self.consider(now, model, actions);
     }
 
@@ -103,7 +103,8 @@ impl<R: Rule> Placement for Machine<R> {
             replica.running += 1;
             replica.used = now;
         }
-        self.left(now, model, actions);
+        self.rank(now, model);
+        self.revalue(now, model, actions);
     }
 
     fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
@@ -111,15 +112,15 @@ impl<R: Rule> Placement for Machine<R> {
         let Some(replica) = replica else { return };
         replica.running = replica.running.saturating_sub(1);
         if replica.running == 0 {
-            self.value(now, model);
-            self.attempt_if_short(now, device, actions);
+            self.revalue(now, model, actions);
         }
     }
 
     fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions) {
         if let Some(of) = self.model_mut(model) {
             of.leave(deadline);
-            self.left(now, model, actions);
+            self.rank(now, model);
+            self.revalue(now, model, actions);
         }
     }
 
@@ -133,7 +134,7 @@ impl<R: Rule> Placement for Machine<R> {
     ) {
         match self.presence(device, model) {
             Presence::Loading if ok => {
-                self.loaded(now, device, model);
+                self.loaded(now, device, model, actions);
                 self.attempt(now, device, actions);
             }
             Presence::Loading => self.failed(now, device, model, actions),
@@ -161,6 +162,13 @@ impl<R: Rule> Placement for Machine<R> {
             self.rank(now, model);
             self.expect_expiry(model);
         }
+        while let Some((at, model)) = self.retries.first()
+            && at <= now
+        {
+            self.retries.remove(model);
+            self.rank(now, model);
+            self.consider(now, model, actions);
+        }
         while self.next_ready().is_some_and(|at| at <= now)
             && let Some((_, device)) = self.busy.first()
         {
@@ -171,7 +179,9 @@ impl<R: Rule> Placement for Machine<R> {
 
     fn next_timer(&self) -> Option<Nanos> {
         let expiry = self.expiries.first().map(|(at, _)| at);
-        let next = [expiry, self.next_ready(), self.rule.next_foreseen()];
+        let retry = self.retries.first().map(|(at, _)| at);
+        let foreseen = self.rule.next_foreseen();
+        let next = [expiry, retry, self.next_ready(), foreseen];
         next.into_iter().flatten().min()
     }
 
@@ -209,14 +219,9 @@ impl<R: Rule> Placement for Machine<R> {
 }
 
 impl<R: Rule> Machine<R> {
-    /// Requests of a model have left.
-    fn left(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        self.rank(now, model);
+    /// Makes anew what a model's replicas are worth; a device that lacked room may have it now.
+    fn revalue(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
         self.value(now, model);
-        let Some(of) = self.model(model) else { return };
-        if of.waiting > 0 {
-            return;
-        }
         let mut at = 0;
         while let Some(replica) = self.model(model).and_then(|of| of.replicas.get(at)) {
             self.attempt_if_short(now, replica.device, actions);
@@ -231,7 +236,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    fn loaded(&mut self, now: Nanos, device: u32, model: u32) {
+    fn loaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
         let replica = self.model_mut(model).and_then(|of| of.replica_mut(device));
         if let Some(replica) = replica {
             replica.presence = Presence::Loaded;
@@ -239,13 +244,14 @@ impl<R: Rule> Machine<R> {
         if let Some(of) = self.device_mut(device) {
             of.loaded(now, model);
         }
-        self.value(now, model);
+        self.revalue(now, model, actions);
     }
 
     fn failed(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
         let until = now.saturating_add(LOOK_AHEADS_AFTER_FAILURE * self.look_ahead);
         if let Some(of) = self.model_mut(model) {
             of.refuse(device, until);
+            self.retries.set(model, until);
         }
         self.remove(now, device, model);
         self.consider(now, model, actions);
@@ -276,8 +282,8 @@ impl<R: Rule> Machine<R> {
             });
         }
         self.demand.place(model, device);
-        self.value(now, model);
         self.rank(now, model);
+        self.revalue(now, model, actions);
     }
 
     fn compare_loads(&mut self, model: u32) {

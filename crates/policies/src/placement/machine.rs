@@ -36,6 +36,8 @@ pub(super) struct Machine<R> {
     pub(super) expiries: IndexedHeap,
     /// By device: from when it may take another LOAD, where one is under way.
     pub(super) busy: IndexedHeap,
+    /// By model: when a device that failed to load it may be asked again.
+    pub(super) retries: IndexedHeap,
     /// Devices that may take a LOAD and found none.
     pub(super) parked: BTreeSet<u32>,
 }
@@ -53,6 +55,7 @@ impl<R: Rule> Machine<R> {
             wanted: IndexedHeap::default(),
             expiries: IndexedHeap::default(),
             busy: IndexedHeap::default(),
+            retries: IndexedHeap::default(),
             parked: BTreeSet::new(),
         }
     }
@@ -196,7 +199,8 @@ impl<R: Rule> Machine<R> {
         let (Some(on), Some(of)) = (self.device(device), self.model(model)) else {
             return Err(false);
         };
-        let taken = of.replica(device).is_some() || of.is_refused(now, device);
+        let taken =
+            of.replica(device).is_some() || of.is_refused(now, device) || of.is_barred(device);
         let ready = on.free_at(now).saturating_add(of.load_on(device));
         let ready = ready.saturating_add(self.rule.margin());
         if taken || of.saved_by(ready) == 0 {

@@ -83,8 +83,8 @@ impl Rhythm {
         if (most - least) as f64 > allowed {
             return None;
         }
-        // What has varied so far may vary a little more.
-        let slack = (most - least) / 4 + median / 100;
+        // The last burst may have come early or late itself.
+        let slack = (most - least) + median / 100;
         Some(Expected {
             from: self.last_burst + least.saturating_sub(slack),
             until: self.last_burst + most + slack,

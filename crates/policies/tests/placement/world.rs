@@ -1,0 +1,480 @@
+//! Made-up devices behind a [`Resident`] that check every action against the contract.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sextant_policies::{
+    placement::{self, Presence, Resident, ResidentAction, ResidentDevice, ResidentModel},
+    schedule::{self, BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request},
+};
+
+/// What a history is played on.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    pub scheduling: schedule::Options,
+    pub placing: placement::Options,
+    /// By device: pages and slots.
+    pub devices: Vec<(u32, u16)>,
+    /// By model: pages, time of a LOAD, run time of one row, and of each further one.
+    pub models: Vec<(u32, Nanos, Nanos, Nanos)>,
+    pub max_rows: u32,
+    /// Whether LOADs and batches take exactly as long as expected and all succeed.
+    pub exact: bool,
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Arrive {
+        model: u32,
+        rows: u32,
+        slack: Option<Nanos>,
+    },
+    Pass {
+        nanos: Nanos,
+    },
+    Finish {
+        which: usize,
+    },
+    EndLoad {
+        which: usize,
+        ok: bool,
+    },
+    Confirm {
+        which: usize,
+    },
+    /// A device says that a model is gone that nobody unloaded.
+    Lose {
+        device: u32,
+        model: u32,
+    },
+    /// A device says that it has a model that nobody loaded.
+    Find {
+        device: u32,
+        model: u32,
+    },
+    Respecify {
+        model: u32,
+    },
+    Ring,
+    Up {
+        device: u32,
+    },
+    Down {
+        device: u32,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum There {
+    Loading { from: Nanos, until: Nanos },
+    Loaded,
+    Leaving,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    device: u32,
+    model: u32,
+    end: Nanos,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Served { at: Nanos, late: bool },
+    Dropped(schedule::DropReason),
+}
+
+pub struct World {
+    setting: Setting,
+    pub resident: Resident<u64>,
+    pub now: Nanos,
+    sent: u64,
+    pub answers: BTreeMap<u64, Answer>,
+    up: BTreeSet<u32>,
+    there: BTreeMap<(u32, u32), There>,
+    running: BTreeMap<BatchId, Running>,
+    pub loads: u64,
+    pub unloads: u64,
+}
+
+// === impl Setting ===
+
+impl Setting {
+    fn model(&self, model: u32) -> ResidentModel {
+        let (pages, load, first, more) = self.models[model as usize];
+        let rows = 0..u64::from(self.max_rows);
+        let latency = LatencyTable::new(rows.map(|row| first + row * more).collect()).unwrap();
+        ResidentModel {
+            pages,
+            load,
+            pinned: false,
+            queue: QueueSpec {
+                max_rows: self.max_rows,
+                batched: true,
+                slots: 1,
+                latency,
+                max_waiting_rows: 500,
+                priority: 100,
+                weight: 1.0,
+            },
+        }
+    }
+}
+
+// === impl World ===
+
+impl World {
+    /// All devices up, nothing loaded.
+    pub fn new(setting: Setting) -> Self {
+        let mut world = Self {
+            resident: Resident::of(&setting.scheduling, &setting.placing),
+            setting,
+            now: 0,
+            sent: 0,
+            answers: BTreeMap::new(),
+            up: BTreeSet::new(),
+            there: BTreeMap::new(),
+            running: BTreeMap::new(),
+            loads: 0,
+            unloads: 0,
+        };
+        (0..world.setting.models.len() as u32).for_each(|model| world.specify(model));
+        (0..world.setting.devices.len() as u32).for_each(|device| world.up(device));
+        world
+    }
+
+    pub fn play(&mut self, step: &Step) {
+        match *step {
+            Step::Arrive { model, rows, slack } => drop(self.arrive(model, rows, slack)),
+            Step::Pass { nanos } => self.pass(self.now + nanos),
+            Step::Finish { which } if !self.setting.exact => {
+                if let Some(id) = self.running.keys().nth(which).copied() {
+                    self.finish(id);
+                }
+            }
+            Step::EndLoad { which, ok } if !self.setting.exact => {
+                let loading = self.loading();
+                if let Some((place, _)) = loading.get(which) {
+                    self.end_load(*place, ok);
+                }
+            }
+            Step::Finish { .. } | Step::EndLoad { .. } => {}
+            Step::Confirm { which } => {
+                let mut leaving = self.there.iter().filter(|(_, of)| **of == There::Leaving);
+                if let Some(place) = leaving.nth(which).map(|(place, _)| *place) {
+                    self.confirm(place);
+                }
+            }
+            Step::Lose { device, model } => self.lose(device, model),
+            Step::Find { device, model } => self.find(device, model),
+            Step::Respecify { model } => self.specify(model),
+            Step::Ring => self.act(|resident, now, actions| resident.on_timer(now, actions)),
+            Step::Up { device } => self.up(device),
+            Step::Down { device } => self.down(device),
+        }
+    }
+
+    /// Hands a request in; tells its number.
+    pub fn arrive(&mut self, model: u32, rows: u32, slack: Option<Nanos>) -> u64 {
+        let number = self.sent;
+        self.sent += 1;
+        let request = Request {
+            payload: number,
+            rows,
+            deadline: slack.map_or(NEVER, |slack| self.now + slack),
+        };
+        self.act(|resident, now, actions| resident.on_request(now, model, request, actions));
+        number
+    }
+
+    /// Lets time pass: timers fire when they should, and exact devices end what is due.
+    pub fn pass(&mut self, until: Nanos) {
+        loop {
+            let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
+            let leaving = leaving.map(|(place, _)| *place);
+            if let Some(place) = leaving.filter(|_| self.setting.exact) {
+                self.confirm(place);
+                continue;
+            }
+            let ends = self.running.iter().map(|(id, running)| (running.end, *id));
+            let end = ends.min().filter(|_| self.setting.exact);
+            let load = self
+                .loading()
+                .into_iter()
+                .map(|(place, until)| (until, place))
+                .min();
+            let load = load.filter(|_| self.setting.exact);
+            let timer = self.resident.next_timer();
+            let times = [end.map(|end| end.0), load.map(|load| load.0), timer];
+            let Some(next) = times.into_iter().flatten().min() else {
+                break;
+            };
+            if next > until {
+                break;
+            }
+            self.now = self.now.max(next);
+            match (end, load) {
+                (Some((at, id)), _) if at == next => self.finish(id),
+                (_, Some((at, place))) if at == next => self.end_load(place, true),
+                _ => self.fire(),
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Lets everything end; tells how many requests were handed in.
+    pub fn drain(&mut self) -> u64 {
+        let down: Vec<u32> = (0..self.setting.devices.len() as u32)
+            .filter(|device| !self.up.contains(device))
+            .collect();
+        down.into_iter().for_each(|device| self.up(device));
+        for _ in 0..1_000_000 {
+            let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
+            if let Some(place) = leaving.map(|(place, _)| *place) {
+                self.confirm(place);
+            } else if let Some((id, running)) = self.running.iter().next() {
+                let (id, end) = (*id, running.end);
+                self.pass(end.max(self.now));
+                if self.running.contains_key(&id) {
+                    self.finish(id);
+                }
+            } else if let Some((place, until)) = self.loading().first().copied() {
+                self.pass(until.max(self.now));
+                if self.loading().iter().any(|(other, _)| *other == place) {
+                    self.end_load(place, true);
+                }
+            } else if let Some(next) = self.resident.next_timer()
+                && self.resident.waiting() > 0
+            {
+                self.pass(next.max(self.now));
+            } else {
+                break;
+            }
+        }
+        assert_eq!(self.resident.waiting(), 0, "requests wait for idle devices");
+        self.sent
+    }
+
+    pub fn served(&self) -> usize {
+        let served = |answer: &&Answer| matches!(answer, Answer::Served { .. });
+        self.answers.values().filter(served).count()
+    }
+
+    pub fn replicas(&self, model: u32) -> usize {
+        self.resident.loaded_on(model).len()
+    }
+
+    pub fn specify(&mut self, model: u32) {
+        let spec = self.setting.model(model);
+        self.act(|resident, now, actions| resident.on_model(now, model, spec, actions));
+    }
+
+    pub fn find(&mut self, device: u32, model: u32) {
+        if !self.up.contains(&device) || self.there.contains_key(&(device, model)) {
+            return;
+        }
+        let free = self.free(device);
+        if free >= self.setting.models[model as usize].0 {
+            self.there.insert((device, model), There::Loaded);
+            self.act(|r, now, actions| r.on_load_result(now, device, model, true, actions));
+        }
+    }
+
+    fn up(&mut self, device: u32) {
+        let expected = self.forget(device);
+        self.up.insert(device);
+        let (pages, slots) = self.setting.devices[device as usize];
+        let spec = ResidentDevice { pages, slots };
+        let mut lost = vec![];
+        self.act(|resident, now, actions| {
+            lost = resident.on_device_up(now, device, spec, actions);
+        });
+        assert_eq!(lost, expected, "batches lost by a restart");
+    }
+
+    fn down(&mut self, device: u32) {
+        let expected = self.forget(device);
+        self.up.remove(&device);
+        let mut lost = vec![];
+        self.act(|resident, now, actions| lost = resident.on_device_down(now, device, actions));
+        assert_eq!(lost, expected, "batches lost with a device");
+    }
+
+    fn forget(&mut self, device: u32) -> Vec<BatchId> {
+        self.there.retain(|(on, _), _| *on != device);
+        let lost = self.running.iter().filter(|(_, of)| of.device == device);
+        let lost: Vec<BatchId> = lost.map(|(id, _)| *id).collect();
+        self.running.retain(|_, of| of.device != device);
+        lost
+    }
+
+    fn lose(&mut self, device: u32, model: u32) {
+        let runs = self.running.values();
+        let mut here = runs.filter(|of| (of.device, of.model) == (device, model));
+        if here.next().is_none() && self.there.get(&(device, model)) == Some(&There::Loaded) {
+            self.confirm((device, model));
+        }
+    }
+
+    fn confirm(&mut self, (device, model): (u32, u32)) {
+        self.there.remove(&(device, model));
+        self.act(|r, now, actions| r.on_unloaded(now, device, model, actions));
+    }
+
+    fn loading(&self) -> Vec<((u32, u32), Nanos)> {
+        let loading = self.there.iter().filter_map(|(place, of)| match of {
+            There::Loading { until, .. } => Some((*place, *until)),
+            There::Loaded | There::Leaving => None,
+        });
+        loading.collect()
+    }
+
+    fn end_load(&mut self, (device, model): (u32, u32), ok: bool) {
+        if ok {
+            self.there.insert((device, model), There::Loaded);
+        } else {
+            self.there.remove(&(device, model));
+        }
+        self.act(|r, now, actions| r.on_load_result(now, device, model, ok, actions));
+    }
+
+    fn finish(&mut self, id: BatchId) {
+        self.running.remove(&id);
+        self.act(|resident, now, actions| resident.on_result(now, id, actions));
+    }
+
+    fn fire(&mut self) {
+        for times in 0.. {
+            assert!(times < 1_000, "a timer that is due for ever");
+            self.act(|resident, now, actions| resident.on_timer(now, actions));
+            if self
+                .resident
+                .next_timer()
+                .is_none_or(|next| next > self.now)
+            {
+                return;
+            }
+        }
+    }
+
+    fn free(&self, device: u32) -> u32 {
+        let on = |place: &&(u32, u32), of: &There| place.0 == device && *of != There::Leaving;
+        let here = self.there.iter().filter(|(place, of)| on(place, of));
+        let taken = here.map(|((_, model), _)| self.setting.models[*model as usize].0);
+        self.setting.devices[device as usize].0 - taken.sum::<u32>()
+    }
+
+    fn act(
+        &mut self,
+        event: impl FnOnce(&mut Resident<u64>, Nanos, &mut Vec<ResidentAction<u64>>),
+    ) {
+        let mut actions = vec![];
+        event(&mut self.resident, self.now, &mut actions);
+        for action in actions {
+            self.check(action);
+        }
+        for ((device, model), of) in &self.there {
+            let presence = self.resident.placement().presence(*device, *model);
+            let expected = match of {
+                There::Loading { .. } => Presence::Loading,
+                There::Loaded => Presence::Loaded,
+                There::Leaving => Presence::Leaving,
+            };
+            assert_eq!(presence, expected, "model {model} on device {device}");
+        }
+        for device in &self.up {
+            let free = self.resident.placement().free_pages(*device);
+            assert_eq!(free, self.free(*device), "free pages of device {device}");
+        }
+    }
+
+    fn check(&mut self, action: ResidentAction<u64>) {
+        match action {
+            ResidentAction::Drop {
+                request, reason, ..
+            } => self.answer(request.payload, Answer::Dropped(reason)),
+            ResidentAction::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                expected,
+            } => {
+                assert!(self.up.contains(&device), "a device that is down");
+                assert!(self.now <= earliest && earliest <= latest, "the window");
+                assert_eq!(expected, self.setting.models[model as usize].1);
+                let before = self.there.get(&(device, model));
+                assert_eq!(before, None, "model {model} is on device {device}");
+                let pages = self.setting.models[model as usize].0;
+                assert!(self.free(device) >= pages, "no room on device {device}");
+                self.check_load_window(device, earliest);
+                let until = earliest + expected;
+                let from = earliest;
+                self.there
+                    .insert((device, model), There::Loading { from, until });
+                self.loads += 1;
+            }
+            ResidentAction::Unload { device, model } => {
+                let before = self.there.insert((device, model), There::Leaving);
+                assert_eq!(
+                    before,
+                    Some(There::Loaded),
+                    "what is not loaded is unloaded"
+                );
+                let mut running = self.running.values();
+                let used = running.any(|of| (of.device, of.model) == (device, model));
+                assert!(!used, "model {model} runs on device {device}");
+                self.unloads += 1;
+            }
+            ResidentAction::Infer {
+                device,
+                model,
+                requests,
+                earliest,
+                latest,
+                expected,
+                id,
+            } => {
+                assert!(earliest <= latest, "a window that is closed");
+                assert_eq!(
+                    self.there.get(&(device, model)),
+                    Some(&There::Loaded),
+                    "model {model} is not loaded on device {device}"
+                );
+                let end = earliest.max(self.now) + expected;
+                for request in requests {
+                    let late = end > request.deadline;
+                    self.answer(request.payload, Answer::Served { at: end, late });
+                }
+                let running = Running { device, model, end };
+                assert!(self.running.insert(id, running).is_none(), "a batch twice");
+            }
+        }
+    }
+
+    /// LOADs of a device follow each other, and one is issued only with less than the look-ahead
+    /// before it.
+    fn check_load_window(&self, device: u32, earliest: Nanos) {
+        let here = self.there.iter().filter(|((on, _), _)| *on == device);
+        for (_, of) in here {
+            if let There::Loading { from, until } = *of {
+                assert!(
+                    !self.setting.exact || until <= earliest,
+                    "two LOADs at once: from {from} until {until}, and from {earliest}"
+                );
+            }
+        }
+        let ahead = self.setting.placing.look_ahead;
+        let outstanding = earliest - self.now;
+        assert!(
+            !self.setting.exact || outstanding < ahead,
+            "{outstanding} ns of LOADs are outstanding, more than {ahead}"
+        );
+    }
+
+    fn answer(&mut self, number: u64, answer: Answer) {
+        let before = self.answers.insert(number, answer);
+        assert_eq!(before, None, "request {number} leaves twice: {answer:?}");
+    }
+}
