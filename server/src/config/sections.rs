@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Roles,
-    schedule::{Claims, Dispatcher, Schedule},
+    schedule::{Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
     worker::{Emulated, Remote, Worker},
 };
@@ -135,7 +135,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 14] = [
+pub(super) static SECTIONS: [Section; 15] = [
     Config::SECTION,
     Log::SECTION,
     Worker::SECTION,
@@ -144,6 +144,7 @@ pub(super) static SECTIONS: [Section; 14] = [
     Dispatcher::SECTION,
     Schedule::SECTION,
     Claims::SECTION,
+    Placement::SECTION,
     Variants::SECTION,
     Prices::SECTION,
     Autoscaler::SECTION,
