@@ -1,15 +1,24 @@
 //! ONNX graphs on NVIDIA GPUs behind the engine trait.
 //!
-//! Entry points: [`driver::Driver`], what a device does; [`operation::Operation`], what it computes.
+//! Entry points: [`CudaEngine::new`] over a [`driver::Driver`]; [`lower`](mod@lower) makes
+//! [`operation::Operation`]s of a graph; [`driver::recording`] runs them without a device.
 //!
 //! **Invariant:** knows nothing of requests or queues. Everything that decides how long a batch takes
 //! is fixed before the batch comes: addresses, shapes, kernels and the order in which they run. After
 //! the start no memory is allocated, on the device or pinned.
 
+pub mod arena;
+mod device;
 pub mod driver;
+pub mod engine;
 pub mod lower;
+mod model;
 pub mod operation;
+pub mod plan;
+mod prepared;
 pub mod reference;
+
+pub use engine::{Config, CudaEngine};
 
 /// The engine's name in variant ids.
 pub const NAME: &str = "cuda";

@@ -1,1 +1,363 @@
-//! A driver without a device.
+//! A driver without a device: it records what it is asked for and computes it on the host.
+//!
+//! Entry point: [`RecordingDriver::new`]. Everything up to the driver call (lowering, places of
+//! weights and activations, staging, graphs) runs as it would with a device, and its numbers can be
+//! checked.
+//!
+//! Work in streams is done late, when somebody waits for it, so that a copy that is read too early or
+//! staging memory that is written again too early shows. Refused as [`Error::Failed`]: copies beyond
+//! the memory, reads of bytes that were never written, operations that were not prepared, staging
+//! memory that is touched while a copy of it is pending, any use before the start, a second start.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use sextant_engine::Error;
+
+use super::{Driver, Event, Graph, Priority, Properties, Reservation, StagingAddress, Stream};
+use crate::{
+    operation::{Address, Operation},
+    reference::Memory,
+};
+
+mod state;
+
+use state::{Command, State};
+
+/// Calls that are remembered one by one.
+const REMEMBERED: usize = 4096;
+
+/// What the pretended device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pretence {
+    /// Memory there is, bytes.
+    pub memory_bytes: u64,
+    /// Whether a library for convolutions is there.
+    pub convolution: bool,
+    /// Compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+}
+
+/// One call of the driver interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are the arguments")]
+pub enum Call {
+    Start(Reservation),
+    CreateStream(Priority),
+    CreateEvent,
+    CopyIn {
+        stream: Stream,
+        from: StagingAddress,
+        to: Address,
+        bytes: u64,
+    },
+    CopyOut {
+        stream: Stream,
+        from: Address,
+        to: StagingAddress,
+        bytes: u64,
+    },
+    CopyWithin {
+        stream: Stream,
+        from: Address,
+        to: Address,
+        bytes: u64,
+    },
+    /// By the operation's name.
+    Launch {
+        stream: Stream,
+        operation: &'static str,
+    },
+    EndCapture {
+        stream: Stream,
+        operations: usize,
+    },
+    LaunchGraph {
+        stream: Stream,
+        graph: Graph,
+    },
+    DestroyGraph(Graph),
+}
+
+/// See the module.
+pub struct RecordingDriver {
+    properties: Properties,
+    pretence: Pretence,
+    state: Mutex<State>,
+    calls: Mutex<VecDeque<Call>>,
+}
+
+// === impl Pretence ===
+
+impl Default for Pretence {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 << 20,
+            convolution: false,
+            compute_capability: (8, 0),
+        }
+    }
+}
+
+// === impl RecordingDriver ===
+
+impl RecordingDriver {
+    /// A device that does not exist.
+    pub fn new(pretence: Pretence) -> Self {
+        Self {
+            properties: Properties {
+                name: "recording".to_owned(),
+                ordinal: 0,
+                compute_capability: pretence.compute_capability,
+                memory_bytes: pretence.memory_bytes,
+            },
+            pretence,
+            state: Mutex::default(),
+            calls: Mutex::default(),
+        }
+    }
+
+    /// The last calls, oldest first; preparing, waiting and staging are left out.
+    pub fn calls(&self) -> Vec<Call> {
+        lock(&self.calls).iter().copied().collect()
+    }
+
+    /// From now on every call fails with [`Error::Lost`], as after a device's failure.
+    pub fn lose(&self) {
+        self.state().lost = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The state of a device that works and was started.
+    fn started(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let state = self.alive()?;
+        if state.started {
+            return Ok(state);
+        }
+        Err(wrong("the device was not started"))
+    }
+
+    fn alive(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let state = self.state();
+        if state.lost {
+            return Err(Error::Lost("the recording device".to_owned()));
+        }
+        Ok(state)
+    }
+
+    fn remember(&self, call: Call) {
+        let mut calls = lock(&self.calls);
+        if calls.len() == REMEMBERED {
+            calls.pop_front();
+        }
+        calls.push_back(call);
+    }
+}
+
+impl Driver for RecordingDriver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn free_bytes(&self) -> Result<u64, Error> {
+        let used = self.alive()?.arena.len() as u64;
+        Ok(self.pretence.memory_bytes.saturating_sub(used))
+    }
+
+    fn clock_mhz(&self) -> Result<u32, Error> {
+        self.alive().map(|_| 1000)
+    }
+
+    fn has_convolution(&self) -> bool {
+        self.pretence.convolution
+    }
+
+    fn start(&self, reservation: &Reservation) -> Result<(), Error> {
+        let mut state = self.alive()?;
+        if state.started {
+            return Err(wrong("a second start"));
+        }
+        let wanted = reservation.arena_bytes + reservation.scratch_bytes;
+        if wanted > self.pretence.memory_bytes {
+            let memory = self.pretence.memory_bytes;
+            return Err(Error::OutOfMemory(format!("{wanted} of {memory} bytes")));
+        }
+        state.arena = Memory::new(reservation.arena_bytes as usize);
+        state.staging = Memory::new(reservation.staging_bytes as usize);
+        state.started = true;
+        self.remember(Call::Start(*reservation));
+        Ok(())
+    }
+
+    fn create_stream(&self, priority: Priority) -> Result<Stream, Error> {
+        let mut state = self.started()?;
+        state.streams.push(VecDeque::new());
+        self.remember(Call::CreateStream(priority));
+        Ok(Stream(state.streams.len() as u32 - 1))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<(), Error> {
+        self.started()?.drain(stream)
+    }
+
+    fn write_staging(&self, to: StagingAddress, bytes: &[u8]) -> Result<(), Error> {
+        let mut state = self.started()?;
+        state.no_pending(&(to..to + bytes.len() as u64))?;
+        state.staging.write(to, bytes)
+    }
+
+    fn read_staging(&self, from: StagingAddress, bytes: &mut [u8]) -> Result<(), Error> {
+        let state = self.started()?;
+        let range = from..from + bytes.len() as u64;
+        state.no_pending(&range)?;
+        bytes.copy_from_slice(state.staging.read(range)?);
+        Ok(())
+    }
+
+    fn copy_in(
+        &self,
+        stream: Stream,
+        from: StagingAddress,
+        to: Address,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.remember(Call::CopyIn {
+            stream,
+            from,
+            to,
+            bytes,
+        });
+        self.started()?
+            .push(stream, Command::CopyIn { from, to, bytes })
+    }
+
+    fn copy_out(
+        &self,
+        stream: Stream,
+        from: Address,
+        to: StagingAddress,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.remember(Call::CopyOut {
+            stream,
+            from,
+            to,
+            bytes,
+        });
+        self.started()?
+            .push(stream, Command::CopyOut { from, to, bytes })
+    }
+
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: Address,
+        to: Address,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.remember(Call::CopyWithin {
+            stream,
+            from,
+            to,
+            bytes,
+        });
+        let command = Command::CopyWithin { from, to, bytes };
+        self.started()?.push_or_capture(stream, command)
+    }
+
+    fn create_event(&self) -> Result<Event, Error> {
+        self.remember(Call::CreateEvent);
+        Ok(self.started()?.create_event())
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), Error> {
+        self.started()?.record(event, stream)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), Error> {
+        self.started()?.wait(stream, event)
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<(), Error> {
+        self.started()?.reach(event)
+    }
+
+    fn elapsed(&self, from: Event, to: Event) -> Result<Duration, Error> {
+        let state = self.started()?;
+        let (from, to) = (state.reached_at(from)?, state.reached_at(to)?);
+        Ok(Duration::from_micros(to.saturating_sub(from)))
+    }
+
+    fn prepare(&self, operation: &Operation) -> Result<(), Error> {
+        let mut state = self.started()?;
+        if state.capture.is_some() {
+            return Err(wrong("an operation is prepared during a capture"));
+        }
+        state.prepared.insert(fingerprint(operation));
+        Ok(())
+    }
+
+    fn launch(&self, stream: Stream, operation: &Operation) -> Result<(), Error> {
+        let mut state = self.started()?;
+        let name = operation.name();
+        if !state.prepared.contains(&fingerprint(operation)) {
+            return Err(wrong(&format!("{name} was not prepared")));
+        }
+        self.remember(Call::Launch {
+            stream,
+            operation: name,
+        });
+        state.push_or_capture(stream, Command::Compute(*operation))
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<(), Error> {
+        self.started()?.begin_capture(stream)
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<Graph, Error> {
+        let mut state = self.started()?;
+        let (graph, operations) = state.end_capture(stream)?;
+        self.remember(Call::EndCapture { stream, operations });
+        Ok(graph)
+    }
+
+    fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), Error> {
+        self.remember(Call::LaunchGraph { stream, graph });
+        let mut state = self.started()?;
+        if !state.graphs.contains_key(&graph) {
+            return Err(wrong("a graph that does not exist"));
+        }
+        state.push(stream, Command::Replay(graph))
+    }
+
+    fn destroy_graph(&self, graph: Graph) {
+        self.remember(Call::DestroyGraph(graph));
+        self.state().graphs.remove(&graph);
+    }
+}
+
+fn fingerprint(operation: &Operation) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{operation:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+fn wrong(text: &str) -> Error {
+    Error::Failed(format!("the driver is used wrongly: {text}"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}

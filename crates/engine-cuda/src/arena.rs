@@ -1,0 +1,236 @@
+//! The arena: all device memory the engine uses, divided once.
+//!
+//! Entry points: [`Layout`] says which part is where; [`Pages`] lends pages to models; [`Space`] lends
+//! ranges to batches. Both lend until the lease is dropped, and neither ever takes anything away:
+//! without room they answer [`Error::OutOfMemory`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use sextant_engine::Error;
+
+use crate::{lower::ALIGNMENT, operation::Address};
+
+/// What lies where in the arena: pages, workspace, inputs and outputs of batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Size of a page.
+    pub page_bytes: u64,
+    /// Pages there are; they begin at address 0.
+    pub pages: u64,
+    /// Size of the workspace, which lies behind the pages.
+    pub workspace_bytes: u64,
+    /// Size of the last part, for inputs and outputs.
+    pub io_bytes: u64,
+}
+
+/// The pages of a device.
+#[derive(Debug)]
+pub struct Pages {
+    free: Mutex<BTreeSet<u32>>,
+}
+
+/// Pages that a model holds.
+#[derive(Debug)]
+pub struct PageLease {
+    pages: Vec<u32>,
+    from: Arc<Pages>,
+}
+
+/// A range of addresses that is lent in parts.
+#[derive(Debug)]
+pub struct Space {
+    /// Free ranges, by start; none touches another.
+    free: Mutex<BTreeMap<u64, u64>>,
+    what: &'static str,
+}
+
+/// A part of a [`Space`].
+#[derive(Debug)]
+pub struct SpaceLease {
+    range: Range<u64>,
+    from: Arc<Space>,
+}
+
+// === impl Layout ===
+
+impl Layout {
+    /// Bytes of the whole arena.
+    pub fn bytes(&self) -> u64 {
+        self.io().end
+    }
+
+    /// First address of a page.
+    pub fn page(&self, page: u32) -> Address {
+        u64::from(page) * self.page_bytes
+    }
+
+    /// The workspace.
+    pub fn workspace(&self) -> Range<Address> {
+        let start = self.pages * self.page_bytes;
+        start..start + self.workspace_bytes
+    }
+
+    /// The part for inputs and outputs.
+    pub fn io(&self) -> Range<Address> {
+        let start = self.workspace().end;
+        start..start + self.io_bytes
+    }
+}
+
+// === impl Pages ===
+
+impl Pages {
+    /// Pages `0..count`, all free.
+    pub fn new(count: u32) -> Arc<Self> {
+        Arc::new(Self {
+            free: Mutex::new((0..count).collect()),
+        })
+    }
+
+    /// Pages that nobody holds.
+    pub fn free(&self) -> usize {
+        lock(&self.free).len()
+    }
+
+    /// Lends pages; those of `wished` that are free, where all are.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when fewer are free.
+    pub fn lend(self: &Arc<Self>, count: usize, wished: &[u32]) -> Result<PageLease, Error> {
+        let mut free = lock(&self.free);
+        if free.len() < count {
+            return Err(Error::OutOfMemory(format!(
+                "{count} pages are needed, {} are free",
+                free.len()
+            )));
+        }
+        let granted = wished.len() == count && wished.iter().all(|page| free.contains(page));
+        let pages: Vec<u32> = if granted {
+            wished.to_vec()
+        } else {
+            free.iter().copied().take(count).collect()
+        };
+        pages.iter().for_each(|page| {
+            free.remove(page);
+        });
+        Ok(PageLease {
+            pages,
+            from: Arc::clone(self),
+        })
+    }
+}
+
+// === impl PageLease ===
+
+impl PageLease {
+    /// The pages, in the order of the packing.
+    pub fn pages(&self) -> &[u32] {
+        &self.pages
+    }
+}
+
+impl Drop for PageLease {
+    fn drop(&mut self) {
+        lock(&self.from.free).extend(&self.pages);
+    }
+}
+
+// === impl Space ===
+
+impl Space {
+    /// A range, all free; `what` names it in errors.
+    pub fn new(range: Range<u64>, what: &'static str) -> Arc<Self> {
+        let free = BTreeMap::from([(range.start, range.end)]);
+        Arc::new(Self {
+            free: Mutex::new(free),
+            what,
+        })
+    }
+
+    /// Lends the first free range of at least `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when there is none.
+    pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<SpaceLease, Error> {
+        let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
+        let mut free = lock(&self.free);
+        let found = free.iter().find(|(start, end)| *end - *start >= bytes);
+        let Some((start, end)) = found.map(|(start, end)| (*start, *end)) else {
+            return Err(Error::OutOfMemory(format!(
+                "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
+                self.what
+            )));
+        };
+        free.remove(&start);
+        if start + bytes < end {
+            free.insert(start + bytes, end);
+        }
+        Ok(SpaceLease {
+            range: start..start + bytes,
+            from: Arc::clone(self),
+        })
+    }
+}
+
+// === impl SpaceLease ===
+
+impl SpaceLease {
+    /// First address.
+    pub fn start(&self) -> u64 {
+        self.range.start
+    }
+}
+
+impl Drop for SpaceLease {
+    fn drop(&mut self) {
+        let mut free = lock(&self.from.free);
+        let Range { mut start, mut end } = self.range;
+        if let Some(behind) = free.remove(&end) {
+            end = behind;
+        }
+        let before = free.range(..start).next_back();
+        if let Some((first, _)) = before.filter(|(_, last)| **last == start) {
+            start = *first;
+        }
+        free.insert(start, end);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_comes_back_whole() {
+        let space = Space::new(256..256 * 9, "space");
+        let mut leases: Vec<SpaceLease> = (0..4)
+            .map(|_| space.lend(500).expect("there is room"))
+            .collect();
+        assert!(matches!(space.lend(1), Err(Error::OutOfMemory(_))));
+        leases.swap(0, 2);
+        leases.remove(1);
+        assert_eq!(space.lend(512).expect("the gap fits").start(), 256 * 3);
+        drop(leases);
+        assert_eq!(space.lend(256 * 8).expect("all is free").start(), 256);
+    }
+
+    #[test]
+    fn pages_are_lent_as_wished_or_refused() {
+        let pages = Pages::new(5);
+        let first = pages.lend(2, &[3, 1]).expect("five are free");
+        assert_eq!(first.pages(), [3, 1]);
+        let second = pages.lend(2, &[1, 2]).expect("three are free");
+        assert_eq!(second.pages(), [0, 2]);
+        assert!(matches!(pages.lend(2, &[]), Err(Error::OutOfMemory(_))));
+        drop(first);
+        assert_eq!(pages.free(), 3);
+    }
+}

@@ -1,0 +1,185 @@
+//! The device as the models see it: streams, memory, and who may use them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use sextant_engine::Error;
+
+use crate::{
+    arena::{Layout, PageLease, Pages, Space},
+    driver::{Driver, Event, Graph, Priority, Reservation, Stream},
+    engine::Config,
+    lower::ALIGNMENT,
+    operation::Operation,
+};
+
+/// Staging chunks through which weights travel: one is filled while another is copied.
+const CHUNKS: u64 = 4;
+
+/// Share of free memory that is left alone when the number of pages is not configured: drivers and
+/// libraries need some of their own.
+const LEFT_ALONE: u64 = 10;
+
+pub(crate) struct Device {
+    pub driver: Arc<dyn Driver>,
+    pub layout: Layout,
+    pub pages: Arc<Pages>,
+    /// Device memory for inputs and outputs.
+    pub io: Arc<Space>,
+    /// Pinned memory for inputs and outputs.
+    pub staging: Arc<Space>,
+    pub input: Stream,
+    pub output: Stream,
+    capture: Mutex<Stream>,
+    execution: Mutex<Execution>,
+    loading: Mutex<Loading>,
+    events: Mutex<Vec<Event>>,
+}
+
+/// Held by the one batch that executes.
+pub(crate) struct Execution {
+    pub stream: Stream,
+    pub start: Event,
+    pub end: Event,
+}
+
+/// Held by the one model that is loaded.
+struct Loading {
+    stream: Stream,
+    /// Reached when a chunk's copy is done.
+    copied: Vec<Event>,
+    /// First staging address of the chunks.
+    chunks: u64,
+}
+
+// === impl Device ===
+
+impl Device {
+    pub fn start(driver: Arc<dyn Driver>, config: &Config) -> Result<Arc<Self>, Error> {
+        let layout = layout(&*driver, config)?;
+        let io_bytes = layout.io_bytes;
+        driver.start(&Reservation {
+            arena_bytes: layout.bytes(),
+            staging_bytes: io_bytes + CHUNKS * layout.page_bytes,
+            scratch_bytes: config.scratch_bytes,
+        })?;
+        let events = |count: u64| -> Result<Vec<Event>, Error> {
+            (0..count).map(|_| driver.create_event()).collect()
+        };
+        let loading = Loading {
+            stream: driver.create_stream(Priority::Normal)?,
+            copied: events(CHUNKS)?,
+            chunks: io_bytes,
+        };
+        let execution = Execution {
+            stream: driver.create_stream(Priority::Normal)?,
+            start: driver.create_event()?,
+            end: driver.create_event()?,
+        };
+        Ok(Arc::new(Self {
+            pages: Pages::new(layout.pages as u32),
+            io: Space::new(layout.io(), "device memory for inputs and outputs"),
+            staging: Space::new(0..io_bytes, "pinned memory for inputs and outputs"),
+            input: driver.create_stream(Priority::High)?,
+            output: driver.create_stream(Priority::High)?,
+            capture: Mutex::new(driver.create_stream(Priority::Normal)?),
+            execution: Mutex::new(execution),
+            loading: Mutex::new(loading),
+            events: Mutex::new(events(16)?),
+            layout,
+            driver,
+        }))
+    }
+
+    /// Waits until no other batch executes.
+    pub fn execution(&self) -> MutexGuard<'_, Execution> {
+        lock(&self.execution)
+    }
+
+    /// Fills pages through the staging chunks, one model at a time.
+    pub fn fill_pages(&self, images: &[Bytes], lease: &PageLease) -> Result<(), Error> {
+        let loading = lock(&self.loading);
+        let page_bytes = self.layout.page_bytes;
+        for (index, (image, page)) in images.iter().zip(lease.pages()).enumerate() {
+            let chunk = index % loading.copied.len();
+            let (staged, copied) = (
+                loading.chunks + chunk as u64 * page_bytes,
+                loading.copied[chunk],
+            );
+            self.driver.synchronize_event(copied)?;
+            self.driver.write_staging(staged, image)?;
+            let to = self.layout.page(*page);
+            self.driver
+                .copy_in(loading.stream, staged, to, image.len() as u64)?;
+            self.driver.record(copied, loading.stream)?;
+        }
+        self.driver.synchronize(loading.stream)
+    }
+
+    /// Captures operations into a graph.
+    pub fn capture(&self, operations: &[Operation]) -> Result<Graph, Error> {
+        let stream = lock(&self.capture);
+        for operation in operations {
+            self.driver.prepare(operation)?;
+        }
+        self.driver.begin_capture(*stream)?;
+        let launched = operations
+            .iter()
+            .try_for_each(|operation| self.driver.launch(*stream, operation));
+        let graph = self.driver.end_capture(*stream);
+        launched?;
+        graph
+    }
+
+    /// Does something in a stream and waits for it.
+    pub fn wait_for(
+        &self,
+        stream: Stream,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let event = match lock(&self.events).pop() {
+            Some(event) => event,
+            None => self.driver.create_event()?,
+        };
+        let done = work()
+            .and_then(|()| self.driver.record(event, stream))
+            .and_then(|()| self.driver.synchronize_event(event));
+        lock(&self.events).push(event);
+        done
+    }
+}
+
+fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {
+    let up = |bytes: u64| bytes.next_multiple_of(ALIGNMENT);
+    let page_bytes = config.page_bytes;
+    if page_bytes == 0 || !page_bytes.is_multiple_of(ALIGNMENT) {
+        return Err(Error::Unsupported(format!(
+            "pages of {page_bytes} bytes: the size must be a multiple of {ALIGNMENT}"
+        )));
+    }
+    let (workspace_bytes, io_bytes) = (up(config.workspace_bytes), up(config.io_bytes));
+    let rest = workspace_bytes + io_bytes + config.scratch_bytes;
+    let pages = match config.pages {
+        Some(pages) => pages,
+        None => {
+            let free = driver.free_bytes()?;
+            let usable = free - free / LEFT_ALONE;
+            usable.saturating_sub(rest) / page_bytes
+        }
+    };
+    if pages == 0 || pages > u64::from(u32::MAX) {
+        return Err(Error::OutOfMemory(format!(
+            "{pages} pages of {page_bytes} bytes beside {rest} bytes for everything else"
+        )));
+    }
+    Ok(Layout {
+        page_bytes,
+        pages,
+        workspace_bytes,
+        io_bytes,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,198 @@
+//! The engine: one device, its memory, and the models on it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sextant_engine::{
+    Capabilities, Device as DeviceKind, DeviceMemory, Engine, Error, LiveMap, LoadRequest,
+    LoadedModel,
+};
+use sextant_types::{DataType, Digest, Optimization, Precision};
+
+use crate::{
+    NAME,
+    device::Device,
+    driver::Driver,
+    lower::Target,
+    model::{CudaModel, Resident},
+    prepared::{Limits, Prepared},
+};
+
+/// Types of inputs and outputs.
+const DATA_TYPES: [DataType; 8] = [
+    DataType::Bool,
+    DataType::Uint8,
+    DataType::Int8,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::Fp16,
+    DataType::Bf16,
+    DataType::Fp32,
+];
+
+/// How the device's memory is divided, and what is kept ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Size of a page, bytes; a multiple of 256. Larger weights are stored in several.
+    pub page_bytes: u64,
+    /// Pages of the cache; `None` takes nine tenths of the memory that the rest leaves.
+    pub pages: Option<u64>,
+    /// Memory for activations, bytes.
+    pub workspace_bytes: u64,
+    /// Memory for inputs and outputs of batches, bytes, on the device and pinned on the host.
+    pub io_bytes: u64,
+    /// Memory for the libraries, bytes.
+    pub scratch_bytes: u64,
+    /// Largest batch that has a graph before it comes.
+    pub largest_batch: u64,
+    /// Host memory for models that are not on the device but can be loaded without being read
+    /// again, bytes. The one used last is always kept.
+    pub host_bytes: u64,
+}
+
+/// A device behind the engine trait. Cheap to clone; clones share the device.
+#[derive(Clone)]
+pub struct CudaEngine {
+    shared: Arc<Shared>,
+}
+
+/// An artefact at a precision.
+type Key = (Digest, Precision);
+
+struct Shared {
+    device: Arc<Device>,
+    config: Config,
+    residents: LiveMap<Key, Resident>,
+    /// Used last at the end.
+    prepared: Mutex<Vec<(Key, Arc<Prepared>)>>,
+}
+
+// === impl Config ===
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            page_bytes: 16 << 20,
+            pages: None,
+            workspace_bytes: 1 << 30,
+            io_bytes: 512 << 20,
+            scratch_bytes: 128 << 20,
+            largest_batch: 64,
+            host_bytes: 8 << 30,
+        }
+    }
+}
+
+// === impl CudaEngine ===
+
+impl CudaEngine {
+    /// Takes all the memory that the engine will ever use on a device.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when the device does not have what is configured.
+    pub fn new(driver: Arc<dyn Driver>, config: Config) -> Result<Self, Error> {
+        let shared = Shared {
+            device: Device::start(driver, &config)?,
+            config,
+            residents: LiveMap::default(),
+            prepared: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Pages that no model holds.
+    pub fn free_pages(&self) -> u64 {
+        self.shared.device.pages.free() as u64
+    }
+
+    /// The clock of the device's multiprocessors now, MHz.
+    pub fn clock_mhz(&self) -> Result<u32, Error> {
+        self.shared.device.driver.clock_mhz()
+    }
+
+    fn target(&self, precision: Precision) -> Result<Target, Error> {
+        let driver = &self.shared.device.driver;
+        let page_bytes = self.shared.config.page_bytes;
+        Target::new(precision, driver.has_convolution(), page_bytes)
+            .filter(|_| self.capabilities().precisions.contains(&precision))
+            .ok_or_else(|| {
+                let name = &driver.properties().name;
+                Error::Unsupported(format!("precision `{}` on `{name}`", precision.name()))
+            })
+    }
+
+    fn prepared(&self, request: &LoadRequest) -> Result<Arc<Prepared>, Error> {
+        let key = (request.artefact, request.precision);
+        let mut kept = lock(&self.shared.prepared);
+        if let Some(index) = kept.iter().position(|(known, _)| *known == key) {
+            let entry = kept.remove(index);
+            kept.push(entry.clone());
+            return Ok(entry.1);
+        }
+        drop(kept);
+        let limits = Limits {
+            largest_batch: self.shared.config.largest_batch,
+            workspace_bytes: self.shared.config.workspace_bytes,
+        };
+        let target = self.target(request.precision)?;
+        let prepared = Arc::new(Prepared::new(&request.model, target, limits)?);
+        let mut kept = lock(&self.shared.prepared);
+        kept.push((key, Arc::clone(&prepared)));
+        let bytes =
+            |kept: &[(Key, Arc<Prepared>)]| kept.iter().map(|it| it.1.host_bytes()).sum::<u64>();
+        while kept.len() > 1 && bytes(&kept) > self.shared.config.host_bytes {
+            kept.remove(0);
+        }
+        Ok(prepared)
+    }
+}
+
+impl Engine for CudaEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let properties = self.shared.device.driver.properties();
+        let mut precisions = vec![Precision::Fp32, Precision::Fp16];
+        if properties.compute_capability >= (8, 0) {
+            precisions.extend([Precision::Tf32, Precision::Bf16]);
+        }
+        Capabilities {
+            precisions,
+            optimizations: vec![Optimization::All],
+            threads: false,
+            data_types: DATA_TYPES.to_vec(),
+        }
+    }
+
+    fn device(&self) -> DeviceKind {
+        let device = &self.shared.device;
+        DeviceKind::Dedicated {
+            name: format!("{NAME}:{}", device.driver.properties().ordinal),
+            memory: DeviceMemory {
+                page_bytes: device.layout.page_bytes,
+                pages: device.layout.pages,
+            },
+        }
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        let key = (request.artefact, request.precision);
+        let resident = self.shared.residents.get_or_make(key, || {
+            let prepared = self.prepared(request)?;
+            Resident::load(&self.shared.device, prepared)
+        })?;
+        Ok(Arc::new(CudaModel::new(resident)))
+    }
+
+    fn resident_weights_bytes(&self) -> u64 {
+        let residents = self.shared.residents.values();
+        residents.iter().map(|it| it.weights_bytes()).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

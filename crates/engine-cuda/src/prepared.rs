@@ -1,0 +1,229 @@
+//! What is known of an artefact at one precision before it is on the device, kept on the host: the
+//! graph, the pages' bytes, and a program for each set of input shapes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use sextant_engine::Error;
+use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
+
+use crate::{
+    lower::{Graph, Target, Weights, lower},
+    plan::{Packing, Program},
+};
+
+/// Sizes tried for dynamic dimensions other than the batch, so that weights are known and unsupported
+/// operators are named before a batch comes.
+const TRIALS: [u64; 5] = [8, 32, 224, 128, 1];
+
+/// Shapes of all inputs.
+pub(crate) type Shapes = Vec<Vec<u64>>;
+
+/// How batches are made to fit planned programs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Largest batch that is planned before one comes.
+    pub largest_batch: u64,
+    pub workspace_bytes: u64,
+}
+
+/// See the module.
+pub(crate) struct Prepared {
+    pub signature: Signature,
+    graph: Graph,
+    target: Target,
+    weights: Mutex<Weights>,
+    pub weights_bytes: u64,
+    pub packing: Packing,
+    /// The pages' bytes.
+    pub images: Vec<Bytes>,
+    /// Planned while the artefact was prepared.
+    pub programs: BTreeMap<Shapes, Arc<Program>>,
+    limits: Limits,
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Reads, lowers and packs a file.
+    pub fn new(file: &Bytes, target: Target, limits: Limits) -> Result<Self, Error> {
+        let info = sextant_onnx::inspect(file);
+        let info = info.map_err(|error| Error::InvalidModel(error.to_string()))?;
+        let signature = info.signature;
+        let ports = |specs: &[TensorSpec]| -> Vec<(String, DataType)> {
+            let port = |spec: &TensorSpec| (spec.name.clone(), spec.data_type);
+            specs.iter().map(port).collect()
+        };
+        let graph = Graph::read(file, ports(&signature.inputs), ports(&signature.outputs))?;
+        let mut weights = Weights::default();
+        let programs = plan_all(&graph, &signature, target, limits, &mut weights)?;
+        weights.freeze();
+        let sizes: Vec<u64> = weights
+            .contents()
+            .iter()
+            .map(|it| it.len() as u64)
+            .collect();
+        let packing = Packing::new(&sizes, target.page_bytes);
+        let images = packing.images(weights.contents());
+        let weights_bytes = weights.bytes();
+        weights.drop_contents();
+        Ok(Self {
+            signature,
+            graph,
+            target,
+            weights: Mutex::new(weights),
+            weights_bytes,
+            packing,
+            images,
+            programs,
+            limits,
+        })
+    }
+
+    /// Host memory that it holds, bytes.
+    pub fn host_bytes(&self) -> u64 {
+        self.images.iter().map(|it| it.len() as u64).sum()
+    }
+
+    /// The shapes of the program that runs these inputs: their own, except that a batch takes the
+    /// next planned size.
+    pub fn shapes(&self, inputs: &[NamedTensor]) -> Shapes {
+        let rows = inputs.first().map_or(1, |input| input.tensor.rows()) as u64;
+        let padded = planned_rows(rows, self.limits.largest_batch);
+        let shape = |input: &NamedTensor| {
+            let mut dims: Vec<u64> = input.tensor.shape().iter().map(|it| *it as u64).collect();
+            if self.signature.batched {
+                dims[0] = padded;
+            }
+            dims
+        };
+        inputs.iter().map(shape).collect()
+    }
+
+    /// Plans a program while a batch waits for it.
+    pub fn plan(&self, shapes: &[Vec<u64>]) -> Result<Arc<Program>, Error> {
+        if let Some(program) = self.programs.get(shapes) {
+            return Ok(Arc::clone(program));
+        }
+        let mut weights = lock(&self.weights);
+        let program = plan(&self.graph, shapes, self.target, &mut weights);
+        let program = program.map_err(|error| match error {
+            Error::InvalidModel(reason) => Error::InvalidInput(reason),
+            other => other,
+        })?;
+        if program.workspace_bytes > self.limits.workspace_bytes {
+            return Err(Error::OutOfMemory(format!(
+                "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
+                program.workspace_bytes, self.limits.workspace_bytes
+            )));
+        }
+        Ok(Arc::new(program))
+    }
+}
+
+/// The sizes 1, 2, 4, .. up to the largest batch, and that itself.
+pub(crate) fn batch_sizes(largest: u64) -> Vec<u64> {
+    let powers = (0..64).map(|power| 1u64 << power);
+    let mut sizes: Vec<u64> = powers.take_while(|size| *size < largest).collect();
+    sizes.push(largest.max(1));
+    sizes
+}
+
+/// Rows of the program that runs a batch: the next planned size. A batch above the largest has a
+/// program of its own.
+fn planned_rows(rows: u64, largest: u64) -> u64 {
+    let sizes = batch_sizes(largest);
+    sizes.into_iter().find(|size| *size >= rows).unwrap_or(rows)
+}
+
+/// Programs for all shapes that are known now. Batch sizes whose workspace is too large are left out;
+/// the smallest must fit.
+fn plan_all(
+    graph: &Graph,
+    signature: &Signature,
+    target: Target,
+    limits: Limits,
+    weights: &mut Weights,
+) -> Result<BTreeMap<Shapes, Arc<Program>>, Error> {
+    let inner = signature.inputs.iter().flat_map(|spec| {
+        let skipped = usize::from(signature.batched);
+        spec.shape.iter().skip(skipped)
+    });
+    if inner.clone().any(Option::is_none) {
+        try_sizes(graph, signature, target, weights)?;
+        return Ok(BTreeMap::new());
+    }
+    let sizes = if signature.batched {
+        batch_sizes(limits.largest_batch)
+    } else {
+        vec![1]
+    };
+    let mut programs = BTreeMap::new();
+    for rows in sizes {
+        let shapes = shapes(signature, rows, 1);
+        let program = plan(graph, &shapes, target, weights)?;
+        if program.workspace_bytes <= limits.workspace_bytes {
+            programs.insert(shapes, Arc::new(program));
+            continue;
+        }
+        if programs.is_empty() {
+            return Err(Error::OutOfMemory(format!(
+                "a batch of {rows} needs {} bytes of workspace, there are {}",
+                program.workspace_bytes, limits.workspace_bytes
+            )));
+        }
+        break;
+    }
+    Ok(programs)
+}
+
+/// Lowers a graph for the first size that it accepts for its dynamic dimensions.
+fn try_sizes(
+    graph: &Graph,
+    signature: &Signature,
+    target: Target,
+    weights: &mut Weights,
+) -> Result<(), Error> {
+    let mut last = None;
+    for size in TRIALS {
+        let mut tried = Weights::default();
+        let rows = if signature.batched { 1 } else { size };
+        match plan(graph, &shapes(signature, rows, size), target, &mut tried) {
+            Ok(_) => {
+                *weights = tried;
+                return Ok(());
+            }
+            Err(Error::InvalidModel(reason)) => last = Some(reason),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(Error::Unsupported(format!(
+        "its dynamic dimensions accept none of the sizes {TRIALS:?}: {}",
+        last.unwrap_or_default()
+    )))
+}
+
+fn shapes(signature: &Signature, rows: u64, inner: u64) -> Shapes {
+    let shape = |spec: &TensorSpec| {
+        let dims = spec.shape.iter().enumerate();
+        dims.map(|(axis, size)| size.unwrap_or(if axis == 0 { rows } else { inner }))
+            .collect()
+    };
+    signature.inputs.iter().map(shape).collect()
+}
+
+fn plan(
+    graph: &Graph,
+    shapes: &[Vec<u64>],
+    target: Target,
+    weights: &mut Weights,
+) -> Result<Program, Error> {
+    Ok(Program::plan(lower(graph, shapes, &target, weights)?))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
