@@ -10,6 +10,7 @@
 pub mod arena;
 mod device;
 pub mod driver;
+pub mod kernels;
 pub mod engine;
 pub mod lower;
 mod model;

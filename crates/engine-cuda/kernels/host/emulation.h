@@ -1,0 +1,202 @@
+// CUDA's execution model on a host, enough to test kernels with: not fast, but strict.
+//
+// Blocks run one after the other. The threads of a block are fibers of one thread of the system,
+// which change only at barriers; so a run is repeatable, and running them in another order shows
+// what a missing barrier would hide. A barrier that not all threads reach is an error.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#define HOST_EMULATION
+#define __device__
+#define __global__
+#define __noinline__ __attribute__((noinline))
+// One block runs at a time: what its threads share may be static.
+#define __shared__ static
+
+struct Dim3 {
+    unsigned x, y, z;
+};
+inline Dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// === numbers ===
+
+template <class To, class From> inline To emulated_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From), "the sizes differ");
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+inline unsigned __float_as_uint(float value) { return emulated_bits<unsigned>(value); }
+inline float __uint_as_float(unsigned bits) { return emulated_bits<float>(bits); }
+
+inline float emulated_half_to_float(unsigned short bits) {
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    float sign = bits >> 15 ? -1.0f : 1.0f;
+    if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
+    return sign * (exponent ? std::ldexp(1024.0f + mantissa, exponent - 25)
+                            : std::ldexp((float)mantissa, -24));
+}
+
+// Rounds to nearest, halves to even, which is how nearbyint rounds.
+inline unsigned short emulated_float_to_half(float value) {
+    unsigned short sign = std::signbit(value) ? 0x8000 : 0;
+    float magnitude = std::fabs(value);
+    if (std::isnan(value)) return sign | 0x7e00;
+    if (magnitude >= 65520.0f) return sign | 0x7c00;
+    if (magnitude < 6.103515625e-05f) return sign | (unsigned short)std::nearbyint(std::ldexp(magnitude, 24));
+    int exponent;
+    std::frexp(magnitude, &exponent);
+    // The mantissa may round up to the next power of two; the sum carries into the exponent.
+    unsigned mantissa = (unsigned)std::nearbyint(std::ldexp(magnitude, 11 - exponent));
+    return (unsigned short)(sign | (((unsigned)(exponent + 13) << 10) + mantissa));
+}
+
+// === fibers ===
+
+namespace emulation {
+
+enum class State { Ready, AtBlockBarrier, AtWarpBarrier, Done };
+
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    State state;
+};
+
+inline std::vector<Fiber> fibers;
+inline ucontext_t scheduler;
+inline unsigned current;
+inline std::size_t (*body)(bool);
+inline const char* parameters;
+inline std::vector<std::uint64_t> lanes;
+
+[[noreturn]] inline void fail(const char* problem) {
+    std::fprintf(stderr, "block %u: %s\n", blockIdx.x, problem);
+    std::exit(3);
+}
+
+inline void pause(State state) {
+    fibers[current].state = state;
+    swapcontext(&fibers[current].context, &scheduler);
+    threadIdx.x = current;
+}
+
+inline void entry() {
+    body(true);
+    fibers[current].state = State::Done;
+    swapcontext(&fibers[current].context, &scheduler);
+}
+
+inline void prepare(unsigned threads) {
+    if (fibers.size() < threads) fibers.resize(threads);
+    lanes.assign(threads, 0);
+    for (unsigned thread = 0; thread < threads; ++thread) {
+        Fiber& fiber = fibers[thread];
+        fiber.stack.resize(64 * 1024);
+        fiber.state = State::Ready;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_size = fiber.stack.size();
+        fiber.context.uc_link = nullptr;
+        makecontext(&fiber.context, entry, 0);
+    }
+}
+
+// Lets the threads from `first` on go on if all of them stand at the barrier.
+inline bool release(unsigned first, unsigned count, State barrier) {
+    for (unsigned thread = first; thread < first + count; ++thread)
+        if (fibers[thread].state != barrier) return false;
+    for (unsigned thread = first; thread < first + count; ++thread) fibers[thread].state = State::Ready;
+    return true;
+}
+
+inline bool all_done(unsigned threads) {
+    for (unsigned thread = 0; thread < threads; ++thread)
+        if (fibers[thread].state != State::Done) return false;
+    return true;
+}
+
+// Runs one block. `reversed` starts with the last thread.
+inline void run_block(unsigned threads, bool reversed) {
+    prepare(threads);
+    for (;;) {
+        bool moved = false;
+        for (unsigned turn = 0; turn < threads; ++turn) {
+            current = reversed ? threads - 1 - turn : turn;
+            if (fibers[current].state != State::Ready) continue;
+            threadIdx.x = current;
+            swapcontext(&scheduler, &fibers[current].context);
+            moved = true;
+        }
+        for (unsigned warp = 0; warp < threads; warp += 32) moved |= release(warp, 32, State::AtWarpBarrier);
+        moved |= release(0, threads, State::AtBlockBarrier);
+        if (all_done(threads)) return;
+        if (!moved) fail("threads wait at a barrier that others never reach");
+    }
+}
+
+struct Shape {
+    unsigned grid, block;
+    bool reversed;
+};
+
+// One parameter in the buffer of all; `at` is where the ones before it end.
+template <class T> inline std::size_t place(std::size_t at) {
+    return (at + alignof(T) - 1) / alignof(T) * alignof(T);
+}
+template <class T> inline T take(const std::size_t& at) {
+    T value;
+    std::memcpy(&value, parameters + at, sizeof value);
+    return value;
+}
+
+template <class... Parameters, std::size_t... Index>
+void call(void (*kernel)(Parameters...), const std::size_t* places, std::index_sequence<Index...>) {
+    kernel(take<Parameters>(places[Index])...);
+}
+
+// Calls a kernel with its parameters laid out as the driver's interface wants them: each at the next
+// multiple of its alignment. Returns where they end.
+template <class... Parameters> std::size_t invoke(void (*kernel)(Parameters...), bool run) {
+    std::size_t places[sizeof...(Parameters)];
+    std::size_t end = 0, count = 0;
+    ((places[count] = place<Parameters>(end), end = places[count++] + sizeof(Parameters)), ...);
+    if (run) call(kernel, places, std::index_sequence_for<Parameters...>());
+    return end;
+}
+
+inline void launch(std::size_t (*kernel)(bool), const Shape& shape, const char* bytes) {
+    body = kernel;
+    parameters = bytes;
+    gridDim = {shape.grid, 1, 1};
+    blockDim = {shape.block, 1, 1};
+    for (unsigned block = 0; block < shape.grid; ++block) {
+        blockIdx = {shape.reversed ? shape.grid - 1 - block : block, 0, 0};
+        run_block(shape.block, shape.reversed);
+    }
+}
+
+}  // namespace emulation
+
+// === what kernels call ===
+
+inline void __syncthreads() { emulation::pause(emulation::State::AtBlockBarrier); }
+
+template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int distance) {
+    if (mask != 0xffffffffu) emulation::fail("a shuffle of less than a warp");
+    static_assert(sizeof(T) <= sizeof(std::uint64_t), "too large for a lane");
+    std::memcpy(&emulation::lanes[emulation::current], &value, sizeof value);
+    emulation::pause(emulation::State::AtWarpBarrier);
+    std::memcpy(&value, &emulation::lanes[emulation::current ^ (unsigned)distance], sizeof value);
+    emulation::pause(emulation::State::AtWarpBarrier);
+    return value;
+}

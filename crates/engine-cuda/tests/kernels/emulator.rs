@@ -1,0 +1,148 @@
+//! The program that emulates a device: building it, asking it.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    fs::File,
+    hash::{Hash, Hasher},
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use sextant_engine_cuda::kernels::{Launch, SOURCES};
+
+/// A running emulator.
+pub struct Emulator {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: ChildStdout,
+}
+
+// === impl Emulator ===
+
+impl Emulator {
+    pub fn start() -> Self {
+        let program = build();
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start `{}`: {error}", program.display()));
+        let requests = child.stdin.take();
+        let answers = child.stdout.take().expect("a pipe");
+        Self {
+            child,
+            requests,
+            answers,
+        }
+    }
+
+    /// The arena after the launches; a text where the emulator gave up.
+    pub fn run(&mut self, arena: &[u8], launches: &[Launch]) -> Result<Vec<u8>, String> {
+        let mut request = Vec::new();
+        block(&mut request, arena);
+        number(&mut request, launches.len());
+        for launch in launches {
+            block(&mut request, launch.kernel.as_bytes());
+            number(&mut request, launch.grid as usize);
+            number(&mut request, launch.block as usize);
+            block(&mut request, launch.parameters.bytes());
+            number(&mut request, launch.parameters.pointers().len());
+            for pointer in launch.parameters.pointers() {
+                number(&mut request, *pointer);
+            }
+        }
+        let mut answer = vec![0; arena.len()];
+        let pipe = self.requests.as_mut().expect("open until it is dropped");
+        let exchange = pipe
+            .write_all(&request)
+            .and_then(|()| pipe.flush())
+            .and_then(|()| self.answers.read_exact(&mut answer));
+        match exchange {
+            Ok(()) => Ok(answer),
+            Err(error) => Err(format!("{error}, {:?}", self.child.wait())),
+        }
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // It ends when its input does.
+        self.requests = None;
+        let _ended = self.child.wait();
+    }
+}
+
+fn number(request: &mut Vec<u8>, value: usize) {
+    request.extend_from_slice(&(value as u64).to_le_bytes());
+}
+
+fn block(request: &mut Vec<u8>, bytes: &[u8]) {
+    number(request, bytes.len());
+    request.extend_from_slice(bytes);
+}
+
+/// Compiles the emulator unless one of the same sources is there.
+fn build() -> PathBuf {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let host = |name: &str| {
+        let path = kernels.join("host").join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+    };
+    let entries = entries();
+    let mut hasher = DefaultHasher::new();
+    (&entries, host("main.cpp"), host("emulation.h")).hash(&mut hasher);
+    SOURCES
+        .iter()
+        .for_each(|source| source.text.hash(&mut hasher));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::fs::create_dir_all(&folder).expect("a folder for what tests build");
+    let program = folder.join(format!("emulator-{:016x}", hasher.finish()));
+    // Tests may be processes of their own: one builds, the others wait.
+    let lock = File::create(folder.join("lock")).expect("a file to lock");
+    lock.lock().expect("a lock");
+    if !program.exists() {
+        std::fs::write(folder.join("entries.inc"), entries).expect("a file");
+        compile(&kernels, &folder, &program);
+    }
+    program
+}
+
+/// `ENTRY(namespace, kernel)` for every kernel that the engine knows.
+fn entries() -> String {
+    let lines = SOURCES.iter().flat_map(|source| {
+        let kernels = source.kernels().into_iter();
+        kernels.map(|kernel| format!("ENTRY({}, {kernel})\n", source.name))
+    });
+    lines.collect()
+}
+
+fn compile(kernels: &Path, folder: &Path, program: &Path) {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
+    let part = program.with_extension("part");
+    let output = Command::new(&compiler)
+        .args([
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-fno-strict-aliasing",
+        ])
+        .arg("-I")
+        .arg(folder)
+        .arg("-o")
+        .arg(&part)
+        .arg(kernels.join("host/main.cpp"))
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => panic!(
+            "the kernels do not compile: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(error) => {
+            panic!("cannot start the C++ compiler `{compiler}`: {error}; install the package `g++`")
+        }
+    }
+    std::fs::rename(&part, program).expect("moving the emulator");
+}
