@@ -28,7 +28,7 @@ use control::Control;
 use record::{Answer, Recorder};
 use worker::{Noise, Order, Outcome, Ran, Worker};
 
-pub use telemetry::{Class, Failure, Interval, Predictions, Reason, Report};
+pub use telemetry::{Class, Failure, Interval, Predictions, Reason, Report, Step, What};
 
 /// Memory, and what fills it. Everything else is in a [`Setting`].
 #[derive(Debug, Clone)]
@@ -53,6 +53,8 @@ pub struct Paging {
     pub classes: Vec<u32>,
     /// Length of the spans by which figures are counted, ns.
     pub interval: Nanos,
+    /// Whether to write down every action that devices carried out.
+    pub log: bool,
 }
 
 /// What it takes to have a model loaded.
@@ -247,10 +249,44 @@ impl<'a> PagedWorld<'a> {
             if let Outcome::Load { model, ran: Ok(_) } = outcome {
                 self.copies[model as usize] += 1;
             }
+            if self.paging.log {
+                self.log(worker, outcome);
+            }
             let at = self.now + self.network(|delay| delay.response);
             self.post(at, worker, Message::Outcome(outcome));
         }
         self.outcomes = outcomes;
+    }
+
+    fn log(&mut self, device: u32, outcome: Outcome) {
+        let at = Ran {
+            start: self.now,
+            end: self.now,
+        };
+        let (what, model, ran) = match outcome {
+            Outcome::Infer {
+                batch,
+                ran: Ok(ran),
+            } => {
+                let requests = self.batches[batch as usize].as_ref();
+                let first = requests.and_then(|batch| batch.requests.first());
+                let model = first.map_or(0, |request| request.payload.model);
+                (What::Infer, model, ran)
+            }
+            Outcome::Load {
+                model,
+                ran: Ok(ran),
+            } => (What::Load, model, ran),
+            Outcome::Unload { model } => (What::Unload, model, at),
+            Outcome::Infer { .. } | Outcome::Load { .. } => return,
+        };
+        self.recorder.report.log.push(Step {
+            what,
+            device,
+            model,
+            start: ran.start,
+            end: ran.end,
+        });
     }
 
     fn post(&mut self, at: Nanos, worker: u32, message: Message) {

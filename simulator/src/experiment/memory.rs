@@ -55,6 +55,7 @@ pub(super) fn paging(
         precision: nanos(spec.precision_ms),
         classes,
         interval: (spec.interval_s * 1e9).round() as Nanos,
+        log: false,
     })
 }
 

@@ -96,7 +96,9 @@ impl Control {
             mhz: None,
         };
         let spec = &self.queues[model as usize];
-        self.estimates.seed(now, device, model, &spec.latency);
+        if self.estimates.table(device, model).is_none() {
+            self.estimates.seed(now, device, model, &spec.latency);
+        }
         if let Some(latency) = self.estimates.observe(now, device, model, run) {
             let queue = QueueSpec {
                 latency,

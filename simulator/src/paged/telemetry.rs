@@ -49,6 +49,34 @@ pub struct Report {
     pub seconds: f64,
     /// Requests simulated, the warm-up included.
     pub simulated: u64,
+    /// What devices carried out, in the order in which it ended; empty unless asked for.
+    pub log: Vec<Step>,
+}
+
+/// An action that a device carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Which kind.
+    pub what: What,
+    /// On which device.
+    pub device: u32,
+    /// Of which model.
+    pub model: u32,
+    /// From when, ns.
+    pub start: Nanos,
+    /// Until when, ns.
+    pub end: Nanos,
+}
+
+/// A kind of action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A batch.
+    Infer,
+    /// A LOAD.
+    Load,
+    /// An UNLOAD.
+    Unload,
 }
 
 /// Figures of a span of time.

@@ -5,6 +5,7 @@
 mod bounds;
 mod experiments;
 mod goodput;
+mod paged;
 mod profiles;
 mod traces;
 mod workloads;
