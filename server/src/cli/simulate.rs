@@ -67,6 +67,9 @@ pub struct Simulate {
     /// The reduced version: seconds instead of minutes.
     #[arg(long, requires = "experiment")]
     quick: bool,
+    /// The published length where the usual one is shorter: hours instead of minutes.
+    #[arg(long, requires = "experiment", conflicts_with = "quick")]
+    full: bool,
     /// Runs at the same time [default: one per core].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -103,6 +106,7 @@ impl Simulate {
             cells: self.cells.clone(),
             sample: self.sample,
             quick: self.quick,
+            full: self.full,
             threads: self.threads.unwrap_or(0),
             resume: self.resume.clone(),
             ..Plan::default()

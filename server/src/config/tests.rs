@@ -162,6 +162,7 @@ fn the_table_of_fields_matches_the_structs() {
                 applications: [(application("name"), Claims::default())].into(),
                 ..Schedule::default()
             },
+            ..Dispatcher::default()
         },
         ..Config::default()
     };
