@@ -159,17 +159,22 @@ pub fn measure(
         baseline,
     };
     let (points, stopped) = sweep.points()?;
-    // A batch that the engine does not take, or too slowly, is of no use here either.
     let largest = points.last().map_or(1, |point| point.latency.batch);
-    let effort = Effort {
-        evaluation_batch: match stopped {
-            Some(_) => (effort.evaluation_batch).min(u16::try_from(largest).unwrap_or(u16::MAX)),
-            None => effort.evaluation_batch,
-        },
-        ..*effort
+    let largest = u16::try_from(largest).unwrap_or(u16::MAX);
+    let score = |batch: u16| {
+        let effort = Effort {
+            evaluation_batch: batch,
+            ..*effort
+        };
+        evaluate(model.as_ref(), subject, &effort, cancel)
+    };
+    let accuracy = match score(effort.evaluation_batch) {
+        // Perhaps it takes no batch so large: those that were measured it does take.
+        Err(MeasureError::Run { .. }) if effort.evaluation_batch > largest => score(largest),
+        scored => scored,
     };
     Ok(Measurement {
-        accuracy: evaluate(model.as_ref(), subject, &effort, cancel)?,
+        accuracy: accuracy?,
         load_ms,
         points,
         weights_bytes: model.weights_bytes(),
