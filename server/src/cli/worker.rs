@@ -66,7 +66,10 @@ fn text(stats: &Value) -> String {
         "{} on {}: engines {}; {} of {} pages of {} free; {} busy",
         cell(stats, "/name"),
         cell(stats, "/device"),
-        engines.join(", "),
+        match engines.is_empty() {
+            true => "none".to_owned(),
+            false => engines.join(", "),
+        },
         cell(stats, "/pages/free"),
         cell(stats, "/pages/total"),
         bytes(page_bytes.unwrap_or_default()),

@@ -5,3 +5,4 @@ mod artefacts;
 mod jobs;
 mod models;
 mod queries;
+mod workers;
