@@ -14,6 +14,7 @@ mod ledger;
 mod loader;
 mod log;
 mod monitor;
+pub mod parallelism;
 mod pin;
 mod shared;
 

@@ -6,6 +6,7 @@
 //! - [`Queue`] predicts the mean latency of a configuration under a load (the paper's equations 1
 //!   to 12), [`Model`] names it beside simpler ones, [`Table`] is the best configuration for every
 //!   load, [`fewest_machines`] the least resources for a target.
+//!   [`known`] holds cases with known answers.
 //! - [`LoadEstimator`] follows the load, [`lookahead`] plays a recent trace on a profile.
 //! - [`Policy`] names what chooses while requests arrive: [`Serf`] as printed, [`Sextant`] ours.
 //!
@@ -16,6 +17,7 @@
 //! arrivals and the queue's length, so it plays them on the profiled rates, which costs less than a
 //! millisecond, and switches when the gain is worth it.
 
+pub mod known;
 mod load;
 pub mod lookahead;
 mod policy;

@@ -1,67 +1,18 @@
 //! Equations 1 to 12.
 
 use proptest::prelude::*;
-use sextant_policies::parallelism::{InvalidRates, Model, Queue, Rates, cosmetatos};
+use sextant_policies::parallelism::{InvalidRates, Model, Queue, Rates, cosmetatos, known};
 
 fn rates(per_s: &[f64]) -> Rates {
     Rates::new(per_s.to_vec()).unwrap()
 }
 
-/// Rates, load, p0, wait with exponential work, wait (10), service (11), latency (12).
-type Vector = (&'static [f64], f64, [f64; 5]);
-
-const VECTORS: [Vector; 7] = [
-    (&[10.0], 8.0, [0.20000, 0.40000, 0.20000, 0.10000, 0.30000]),
-    (
-        &[10.0, 7.0],
-        7.0,
-        [0.41667, 0.04167, 0.02197, 0.12500, 0.14697],
-    ),
-    (
-        &[10.0, 7.0],
-        11.2,
-        [0.15152, 0.24242, 0.12286, 0.13636, 0.25923],
-    ),
-    (
-        &[3.0; 4],
-        9.6,
-        [0.02730, 0.24851, 0.12848, 0.33333, 0.46181],
-    ),
-    (
-        &[3.0, 2.9, 2.2, 1.7],
-        3.4,
-        [0.28717, 0.02891, 0.01642, 0.41031, 0.42672],
-    ),
-    (
-        &[3.0, 2.9, 2.2, 1.7],
-        5.44,
-        [0.08678, 0.35780, 0.18498, 0.50808, 0.69306],
-    ),
-    (
-        &[5.0, 2.8, 1.7],
-        4.08,
-        [0.20883, 0.48687, 0.24942, 0.46778, 0.71720],
-    ),
-];
-
 #[test]
 fn known_cases_are_met() {
-    for (per_s, load, expected) in VECTORS {
-        let queue = Queue::solve(&rates(per_s), load).unwrap();
-        let found = [
-            queue.probability(0),
-            queue.exponential_wait_s(),
-            queue.wait_s(),
-            queue.service_s(),
-            queue.mean_s(),
-        ];
-        for (found, expected) in found.iter().zip(expected) {
-            assert!(
-                (found - expected).abs() < 1e-4,
-                "{per_s:?} {load}: {found} {expected}"
-            );
-        }
+    for case in known::CASES {
+        assert!(case.error() < 1e-4, "{case:?}: {}", case.error());
     }
+    assert!(known::largest_error() > 0.0);
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! Parallelism on the cores of this machine: predicted against measured latencies, and what
+//! switching under load costs.
+//!
+//! Usage: `serf [--json] [--seconds N] [--model FILE]`. `--json` prints one object per line:
+//! `{"experiment":"serf","metric":"serf_vector_error","value":4.7e-6,"unit":"s"}`.
+#![expect(clippy::print_stdout, reason = "results go to standard output")]
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use clap::Parser;
+use sextant_engine::{Engine, LoadRequest};
+use sextant_engine_ort::OrtEngine;
+use sextant_policies::parallelism::{Configuration, Model, Random, configurations, known};
+use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
+use sextant_worker::parallelism::{
+    Evaluation, Handles, Plan, Progress, Request, Runner, RunnerOptions, cores, evaluate, quantile,
+    sample_inputs,
+};
+
+#[derive(Parser)]
+#[command(about = "Predicted against measured latencies on the cores of this machine")]
+struct Arguments {
+    /// One object per line in place of text.
+    #[arg(long)]
+    json: bool,
+    /// Time of each run, s.
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    seconds: f64,
+    /// Runs of each load on each configuration.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    repetitions: usize,
+    /// The ONNX file [default: a perceptron of 25 million weights].
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// The ONNX Runtime library.
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+}
+
+/// Six layers: 100 MB that every request reads, more than caches hold.
+const LAYERS: [usize; 7] = [2048; 7];
+
+/// Rows of each request to the default model: some milliseconds.
+const ROWS: usize = 4;
+
+const SEED: u64 = 11;
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let library = OrtEngine::find_library(arguments.library.as_deref())
+        .context("the ONNX Runtime library is missing: run `cargo xtask provision`")?;
+    let engine = OrtEngine::new(&library)?;
+    let (model, rows) = match &arguments.model {
+        Some(path) => {
+            let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
+            (Bytes::from(bytes), 1)
+        }
+        None => (sextant_onnx::builder::mlp(&LAYERS, SEED), ROWS),
+    };
+    let signature = sextant_onnx::inspect(&model)?.signature;
+    let inputs = Arc::new(sample_inputs(&signature, rows, SEED)?);
+    let cores = cores()?;
+    let request = LoadRequest {
+        artefact: Digest::from_bytes([0; 32]),
+        model,
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let handles = Handles::load(&engine, &request, &cores, &inputs)?;
+    let weights = engine.resident_weights_bytes();
+
+    let plan = Plan {
+        seconds: arguments.seconds,
+        repetitions: arguments.repetitions,
+        seed: SEED,
+        ..Plan::default()
+    };
+    let evaluation = evaluate(&handles, &inputs, &cores, &plan, &mut |progress| {
+        if let Progress::Run { done, total, .. } = progress {
+            eprintln!("{done}/{total}");
+        }
+    })?;
+    let report = Report {
+        json: arguments.json,
+    };
+    report.line("serf_vector_error", known::largest_error(), "s");
+    accuracy(&report, &evaluation);
+    report.line("weights_mib", weights as f64 / f64::from(1 << 20), "MiB");
+    let per_s = 0.6 * evaluation.capacity_per_s;
+    let lost = switches(&handles, &inputs, &cores, per_s)?;
+    report.line("switches_lost", lost as f64, "requests");
+    Ok(())
+}
+
+fn accuracy(report: &Report, evaluation: &Evaluation) {
+    let percent = |errors: &[f64]| {
+        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        (100.0 * mean, 100.0 * quantile(errors, 0.9))
+    };
+    let cells = &evaluation.cells;
+    let by = |predicted: &dyn Fn(&_) -> f64| -> Vec<f64> {
+        cells
+            .iter()
+            .map(|cell| cell.error(predicted(cell)))
+            .collect()
+    };
+    for (name, errors) in [
+        ("serf", evaluation.errors(Model::Serf)),
+        (
+            "exponential_interference",
+            evaluation.errors(Model::ExponentialInterference),
+        ),
+        ("deterministic", evaluation.errors(Model::Deterministic)),
+        ("exponential", evaluation.errors(Model::Exponential)),
+        ("sextant", by(&|cell| cell.played_mean_s)),
+        ("replayed", by(&|cell| cell.replayed_mean_s)),
+    ] {
+        let (mean, p90) = percent(&errors);
+        report.line(&format!("{name}_prediction_error_mean_percent"), mean, "%");
+        report.line(&format!("{name}_prediction_error_p90_percent"), p90, "%");
+    }
+    let spreads: Vec<f64> = cells.iter().map(|cell| cell.spread()).collect();
+    let (mean, p90) = percent(&spreads);
+    report.line("repetition_spread_mean_percent", mean, "%");
+    report.line("repetition_spread_p90_percent", p90, "%");
+    report.line("profile_drift_percent", 100.0 * evaluation.drift(), "%");
+    report.line("profiling_s", evaluation.profiled.took.as_secs_f64(), "s");
+    report.line(
+        "profiling_requests",
+        evaluation.profiled.requests as f64,
+        "requests",
+    );
+    report.line("exhaustive_profiling_s", evaluation.exhaustive_s, "s");
+}
+
+/// A hundred switches under load: requests without exactly one right answer.
+fn switches(
+    handles: &Handles,
+    inputs: &Arc<Vec<NamedTensor>>,
+    cores: &[usize],
+    per_s: f64,
+) -> Result<u64> {
+    const SWITCHES: usize = 100;
+    const REQUESTS: usize = 2000;
+    let mut expected = Vec::new();
+    for intra in 1..=cores.len() as u16 {
+        let model = handles
+            .get(intra)
+            .context("a model that was loaded is gone")?;
+        expected.push(model.run(inputs)?);
+    }
+    let all = configurations(cores.len() as u16, 1);
+    let options = RunnerOptions {
+        cores: cores.to_vec(),
+        configuration: Configuration::local(1, 1),
+        spin: Duration::from_micros(100),
+    };
+    let runner = Runner::start(handles.clone(), options)?;
+    let (sender, receiver) = mpsc::channel();
+    let mut random = Random::new(SEED);
+    let gaps_s = random.gaps(REQUESTS, 1.0 / per_s, 1.0);
+    let mut arrival = Instant::now();
+    for (number, gap_s) in gaps_s.iter().enumerate() {
+        arrival += Duration::from_secs_f64(*gap_s);
+        let sender = sender.clone();
+        runner.submit(Request {
+            inputs: Arc::clone(inputs),
+            arrival,
+            done: Box::new(move |completed| drop(sender.send((number, completed)))),
+        });
+    }
+    drop(sender);
+    let mut answers = vec![0_u64; REQUESTS];
+    for (count, (number, completed)) in receiver.into_iter().enumerate() {
+        // Switches are spread over the answers.
+        if count % (REQUESTS / SWITCHES) == 0 {
+            runner.configure(all[random.below(all.len())])?;
+        }
+        let right = completed
+            .outputs
+            .is_ok_and(|outputs| expected.iter().any(|known| same(known, &outputs)));
+        answers[number] += if right { 1 } else { 2 };
+    }
+    let counters = runner.counters();
+    anyhow::ensure!(
+        counters.most_threads <= cores.len(),
+        "more threads than cores were granted"
+    );
+    Ok(answers.iter().filter(|count| **count != 1).count() as u64)
+}
+
+/// Equal but for the order in which threads add up.
+fn same(known: &[Tensor], found: &[Tensor]) -> bool {
+    let close = |(a, b): (&Tensor, &Tensor)| match (a.to_vec::<f32>(), b.to_vec::<f32>()) {
+        (Some(a), Some(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .zip(&b)
+                    .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
+        }
+        _ => a == b,
+    };
+    known.len() == found.len() && known.iter().zip(found).all(close)
+}
+
+struct Report {
+    json: bool,
+}
+
+impl Report {
+    fn line(&self, metric: &str, value: f64, unit: &str) {
+        match self.json {
+            true => println!(
+                "{}",
+                serde_json::json!({"experiment": "serf", "metric": metric, "value": value, "unit": unit})
+            ),
+            false => println!("{metric}: {value:.6} {unit}"),
+        }
+    }
+}
