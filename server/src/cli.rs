@@ -22,6 +22,7 @@ mod job;
 mod listing;
 mod npy;
 mod output;
+mod profile;
 mod query;
 mod register;
 mod settings;
@@ -88,6 +89,9 @@ enum Command {
     /// Print the OpenAPI document of the API.
     Openapi,
     Simulate(simulate::Simulate),
+    /// Measure models on this machine's cores.
+    #[command(subcommand)]
+    Profile(profile::Profile),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -130,6 +134,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
         Command::Workers => listing::workers(client, output).await,
+        Command::Profile(profile) => profile.run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
