@@ -28,6 +28,8 @@ pub(super) struct Device {
     pub loads: VecDeque<Load>,
     /// Whether a wanted model found no room here.
     pub short: bool,
+    /// When it was last asked for its next LOAD.
+    pub attempted: Nanos,
 }
 
 // === impl Load ===
@@ -50,6 +52,7 @@ impl Device {
             evictable: 0,
             loads: VecDeque::new(),
             short: false,
+            attempted: 0,
         }
     }
 

@@ -30,6 +30,7 @@ impl<R: Rule> Placement for Machine<R> {
         };
         self.parked.remove(&device);
         self.busy.remove(device);
+        self.again.remove(device);
         for (model, _) in &gone.residents {
             self.remove(now, device, *model);
         }
@@ -169,6 +170,12 @@ impl<R: Rule> Placement for Machine<R> {
             self.rank(now, model);
             self.consider(now, model, actions);
         }
+        while let Some((at, device)) = self.again.first()
+            && at <= now
+        {
+            self.again.remove(device);
+            self.attempt(now, device, actions);
+        }
         while self.next_ready().is_some_and(|at| at <= now)
             && let Some((_, device)) = self.busy.first()
         {
@@ -181,7 +188,8 @@ impl<R: Rule> Placement for Machine<R> {
         let expiry = self.expiries.first().map(|(at, _)| at);
         let retry = self.retries.first().map(|(at, _)| at);
         let foreseen = self.rule.next_foreseen();
-        let next = [expiry, retry, self.next_ready(), foreseen];
+        let again = self.again.first().map(|(at, _)| at);
+        let next = [expiry, retry, again, self.next_ready(), foreseen];
         next.into_iter().flatten().min()
     }
 
@@ -229,10 +237,19 @@ impl<R: Rule> Machine<R> {
         }
     }
 
+    /// Asks a device again on which room was missing, though not with every batch that ends there.
     fn attempt_if_short(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
-        let short = self.device(device).is_some_and(|of| of.short);
-        if short && self.parked.contains(&device) {
+        let Some(of) = self.device(device).filter(|of| of.short) else {
+            return;
+        };
+        let at = of.attempted.saturating_add(self.pause());
+        if !self.parked.contains(&device) {
+            return;
+        }
+        if at <= now {
             self.attempt(now, device, actions);
+        } else if self.again.key(device).is_none() {
+            self.again.set(device, at);
         }
     }
 

@@ -14,12 +14,16 @@ use super::{
     Action, Actions, Demand, ModelSpec, Nanos, Options, Presence,
     device::{Device, Load},
     model::{Counted, Model, Replica},
-    rule::{Rule, View},
+    rule::{Rule, There, View},
 };
 use crate::schedule::{IndexedHeap, NEVER};
 
 /// Wanted models that found no room on a device before it is left alone.
 const MOST_WITHOUT_ROOM: usize = 16;
+
+/// How often a model that has replicas is offered, and a device on which room is missing is asked,
+/// within a look-ahead.
+const OFFERS_PER_LOOK_AHEAD: Nanos = 5;
 
 /// A placement after a [`Rule`].
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(super) struct Machine<R> {
     pub(super) expiries: IndexedHeap,
     /// By device: from when it may take another LOAD, where one is under way.
     pub(super) busy: IndexedHeap,
+    /// By device: when one on which room was missing, and which was asked lately, is asked again.
+    pub(super) again: IndexedHeap,
     /// By model: when a device that failed to load it may be asked again.
     pub(super) retries: IndexedHeap,
     /// Devices that may take a LOAD and found none.
@@ -55,6 +61,7 @@ impl<R: Rule> Machine<R> {
             wanted: IndexedHeap::default(),
             expiries: IndexedHeap::default(),
             busy: IndexedHeap::default(),
+            again: IndexedHeap::default(),
             retries: IndexedHeap::default(),
             parked: BTreeSet::new(),
         }
@@ -99,9 +106,9 @@ impl<R: Rule> Machine<R> {
         }
         let everywhere = everywhere >= self.up;
         let priority = self.demand.priority(model);
-        let view = self.view(now, model, priority);
-        let wish = view.filter(|_| priority > 0.0 && !everywhere);
-        match wish.and_then(|view| self.rule.want(&view)) {
+        let wanted = priority > 0.0 && !everywhere;
+        let view = wanted.then(|| self.view(now, model, priority)).flatten();
+        match view.and_then(|view| self.rule.want(&view)) {
             Some(key) => self.wanted.set(model, key),
             None => drop(self.wanted.remove(model)),
         }
@@ -137,20 +144,45 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Offers a model, about which something has changed, to the devices that found nothing.
+    /// Offers a model, about which something has changed, to the devices that found nothing. A model
+    /// that has replicas, but not enough, is not offered again with each of its requests.
     pub(super) fn consider(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        if self.wanted.key(model).is_none() {
+            return;
+        }
+        let pause = self.pause();
+        if let Some(of) = self.model_mut(model)
+            && !of.replicas.is_empty()
+        {
+            if now < of.offer_again_at {
+                return;
+            }
+            of.offer_again_at = now.saturating_add(pause);
+        }
         while self.wanted.key(model).is_some() {
             self.park_ready(now);
-            let best = self.parked.iter().copied().filter_map(|device| {
-                let fit = self.fit(now, device, model).ok()?;
-                Some((fit, device))
-            });
-            let Some((_, device)) = best.min() else {
+            let mut best: Option<(f64, (bool, Nanos), u32)> = None;
+            for device in self.parked.iter().copied() {
+                let Ok(fit) = self.fit(now, device, model) else {
+                    continue;
+                };
+                let gain = self.gain(now, device, model);
+                let better =
+                    best.is_none_or(|(most, best, _)| gain > most || (gain == most && fit < best));
+                if gain > 0.0 && better {
+                    best = Some((gain, fit, device));
+                }
+            }
+            let Some((_, _, device)) = best else {
                 self.note_shortage(now, model);
                 return;
             };
             self.load(now, device, model, actions);
         }
+    }
+
+    pub(super) fn pause(&self) -> Nanos {
+        self.look_ahead / OFFERS_PER_LOOK_AHEAD
     }
 
     /// Lets a device take LOADs as long as it may.
@@ -161,6 +193,7 @@ impl<R: Rule> Machine<R> {
                 return;
             };
             of.short = false;
+            of.attempted = now;
             let ready_at = of.ready_at(ahead);
             if ready_at > now {
                 self.parked.remove(&device);
@@ -239,9 +272,9 @@ impl<R: Rule> Machine<R> {
             aside.push((model, anew));
             match self.fit(now, device, model) {
                 Ok(_) => {
-                    compared += 1;
                     let gain = self.gain(now, device, model);
-                    if best.is_none_or(|(most, _)| gain > most) {
+                    compared += usize::from(gain > 0.0);
+                    if gain > best.map_or(0.0, |(most, _)| most) {
                         best = Some((gain, model));
                     }
                 }
@@ -264,8 +297,12 @@ impl<R: Rule> Machine<R> {
             return 0.0;
         };
         let load = view.of.load_on(device);
-        let ready = on.free_at(now).saturating_add(load);
-        self.rule.gain(&view, ready, load)
+        let there = There {
+            ready: on.free_at(now).saturating_add(load),
+            load,
+            crowding: self.demand.load(device) as f64 / self.capacity as f64,
+        };
+        self.rule.gain(&view, &there)
     }
 
     fn view(&self, now: Nanos, model: u32, priority: f64) -> Option<View<'_>> {
@@ -274,6 +311,9 @@ impl<R: Rule> Machine<R> {
             of: self.model(model)?,
             priority,
             key: self.wanted.key(model),
+            capacity: self.capacity,
+            demand: &self.demand,
+            devices: &self.devices,
         })
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Model {
     pub replicas: SmallVec<[Replica; 2]>,
     /// Requests that wait, hopeful or not.
     pub waiting: u32,
+    /// Not offered to devices before this while it has replicas.
+    pub offer_again_at: Nanos,
     /// Of a LOAD on the fastest device.
     pub least_load: Nanos,
     /// By device; 0 where nothing but the spec is known.
@@ -58,6 +60,7 @@ impl Model {
             spec,
             replicas: SmallVec::new(),
             waiting: 0,
+            offer_again_at: 0,
             least_load: spec.load,
             loads: Vec::new(),
             refusals: SmallVec::new(),

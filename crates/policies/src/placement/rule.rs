@@ -1,6 +1,6 @@
 //! What a placement policy decides; the machinery around it is common.
 
-use super::{ModelSpec, Nanos, model::Model};
+use super::{Demand, ModelSpec, Nanos, device::Device, model::Model};
 
 /// A model that would rather be loaded, as a rule sees it.
 #[derive(Debug)]
@@ -11,6 +11,21 @@ pub(super) struct View<'a> {
     pub priority: f64,
     /// Its key among the wanted models until now.
     pub key: Option<u64>,
+    /// What a device can fulfil, ns.
+    pub capacity: Nanos,
+    pub demand: &'a Demand,
+    pub devices: &'a [Option<Device>],
+}
+
+/// A device that could load a model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct There {
+    /// When the model would be ready.
+    pub ready: Nanos,
+    /// Time of the LOAD, ns.
+    pub load: Nanos,
+    /// Demand allocated to the device over its capacity.
+    pub crowding: f64,
 }
 
 /// A model that should be loaded although nobody waits for it.
@@ -41,9 +56,9 @@ pub(super) trait Rule: std::fmt::Debug + Send {
         1
     }
 
-    /// What is gained by loading a model of the wanted, to be ready at `ready` after `load`.
-    fn gain(&self, _view: &View<'_>, _ready: Nanos, _load: Nanos) -> f64 {
-        0.0
+    /// What is gained by loading a model of the wanted there; it is not loaded for nothing.
+    fn gain(&self, _view: &View<'_>, _there: &There) -> f64 {
+        1.0
     }
 
     /// What a replica is worth; the least is unloaded first.
@@ -61,4 +76,14 @@ pub(super) trait Rule: std::fmt::Debug + Send {
 
     /// There was no place for a model now; it is foreseen again at `at`.
     fn postpone(&mut self, _foreseen: Foreseen, _at: Nanos) {}
+}
+
+// === impl View ===
+
+impl View<'_> {
+    /// Whether there is a device with capacity to spare.
+    pub fn is_spare(&self) -> bool {
+        let mut devices = (0..).zip(self.devices);
+        devices.any(|(at, device)| device.is_some() && self.demand.load(at) < self.capacity)
+    }
 }

@@ -28,7 +28,7 @@
 use super::{
     ModelSpec, Nanos, Options, Rhythm,
     model::Model,
-    rule::{Foreseen, Rule, View},
+    rule::{Foreseen, Rule, There, View},
 };
 use crate::schedule::IndexedHeap;
 
@@ -103,7 +103,7 @@ impl Sextant {
 
 impl Rule for Sextant {
     fn run(&self, spec: &ModelSpec) -> Nanos {
-        spec.run_each.clamp(1, spec.run.max(1))
+        spec.run
     }
 
     fn margin(&self) -> Nanos {
@@ -136,6 +136,11 @@ impl Rule for Sextant {
 
     fn want(&self, view: &View<'_>) -> Option<u64> {
         let of = view.of;
+        // A further replica helps where there is a device with capacity to spare.
+        let alone = of.replicas.is_empty();
+        if !alone && !view.is_spare() {
+            return None;
+        }
         let work = of.hoped_work().max(1) as f64;
         let unfulfilled = of.hopeful() as f64 * (view.priority / work).min(1.0);
         let gain = unfulfilled / of.least_load.max(1) as f64;
@@ -149,11 +154,17 @@ impl Rule for Sextant {
         BREADTH
     }
 
-    fn gain(&self, view: &View<'_>, ready: Nanos, load: Nanos) -> f64 {
+    fn gain(&self, view: &View<'_>, there: &There) -> f64 {
         let work = view.of.hoped_work().max(1) as f64;
         let unfulfilled = (view.priority / work).min(1.0);
-        let saved = view.of.saved_by(ready.saturating_add(self.margin));
-        saved as f64 * unfulfilled / load.max(1) as f64
+        let ready = there.ready.saturating_add(self.margin);
+        let saved = view.of.saved_by(ready) as f64 * unfulfilled;
+        let able = if view.of.replicas.is_empty() {
+            1.0 / there.crowding.max(1.0)
+        } else {
+            1.0 - there.crowding
+        };
+        saved * able / there.load.max(1) as f64
     }
 
     fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
