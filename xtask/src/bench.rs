@@ -5,6 +5,7 @@ mod main_job;
 mod report;
 mod scheduler;
 mod selection;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -17,10 +18,10 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: main-job, scheduler
+    /// Experiments to run [default: all]: main-job, scheduler, worker
     names: Vec<String>,
     /// Only these parts: selection, mlp, resnet, memory of main-job; core, instructions, simulator,
-    /// agreement of scheduler
+    /// agreement of scheduler; clockwork, serf, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -29,7 +30,7 @@ pub struct Arguments {
     /// Measurements of each server under each load, taken in turns
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// Scheduling policy that `scheduler` measures
+    /// Scheduling policy that `scheduler` and `worker` measure
     #[arg(long, default_value = "sextant")]
     policy: String,
     /// Print one JSON object per line instead of a table
@@ -49,8 +50,12 @@ impl Arguments {
 
 /// Runs the experiments that are asked for.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    known(&arguments.names, &["main-job", "scheduler"], "experiment")?;
-    let parts = [main_job::PARTS, scheduler::PARTS].concat();
+    known(
+        &arguments.names,
+        &["main-job", "scheduler", "worker"],
+        "experiment",
+    )?;
+    let parts = [main_job::PARTS, scheduler::PARTS, worker::PARTS].concat();
     known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
     if arguments.includes("main-job") {
@@ -58,6 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("scheduler") {
         scheduler::run(arguments, &mut report)?;
+    }
+    if arguments.includes("worker") {
+        worker::run(arguments, &mut report)?;
     }
     report.finish()
 }

@@ -1,0 +1,146 @@
+//! The workers' figures: deadlines kept and cold starts on emulated devices, how well latencies on
+//! CPU cores are predicted, memory of variants that share weights, punctuality of starts.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::report::{Figure, Report};
+use super::{Arguments, example};
+use crate::{provision, server, shell};
+
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 4] = ["clockwork", "serf", "weights", "windows"];
+
+/// The simulated experiment whose figures count.
+const EXPERIMENT: &str = "clockwork-fig6";
+
+/// Devices that the punctuality of starts is measured with.
+const DEVICES: [&str; 2] = ["1", "4"];
+
+/// What figures should be, by metric.
+const GOALS: [(&str, &str); 7] = [
+    ("success_latency_max_ms", "<= 100"),
+    ("minor_cold_starts", "0"),
+    ("serf_vector_error", "<= 1e-4"),
+    ("serf_prediction_error_mean_percent", "<= 4"),
+    ("serf_prediction_error_p90_percent", "<= 10"),
+    ("switches_lost", "0"),
+    ("shared_weights_ratio", "< 1.3"),
+];
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("clockwork") {
+        clockwork(&arguments.policy, report)?;
+    }
+    if arguments.wants("serf") || arguments.wants("weights") {
+        provision::runtime()?;
+        report.version("ONNX Runtime", "1.31.1");
+    }
+    if arguments.wants("serf") {
+        pass(&output("sextant-worker", "serf", &["--json"])?, report)?;
+    }
+    if arguments.wants("weights") {
+        let lines = output("sextant-engine-ort", "shared_weights", &[])?;
+        pass(&lines, report)?;
+    }
+    if arguments.wants("windows") {
+        for devices in DEVICES {
+            pass(&output("sextant-worker", "windows", &[devices])?, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// The experiment as a user runs it; figures of single intervals are left to it.
+fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
+    let mut command = shell::command(server::build()?);
+    command
+        .args(["--json", "simulate", "--experiment", EXPERIMENT])
+        .args(["--policy", policy]);
+    eprintln!("$ {}", shell::show(&command));
+    let lines = shell::output(&mut command)?;
+    let wanted = [
+        "success_latency_max_ms",
+        "minor_cold_starts",
+        "minor_throughput_rps",
+    ];
+    let mut found = 0;
+    for line in lines.lines().filter(|line| line.starts_with('{')) {
+        let record: Value = serde_json::from_str(line)?;
+        let metric = record["metric"].as_str().unwrap_or_default();
+        let whole = !record["cell"].as_str().unwrap_or_default().contains('/');
+        if wanted.contains(&metric) && whole {
+            report.add(figure(&record)?);
+            found += 1;
+        }
+    }
+    anyhow::ensure!(found > 0, "`{EXPERIMENT}` reports none of {wanted:?}");
+    Ok(())
+}
+
+/// What an example prints.
+fn output(package: &str, name: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = shell::command(example(package, name)?);
+    command.args(arguments);
+    eprintln!("$ {}", shell::show(&command));
+    shell::output(&mut command)
+}
+
+/// Passes on the figures among `lines`.
+fn pass(lines: &str, report: &mut Report) -> Result<()> {
+    for line in lines.lines().filter(|line| line.starts_with('{')) {
+        report.add(figure(&serde_json::from_str(line)?)?);
+    }
+    Ok(())
+}
+
+fn figure(record: &Value) -> Result<Figure> {
+    let text = |key: &str| record[key].as_str().map(str::to_owned);
+    let metric = text("metric").with_context(|| format!("no metric in {record}"))?;
+    let goal = GOALS.iter().find(|(name, _)| *name == metric);
+    Ok(Figure {
+        experiment: "worker",
+        cell: text("cell"),
+        policy: text("policy"),
+        value: record["value"]
+            .as_f64()
+            .with_context(|| format!("no value in {record}"))?,
+        unit: unit(record["unit"].as_str().unwrap_or_default(), &metric),
+        goal: goal.map(|(_, goal)| *goal),
+        metric,
+    })
+}
+
+/// The unit as a figure has it: what is stated, else the end of the metric's name.
+fn unit(stated: &str, metric: &str) -> &'static str {
+    let units = [
+        "ms", "us", "s", "MB", "MiB", "ratio", "percent", "rps", "count", "requests",
+    ];
+    let is = |unit: &&&str| stated == **unit;
+    let ends = |unit: &&&str| stated.is_empty() && metric.ends_with(&format!("_{unit}"));
+    let known = units.iter().find(|unit| is(unit) || ends(unit));
+    known.copied().unwrap_or("count")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_other_programs_become_figures() {
+        let record = serde_json::json!({"experiment": "serf", "metric": "serf_vector_error",
+            "value": 4.7e-6, "unit": "s"});
+        let figure = figure(&record).unwrap();
+        assert_eq!((figure.experiment, figure.unit), ("worker", "s"));
+        assert_eq!(figure.goal, Some("<= 1e-4"));
+        assert_eq!(unit("", "success_latency_max_ms"), "ms");
+        assert_eq!(unit("", "minor_cold_starts"), "count");
+    }
+
+    #[test]
+    fn a_record_without_a_value_is_an_error() {
+        let record = serde_json::json!({"metric": "switches_lost"});
+        assert!(figure(&record).is_err());
+    }
+}
