@@ -50,9 +50,8 @@ use sextant_policies::schedule::Policy;
 
 use crate::Error;
 
-pub use cell::{
-    Arrivals, Cell, Criterion, Group, MemorySpec, NetworkSpec, Popularity, Scatter, Segment,
-};
+pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity, Segment};
+pub use memory::{MemorySpec, Scatter};
 pub use record::Record;
 pub use run::run;
 

@@ -5,11 +5,13 @@
 //! batches and one for LOADs (Clockwork, section 5.2). The controller is
 //! [`sextant_policies::placement::Resident`], a scheduler joined with a placement; estimates of run
 //! times are [`sextant_policies::profile::Estimates`]. Messages to a device arrive in the order in
-//! which they were sent. What a device cannot do inside its window it does not do, and the requests
+//! which they were sent, and all devices are alike. What a device cannot do inside its window it does not do, and the requests
 //! fail.
 
 mod control;
+mod mail;
 mod record;
+mod setting;
 mod telemetry;
 mod worker;
 
@@ -17,54 +19,16 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::{
-    placement,
-    profile::Estimation,
-    schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request},
-};
+use sextant_policies::schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request};
 
-use crate::{Arrival, Error, Jitter, Setting, Source, Span};
+use crate::{Arrival, Error, Setting, Source, Span};
 use control::Control;
+use mail::{Mail, Message};
 use record::{Answer, Recorder};
 use worker::{Noise, Order, Outcome, Ran, Worker};
 
+pub use setting::{Paging, Residence};
 pub use telemetry::{Class, Failure, Interval, Predictions, Reason, Report, Step, What};
-
-/// Memory, and what fills it. Everything else is in a [`Setting`].
-#[derive(Debug, Clone)]
-pub struct Paging {
-    /// Pages of each device.
-    pub pages: u32,
-    /// By model: what it takes to have it loaded.
-    pub residences: Vec<Residence>,
-    /// Which models are loaded where.
-    pub placement: placement::Options,
-    /// How run times and load times are predicted, beginning with the profile.
-    pub estimation: Estimation,
-    /// Scatter of run times, instead of [`Setting::jitter`].
-    pub infer_jitter: Jitter,
-    /// Scatter of load times.
-    pub load_jitter: Jitter,
-    /// By how much the controller brings deadlines forward, ns: one half for actions that start
-    /// late, by which it keeps their windows open, the other for those that run longer than
-    /// predicted.
-    pub precision: Nanos,
-    /// By model: its class in reports, from 0.
-    pub classes: Vec<u32>,
-    /// Length of the spans by which figures are counted, ns.
-    pub interval: Nanos,
-    /// Whether to write down every action that devices carried out.
-    pub log: bool,
-}
-
-/// What it takes to have a model loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Residence {
-    /// Pages.
-    pub pages: u32,
-    /// Load time by its profile, ns.
-    pub load: Nanos,
-}
 
 /// A run under way.
 #[derive(Debug)]
@@ -106,21 +70,6 @@ struct Batch {
     rows: u32,
 }
 
-/// A message under way; ordered by time, then by when it was sent.
-#[derive(Debug)]
-struct Mail {
-    at: Nanos,
-    number: u64,
-    worker: u32,
-    message: Message,
-}
-
-#[derive(Debug)]
-enum Message {
-    Order(Order),
-    Outcome(Outcome),
-}
-
 // === impl PagedWorld ===
 
 impl<'a> PagedWorld<'a> {
@@ -130,7 +79,7 @@ impl<'a> PagedWorld<'a> {
     /// When `paging` does not describe each model, one of them has more pages than a device, or
     /// [`Setting::failures`] are asked for, which these devices don't have.
     pub fn new(setting: &'a Setting, paging: &'a Paging) -> Result<Self, Error> {
-        check(setting, paging)?;
+        paging.check(setting)?;
         let devices = setting.devices.len();
         let noise = |at: usize| {
             let mut random = ChaCha8Rng::seed_from_u64(setting.seed);
@@ -377,58 +326,5 @@ impl<'a> PagedWorld<'a> {
             self.random.random_range(0..=spread)
         };
         part(&self.setting.network.base) + more
-    }
-}
-
-fn check(setting: &Setting, paging: &Paging) -> Result<(), Error> {
-    let models = setting.models.len();
-    if paging.residences.len() != models || paging.classes.len() != models {
-        let problem = format!("memory is not described for each of the `{models}` models");
-        return Err(Error::Setting(problem));
-    }
-    let too_large = paging
-        .residences
-        .iter()
-        .zip(&setting.models)
-        .find(|(residence, _)| residence.pages > paging.pages);
-    if let Some((residence, model)) = too_large {
-        let problem = format!(
-            "model `{}` takes `{}` pages, a device has `{}`",
-            model.name, residence.pages, paging.pages
-        );
-        return Err(Error::Setting(problem));
-    }
-    if !setting.failures.is_empty() {
-        let problem = "devices with limited memory do not fail in the simulator";
-        return Err(Error::Setting(problem.to_owned()));
-    }
-    Ok(())
-}
-
-// === impl Mail ===
-
-impl Mail {
-    fn key(&self) -> (Nanos, u64) {
-        (self.at, self.number)
-    }
-}
-
-impl PartialEq for Mail {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Mail {}
-
-impl PartialOrd for Mail {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Mail {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::memory::MemorySpec;
 use crate::azure::Mapping;
 
 /// One setting.
@@ -62,50 +63,6 @@ pub struct Cell {
     /// What a device's memory holds (`timeline`).
     #[serde(default)]
     pub memory: Option<MemorySpec>,
-}
-
-/// Memory of the devices, and how it is filled.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemorySpec {
-    /// Pages of each device.
-    pub pages: u32,
-    /// Size of a page, KiB.
-    #[serde(default = "clockwork_page")]
-    pub page_kib: u32,
-    /// Which models are loaded where: `sextant`, `clockwork` or `lru`; by the scheduling policy when
-    /// empty, with `lru` for those that have no placement of their own.
-    #[serde(default)]
-    pub placement: String,
-    /// How run times are estimated: `sextant`, `clockwork` or `profile`; likewise, with `profile`.
-    #[serde(default)]
-    pub estimation: String,
-    /// How run times and load times scatter.
-    #[serde(default)]
-    pub scatter: Scatter,
-    /// By how much deadlines are brought forward and windows are kept open, ms.
-    #[serde(default)]
-    pub precision_ms: f64,
-    /// Length of the spans by which figures are counted, s.
-    #[serde(default = "minute")]
-    pub interval_s: f64,
-    /// So many of them make a line of the report; 0 for none.
-    #[serde(default)]
-    pub report_every: u32,
-    /// Rates and latencies of the groups are those from this time after the warm-up on, s.
-    #[serde(default)]
-    pub steady_from_s: f64,
-}
-
-/// How times scatter around the profile where memory is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scatter {
-    /// By the cell's `jitter_share`.
-    #[default]
-    Share,
-    /// As Clockwork measured it (figure 10 there).
-    Clockwork,
 }
 
 /// Models of the same kind.
@@ -297,10 +254,6 @@ fn unit() -> f64 {
 
 fn hour() -> usize {
     60
-}
-
-fn clockwork_page() -> u32 {
-    16 * 1024
 }
 
 fn minute() -> f64 {

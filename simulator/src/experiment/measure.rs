@@ -2,14 +2,10 @@
 
 use sextant_policies::schedule::Policy;
 
-use super::{
-    Cell, Experiment, Kind, Record, build::Prepared, part::Part, record::Label, spread,
-    timeline::Telling,
-};
+use super::{Cell, Experiment, Kind, Record, build::Prepared, record::Label, spread};
 use crate::{
     Error, Report, Tally, World, bound,
     goodput::{Goodput, Search},
-    paged::PagedWorld,
     profiles::nanos,
 };
 
@@ -88,7 +84,12 @@ impl Unit<'_> {
     fn about_cell(&self, prepared: &Prepared) -> Vec<Record> {
         let label = self.label(None);
         let mut records = Vec::new();
-        if matches!(self.experiment.kind, Kind::Goodput | Kind::FlatTop) {
+        let of_devices = matches!(
+            self.experiment.kind,
+            Kind::Goodput | Kind::FlatTop | Kind::Timeline
+        );
+        // Without a share of the rate for each model there is none.
+        if of_devices && prepared.bound_rps.is_finite() {
             records.push(label.record("fluid_bound_rps", prepared.bound_rps));
         }
         let profile = prepared
@@ -127,16 +128,16 @@ impl Unit<'_> {
 }
 
 /// The runs of one (cell, policy, seed).
-struct Run<'a> {
-    cell: &'a Cell,
-    prepared: &'a mut Prepared,
-    policy: Policy,
-    seed: u64,
-    runs: u32,
-    label: Label<'a>,
+pub(super) struct Run<'a> {
+    pub(super) cell: &'a Cell,
+    pub(super) prepared: &'a mut Prepared,
+    pub(super) policy: Policy,
+    pub(super) seed: u64,
+    pub(super) runs: u32,
+    pub(super) label: Label<'a>,
     /// The goodput of the seed before.
     around_rps: Option<f64>,
-    records: &'a mut Vec<Record>,
+    pub(super) records: &'a mut Vec<Record>,
 }
 
 impl Run<'_> {
@@ -265,28 +266,6 @@ impl Run<'_> {
         if let Some(target_ms) = smallest {
             self.push("full_satisfaction_target_ms", target_ms);
         }
-        Ok(())
-    }
-
-    fn timeline(&mut self) -> Result<(), Error> {
-        let Some(memory) = &self.cell.memory else {
-            return Ok(());
-        };
-        self.runs += 1;
-        let paging = super::memory::paging(self.cell, memory, self.prepared, self.policy)?;
-        let setting = self.prepared.setting(self.policy, self.seed);
-        let mut source = self.prepared.source(self.cell.rate_rps, self.seed)?;
-        let world = PagedWorld::new(&setting, &paging)?;
-        let report = world.run(source.as_mut(), self.prepared.span());
-        let names: Vec<&str> = self.prepared.groups.iter().map(Part::name).collect();
-        let telling = Telling {
-            label: self.label,
-            cell: &self.cell.name,
-            names: &names,
-            report_every: memory.report_every as usize,
-            steady_from_s: memory.steady_from_s,
-        };
-        self.records.extend(telling.records(&report));
         Ok(())
     }
 

@@ -1,19 +1,64 @@
 //! From a cell to devices with limited memory.
 
+use serde::Deserialize;
 use sextant_policies::{
     placement,
     profile::Estimation,
     schedule::{Nanos, Policy},
 };
 
-use super::{Cell, MemorySpec, Scatter, build::Prepared};
+use super::{Cell, build::Prepared};
 use crate::{
     Error, Jitter,
     paged::{Paging, Residence},
     profiles::nanos,
 };
 
-/// Bytes of a page and what they mean for every model of a cell.
+/// Memory of the devices, and how it is filled.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// Pages of each device.
+    pub pages: u32,
+    /// Size of a page, KiB.
+    #[serde(default = "clockwork_page")]
+    pub page_kib: u32,
+    /// Which models are loaded where: `sextant`, `clockwork` or `lru`; by the scheduling policy when
+    /// empty, with `lru` for those that have no placement of their own.
+    #[serde(default)]
+    pub placement: String,
+    /// How run times are estimated: `sextant`, `clockwork` or `profile`; likewise, with `profile`.
+    #[serde(default)]
+    pub estimation: String,
+    /// How run times and load times scatter.
+    #[serde(default)]
+    pub scatter: Scatter,
+    /// By how much deadlines are brought forward, ms; windows are kept open by half of it.
+    #[serde(default)]
+    pub precision_ms: f64,
+    /// Length of the spans by which figures are counted, s.
+    #[serde(default = "minute")]
+    pub interval_s: f64,
+    /// So many of them make a line of the report; 0 for none.
+    #[serde(default)]
+    pub report_every: u32,
+    /// Rates and latencies of the groups are those from this time after the warm-up on, s.
+    #[serde(default)]
+    pub steady_from_s: f64,
+}
+
+/// How times scatter around the profile where memory is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scatter {
+    /// By the cell's `jitter_share`.
+    #[default]
+    Share,
+    /// As Clockwork measured it (figure 10 there).
+    Clockwork,
+}
+
+/// The memory of a cell's devices under a policy, and what each of its models takes of it.
 pub(super) fn paging(
     cell: &Cell,
     spec: &MemorySpec,
@@ -123,4 +168,12 @@ fn estimation_of(policy: Policy, spec: &MemorySpec) -> Result<Estimation, Error>
         Policy::Clockwork => Estimation::Clockwork,
         _ => Estimation::Profile,
     })
+}
+
+fn clockwork_page() -> u32 {
+    16 * 1024
+}
+
+fn minute() -> f64 {
+    60.0
 }

@@ -1,27 +1,59 @@
 //! Figures of a run on devices whose memory does not hold all models.
 
-use super::{Record, record::Label};
-use crate::paged::{Class, Interval, Report};
+use super::{Record, measure::Run, part::Part, record::Label};
+use crate::{
+    Error,
+    paged::{Class, Interval, PagedWorld, Report},
+};
 
 /// Failures per request of Clockwork's run of six hours: 58 of 208 million.
 const PUBLISHED_FAILURES: f64 = 58.0 / 208e6;
 
 /// How a report is told.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Telling<'a> {
-    pub(super) label: Label<'a>,
-    pub(super) cell: &'a str,
+struct Telling<'a> {
+    label: Label<'a>,
+    cell: &'a str,
     /// Names of the classes, by position.
-    pub(super) names: &'a [&'a str],
+    names: &'a [&'a str],
     /// So many intervals make a line; 0 for none.
-    pub(super) report_every: usize,
+    report_every: usize,
     /// Before this figures of classes don't count, s.
-    pub(super) steady_from_s: f64,
+    steady_from_s: f64,
 }
+
+// === impl Run ===
+
+impl Run<'_> {
+    /// One run on devices with limited memory.
+    pub(super) fn timeline(&mut self) -> Result<(), Error> {
+        let Some(memory) = &self.cell.memory else {
+            return Ok(());
+        };
+        self.runs += 1;
+        let paging = super::memory::paging(self.cell, memory, self.prepared, self.policy)?;
+        let setting = self.prepared.setting(self.policy, self.seed);
+        let mut source = self.prepared.source(self.cell.rate_rps, self.seed)?;
+        let world = PagedWorld::new(&setting, &paging)?;
+        let report = world.run(source.as_mut(), self.prepared.span());
+        let names: Vec<&str> = self.prepared.groups.iter().map(Part::name).collect();
+        let telling = Telling {
+            label: self.label,
+            cell: &self.cell.name,
+            names: &names,
+            report_every: memory.report_every as usize,
+            steady_from_s: memory.steady_from_s,
+        };
+        self.records.extend(telling.records(&report));
+        Ok(())
+    }
+}
+
+// === impl Telling ===
 
 impl Telling<'_> {
     /// All figures of a report.
-    pub(super) fn records(&self, report: &Report) -> Vec<Record> {
+    fn records(&self, report: &Report) -> Vec<Record> {
         let mut records = Vec::new();
         for (name, interval) in self.lines(report) {
             let cell = format!("{}/{name}", self.cell);

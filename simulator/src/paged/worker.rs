@@ -5,13 +5,16 @@
 //! `latest`. The two run side by side. A LOAD without enough free pages fails, an UNLOAD takes no
 //! time, and a batch whose weights go away fails.
 
-use std::collections::{BTreeMap, VecDeque};
+mod executor;
+
+use std::collections::BTreeMap;
 
 use rand_chacha::ChaCha8Rng;
 use sextant_policies::schedule::Nanos;
 
 use super::telemetry::Failure;
 use crate::Jitter;
+use executor::Executor;
 
 /// What a worker is told.
 #[derive(Debug, Clone, Copy)]
@@ -86,21 +89,6 @@ pub(super) struct Noise {
 struct Held {
     pages: u32,
     loaded: bool,
-}
-
-/// One action at a time, in the order of `earliest`, then of arrival.
-#[derive(Debug)]
-struct Executor<A> {
-    waiting: VecDeque<(Window, A)>,
-    running: Option<Running<A>>,
-}
-
-#[derive(Debug)]
-struct Running<A> {
-    ran: Ran,
-    action: A,
-    /// Its weights went away.
-    spoilt: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -254,63 +242,5 @@ impl Worker {
         if let Some(running) = &mut self.load.running {
             running.spoilt |= running.action.model == model;
         }
-    }
-}
-
-// === impl Executor ===
-
-impl<A: Copy> Executor<A> {
-    fn new() -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            running: None,
-        }
-    }
-
-    fn push(&mut self, window: Window, action: A) {
-        let behind = |(other, _): &(Window, A)| other.earliest <= window.earliest;
-        let at = self.waiting.partition_point(behind);
-        self.waiting.insert(at, (window, action));
-    }
-
-    fn next(&self) -> Option<Nanos> {
-        match &self.running {
-            Some(running) => Some(running.ran.end),
-            None => Some(self.waiting.front()?.0.earliest),
-        }
-    }
-
-    /// The next action, if the executor is idle and it may start.
-    fn take(&mut self, now: Nanos) -> Option<(Window, A)> {
-        let (window, _) = self.waiting.front()?;
-        let may_start = self.running.is_none() && window.earliest <= now;
-        may_start.then(|| self.waiting.pop_front()).flatten()
-    }
-
-    fn run(&mut self, now: Nanos, nanos: Nanos, action: A) {
-        let ran = Ran {
-            start: now,
-            end: now + nanos,
-        };
-        self.running = Some(Running {
-            ran,
-            action,
-            spoilt: false,
-        });
-    }
-
-    fn ended(&mut self, now: Nanos) -> Option<Running<A>> {
-        self.running.take_if(|running| running.ran.end <= now)
-    }
-}
-
-// === impl Running ===
-
-impl<A> Running<A> {
-    fn result(&self) -> Result<Ran, Failure> {
-        if self.spoilt {
-            return Err(Failure::WeightsChanged);
-        }
-        Ok(self.ran)
     }
 }

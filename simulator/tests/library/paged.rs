@@ -6,7 +6,7 @@ use sextant_policies::{
     schedule::{Delay, NEVER, Options, Policy},
 };
 use sextant_simulator::{
-    Device, Jitter, Model, Network, Setting, Source, Span,
+    Device, Histogram, Jitter, Model, Network, Setting, Source, Span,
     paged::{Class, PagedWorld, Paging, Report, Residence, Step, What},
     profiles,
     trace::Trace,
@@ -296,6 +296,25 @@ fn slower_devices_are_followed_by_the_estimates() {
         let (followed, fixed) = (late(Estimation::Sextant), late(Estimation::Profile));
         assert!(followed * 4 < fixed, "{}: {followed}, {fixed}", pair.0);
     }
+}
+
+/// Clockwork's figure 10, with its own estimates.
+#[test]
+fn times_scatter_as_clockwork_measured_them() {
+    let mut case = case(PAIRS[1], 2, 1, 1).roughened();
+    case.paging.estimation = Estimation::Clockwork;
+    case.paging.log = false;
+    let near = |errors: &Histogram, us: f64, off: f64| {
+        let found = errors.quantile(0.99) as f64 / 1e3;
+        assert!((found / us - 1.0).abs() < off, "{found} us, not {us} us");
+    };
+    let steady = case.run(skewed(1, 250.0, 3).as_mut(), 60);
+    near(&steady.infer.over, 144.0, 0.2);
+    near(&steady.infer.under, 55.0, 0.2);
+    let switching = case.run(skewed(2, 200.0, 3).as_mut(), 60);
+    assert!(switching.total().loads > 1_000);
+    near(&switching.load.over, 431.0, 0.3);
+    near(&switching.load.under, 348.0, 0.3);
 }
 
 /// The small version of a busy model beside a load that spreads.

@@ -120,3 +120,33 @@ fn a_path_is_read_too() {
     assert_eq!(mine[0].model, "mine");
     assert_eq!(mine[0].target_ms, None);
 }
+
+#[test]
+fn a_family_lies_on_straight_lines_between_the_measured_models() {
+    let measured = profiles::load("clockwork-v100").unwrap();
+    let family = profiles::family(&measured, 61).unwrap();
+    assert_eq!(family.len(), 61);
+    let names: std::collections::BTreeSet<&str> = family
+        .iter()
+        .map(|profile| profile.model.as_str())
+        .collect();
+    assert_eq!(names.len(), 61);
+    for profile in &measured {
+        assert!(family.contains(profile), "{}", profile.model);
+    }
+    let weights: Vec<f64> = family.iter().filter_map(|known| known.weights_mb).collect();
+    assert!(weights.windows(2).all(|pair| pair[0] < pair[1]));
+    // ResNet18 and DenseNet169 are neighbours by size; the sixth of eleven lies in the middle.
+    let middle = family.iter().find(|known| known.model == "resnet18+6");
+    let middle = middle.unwrap();
+    assert!((middle.weights_mb.unwrap() - (46.7 + 56.5) / 2.0).abs() < 1e-9);
+    assert!((middle.load_ms.unwrap() - (3.81 + 4.50) / 2.0).abs() < 1e-9);
+    let latency = middle.latency(16).unwrap();
+    assert_eq!(latency.of(16), 14_435_000);
+    for profile in &family {
+        assert_eq!(profile.latency(64).unwrap().measured_rows(), 16);
+    }
+    assert!(profiles::family(&measured, 5).is_err());
+    let lines = profiles::load("symphony-zoo-a100").unwrap();
+    assert!(profiles::family(&lines, 99).is_err());
+}

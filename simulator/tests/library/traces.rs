@@ -90,3 +90,24 @@ fn invented_functions_are_the_same_for_the_same_seed_and_skewed() {
     let share = silent as f64 / (2_000.0 * 60.0);
     assert!((0.1..0.9).contains(&share), "{share}");
 }
+
+#[test]
+fn aligned_timers_make_spikes_of_the_sum() {
+    let sums = |aligned| -> Vec<f64> {
+        let synthetic = Synthetic {
+            aligned,
+            ..Synthetic::default()
+        };
+        let counts = synthetic.counts(5_000, 1);
+        (0..60)
+            .map(|minute| counts.iter().map(|of| f64::from(of[minute])).sum())
+            .collect()
+    };
+    let (spread, aligned) = (sums(false), sums(true));
+    let mean = aligned.iter().sum::<f64>() / 60.0;
+    assert!((spread.iter().sum::<f64>() / 60.0 / mean - 1.0).abs() < 0.05);
+    let between = aligned[1].max(aligned[7]).max(aligned[22]);
+    assert!(aligned[15] > 1.02 * between, "{aligned:?}");
+    assert!(aligned[0] > 1.1 * between, "{aligned:?}");
+    assert!(spread[0] < 1.1 * spread[1], "{spread:?}");
+}

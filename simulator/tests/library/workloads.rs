@@ -1,7 +1,8 @@
 use sextant_simulator::{
     Arrival, Source,
     workload::{
-        ClosedLoop, Gaps, Mixed, OpenLoop, Piece, Rate, Stream, Superposed, equal, open_loop, zipf,
+        ClosedLoop, Gaps, Mixed, OpenLoop, Piece, Rate, Spread, Spreading, Stream, Superposed,
+        equal, open_loop, zipf,
     },
 };
 
@@ -251,4 +252,48 @@ fn mixed_sources_come_in_order_and_hear_of_their_own_answers() {
         (by_model[0] as f64 / by_model[1] as f64 - 3.0).abs() < 0.1,
         "{by_model:?}"
     );
+}
+
+#[test]
+fn a_load_spreads_over_one_more_model_at_every_step() {
+    let spread = Spread {
+        rps: 1_000.0,
+        begin_s: 5.0,
+        step_s: 2.0,
+    };
+    let models: Vec<u32> = (10..14).collect();
+    let mut source = Spreading::new(models, spread, 3).unwrap();
+    let arrivals = take(&mut source, 20_000);
+    let (mean, variation) = statistics(&arrivals);
+    assert!((mean * 1_000.0 - 1.0).abs() < 0.03 && (variation - 1.0).abs() < 0.05);
+    assert!(arrivals[0].at >= 5_000_000_000);
+    for (from_s, count) in [(5, 1), (7, 2), (9, 3), (11, 4), (13, 4)] {
+        let within = from_s * 1_000_000_000..(from_s + 2) * 1_000_000_000;
+        let asked: Vec<u32> = arrivals
+            .iter()
+            .filter(|arrival| within.contains(&arrival.at))
+            .map(|arrival| arrival.model)
+            .collect();
+        for model in 10..14 {
+            let own = asked.iter().filter(|asked| **asked == model).count() as f64;
+            let expected = if model < 10 + count {
+                2_000.0 / f64::from(count)
+            } else {
+                0.0
+            };
+            let off = (own - expected).abs();
+            assert!(
+                off <= 5.0 * expected.sqrt(),
+                "{model} from {from_s} s: {own}"
+            );
+        }
+    }
+    for (rps, step_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 0.0)] {
+        let bad = Spread {
+            rps,
+            step_s,
+            ..spread
+        };
+        assert!(Spreading::new(vec![1], bad, 1).is_err(), "{bad:?}");
+    }
 }

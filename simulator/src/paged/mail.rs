@@ -1,0 +1,48 @@
+//! Messages under way between the controller and the workers.
+
+use sextant_policies::schedule::Nanos;
+
+use super::worker::{Order, Outcome};
+
+/// A message under way; ordered by time, then by when it was sent.
+#[derive(Debug)]
+pub(super) struct Mail {
+    pub(super) at: Nanos,
+    pub(super) number: u64,
+    pub(super) worker: u32,
+    pub(super) message: Message,
+}
+
+#[derive(Debug)]
+pub(super) enum Message {
+    Order(Order),
+    Outcome(Outcome),
+}
+
+// === impl Mail ===
+
+impl Mail {
+    fn key(&self) -> (Nanos, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl PartialEq for Mail {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Mail {}
+
+impl PartialOrd for Mail {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Mail {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
