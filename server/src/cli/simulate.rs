@@ -18,6 +18,7 @@ use super::{Error, output::Output};
 mod machine;
 mod progress;
 mod tables;
+mod timeline;
 mod what_if;
 
 use progress::Progress;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sextant_simulator::experiment::{Experiment, Record};
+use sextant_simulator::experiment::{Experiment, Kind, Record};
 
-use super::machine;
+use super::{machine, timeline};
 use crate::cli::output::short;
 
 /// Rows of cells under headings.
@@ -49,6 +49,10 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record]) -> String {
         machine::lines(),
         experiment.source
     );
+    if experiment.kind == Kind::Timeline {
+        text.push_str(&timeline::tables(&means));
+        return text;
+    }
     let has_goodput = means.iter().any(|record| record.metric == "goodput_rps");
     for (metric, beside) in SHOWN {
         let below_peak =
