@@ -25,8 +25,11 @@ __device__ __noinline__ float slow_softplus(float x) {
 __device__ __noinline__ float slow_log(float x) { return logf(x); }
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-__device__ inline float unit(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
-__device__ inline float sign(float x) { return x == 0.0f ? 0.0f : copysignf(1.0f, x); }
+__device__ inline float unit(float x) { return x < 0.0f ? 0.0f : (x > 1.0f ? 1.0f : x); }
+__device__ inline float sign(float x) {
+    if (x != x) return x;
+    return x == 0.0f ? 0.0f : copysignf(1.0f, x);
+}
 __device__ inline float gelu_tanh(float x) {
     float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));

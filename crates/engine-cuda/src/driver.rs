@@ -12,6 +12,7 @@ use sextant_engine::Error;
 
 use crate::operation::{Address, Operation};
 
+pub mod cuda;
 pub mod recording;
 
 /// A byte offset into the pinned staging area.

@@ -31,7 +31,9 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
     if shape.count() == 0 {
         return Ok(None);
     }
-    let flat = shape.flat().filter(|_| it.element.is_float() && !comparison);
+    let flat = shape
+        .flat()
+        .filter(|_| it.element.is_float() && !comparison);
     let Some([a, b]) = flat else {
         let kernel = format!("{family}_{suffix}");
         let parameters = last(shape.put(parameters));
@@ -42,7 +44,10 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
     packed.extend((b == 1).then_some(it.b.address));
     let wide = aligned(&packed);
     let lanes = if wide { 16 / it.element.bytes() } else { 1 };
-    let kernel = format!("arithmetic_flat_{suffix}{}", if wide { "_wide" } else { "" });
+    let kernel = format!(
+        "arithmetic_flat_{suffix}{}",
+        if wide { "_wide" } else { "" }
+    );
     let parameters = last(parameters.u32(a).u32(b));
     let items = shape.count().div_ceil(lanes);
     Ok(Some(Launch::flat(kernel, items, parameters)))

@@ -5,6 +5,7 @@
 //! `sextant_engine_cuda::reference`; what lies around the outputs must stay as it was.
 
 mod cases;
+mod device;
 mod elementwise;
 mod emulator;
 mod images;

@@ -1,0 +1,121 @@
+//! Streams, events and graphs by their numbers.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, result, sys};
+use sextant_engine::Error;
+
+use super::errors::driver_error;
+use crate::driver::{Event, Graph, Priority, Stream};
+
+/// Everything that is named by a number.
+pub(super) struct Objects {
+    context: Arc<CudaContext>,
+    streams: RwLock<Vec<Arc<CudaStream>>>,
+    events: RwLock<Vec<Arc<CudaEvent>>>,
+    graphs: Mutex<Graphs>,
+}
+
+#[derive(Default)]
+struct Graphs {
+    next: u32,
+    /// With what they were captured on.
+    all: HashMap<u32, Captured>,
+}
+
+struct Captured(CudaGraph);
+
+// SAFETY: a graph may be used by any thread as long as one at a time does; they are reached through
+// a mutex.
+unsafe impl Send for Captured {}
+
+// === impl Objects ===
+
+impl Objects {
+    pub(super) fn new(context: Arc<CudaContext>) -> Self {
+        Self {
+            context,
+            streams: RwLock::default(),
+            events: RwLock::default(),
+            graphs: Mutex::default(),
+        }
+    }
+
+    pub(super) fn create_stream(&self, priority: Priority) -> Result<Stream, Error> {
+        self.context.bind_to_thread().map_err(driver_error)?;
+        let (least, greatest) = result::stream::get_priority_range().map_err(driver_error)?;
+        let number = match priority {
+            Priority::Normal => least,
+            Priority::High => greatest,
+        };
+        let stream = self.context.new_stream_with_priority(number);
+        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        streams.push(stream.map_err(driver_error)?);
+        Ok(Stream(streams.len() as u32 - 1))
+    }
+
+    pub(super) fn stream(&self, stream: Stream) -> Result<Arc<CudaStream>, Error> {
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let found = streams.get(stream.0 as usize).cloned();
+        found.ok_or_else(|| unknown("stream", stream.0))
+    }
+
+    pub(super) fn create_event(&self) -> Result<Event, Error> {
+        // The default takes times; waiting for it spins, which answers sooner than sleeping.
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+        let event = self.context.new_event(Some(flags)).map_err(driver_error)?;
+        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        events.push(Arc::new(event));
+        Ok(Event(events.len() as u32 - 1))
+    }
+
+    pub(super) fn event(&self, event: Event) -> Result<Arc<CudaEvent>, Error> {
+        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        let found = events.get(event.0 as usize).cloned();
+        found.ok_or_else(|| unknown("event", event.0))
+    }
+
+    pub(super) fn end_capture(&self, stream: Stream) -> Result<Graph, Error> {
+        let stream = self.stream(stream)?;
+        let flags = sys::CUgraphInstantiate_flags(0);
+        let graph = stream.end_capture(flags).map_err(driver_error)?;
+        let empty = || Error::Failed("nothing was captured".to_owned());
+        let graph = graph.ok_or_else(empty)?;
+        // The first launch then takes no longer than others.
+        graph.upload().map_err(driver_error)?;
+        stream.synchronize().map_err(driver_error)?;
+        let mut graphs = self.graphs();
+        let number = graphs.next;
+        graphs.next += 1;
+        graphs.all.insert(number, Captured(graph));
+        Ok(Graph(number))
+    }
+
+    /// The caller has bound the context.
+    pub(super) fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), Error> {
+        let stream = self.stream(stream)?;
+        let graphs = self.graphs();
+        let found = graphs.all.get(&graph.0);
+        let Captured(graph) = found.ok_or_else(|| unknown("graph", graph.0))?;
+        // SAFETY: graph and stream are alive and of the bound context; the mutex keeps other threads
+        // from the graph.
+        unsafe { result::graph::launch(graph.cu_graph_exec(), stream.cu_stream()) }
+            .map_err(driver_error)
+    }
+
+    pub(super) fn destroy_graph(&self, graph: Graph) {
+        self.context.record_err(self.context.bind_to_thread());
+        let _dropped = self.graphs().all.remove(&graph.0);
+    }
+
+    fn graphs(&self) -> std::sync::MutexGuard<'_, Graphs> {
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown(kind: &str, number: u32) -> Error {
+    Error::Failed(format!("there is no {kind} {number}"))
+}
