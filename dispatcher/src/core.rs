@@ -120,6 +120,16 @@ impl Core {
         }
     }
 
+    /// A batch of a variant occupies so many slots from now on; what runs keeps its own.
+    pub(crate) fn set_slots(&mut self, now: Nanos, model: u32, slots: u16, actions: &mut Actions) {
+        if let Some(known) = self.models.get_mut(&model) {
+            known.queue.slots = slots.max(1);
+        }
+        for device in self.resident.loaded_on(model).to_vec() {
+            self.tell(now, (device, model), actions);
+        }
+    }
+
     /// A variant may not be asked for any more: it is loaded nowhere again, and what waits for it is
     /// given up.
     pub(crate) fn retire(&mut self, now: Nanos, model: u32, actions: &mut Actions) {

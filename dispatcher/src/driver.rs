@@ -169,6 +169,13 @@ impl Driver {
         });
     }
 
+    /// A batch of a variant occupies so many slots from now on.
+    pub(crate) fn set_slots(&self, model: u32, slots: u16) {
+        self.step(Touched::Queue(model), |core, now, actions| {
+            core.set_slots(now, model, slots, actions);
+        });
+    }
+
     /// A variant may not be asked for any more.
     pub(crate) fn on_retired(&self, model: u32) {
         self.step(Touched::Everything, |core, now, actions| {

@@ -14,7 +14,7 @@ use sextant_policies::{
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, ModelId, Signature, Variant, VariantId, WorkerId};
 
-use crate::{Config, driver::Driver};
+use crate::{Config, driver::Driver, families::Families};
 
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
@@ -47,6 +47,8 @@ pub(crate) struct Snapshot {
     by_variant: HashMap<VariantId, u32>,
     applications: HashMap<ApplicationId, Scope>,
     models: HashMap<ModelId, Scope>,
+    /// Variants among which the number of threads is chosen by load.
+    pub(crate) families: Families,
 }
 
 impl Interner {

@@ -11,6 +11,7 @@ mod clock;
 mod core;
 mod driver;
 mod explain;
+mod families;
 mod gauges;
 mod index;
 mod meter;
@@ -26,7 +27,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::MetadataStore;
-use sextant_policies::{placement, profile::Estimation, schedule::Options};
+use sextant_policies::{parallelism, placement, profile::Estimation, schedule::Options};
 use sextant_rpc::WorkerClient;
 use sextant_types::ApplicationId;
 use tokio::sync::watch;
@@ -45,6 +46,9 @@ pub struct Config {
     pub schedule: Options,
     /// What is loaded where on behalf of queries.
     pub placement: placement::Options,
+    /// What chooses how many queries of a model run side by side and on how many threads each, for
+    /// models whose queries do not share batches; `None` leaves the threads to the selection.
+    pub parallelism: Option<parallelism::Policy>,
     /// How run times are estimated.
     pub estimation: Estimation,
     /// What sets an application apart from others; one that is not listed has the defaults.
@@ -80,6 +84,7 @@ impl Default for Config {
                 ..Options::default()
             },
             placement: placement::Options::default(),
+            parallelism: None,
             estimation: Estimation::default(),
             tenants: BTreeMap::new(),
         }

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::{
     Dispatcher,
     explain::explain,
+    families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
     pending::{Done, Pending, Refusal},
     refusal::{not_found, refuse, refused, warming},
@@ -27,6 +28,8 @@ struct Chosen {
     known: Arc<Known>,
     /// Whether it has to be loaded first.
     load: bool,
+    /// Counts it among the queries of its family.
+    under_way: Option<UnderWay>,
     explanation: Option<Explanation>,
 }
 
@@ -67,7 +70,12 @@ impl Dispatcher {
             let revision = *self.revision.borrow();
             let chosen = self.choose(&ask)?;
             match self.run(&chosen, inputs.clone(), &ask, online).await {
-                Ok(done) => return Ok(self.compose(chosen, done, &ask)),
+                Ok(done) => {
+                    if let Some(under_way) = &chosen.under_way {
+                        under_way.answered(chosen.known.ordinal, done.timings.exec_us / 1e6);
+                    }
+                    return Ok(self.compose(chosen, done, &ask));
+                }
                 Err(refusal) if chosen.load => return Err(self.cold(&chosen.known, refusal, &ask)),
                 Err(Refusal::Dropped(DropReason::Gone))
                 | Err(Refusal::Worker(InferError::NotLoaded(_))) => {
@@ -143,6 +151,7 @@ impl Dispatcher {
         Ok(Chosen {
             known: Arc::clone(known),
             load,
+            under_way: None,
             explanation,
         })
     }
@@ -177,6 +186,10 @@ impl Dispatcher {
                 }
             }
         };
+        let family = snapshot.families.of(ordinal).filter(|_| !must_load);
+        let ordinal = family.map_or(ordinal, |family| {
+            self.assign(family, snapshot, ordinal, &demand, &load)
+        });
         let known = snapshot
             .known(ordinal)
             .ok_or_else(|| QueryError::new(Code::Internal, "the chosen variant is unknown"))?;
@@ -186,8 +199,32 @@ impl Dispatcher {
         Ok(Chosen {
             known: Arc::clone(known),
             load: must_load,
+            under_way: family.map(Family::begin),
             explanation,
         })
+    }
+
+    /// The member of a family that takes a query instead of `chosen`: one that meets the targets as
+    /// well.
+    fn assign(
+        &self,
+        family: &Family,
+        snapshot: &Snapshot,
+        chosen: u32,
+        demand: &Demand,
+        load: &LiveLoad<'_>,
+    ) -> u32 {
+        let usable = |ordinal: u32| {
+            let Some(known) = snapshot.known(ordinal) else {
+                return false;
+            };
+            select::answers_now(&known.entry(), demand, load)
+        };
+        let assigned = family.assign(load.now, chosen, usable);
+        for (member, slots) in assigned.slots {
+            self.driver.set_slots(member, slots);
+        }
+        assigned.ordinal
     }
 
     /// Queries that wait for a batch, over all variants.

@@ -14,6 +14,7 @@ use sextant_types::{Variant, WorkerId};
 use crate::{
     Dispatcher,
     driver::Driver,
+    families::Families,
     index::{Interner, Snapshot},
 };
 
@@ -89,13 +90,28 @@ impl Service {
 
     /// Builds the new index, tells the scheduler what came and went, then lets queries see it.
     fn publish(&mut self, view: &View) {
-        let snapshot = Snapshot::build(view, &self.workers, &mut self.interner);
+        let mut snapshot = Snapshot::build(view, &self.workers, &mut self.interner);
+        snapshot.families = self.families(&snapshot);
         self.tell_of_workers(view);
         self.tell_of_variants(&snapshot);
         self.dispatcher.snapshot.store(Arc::new(snapshot));
         self.dispatcher
             .revision
             .send_modify(|revision| *revision += 1);
+    }
+
+    /// The families of the variants; what they have learnt is kept.
+    fn families(&self, snapshot: &Snapshot) -> Families {
+        let Some(policy) = self.dispatcher.config.parallelism else {
+            return Families::default();
+        };
+        let workers = self.dispatcher.driver.workers();
+        let infos: Vec<WorkerInfo> = workers.iter().map(|worker| worker.info()).collect();
+        let before = self.dispatcher.snapshot.load();
+        before.families.build(policy, snapshot.all(), |known| {
+            let runs = |info: &&WorkerInfo| info.engines.contains(&known.variant.spec.engine);
+            infos.iter().find(runs).map_or(1, |info| info.cores)
+        })
     }
 
     fn tell_of_workers(&mut self, view: &View) {

@@ -228,6 +228,15 @@ pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str
     }
 }
 
+/// Whether an active instance of `entry` meets every target now.
+pub fn answers_now(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
+    entry.readiness == Readiness::Active
+        && entry.max_rows >= demand.rows
+        && entry.quality_bound >= demand.min_quality
+        && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
+        && expected_ms(entry, demand, load) <= demand.latency_ms
+}
+
 /// Expected time of a query on `entry` now, ms: load or wait, then run.
 pub fn expected_ms(entry: &Entry, demand: &Demand, load: &impl Load) -> f64 {
     let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, demand.rows);

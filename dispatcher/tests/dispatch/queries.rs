@@ -15,6 +15,8 @@ const FAST: Kind = Kind {
     cost: 1.0,
     memory: 100,
     artefact: b"fine",
+    threads: 1,
+    max_batch: 4,
 };
 
 const GOOD: Kind = Kind {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use sextant_dispatcher::{Config, Tenant};
 use sextant_policies::{
+    parallelism,
     profile::Estimation,
     schedule::{Options, Policy},
 };
@@ -223,5 +224,49 @@ async fn a_variant_that_runs_slower_than_its_profile_is_not_promised_any_more() 
             .is_err_and(|error| error.code == Code::Overloaded);
         let ran = world.gate.entered.load(Ordering::SeqCst) > entered;
         assert_eq!((refused, ran), (!promised, promised), "{estimation}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_one() {
+    let cheap = Kind {
+        name: "m-t1",
+        latency_ms: 8.0,
+        max_batch: 1,
+        ..Kind::default()
+    };
+    let wide = Kind {
+        name: "m-t2",
+        latency_ms: 5.0,
+        cost: 2.0,
+        threads: 2,
+        ..cheap
+    };
+    for (policy, expected) in [
+        (None, "m-t1"),
+        (Some(parallelism::Policy::Serf), "m-t2"),
+        (Some(parallelism::Policy::Sextant), "m-t2"),
+    ] {
+        let config = Config {
+            parallelism: policy,
+            ..Config::default()
+        };
+        let world = World::with_cores(config, 1, 2).await;
+        world.serve(cheap).await;
+        world.serve(wide).await;
+        // At low load a query is answered soonest by both cores.
+        let first = world.ask(query(&[1.0, 2.0])).await.unwrap();
+        assert_eq!(first.variant.as_str(), expected, "{policy:?}");
+        let all: Vec<_> = (0..40)
+            .map(|number| world.send(query(&[number as f32, 0.0])))
+            .collect();
+        for (number, handle) in all.into_iter().enumerate() {
+            assert_eq!(output(&answer(handle).await), [2.0 * number as f32, 0.0]);
+        }
+        // A target that only one core's price meets keeps its variant.
+        let mut frugal = query(&[3.0, 4.0]);
+        frugal.targets.max_cost_per_1k_usd = Some(1.5);
+        let answer = world.ask(frugal).await.unwrap();
+        assert_eq!(answer.variant.as_str(), "m-t1");
     }
 }

@@ -150,6 +150,8 @@ pub struct Kind {
     pub cost: f64,
     pub memory: u64,
     pub artefact: &'static [u8],
+    pub threads: u16,
+    pub max_batch: u16,
 }
 
 impl Default for Kind {
@@ -162,6 +164,8 @@ impl Default for Kind {
             cost: 1.0,
             memory: 100,
             artefact: b"fine",
+            threads: 1,
+            max_batch: 4,
         }
     }
 }
@@ -185,6 +189,11 @@ impl World {
 
     /// A dispatcher over `count` workers of one core each.
     pub async fn with(config: Config, count: usize) -> Self {
+        Self::with_cores(config, count, 1).await
+    }
+
+    /// A dispatcher over `count` workers of `cores` each.
+    pub async fn with_cores(config: Config, count: usize, cores: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path().join("objects"), None).unwrap());
@@ -199,7 +208,7 @@ impl World {
             let config = sextant_worker::Config {
                 page_bytes: 1,
                 lease_ms: 60_000,
-                ..sextant_worker::Config::new(name, 1, 1000)
+                ..sextant_worker::Config::new(name, cores, 1000)
             };
             let engines = vec![Arc::clone(&engine)];
             let stores = (Arc::clone(&objects), Arc::clone(&metadata));
@@ -251,8 +260,8 @@ impl World {
                 engine: EngineName("doubling".to_owned()),
                 precision: Precision::Fp32,
                 optimization: Optimization::All,
-                threads: 1,
-                max_batch: 4,
+                threads: kind.threads,
+                max_batch: kind.max_batch,
             },
             artefact,
             signature: signature(),

@@ -1,0 +1,298 @@
+//! How many queries of a model run side by side, and on how many threads each (SERF, section V).
+//!
+//! Variants that differ in nothing but their threads are a *family*: they share their weights, so
+//! changing from one to another moves nothing. For each family a policy watches the arrivals and
+//! chooses a configuration; a query that selection gave to one member goes to the member with the
+//! chosen threads, and every member's batches occupy as many slots as leave room for the chosen
+//! number side by side. What runs keeps its threads.
+//!
+//! SERF's model has requests run one by one. So families are made of variants that do: those of
+//! models without a batch dimension, and those with a maximum batch of one. Where rows share
+//! batches, waiting is shortened by batching, and selection by targets chooses the threads.
+//!
+//! What requests do to each other is learnt from the queries themselves: first none is assumed, and
+//! a change of the measured service times by [`CHANGE`] builds the predictions anew.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use sextant_policies::{
+    parallelism::{Backlog, Choose, Configuration, Policy, Profile, Summary, Tuple},
+    schedule::Nanos,
+};
+use sextant_types::{EngineName, ModelId, Optimization, Precision};
+
+use crate::index::Known;
+
+/// Share by which a service time has to change before predictions are built anew.
+const CHANGE: f64 = 0.1;
+
+/// Weight of a new service time in the mean.
+const WEIGHT: f64 = 0.05;
+
+/// What the members of a family have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    model: ModelId,
+    engine: EngineName,
+    precision: Precision,
+    optimization: Optimization,
+    max_batch: u16,
+}
+
+/// All families of the published variants.
+#[derive(Default)]
+pub(crate) struct Families {
+    /// By ordinal of a member.
+    by_member: BTreeMap<u32, Arc<Family>>,
+    by_key: BTreeMap<Key, Arc<Family>>,
+}
+
+/// Variants that differ in their threads alone.
+pub(crate) struct Family {
+    policy: Policy,
+    /// Threads and ordinal, fewest threads first.
+    members: Vec<(u16, u32)>,
+    cores: u16,
+    /// Queries under way: they wait or run.
+    under_way: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    choose: Box<dyn Choose>,
+    current: Configuration,
+    /// What the predictions were built from, and what was measured since.
+    built: Profile,
+    measured: Profile,
+}
+
+/// What a family chose for a query.
+pub(crate) struct Assigned {
+    /// The member that takes it.
+    pub(crate) ordinal: u32,
+    /// Slots of a batch of each member, when they have changed.
+    pub(crate) slots: Vec<(u32, u16)>,
+}
+
+/// Counts a query as under way until it is dropped.
+pub(crate) struct UnderWay {
+    family: Arc<Family>,
+    before: usize,
+}
+
+// === impl Families ===
+
+impl Families {
+    /// The families of the published variants on workers with `cores`; known ones keep what they
+    /// have learnt.
+    pub(crate) fn build<'a>(
+        &self,
+        policy: Policy,
+        published: impl Iterator<Item = &'a Arc<Known>>,
+        cores: impl Fn(&Known) -> u16,
+    ) -> Self {
+        let mut groups: BTreeMap<Key, Vec<&Arc<Known>>> = BTreeMap::new();
+        for known in published.filter(|known| runs_alone(known)) {
+            groups.entry(Key::of(known)).or_default().push(known);
+        }
+        let mut families = Self::default();
+        for (key, mut members) in groups {
+            members.sort_by_key(|known| known.variant.spec.threads);
+            let cores = members.iter().map(|known| cores(known)).max();
+            let known = self.by_key.get(&key).cloned();
+            let numbers: Vec<(u16, u32)> = members.iter().map(|known| number(known)).collect();
+            let same = |family: &Arc<Family>| family.members == numbers;
+            let family = known.filter(same).or_else(|| {
+                let profile = profile(&members, cores.unwrap_or(1));
+                Some(Arc::new(Family::new(policy, numbers, cores?, profile)?))
+            });
+            if let Some(family) = family {
+                for (_, ordinal) in &family.members {
+                    families.by_member.insert(*ordinal, Arc::clone(&family));
+                }
+                families.by_key.insert(key, family);
+            }
+        }
+        families
+    }
+
+    /// The family of a variant.
+    pub(crate) fn of(&self, ordinal: u32) -> Option<&Arc<Family>> {
+        self.by_member.get(&ordinal)
+    }
+}
+
+impl Key {
+    fn of(known: &Known) -> Self {
+        let (variant, spec) = (&known.variant, &known.variant.spec);
+        Self {
+            model: variant.model.clone(),
+            engine: spec.engine.clone(),
+            precision: spec.precision,
+            optimization: spec.optimization,
+            max_batch: spec.max_batch,
+        }
+    }
+}
+
+fn number(known: &Arc<Known>) -> (u16, u32) {
+    (known.variant.spec.threads.max(1), known.ordinal)
+}
+
+fn runs_alone(known: &Known) -> bool {
+    !known.variant.signature.batched || known.max_rows() == 1
+}
+
+/// The registered profiles as tuples without interference.
+fn profile(members: &[&Arc<Known>], cores: u16) -> Profile {
+    let mut profile = Profile::default();
+    for known in members {
+        let (intra, _) = number(known);
+        let first = known.variant.profile.batches.first();
+        let mean_s = first.map_or(0.0, |lone| lone.mean_ms / 1e3);
+        for running in 1..=cores / intra {
+            let summary = Summary {
+                samples: first.map_or(0, |lone| lone.samples as usize),
+                mean_s,
+                scv: 0.0,
+                half_width: 0.0,
+            };
+            profile.insert(tuple(running, intra), summary);
+        }
+    }
+    profile
+}
+
+fn tuple(running: u16, intra: u16) -> Tuple {
+    Tuple {
+        running,
+        inter: 1,
+        intra,
+    }
+}
+
+// === impl Family ===
+
+impl Family {
+    /// `None` where there is nothing to choose.
+    fn new(policy: Policy, members: Vec<(u16, u32)>, cores: u16, profile: Profile) -> Option<Self> {
+        if members.len() < 2 {
+            return None;
+        }
+        let mut choose = policy.build(&profile).ok().flatten()?;
+        let current = choose.choose(0, Backlog::default());
+        Some(Self {
+            policy,
+            members,
+            cores,
+            under_way: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                choose,
+                current,
+                built: profile.clone(),
+                measured: profile,
+            }),
+        })
+    }
+
+    /// A query arrives. `usable` tells which members may answer it.
+    pub(crate) fn assign(&self, now: Nanos, chosen: u32, usable: impl Fn(u32) -> bool) -> Assigned {
+        let under_way = self.under_way.load(Ordering::Relaxed);
+        let mut state = self.lock();
+        let running = under_way.min(usize::from(state.current.service));
+        let backlog = Backlog {
+            running,
+            queued: under_way - running,
+        };
+        state.choose.arrived(now);
+        let configuration = state.choose.choose(now, backlog);
+        let changed = configuration != state.current;
+        state.current = configuration;
+        drop(state);
+        let member = self
+            .members
+            .iter()
+            .find(|(threads, _)| *threads == configuration.intra)
+            .filter(|(_, ordinal)| usable(*ordinal));
+        Assigned {
+            ordinal: member.map_or(chosen, |(_, ordinal)| *ordinal),
+            slots: match changed {
+                true => self.slots(configuration),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    /// Counts a query as under way.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        UnderWay {
+            before: self.under_way.fetch_add(1, Ordering::Relaxed),
+            family: Arc::clone(self),
+        }
+    }
+
+    /// So many slots for a batch that no more than the chosen number run side by side.
+    fn slots(&self, configuration: Configuration) -> Vec<(u32, u16)> {
+        let fair = self.cores / configuration.service.max(1);
+        self.members
+            .iter()
+            .map(|(threads, ordinal)| (*ordinal, fair.max(*threads)))
+            .collect()
+    }
+
+    fn learn(&self, running: u16, ordinal: u32, service_s: f64) {
+        let member = self.members.iter().find(|(_, member)| *member == ordinal);
+        let Some((intra, _)) = member else { return };
+        let mut state = self.lock();
+        let at = tuple(running, *intra);
+        let Some(mut summary) = state.measured.tuple(at).copied() else {
+            return;
+        };
+        summary.mean_s += WEIGHT * (service_s - summary.mean_s);
+        summary.samples += 1;
+        state.measured.insert(at, summary);
+        let built = state.built.tuple(at).map_or(0.0, |built| built.mean_s);
+        if (summary.mean_s - built).abs() <= CHANGE * built {
+            return;
+        }
+        if let Ok(Some(choose)) = self.policy.build(&state.measured) {
+            state.choose = choose;
+            state.built = state.measured.clone();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl UnderWay ===
+
+impl UnderWay {
+    /// The query was answered by a member after `service_s` of run time. It tells what requests do
+    /// to each other if as many were under way at its end as at its start, and none waited.
+    pub(crate) fn answered(&self, ordinal: u32, service_s: f64) {
+        let now = self.family.under_way.load(Ordering::Relaxed);
+        let running = self.before + 1;
+        let member = self.family.members.iter().find(|(_, of)| *of == ordinal);
+        let fit = member.map_or(0, |(threads, _)| self.family.cores / threads);
+        if now == running
+            && let Ok(running) = u16::try_from(running)
+            && running <= fit
+        {
+            self.family.learn(running, ordinal, service_s);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.family.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
