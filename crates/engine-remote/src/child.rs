@@ -211,7 +211,8 @@ impl Watched {
         self.ended.notify_all();
     }
 
-    /// Hands on what the child says, line by line, until it closes the pipe.
+    /// Hands on what the child says, line by line, until it closes the pipe. Standard output often
+    /// tells every request.
     fn forward(&self, output: Output) {
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();
@@ -229,7 +230,10 @@ impl Watched {
             if text.is_empty() {
                 continue;
             }
-            tracing::info!(runtime = self.name, "{text}");
+            match &reader.get_ref() {
+                Output::Stdout(_) => tracing::debug!(runtime = self.name, "{text}"),
+                Output::Stderr(_) => tracing::info!(runtime = self.name, "{text}"),
+            }
             let mut said = lock(&self.said);
             if said.len() == LAST_LINES {
                 said.pop_front();

@@ -28,6 +28,7 @@ mod config;
 pub mod manifest;
 mod metadata;
 mod model;
+mod runtime;
 mod server;
 mod text;
 mod wire;
@@ -37,7 +38,7 @@ pub use manifest::Manifest;
 
 use crate::{
     model::{RemoteModel, Weights},
-    server::Runtime,
+    runtime::Runtime,
 };
 
 /// One runtime. Cheap to clone; clones share the server and its child process, which ends with the

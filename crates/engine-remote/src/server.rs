@@ -1,21 +1,21 @@
-//! A server that runs: reached, started anew, given up.
+//! One life of a server: what it is asked, and what its faults mean.
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use sextant_engine::{DeviceMemory, Error};
+use sextant_engine::Error;
 
 use crate::{
     child::Child,
     client::{Client, Fault, Limits, MAX_SMALL_BYTES, Payload, Reply},
-    config::{Binary, LOCAL, Load, PORT, Program, RemoteConfig, Source},
+    config::{Binary, Load, RemoteConfig, Source},
     manifest::Manifest,
     metadata::{self, ModelMetadata},
+    runtime::spawn,
 };
 
 /// First and longest pause between two looks at a server that is not ready.
@@ -30,13 +30,6 @@ const NEWS: Duration = Duration::from_millis(500);
 /// The extension that says that tensors may travel as bytes.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
 
-/// A configured runtime and, once it was needed, its server.
-pub(crate) struct Runtime {
-    name: &'static str,
-    config: RemoteConfig,
-    current: Mutex<Option<Arc<Server>>>,
-}
-
 /// One life of a server. A child process has many, one after the other.
 pub(crate) struct Server {
     name: &'static str,
@@ -49,61 +42,10 @@ pub(crate) struct Server {
     config: RemoteConfig,
 }
 
-// === impl Runtime ===
-
-impl Runtime {
-    pub(crate) fn new(name: &'static str, config: RemoteConfig) -> Self {
-        Self {
-            name,
-            config,
-            current: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(crate) fn memory(&self) -> DeviceMemory {
-        self.config.memory
-    }
-
-    pub(crate) fn child_id(&self) -> Option<u32> {
-        let current = lock(&self.current);
-        let child = current.as_ref()?.child.as_ref()?;
-        child.wait_end(Duration::ZERO).is_none().then(|| child.id())
-    }
-
-    /// A server that is ready: the present one, or a new life of it. Others wait meanwhile.
-    pub(crate) fn server(&self) -> Result<Arc<Server>, Error> {
-        let mut current = lock(&self.current);
-        if let Some(server) = current.as_ref().filter(|server| server.lives()) {
-            // One that is busy may need the time of a batch to answer.
-            let patience = self.config.ready_timeout.max(self.config.request_timeout);
-            server.wait_ready(patience)?;
-            return Ok(Arc::clone(server));
-        }
-        *current = None;
-        let server = Arc::new(Server::start(self.name, &self.config)?);
-        server.wait_ready(self.config.ready_timeout)?;
-        *current = Some(Arc::clone(&server));
-        Ok(server)
-    }
-}
-
-impl Drop for Runtime {
-    /// Models may outlive their engine; the server does not.
-    fn drop(&mut self) {
-        if let Some(server) = lock(&self.current).take() {
-            server.close();
-        }
-    }
-}
-
 // === impl Server ===
 
 impl Server {
-    fn start(name: &'static str, config: &RemoteConfig) -> Result<Self, Error> {
+    pub(crate) fn start(name: &'static str, config: &RemoteConfig) -> Result<Self, Error> {
         let (url, child) = match &config.source {
             Source::Address(url) => (url.clone(), None),
             Source::Command(program) => {
@@ -121,15 +63,21 @@ impl Server {
         })
     }
 
+    /// The process that runs for it.
+    pub(crate) fn child_id(&self) -> Option<u32> {
+        let child = self.child.as_ref()?;
+        child.wait_end(Duration::ZERO).is_none().then(|| child.id())
+    }
+
     /// Whether it was not given up and its process, if it has one, has not ended.
-    fn lives(&self) -> bool {
+    pub(crate) fn lives(&self) -> bool {
         let child = self.child.as_ref();
         let ended = child.is_some_and(|child| child.wait_end(Duration::ZERO).is_some());
         self.lost.get().is_none() && !ended
     }
 
     /// Looks, less and less often, until the server says that it is ready.
-    fn wait_ready(&self, time: Duration) -> Result<(), Error> {
+    pub(crate) fn wait_ready(&self, time: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + time;
         let [mut pause, longest] = PAUSES;
         loop {
@@ -315,13 +263,13 @@ impl Server {
             }
             None => match self.client.get("/v2/health/ready", LOOK) {
                 Ok(_) => None,
-                Err(fault) => Some(describe(&fault, LOOK)),
+                Err(_) => Some("it is not ready any more".to_owned()),
             },
         }
     }
 
     /// Ends the child process, which may finish what it is about.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         if let Some(child) = &self.child {
             self.lost
                 .get_or_init(|| "its engine was dropped".to_owned());
@@ -336,28 +284,6 @@ impl Server {
             child.kill();
         }
     }
-}
-
-fn spawn(name: &'static str, program: &Program) -> Result<(String, Child), Error> {
-    let unavailable = |reason: String| Error::Unavailable {
-        engine: name,
-        reason,
-    };
-    let port = free_port().map_err(|error| unavailable(format!("no port is free: {error}")))?;
-    let child = Child::start(name, program, port).map_err(|error| {
-        let first = program.command.first().map(String::as_str);
-        let first = first.unwrap_or_default();
-        unavailable(format!("`{first}` cannot be started: {error}"))
-    })?;
-    let url = program.url.as_deref().unwrap_or(LOCAL);
-    Ok((url.replace(PORT, &port.to_string()), child))
-}
-
-/// A port that nobody has now. Somebody may take it before the child does; the child then fails
-/// to start, and says so.
-fn free_port() -> std::io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }
 
 fn describe(fault: &Fault, time: Duration) -> String {

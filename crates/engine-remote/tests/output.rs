@@ -38,6 +38,7 @@ fn both_outputs_are_logged_and_long_lines_are_cut() {
     let writer = log.clone();
     tracing_subscriber::fmt()
         .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
         .with_writer(move || writer.clone())
         .init();
     let script = "echo spoken; echo complained >&2; \
