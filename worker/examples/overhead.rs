@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p sextant-worker --example overhead [BATCHES]`
 
+#![expect(clippy::print_stdout, reason = "the figures are its answer")]
+
 use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
@@ -43,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         worker.load(Load::at_once(Arc::clone(&variant))).await?;
         let (sender, outcomes) = mpsc::channel();
         let bench = Bench {
-            worker: &*worker,
+            worker: &worker,
             variant: variant.id.clone(),
             sender,
         };

@@ -115,16 +115,19 @@ impl Instance {
             .fetch_add((expected_ms * 1e6) as u64, Ordering::Relaxed);
     }
 
+    /// Runs the engine: its panics up to now are forgiven where it succeeds.
+    pub(crate) fn run<T>(&self, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let result = self.call(run);
+        if result.is_ok() && self.panics_in_a_row.load(Ordering::Relaxed) != 0 {
+            self.panics_in_a_row.store(0, Ordering::Relaxed);
+        }
+        result
+    }
+
     /// Calls the engine. A panic is a failure; too many in a row are a lost engine.
     pub(crate) fn call<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(Ok(value)) => {
-                if self.panics_in_a_row.load(Ordering::Relaxed) != 0 {
-                    self.panics_in_a_row.store(0, Ordering::Relaxed);
-                }
-                Ok(value)
-            }
-            Ok(Err(error)) => Err(error),
+            Ok(result) => result,
             Err(panic) => Err(self.panicked(&*panic)),
         }
     }

@@ -121,6 +121,11 @@ impl Shared {
 
     /// Nanoseconds since the worker's start.
     pub(crate) fn nanos(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+        self.nanos_at(Instant::now())
+    }
+
+    /// Nanoseconds from the worker's start to `now`.
+    pub(crate) fn nanos_at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_nanos() as u64
     }
 }

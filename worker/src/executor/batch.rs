@@ -6,10 +6,7 @@
 //! is executed, inside its window and under its time limit, and not another attempt at it: no part
 //! that has been answered runs again, and the result's times cover all of it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sextant_engine::{Error, Staged, check_inputs};
 use sextant_types::{NamedTensor, Tensor};
@@ -17,23 +14,21 @@ use sextant_types::{NamedTensor, Tensor};
 use crate::instance::Instance;
 
 /// Outputs of each part, or why it alone failed.
-pub(super) type Outputs = Vec<Result<Vec<Tensor>, String>>;
+pub(super) type Outputs = Vec<PartOutputs>;
+
+/// Outputs of one part, or why it alone failed.
+type PartOutputs = Result<Vec<Tensor>, String>;
 
 /// A batch after INPUT.
 pub(super) struct Prepared {
     pub(super) instance: Arc<Instance>,
-    parts: Vec<Part>,
+    parts: Vec<Vec<NamedTensor>>,
+    /// Why the model does not take some of them, by index.
+    faults: BTreeMap<usize, String>,
     /// `None`: the parts run one by one.
     joined: Option<Joined>,
     /// How long INPUT took.
     pub(super) took: Duration,
-}
-
-/// One query's inputs.
-struct Part {
-    inputs: Vec<NamedTensor>,
-    /// Why the model does not take them.
-    fault: Option<String>,
 }
 
 /// The parts' inputs as one batch.
@@ -54,27 +49,29 @@ pub(super) enum Ran {
 }
 
 impl Prepared {
-    /// INPUT: checks the parts, joins them and takes them to the device.
+    /// INPUT: checks the parts, joins them and takes them to the device. How long it took is the
+    /// caller's to note.
     pub(super) fn new(
         instance: Arc<Instance>,
         parts: Vec<Vec<NamedTensor>>,
     ) -> Result<Self, Error> {
-        let begun = Instant::now();
         let signature = instance.model.signature();
-        let check = |inputs: Vec<NamedTensor>| Part {
-            fault: check_inputs(signature, &inputs).err().map(fault_text),
-            inputs,
-        };
-        let mut parts: Vec<_> = parts.into_iter().map(check).collect();
-        let good = parts.iter().filter(|part| part.fault.is_none()).count();
+        let mut faults = BTreeMap::new();
+        for (at, part) in parts.iter().enumerate() {
+            if let Err(error) = check_inputs(signature, part) {
+                faults.insert(at, fault_text(error));
+            }
+        }
+        let good = parts.len() - faults.len();
         if good == 0 {
-            let fault = parts.first_mut().and_then(|part| part.fault.take());
+            let fault = faults.pop_first().map(|(_, fault)| fault);
             let reason = fault.unwrap_or_else(|| "the batch has no parts".to_owned());
             return Err(Error::InvalidInput(reason));
         }
         let mut prepared = Self {
             instance,
             parts,
+            faults,
             joined: None,
             took: Duration::ZERO,
         };
@@ -85,7 +82,6 @@ impl Prepared {
             Err(_) => None,
             Ok(joined) => joined,
         };
-        prepared.took = begun.elapsed();
         Ok(prepared)
     }
 
@@ -105,8 +101,9 @@ impl Prepared {
 
     /// The parts that the model takes.
     fn good(&self) -> impl Iterator<Item = &[NamedTensor]> {
-        let good = self.parts.iter().filter(|part| part.fault.is_none());
-        good.map(|part| part.inputs.as_slice())
+        let parts = self.parts.iter().enumerate();
+        let good = parts.filter(|(at, _)| !self.faults.contains_key(at));
+        good.map(|(_, part)| part.as_slice())
     }
 
     /// The only part that the model takes.
@@ -128,7 +125,7 @@ impl Prepared {
 
     /// Undoes INPUT, for a batch whose instance has left.
     pub(super) fn into_parts(self) -> Vec<Vec<NamedTensor>> {
-        self.parts.into_iter().map(|part| part.inputs).collect()
+        self.parts
     }
 
     /// EXEC. Fails as a whole only where no part can be answered.
@@ -147,11 +144,11 @@ impl Prepared {
     fn exec_joined(&self, joined: Joined) -> Result<Ran, Error> {
         let instance = &self.instance;
         if let Some(mut staged) = joined.staged {
-            let device = instance.call(|| staged.exec())?;
+            let device = instance.run(|| staged.exec())?;
             return Ok(Ran::Staged(staged, device));
         }
         let inputs = self.lone().unwrap_or(&joined.inputs);
-        let outputs = instance.call(|| instance.model.run(inputs))?;
+        let outputs = instance.run(|| instance.model.run(inputs))?;
         let rows = self.rows();
         if self.lone().is_none() && outputs.iter().any(|output| output.rows() < rows) {
             return Err(fewer_rows());
@@ -160,23 +157,30 @@ impl Prepared {
     }
 
     fn exec_apart(&self) -> Result<Ran, Error> {
-        let mut outputs = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            outputs.push(match &part.fault {
-                Some(fault) => Err(fault.clone()),
-                None => match self.exec_alone(&part.inputs) {
-                    Ok(outputs) => Ok(outputs),
-                    Err(error @ Error::Lost(_)) => return Err(error),
-                    Err(error) => Err(error.to_string()),
-                },
-            });
-        }
-        Ok(Ran::Apart(outputs))
+        let mut alone = |part: &[NamedTensor]| match self.exec_alone(part) {
+            Err(error @ Error::Lost(_)) => Err(error),
+            outputs => Ok(outputs.map_err(|error| error.to_string())),
+        };
+        self.answer(&mut alone).map(Ran::Apart)
+    }
+
+    /// What `good` says of each part that the model takes, and the fault of each that it does not.
+    fn answer(
+        &self,
+        good: &mut dyn FnMut(&[NamedTensor]) -> Result<PartOutputs, Error>,
+    ) -> Result<Outputs, Error> {
+        let parts = self.parts.iter().enumerate();
+        parts
+            .map(|(at, part)| match self.faults.get(&at) {
+                Some(fault) => Ok(Err(fault.clone())),
+                None => good(part),
+            })
+            .collect()
     }
 
     fn exec_alone(&self, part: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
         let model = &self.instance.model;
-        self.instance.call(|| match model.stage(part)? {
+        self.instance.run(|| match model.stage(part)? {
             None => model.run(part),
             Some(mut staged) => {
                 staged.exec()?;
@@ -187,29 +191,23 @@ impl Prepared {
 
     /// OUTPUT: takes the outputs from the device and cuts them, one list for each part.
     pub(super) fn output(self, ran: Ran) -> Result<Outputs, Error> {
-        let joined = match ran {
+        let mut joined = match ran {
             Ran::Apart(outputs) => return Ok(outputs),
             Ran::Joined(outputs) => outputs,
             Ran::Staged(staged, _) => self.instance.call(|| staged.collect())?,
         };
         let lone = self.lone().is_some();
         let mut start = 0;
-        let mut cut = |part: &Part| -> Result<Vec<Tensor>, Error> {
+        self.answer(&mut |part| {
             if lone {
-                return Ok(joined.clone());
+                return Ok(Ok(std::mem::take(&mut joined)));
             }
-            let (from, count) = (start, rows_of(&part.inputs));
+            let (from, count) = (start, rows_of(part));
             start += count;
             let rows = joined.iter().map(|output| output.slice_rows(from, count));
-            rows.collect::<Result<_, _>>().map_err(|_| fewer_rows())
-        };
-        self.parts
-            .iter()
-            .map(|part| match &part.fault {
-                Some(fault) => Ok(Err(fault.clone())),
-                None => cut(part).map(Ok),
-            })
-            .collect()
+            let rows = rows.collect::<Result<_, _>>();
+            rows.map(Ok).map_err(|_| fewer_rows())
+        })
     }
 }
 

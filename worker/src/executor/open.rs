@@ -1,6 +1,7 @@
 //! A batch that is to be answered, and the place where a running one can be given up.
 
 use std::{
+    ops::Deref,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,7 +19,12 @@ use crate::{instance::Instance, log::Action, shared::Shared};
 
 /// What is left of a batch without its inputs: to whom it is answered. Answered exactly once; one
 /// that is dropped is answered as failed.
-pub(super) struct Open {
+///
+/// Its fields are in a box: a batch is handed on a dozen times.
+pub(super) struct Open(Box<Fields>);
+
+/// The fields of [`Open`].
+pub(super) struct Fields {
     pub(super) variant: VariantId,
     pub(super) arrived: Instant,
     pub(super) earliest: Instant,
@@ -55,7 +61,7 @@ impl Open {
         let inputs = infer.parts.iter().flatten();
         let bytes = inputs.map(|input| input.tensor.byte_len() as u64).sum();
         let room = shared.take_io(bytes);
-        let open = Self {
+        let mut open = Self(Box::new(Fields {
             variant: infer.variant,
             arrived: Instant::now(),
             earliest: infer.earliest,
@@ -64,11 +70,10 @@ impl Open {
             bytes: if room.is_ok() { bytes } else { 0 },
             shared: Arc::clone(shared),
             done: Some(infer.done),
-        };
+        }));
         if let Err(free) = room {
-            open.refuse(InferError::NoMemory(format!(
-                "its inputs are `{bytes}` bytes, there is room for `{free}` now"
-            )));
+            let reason = format!("its inputs are `{bytes}` bytes, there is room for `{free}` now");
+            open.answer(Err(InferError::NoMemory(reason)), Instant::now());
             return None;
         }
         Some((open, infer.parts))
@@ -80,42 +85,55 @@ impl Open {
     }
 
     pub(super) fn refuse(mut self, error: InferError) {
-        self.answer(Err(error));
+        let now = Instant::now();
+        self.answer(Err(error), now);
     }
 
-    /// Answers with what was computed; everything up to here is the action's duration.
-    pub(super) fn fulfil(mut self, result: BatchResult) {
-        self.answer(Ok(result));
+    /// Answers with what was computed by `ended`.
+    pub(super) fn fulfil(mut self, result: BatchResult, ended: Instant) {
+        self.answer(Ok(result), ended);
     }
 
-    fn answer(&mut self, outcome: InferOutcome) {
-        let Some(done) = self.done.take() else { return };
+    fn answer(&mut self, outcome: InferOutcome, ended: Instant) {
+        let fields = &mut *self.0;
+        let Some(done) = fields.done.take() else {
+            return;
+        };
         let note = match &outcome {
             Ok(result) => {
                 let timings = &result.timings;
                 let us = timings.input_us + timings.exec_us + timings.output_us;
                 Ok(Some(Action {
-                    expected: self.expected,
+                    expected: fields.expected,
                     actual: Duration::try_from_secs_f64(us / 1e6).unwrap_or_default(),
-                    earliest: self.earliest.max(self.arrived),
-                    ended: Instant::now(),
+                    earliest: fields.earliest.max(fields.arrived),
+                    ended,
                 }))
             }
             Err(error) => Err(error.code()),
         };
-        self.shared.log.note(ActionKind::Infer, note);
-        self.shared.return_io(self.bytes);
+        fields.shared.log.note(ActionKind::Infer, note);
+        fields.shared.return_io(fields.bytes);
         if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
             tracing::error!("a result handler panicked");
         }
     }
 }
 
+impl Deref for Open {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
 impl Drop for Open {
     fn drop(&mut self) {
-        self.answer(Err(InferError::Failed(
-            "the worker lost the batch".to_owned(),
-        )));
+        if self.done.is_some() {
+            let reason = "the worker lost the batch".to_owned();
+            self.answer(Err(InferError::Failed(reason)), Instant::now());
+        }
     }
 }
 

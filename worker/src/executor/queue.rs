@@ -47,6 +47,8 @@ struct State {
     closed: bool,
     /// EXEC threads that wait for a change.
     idle: usize,
+    /// Whether a device of its own is in EXEC: only then is there time to win by another thread.
+    busy: bool,
     /// Whether the IO thread waits for a change.
     io_idle: bool,
     /// When the first of the waiting EXEC threads wakes by itself.
@@ -80,15 +82,21 @@ pub(super) enum Input {
 /// A batch after EXEC.
 pub(super) struct Finished {
     pub(super) open: Open,
+    pub(super) after: After,
+}
+
+/// What EXEC gave, and when.
+pub(super) struct After {
     pub(super) prepared: Prepared,
     pub(super) ran: Ran,
-    pub(super) timings: sextant_rpc::BatchTimings,
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
 }
 
 /// What an EXEC thread does next.
 pub(super) enum Task {
-    /// It is this batch's turn.
-    Exec(Batch),
+    /// It is this batch's turn, as of now.
+    Exec(Batch, Instant),
     /// INPUT, ahead of its turn.
     Stage(Key, Batch),
 }
@@ -134,6 +142,7 @@ impl Queue {
     /// The next task of an EXEC thread; `None` after the shutdown.
     pub(super) fn next(&self) -> Option<Task> {
         let mut state = lock(&self.state);
+        state.busy = false;
         loop {
             let State { waiting, ahead, .. } = &mut *state;
             let Some(mut first) = waiting.first() else {
@@ -146,11 +155,14 @@ impl Queue {
             let key = *first.key();
             if let Place::Staging = first.get() {
                 state = self.rest(state, None);
-            } else if key.earliest <= Instant::now() {
+                continue;
+            }
+            let now = Instant::now();
+            if key.earliest <= now {
                 let place = first.remove();
                 if let Some(batch) = state.begin(place) {
                     self.wake_others(&mut state);
-                    return Some(Task::Exec(batch));
+                    return Some(Task::Exec(batch, now));
                 }
             } else if self.dedicated && *ahead < AHEAD && first.get().can_stage() {
                 if let Some(batch) = first.get_mut().stage(ahead) {
@@ -172,7 +184,7 @@ impl Queue {
             if state.closed {
                 return None;
             }
-            if state.idle == 0
+            if state.busy
                 && let Some((key, batch)) = state.stage_next()
             {
                 return Some(IoTask::Stage(key, batch));
@@ -232,6 +244,7 @@ impl Queue {
         let soon = Instant::now() + OUTPUT;
         let next = state.waiting.first().map(|first| first.key().earliest);
         if state.closed || next.is_none_or(|earliest| earliest > soon) {
+            state.busy = false;
             return Some(finished);
         }
         state.outputs.push_back(finished);
@@ -321,7 +334,7 @@ impl Queue {
     }
 
     fn wake_io(&self, state: &mut State) {
-        if state.io_idle {
+        if state.io_idle && (state.busy || !state.outputs.is_empty()) {
             self.io.notify_one();
         }
     }
@@ -337,6 +350,7 @@ impl State {
                 if matches!(batch.input, Input::Ready(_)) {
                     self.ahead -= 1;
                 }
+                self.busy = true;
                 Some(batch)
             }
             Place::Staging => None,

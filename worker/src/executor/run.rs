@@ -13,8 +13,10 @@ use super::{
     Core,
     batch::{Prepared, Ran},
     open::{Open, Post, Running, refusal},
-    queue::{Batch, Finished, Input, IoTask, Key, Task},
+    queue::{After, Batch, Finished, Input, IoTask, Key, Task},
 };
+use sextant_types::NamedTensor;
+
 use crate::instance::{Instance, panic_text};
 
 /// The thread has been given up while it was in the engine, and must end.
@@ -24,7 +26,7 @@ struct Replaced;
 pub(super) fn exec(core: &Core, post: &Post) {
     while let Some(task) = core.queue.next() {
         let work = || match task {
-            Task::Exec(batch) => execute(core, post, batch),
+            Task::Exec(batch, now) => execute(core, post, batch, now),
             Task::Stage(key, batch) => stage(core, post, key, batch),
         };
         if guard(core, post, work).is_err() {
@@ -65,9 +67,11 @@ fn guard(
 fn stage(core: &Core, post: &Post, key: Key, batch: Batch) -> Result<(), Replaced> {
     let Batch { open, input } = batch;
     let Input::Parts { parts, .. } = input else {
-        return put_back(core, &key, Batch { open, input });
+        put_back(core, &key, Batch { open, input });
+        return Ok(());
     };
-    if open.is_late(Instant::now()) {
+    let begun = Instant::now();
+    if open.is_late(begun) {
         core.queue.give_up(&key);
         open.refuse(InferError::TooLate);
         return Ok(());
@@ -75,35 +79,35 @@ fn stage(core: &Core, post: &Post, key: Key, batch: Batch) -> Result<(), Replace
     let Some(instance) = core.shared.instance(&open.variant) else {
         // It may be loaded when its turn comes.
         let input = Input::Parts { parts, tried: true };
-        return put_back(core, &key, Batch { open, input });
+        put_back(core, &key, Batch { open, input });
+        return Ok(());
     };
-    post.begin(running(core, open, &instance, Some(key)));
+    post.begin(running(core, open, &instance, begun, Some(key)));
     let prepared = Prepared::new(Arc::clone(&instance), parts);
     let open = post.end().ok_or(Replaced)?.open;
     match prepared {
-        Ok(prepared) => {
+        Ok(mut prepared) => {
+            prepared.took = begun.elapsed();
             let input = Input::Ready(Box::new(prepared));
-            put_back(core, &key, Batch { open, input })
+            put_back(core, &key, Batch { open, input });
         }
         Err(error) => {
             core.queue.give_up(&key);
             fail(core, open, &instance, error);
-            Ok(())
         }
-    }
-}
-
-fn put_back(core: &Core, key: &Key, batch: Batch) -> Result<(), Replaced> {
-    if let Err(batch) = core.queue.put_back(key, batch) {
-        batch.open.refuse(InferError::ShuttingDown);
     }
     Ok(())
 }
 
+fn put_back(core: &Core, key: &Key, batch: Batch) {
+    if let Err(batch) = core.queue.put_back(key, batch) {
+        batch.open.refuse(InferError::ShuttingDown);
+    }
+}
+
 /// A batch whose turn has come.
-fn execute(core: &Core, post: &Post, batch: Batch) -> Result<(), Replaced> {
+fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(), Replaced> {
     let Batch { open, input } = batch;
-    let begun = Instant::now();
     if open.is_late(begun) {
         open.refuse(InferError::TooLate);
         return Ok(());
@@ -122,108 +126,108 @@ fn execute(core: &Core, post: &Post, batch: Batch) -> Result<(), Replaced> {
         open.refuse(InferError::NotLoaded(variant));
         return Ok(());
     };
-    let (arrived, latest) = (open.arrived, open.latest);
-    post.begin(running(core, open, &instance, None));
-    let prepared = match ready {
-        Some(prepared) => Ok(prepared),
-        None => Prepared::new(Arc::clone(&instance), parts),
-    };
-    let started = Instant::now();
-    let ran = prepared.and_then(|prepared| {
-        if latest.is_some_and(|latest| started > latest) {
-            return Ok((prepared, None));
-        }
-        run(core, prepared, started)
-    });
+    let latest = open.latest;
+    post.begin(running(core, open, &instance, begun, None));
+    let ran = input_and_exec(core, &instance, ready.ok_or(parts), (begun, latest));
     let open = post.end().ok_or(Replaced)?.open;
-    match ran {
-        _ if instance.is_void() => {
-            let variant = open.variant.clone();
-            open.refuse(InferError::WeightsChanged(variant));
-            Ok(())
-        }
-        Ok((_, None)) => {
-            open.refuse(InferError::TooLate);
-            Ok(())
-        }
-        Ok((prepared, Some((ran, mut timings)))) => {
-            timings.queue_us =
-                (us(started.saturating_duration_since(arrived)) - timings.input_us).max(0.0);
-            let finished = Finished {
-                open,
-                prepared,
-                ran,
-                timings,
-            };
-            match core.queue.hand_over(finished) {
-                Some(finished) => output(core, post, finished),
-                None => Ok(()),
-            }
-        }
+    // The weights' version is compared again: what was unloaded meanwhile is not answered with.
+    let ran = match ran {
+        _ if instance.is_void() => Err(InferError::WeightsChanged(open.variant.clone())),
         Err(error) => {
             fail(core, open, &instance, error);
-            Ok(())
+            return Ok(());
+        }
+        Ok(None) => Err(InferError::TooLate),
+        Ok(Some(ran)) => Ok(ran),
+    };
+    match ran {
+        Err(error) => open.refuse(error),
+        Ok(after) => {
+            if let Some(finished) = core.queue.hand_over(Finished { open, after }) {
+                return output(core, post, finished);
+            }
         }
     }
+    Ok(())
 }
 
-type Exec = (Prepared, Option<(Ran, BatchTimings)>);
-
-/// EXEC.
-fn run(core: &Core, mut prepared: Prepared, started: Instant) -> Result<Exec, Error> {
+/// INPUT, unless it was done ahead, and EXEC, unless INPUT took until after `latest`.
+fn input_and_exec(
+    core: &Core,
+    instance: &Arc<Instance>,
+    ready: Result<Prepared, Vec<Vec<NamedTensor>>>,
+    (begun, latest): (Instant, Option<Instant>),
+) -> Result<Option<After>, Error> {
+    let (mut prepared, started) = match ready {
+        Ok(prepared) => (prepared, begun),
+        Err(parts) => {
+            let mut prepared = Prepared::new(Arc::clone(instance), parts)?;
+            let started = Instant::now();
+            prepared.took = started - begun;
+            (prepared, started)
+        }
+    };
+    if latest.is_some_and(|latest| started > latest) {
+        return Ok(None);
+    }
     let ran = prepared.exec();
-    let took = started.elapsed();
-    let (shared, instance) = (&core.shared, &prepared.instance);
-    let busy = if core.queue.dedicated() {
-        took
-    } else {
-        // INPUT has kept the same cores busy.
-        (took + prepared.took) * u32::from(instance.variant.spec.threads)
-    };
-    let spent = busy.as_nanos() as u64;
-    shared.busy_nanos.fetch_add(spent, Ordering::Relaxed);
-    instance.last_used.store(shared.nanos(), Ordering::Relaxed);
+    let ended = Instant::now();
+    core.note_busy(&prepared, started, ended);
     let ran = ran?;
-    instance.count(prepared.rows(), took);
-    let device = match &ran {
-        Ran::Staged(_, device) => *device,
-        Ran::Joined(_) | Ran::Apart(_) => None,
-    };
-    let timings = BatchTimings {
+    instance.count(prepared.rows(), ended - started);
+    Ok(Some(After {
+        prepared,
+        ran,
         started,
-        queue_us: 0.0,
-        input_us: us(prepared.took),
-        exec_us: us(took),
-        output_us: 0.0,
-        device_us: device.map(us),
-    };
-    Ok((prepared, Some((ran, timings))))
+        ended,
+    }))
 }
 
 /// OUTPUT, and the answer.
 fn output(core: &Core, post: &Post, finished: Finished) -> Result<(), Replaced> {
-    let Finished {
-        mut open,
+    let Finished { mut open, after } = finished;
+    let After {
         prepared,
         ran,
-        mut timings,
-    } = finished;
-    let begun = Instant::now();
+        started,
+        ended,
+    } = after;
+    let (input, queued) = (
+        prepared.took,
+        started.saturating_duration_since(open.arrived),
+    );
+    let device = match &ran {
+        Ran::Staged(_, device) => *device,
+        Ran::Joined(_) | Ran::Apart(_) => None,
+    };
     let instance = Arc::clone(&prepared.instance);
     // Only what is still on the device takes a call of the engine.
-    let outputs = if let Ran::Staged(..) = ran {
-        post.begin(running(core, open, &instance, None));
+    let (begun, outputs) = if let Ran::Staged(..) = ran {
+        let begun = Instant::now();
+        post.begin(running(core, open, &instance, begun, None));
         let outputs = prepared.output(ran);
         open = post.end().ok_or(Replaced)?.open;
-        outputs
+        (begun, outputs)
     } else {
-        prepared.output(ran)
+        (ended, prepared.output(ran))
     };
-    timings.output_us = us(begun.elapsed());
-    match outputs {
-        Ok(outputs) => open.fulfil(BatchResult { outputs, timings }),
-        Err(error) => fail(core, open, &instance, error),
-    }
+    let answered = Instant::now();
+    let outputs = match outputs {
+        Ok(outputs) => outputs,
+        Err(error) => {
+            fail(core, open, &instance, error);
+            return Ok(());
+        }
+    };
+    let timings = BatchTimings {
+        started,
+        queue_us: us(queued.saturating_sub(input)),
+        input_us: us(input),
+        exec_us: us(ended - started),
+        output_us: us(answered - begun),
+        device_us: device.map(us),
+    };
+    open.fulfil(BatchResult { outputs, timings }, answered);
     Ok(())
 }
 
@@ -237,8 +241,14 @@ fn fail(core: &Core, open: Open, instance: &Arc<Instance>, error: Error) {
     open.refuse(refusal);
 }
 
-/// What the watchdog must know of a call of the engine that is about to begin.
-fn running(core: &Core, open: Open, instance: &Arc<Instance>, place: Option<Key>) -> Running {
+/// What the watchdog must know of calls of the engine that are about to begin.
+fn running(
+    core: &Core,
+    open: Open,
+    instance: &Arc<Instance>,
+    since: Instant,
+    place: Option<Key>,
+) -> Running {
     // The profile's largest batch, where nothing is known of this one.
     let (spec, profile) = (&instance.variant.spec, &instance.variant.profile);
     let profiled_ms = profile.latency_ms(u32::from(spec.max_batch));
@@ -247,7 +257,7 @@ fn running(core: &Core, open: Open, instance: &Arc<Instance>, place: Option<Key>
     Running {
         limit: core.config.watchdog.batch_limit(expected),
         instance: Arc::clone(instance),
-        since: Instant::now(),
+        since,
         place,
         open,
     }
@@ -255,4 +265,25 @@ fn running(core: &Core, open: Open, instance: &Arc<Instance>, place: Option<Key>
 
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
+}
+
+// === impl Core ===
+
+impl Core {
+    /// Adds to the time that the device's cores were busy.
+    fn note_busy(&self, prepared: &Prepared, started: Instant, ended: Instant) {
+        let (shared, instance) = (&self.shared, &prepared.instance);
+        let exec = ended - started;
+        let busy = if self.queue.dedicated() {
+            exec
+        } else {
+            // INPUT has kept the same cores busy.
+            (exec + prepared.took) * u32::from(instance.variant.spec.threads)
+        };
+        let nanos = busy.as_nanos() as u64;
+        shared.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+        instance
+            .last_used
+            .store(shared.nanos_at(ended), Ordering::Relaxed);
+    }
 }

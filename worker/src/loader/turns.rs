@@ -206,16 +206,20 @@ impl Turn {
         // Whoever waited may have gone; the pages are free again when the model is dropped below.
         told.send(began).ok();
         let loaded = catch_unwind(AssertUnwindSafe(|| engine.load(&request)));
+        let loaded = loaded.unwrap_or_else(|panic| {
+            let text = panic_text(&*panic);
+            Err(Error::Failed(format!("the engine panicked: {text}")))
+        });
         let opened = match loaded {
-            Ok(Ok(model)) => Ok(Opened {
+            Ok(model) => Ok(Opened {
                 model,
                 pages,
                 took: began.elapsed(),
             }),
-            Ok(Err(error)) => Err(error),
-            Err(panic) => {
-                let text = panic_text(&*panic);
-                Err(Error::Failed(format!("the engine panicked: {text}")))
+            Err(error) => {
+                // Whoever hears of the failure finds the pages free.
+                drop(pages);
+                Err(error)
             }
         };
         let opened = opened.map_err(|error| WorkError::Failed {

@@ -1,0 +1,262 @@
+//! An engine of tests: it doubles its input, keeps a record of what was called when and where, and
+//! can be held at every step.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Condvar, Mutex},
+    thread::ThreadId,
+    time::{Duration, Instant},
+};
+
+use sextant_engine::{Capabilities, Device, Engine, Error, LoadRequest, LoadedModel, Staged};
+use sextant_types::{
+    DataType, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
+};
+
+/// Longest wait for a state that must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A batch with this value fails.
+pub const FAILS: i64 = -1;
+
+/// A batch with this value panics.
+pub const PANICS: i64 = -2;
+
+/// A batch with this value loses the engine.
+pub const LOSES: i64 = -3;
+
+/// What the engine is called for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    Load,
+    Input,
+    Exec,
+    Output,
+}
+
+/// One call. `key` is the first value of the batch, or the first number in the artefact.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    pub step: Step,
+    pub key: i64,
+    pub begun: Instant,
+    pub ended: Option<Instant>,
+    pub thread: ThreadId,
+}
+
+/// Record and holds, shared by all handles of an engine.
+#[derive(Default)]
+pub struct Record {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    /// Keys that are held at a step; `None` holds all.
+    held: BTreeMap<Step, Option<i64>>,
+}
+
+impl Record {
+    /// Holds calls from now on: all of a step, or those of one key.
+    pub fn hold(&self, step: Step, key: Option<i64>) {
+        self.state.lock().unwrap().held.insert(step, key);
+    }
+
+    pub fn release(&self, step: Step) {
+        self.state.lock().unwrap().held.remove(&step);
+        self.changed.notify_all();
+    }
+
+    pub fn release_all(&self) {
+        self.state.lock().unwrap().held.clear();
+        self.changed.notify_all();
+    }
+
+    /// Calls of a step, in order of their beginning.
+    pub fn calls(&self, step: Step) -> Vec<Call> {
+        let state = self.state.lock().unwrap();
+        let of_step = state.calls.iter().filter(|call| call.step == step);
+        of_step.copied().collect()
+    }
+
+    pub fn keys(&self, step: Step) -> Vec<i64> {
+        self.calls(step).iter().map(|call| call.key).collect()
+    }
+
+    /// Waits until a call has begun.
+    pub async fn begun(&self, step: Step, key: i64) {
+        crate::until(|| self.keys(step).contains(&key)).await;
+    }
+
+    /// Waits until so many calls have begun.
+    pub async fn count(&self, step: Step, calls: usize) {
+        crate::until(|| self.calls(step).len() >= calls).await;
+    }
+
+    fn call<T>(&self, step: Step, key: i64, work: impl FnOnce() -> T) -> T {
+        let call = Call {
+            step,
+            key,
+            begun: Instant::now(),
+            ended: None,
+            thread: std::thread::current().id(),
+        };
+        let mut state = self.state.lock().unwrap();
+        state.calls.push(call);
+        let at = state.calls.len() - 1;
+        let is_held = |state: &mut State| {
+            let held = state.held.get(&step);
+            held.is_some_and(|held| held.is_none_or(|held| held == key))
+        };
+        drop(self.changed.wait_while(state, is_held).unwrap());
+        let result = work();
+        self.state.lock().unwrap().calls[at].ended = Some(Instant::now());
+        result
+    }
+}
+
+/// See the module.
+pub struct Double {
+    pub device: Device,
+    /// Whether batches are staged.
+    pub staged: bool,
+    pub record: Arc<Record>,
+}
+
+struct Loaded {
+    staged: bool,
+    record: Arc<Record>,
+    signature: Signature,
+}
+
+struct OnDevice {
+    key: i64,
+    record: Arc<Record>,
+    inputs: Vec<NamedTensor>,
+}
+
+impl Engine for Double {
+    fn name(&self) -> &'static str {
+        "double"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            precisions: vec![Precision::Fp32],
+            optimizations: vec![Optimization::All],
+            threads: false,
+            data_types: vec![DataType::Fp32],
+        }
+    }
+
+    fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        let text = String::from_utf8_lossy(&request.model);
+        let key = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+        self.record.call(Step::Load, key.parse().unwrap_or(0), || {
+            if text.contains("broken") {
+                return Err(Error::InvalidModel("broken on purpose".to_owned()));
+            }
+            assert!(!text.contains("panics"), "panics on purpose");
+            let loaded: Arc<dyn LoadedModel> = Arc::new(Loaded {
+                staged: self.staged,
+                record: Arc::clone(&self.record),
+                signature: signature(),
+            });
+            Ok(loaded)
+        })
+    }
+}
+
+impl LoadedModel for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        let key = key(inputs);
+        self.record.call(Step::Exec, key, || exec(inputs))?;
+        Ok(doubled(inputs))
+    }
+
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+        if !self.staged {
+            return Ok(None);
+        }
+        let key = key(inputs);
+        self.record.call(Step::Input, key, || ());
+        Ok(Some(Box::new(OnDevice {
+            key,
+            record: Arc::clone(&self.record),
+            inputs: inputs.to_vec(),
+        })))
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        100
+    }
+}
+
+impl Staged for OnDevice {
+    fn exec(&mut self) -> Result<Option<Duration>, Error> {
+        self.record
+            .call(Step::Exec, self.key, || exec(&self.inputs))?;
+        Ok(Some(Duration::from_micros(7)))
+    }
+
+    fn collect(self: Box<Self>) -> Result<Vec<Tensor>, Error> {
+        self.record.call(Step::Output, self.key, || ());
+        Ok(doubled(&self.inputs))
+    }
+}
+
+pub fn signature() -> Signature {
+    let spec = |name: &str| TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape: vec![None, None],
+    };
+    Signature {
+        inputs: vec![spec("x")],
+        outputs: vec![spec("y")],
+        batched: true,
+    }
+}
+
+/// One query: a row of equal values.
+pub fn row(key: i64, width: usize) -> Vec<NamedTensor> {
+    let values = vec![key as f32; width];
+    let tensor = Tensor::from_elements(vec![1, width], &values).unwrap();
+    vec![NamedTensor::new("x", tensor)]
+}
+
+fn values(inputs: &[NamedTensor]) -> Vec<f32> {
+    inputs[0].tensor.to_vec().unwrap()
+}
+
+fn key(inputs: &[NamedTensor]) -> i64 {
+    values(inputs)[0] as i64
+}
+
+fn exec(inputs: &[NamedTensor]) -> Result<(), Error> {
+    let has = |wanted: i64| values(inputs).iter().any(|value| *value as i64 == wanted);
+    if has(FAILS) {
+        return Err(Error::Failed("failed on purpose".to_owned()));
+    }
+    assert!(!has(PANICS), "panics on purpose");
+    if has(LOSES) {
+        return Err(Error::Lost("lost on purpose".to_owned()));
+    }
+    Ok(())
+}
+
+fn doubled(inputs: &[NamedTensor]) -> Vec<Tensor> {
+    let doubled: Vec<f32> = values(inputs).iter().map(|value| value * 2.0).collect();
+    let shape = inputs[0].tensor.shape().to_vec();
+    vec![Tensor::from_elements(shape, &doubled).unwrap()]
+}

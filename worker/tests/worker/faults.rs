@@ -1,0 +1,229 @@
+//! What breaks is said once, with a code, and disturbs nothing else.
+
+use super::{
+    double::{FAILS, LOSES, PANICS},
+    *,
+};
+
+const KINDS: [Kind; 3] = [Kind::Cpu, Kind::Dedicated, Kind::Staged];
+
+/// Outputs of each part, or its error.
+fn answers(result: BatchResult) -> Vec<Result<Vec<f32>, String>> {
+    let values = |outputs: Vec<sextant_types::Tensor>| outputs[0].to_vec::<f32>().unwrap();
+    let outputs = result.outputs.into_iter();
+    outputs.map(|part| part.map(values)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_part_has_its_outputs() {
+    for kind in KINDS {
+        let world = World::with(kind, config()).await;
+        world.loaded("m-a").await;
+        let sent = world.send("m-a", vec![row(3, 2), row(4, 2)], now());
+        assert_eq!(answers(sent.ok()), [Ok(vec![6.0; 2]), Ok(vec![8.0; 2])]);
+        assert_eq!(world.record.keys(Step::Exec), [3], "together");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_that_cannot_share_a_run_run_one_by_one() {
+    for kind in KINDS {
+        let world = World::with(kind, config()).await;
+        world.loaded("m-a").await;
+        let sent = world.send("m-a", vec![row(3, 2), row(4, 5)], now());
+        assert_eq!(answers(sent.ok()), [Ok(vec![6.0; 2]), Ok(vec![8.0; 5])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_fails_spoils_no_other() {
+    for (kind, bad) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, FAILS), (kind, PANICS)])
+    {
+        let world = World::with(kind, config()).await;
+        world.loaded("m-a").await;
+        let parts = vec![row(3, 2), row(bad, 2), row(4, 2)];
+        let answers = answers(world.send("m-a", parts, now()).ok());
+        assert_eq!(answers[0], Ok(vec![6.0; 2]));
+        assert!(answers[1].as_ref().unwrap_err().contains("on purpose"));
+        assert_eq!(answers[2], Ok(vec![8.0; 2]));
+        let alone = world.infer("m-a", bad, now()).error();
+        assert_eq!(alone.code(), "failed", "{alone}");
+        world.infer("m-a", 5, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_that_the_model_does_not_take_never_reach_it() {
+    for kind in KINDS {
+        let world = World::with(kind, config()).await;
+        world.loaded("m-a").await;
+        let misnamed = || {
+            let mut part = row(1, 2);
+            part[0].name = "z".to_owned();
+            part
+        };
+        for parts in [vec![], vec![misnamed()], vec![vec![], misnamed()]] {
+            assert_eq!(world.send("m-a", parts, now()).error().code(), "bad_shape");
+        }
+        assert_eq!(world.record.calls(Step::Exec).len(), 0);
+        let parts = vec![row(3, 2), misnamed(), row(4, 2)];
+        let answers = answers(world.send("m-a", parts, now()).ok());
+        assert_eq!(answers[0], Ok(vec![6.0; 2]));
+        assert!(answers[1].as_ref().unwrap_err().contains("`z`"));
+        assert_eq!(answers[2], Ok(vec![8.0; 2]));
+        assert_eq!(world.record.calls(Step::Exec).len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_does_not_come_back_is_given_up_alone() {
+    for kind in KINDS {
+        let mut world = World::with(kind, impatient()).await;
+        let (_stop, _service) = world.serve();
+        let stuck = world.loaded("m-1").await;
+        world.loaded("m-2").await;
+        world.record.hold(Step::Exec, Some(1));
+        let hanging = world.infer("m-1", 1, now());
+        world.record.begun(Step::Exec, 1).await;
+        let behind = world.infer("m-2", 2, now());
+        assert_eq!(hanging.error().code(), "lost");
+        behind.ok();
+        world.reaches(&stuck, InstanceState::Failed).await;
+        assert_eq!(world.infer("m-1", 3, now()).error().code(), "not_loaded");
+        assert_eq!(world.used(), 400, "the engine still has its memory");
+        world.record.release(Step::Exec);
+        until(|| world.used() == 200).await;
+        world.load(&stuck).await.unwrap();
+        world.infer("m-1", 4, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_and_outputs_that_do_not_come_back_are_given_up() {
+    for step in [Step::Input, Step::Output] {
+        let world = World::with(Kind::Staged, impatient()).await;
+        world.loaded("m-1").await;
+        world.loaded("m-2").await;
+        // On the EXEC thread of an idle device, then on the IO thread beside a run.
+        world.record.hold(step, Some(1));
+        assert_eq!(world.infer("m-1", 1, now()).error().code(), "lost");
+        world.infer("m-2", 2, now()).ok();
+        world.record.release(step);
+        until(|| world.used() == 200).await;
+        world.loaded("m-3").await;
+        world.record.hold(step, Some(3));
+        let sent: Vec<_> = [4, 5, 3, 6, 7]
+            .map(|key| world.infer(if key == 3 { "m-3" } else { "m-2" }, key, now()))
+            .into_iter()
+            .collect();
+        for (number, outcome) in sent.into_iter().enumerate() {
+            let outcome = outcome.get().map(drop).map_err(|error| error.code());
+            assert_eq!(outcome, if number == 2 { Err("lost") } else { Ok(()) });
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_engine_takes_its_instance_with_it() {
+    for kind in KINDS {
+        let mut world = World::with(kind, config()).await;
+        let (_stop, _service) = world.serve();
+        let lost = world.loaded("m-1").await;
+        world.loaded("m-2").await;
+        let sent = world.send("m-1", vec![row(LOSES, 2), row(1, 2)], now());
+        let error = sent.error();
+        assert_eq!(error.code(), "lost");
+        assert!(error.to_string().contains("on purpose"), "{error}");
+        world.reaches(&lost, InstanceState::Failed).await;
+        until(|| world.used() == 200).await;
+        world.infer("m-2", 2, now()).ok();
+        world.load(&lost).await.unwrap();
+        assert_eq!(world.state(&lost).await, Some(InstanceState::Active));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_only_panics_is_given_up() {
+    let mut world = World::new().await;
+    let (_stop, _service) = world.serve();
+    let variant = world.loaded("m-a").await;
+    let panics = |runs: usize| {
+        let codes = (0..runs).map(|_| world.infer("m-a", PANICS, now()).error().code());
+        codes.collect::<Vec<_>>()
+    };
+    assert_eq!(panics(19), ["failed"; 19]);
+    world.infer("m-a", 1, now()).ok();
+    assert_eq!(panics(19), ["failed"; 19], "a success forgives");
+    assert_eq!(panics(2), ["lost", "not_loaded"]);
+    world.reaches(&variant, InstanceState::Failed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_load_is_a_state_with_a_reason_and_can_be_tried_again() {
+    let world = World::new().await;
+    let missing = variant("m-a", Digest::from_bytes([7; 32]), 200);
+    assert_eq!(world.load(&missing).await.unwrap_err().code(), "unknown");
+    assert_eq!(world.state(&missing).await, Some(InstanceState::Failed));
+    for file in ["broken", "panics"] {
+        let bad = world.variant("m-a", file, 200).await;
+        let error = world.load(&bad).await.unwrap_err();
+        assert_eq!(error.code(), "failed");
+        assert!(error.to_string().contains("on purpose"), "{error}");
+        assert_eq!(world.state(&bad).await, Some(InstanceState::Failed));
+        assert_eq!(world.used(), 0);
+    }
+    let mut foreign = Variant::clone(&*world.variant("m-b", "b", 200).await);
+    foreign.spec.engine = EngineName("other".to_owned());
+    let error = world.load(&Arc::new(foreign)).await.unwrap_err();
+    assert_eq!(error.code(), "unknown");
+    assert!(error.to_string().contains("`other`"), "{error}");
+    let found = world.variant("m-a", "a", 200).await;
+    world.load(&found).await.unwrap();
+    assert_eq!(world.state(&found).await, Some(InstanceState::Active));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artefact_that_is_not_what_its_digest_says_is_not_loaded() {
+    let world = World::new().await;
+    let variant = world.variant("m-a", "the right bytes", 200).await;
+    let name = variant.artefact.to_string();
+    let mut folders = vec![world.folder.path().to_path_buf()];
+    let mut spoilt = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|it| *it == *name) {
+                std::fs::remove_file(&path).unwrap();
+                std::fs::write(&path, "the wrong bytes").unwrap();
+                spoilt += 1;
+            }
+        }
+    }
+    assert_eq!(spoilt, 1);
+    let error = world.load(&variant).await.unwrap_err();
+    assert_eq!(error.code(), "failed");
+    assert!(error.to_string().contains(&name), "{error}");
+    assert_eq!(world.record.calls(Step::Load).len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_does_not_come_back_is_given_up_alone() {
+    let world = World::with(Kind::Cpu, impatient()).await;
+    world.record.hold(Step::Load, Some(1));
+    let stuck = world.variant("m-1", "m-1", 200).await;
+    let hanging = world.loading(Load::at_once(Arc::clone(&stuck)));
+    world.record.begun(Step::Load, 1).await;
+    let other = world.variant("m-2", "m-2", 200).await;
+    let behind = world.loading(Load::at_once(other));
+    assert_eq!(hanging.await.unwrap().unwrap_err().code(), "failed");
+    behind.await.unwrap().unwrap();
+    assert_eq!(world.state(&stuck).await, Some(InstanceState::Failed));
+    assert_eq!(world.used(), 400, "the engine still has its memory");
+    world.record.release(Step::Load);
+    until(|| world.used() == 200).await;
+    world.load(&stuck).await.unwrap();
+}

@@ -1,0 +1,294 @@
+//! What a worker promises: windows, one device, pages, states, faults, leases.
+//!
+//! Nothing here waits for time to pass where it can wait for a state: the engine of the tests is
+//! held at the step in question, and windows lie in the past or far ahead.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod device;
+mod double;
+mod faults;
+mod memory;
+mod service;
+mod stress;
+mod windows;
+
+use std::{
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sextant_engine::{Device, DeviceMemory, Engine};
+use sextant_metadata::{InProcessStore, InstanceKey, InstanceState, MetadataStore};
+use sextant_objects::{LocalStore, ObjectStore};
+use sextant_rpc::{BatchResult, Infer, InferError, InferOutcome, Load, Work, WorkError};
+use sextant_types::{
+    Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, NamedTensor,
+    Optimization, Precision, Profile, Variant, VariantId, VariantSpec, WorkerId,
+};
+use sextant_worker::{Config, Service, Watchdog, Worker};
+
+use double::{Double, PATIENCE, Record, Step, row, signature};
+
+/// A worker with its engine, stores and service.
+struct World {
+    worker: Arc<Worker>,
+    service: Option<Service>,
+    metadata: Arc<dyn MetadataStore>,
+    objects: Arc<dyn ObjectStore>,
+    record: Arc<Record>,
+    folder: tempfile::TempDir,
+}
+
+/// What the worker's device is like.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Cpu,
+    /// One batch at a time, inputs in the host's memory.
+    Dedicated,
+    /// One batch at a time, inputs staged.
+    Staged,
+}
+
+impl World {
+    /// One core and 1000 pages of one byte.
+    async fn new() -> Self {
+        Self::with(Kind::Cpu, config()).await
+    }
+
+    async fn with(kind: Kind, config: Config) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(LocalStore::open(folder.path(), None).unwrap());
+        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
+        let record = Arc::<Record>::default();
+        let engine: Arc<dyn Engine> = Arc::new(Double {
+            device: kind.device(),
+            staged: kind == Kind::Staged,
+            record: Arc::clone(&record),
+        });
+        let stores = (Arc::clone(&objects), Arc::clone(&metadata));
+        let (worker, mut service) =
+            Worker::start(config, vec![engine], stores.0, stores.1).unwrap();
+        service.announce().await;
+        Self {
+            worker,
+            service: Some(service),
+            metadata,
+            objects,
+            record,
+            folder,
+        }
+    }
+
+    /// Runs the service until the sender is dropped.
+    fn serve(
+        &mut self,
+    ) -> (
+        tokio::sync::oneshot::Sender<()>,
+        tokio::task::JoinHandle<()>,
+    ) {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let service = self.service.take().unwrap();
+        let running = tokio::spawn(service.run(async move { drop(stopped.await) }));
+        (stop, running)
+    }
+
+    async fn variant(&self, name: &str, file: &str, memory: u64) -> Arc<Variant> {
+        let bytes = Bytes::from(file.as_bytes().to_vec());
+        let artefact = self.objects.put_blob(bytes).await.unwrap();
+        variant(name, artefact, memory)
+    }
+
+    /// Stores and loads a variant with an artefact of its own.
+    async fn loaded(&self, name: &str) -> Arc<Variant> {
+        let variant = self.variant(name, name, 200).await;
+        self.load(&variant).await.unwrap();
+        variant
+    }
+
+    async fn load(&self, variant: &Arc<Variant>) -> Result<(), WorkError> {
+        let load = Load::at_once(Arc::clone(variant));
+        self.worker.load(load).await.map(drop)
+    }
+
+    /// The same on a task of its own.
+    fn loading(&self, load: Load) -> tokio::task::JoinHandle<Result<(), WorkError>> {
+        let worker = Arc::clone(&self.worker);
+        tokio::spawn(async move { worker.load(load).await.map(drop) })
+    }
+
+    fn unloading(&self, variant: &Variant) -> tokio::task::JoinHandle<Result<(), WorkError>> {
+        let (worker, id) = (Arc::clone(&self.worker), variant.id.clone());
+        tokio::spawn(async move { worker.unload(&id).await })
+    }
+
+    async fn state(&self, variant: &Variant) -> Option<InstanceState> {
+        let key = InstanceKey::new(variant.id.clone(), WorkerId::new("w").unwrap());
+        let instance = self.metadata.instance(&key).await.unwrap();
+        instance.map(|instance| instance.state)
+    }
+
+    async fn reaches(&self, variant: &Variant, state: InstanceState) {
+        let reached = async {
+            while self.state(variant).await != Some(state) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    }
+
+    fn used(&self) -> u64 {
+        self.worker.info().pages.used_bytes()
+    }
+
+    fn send(&self, name: &str, parts: Vec<Vec<NamedTensor>>, window: Window) -> Outcome {
+        let (sender, outcome) = mpsc::channel();
+        self.worker.infer(Infer {
+            variant: VariantId::new(name).unwrap(),
+            parts,
+            earliest: window.0,
+            latest: window.1,
+            expected: Duration::ZERO,
+            done: Box::new(move |outcome| sender.send(outcome).unwrap()),
+        });
+        Outcome(outcome)
+    }
+
+    /// A batch of one query.
+    fn infer(&self, name: &str, key: i64, window: Window) -> Outcome {
+        self.send(name, vec![row(key, 2)], window)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.record.release_all();
+    }
+}
+
+/// Where a batch's outcome arrives.
+struct Outcome(mpsc::Receiver<InferOutcome>);
+
+impl Outcome {
+    fn get(self) -> InferOutcome {
+        let outcome = self.0.recv_timeout(PATIENCE).unwrap();
+        // The sender went with the handler: there is no second answer.
+        assert!(self.0.recv_timeout(PATIENCE).is_err(), "answered twice");
+        outcome
+    }
+
+    fn ok(self) -> BatchResult {
+        self.get().unwrap()
+    }
+
+    fn error(self) -> InferError {
+        self.get().unwrap_err()
+    }
+
+    fn is_pending(&self) -> bool {
+        matches!(self.0.try_recv(), Err(mpsc::TryRecvError::Empty))
+    }
+}
+
+impl Kind {
+    fn device(self) -> Device {
+        match self {
+            Self::Cpu => Device::Cpu,
+            Self::Dedicated | Self::Staged => Device::Dedicated {
+                name: "double:0".to_owned(),
+                memory: DeviceMemory {
+                    page_bytes: 1,
+                    pages: 1000,
+                },
+            },
+        }
+    }
+}
+
+/// `earliest` and `latest`.
+type Window = (Instant, Option<Instant>);
+
+fn now() -> Window {
+    (Instant::now(), None)
+}
+
+fn ahead(seconds: u64) -> Window {
+    (Instant::now() + Duration::from_secs(seconds), None)
+}
+
+fn config() -> Config {
+    Config {
+        page_bytes: 1,
+        period_ms: 20,
+        lease_ms: 60_000,
+        ..Config::new(WorkerId::new("w").unwrap(), 1, 1000)
+    }
+}
+
+/// Every batch that is held counts as stuck, every load as well.
+fn impatient() -> Config {
+    Config {
+        watchdog: Watchdog {
+            batch_floor: Duration::from_millis(100),
+            load_floor: Duration::from_millis(100),
+            factor: 1.0,
+        },
+        ..config()
+    }
+}
+
+/// Yields until `state` holds; a state that does not come fails the test.
+async fn until(state: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !state() {
+        assert!(begun.elapsed() < PATIENCE, "the state did not come");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
+    let batch = |batch| BatchLatency {
+        batch,
+        p50_ms: 1.0,
+        p99_ms: 1.0,
+        mean_ms: 1.0,
+        samples: 3,
+    };
+    Arc::new(Variant {
+        id: VariantId::new(name).unwrap(),
+        application: ApplicationId::new("app").unwrap(),
+        model: ModelId::new("m").unwrap(),
+        spec: VariantSpec {
+            engine: EngineName("double".to_owned()),
+            precision: Precision::Fp32,
+            optimization: Optimization::All,
+            threads: 1,
+            max_batch: 8,
+        },
+        artefact,
+        signature: signature(),
+        accuracy: Accuracy {
+            metric: Metric::Top1,
+            value: 0.9,
+            lower: 0.8,
+            upper: 1.0,
+            records: 10,
+            evaluation_batch: 32,
+        },
+        profile: Profile {
+            load_ms: 1.0,
+            batches: vec![batch(1), batch(8)],
+            alpha_ms: 0.0,
+            beta_ms: 1.0,
+            residual_ms: 0.0,
+            saturation_rps: 1000.0,
+            peak_memory_bytes: memory,
+            weights_bytes: 100,
+        },
+        cost_per_hour_usd: 0.1,
+        cost_per_1k_usd: 0.1,
+        dominated_by: None,
+    })
+}

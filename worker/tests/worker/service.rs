@@ -1,0 +1,151 @@
+//! Leases, the shutdown, and what a worker tells of itself.
+
+use sextant_rpc::ActionKind;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_lease_lapsed_announces_what_it_holds() {
+    let mut world = World::new().await;
+    let variant = world.loaded("m-a").await;
+    assert_eq!(world.metadata.expire(u64::MAX).await.unwrap().len(), 1);
+    assert_eq!(world.state(&variant).await, None);
+    let (stop, running) = world.serve();
+    world.reaches(&variant, InstanceState::Active).await;
+    drop(stop);
+    running.await.unwrap();
+    assert_eq!(
+        world.state(&variant).await,
+        Some(InstanceState::Inactive),
+        "drained at the end"
+    );
+    let refused = world.infer("m-a", 1, now()).error();
+    assert_eq!(refused, InferError::ShuttingDown);
+    let refused = world.load(&variant).await.unwrap_err();
+    assert_eq!(refused, WorkError::ShuttingDown);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shutdown_answers_what_waits_and_finishes_what_has_begun() {
+    for kind in [Kind::Cpu, Kind::Dedicated, Kind::Staged] {
+        let mut world = World::with(kind, config()).await;
+        let variant = world.loaded("m-a").await;
+        world.record.hold(Step::Exec, Some(1));
+        let running = world.infer("m-a", 1, now());
+        world.record.begun(Step::Exec, 1).await;
+        let soon = (2..12).map(|key| world.infer("m-a", key, now()));
+        let later = (12..22).map(|key| world.infer("m-a", key, ahead(5)));
+        let waiting: Vec<_> = soon.chain(later).collect();
+        let file = world.variant("m-b", "b", 100).await;
+        let planned = world.loading(Load {
+            earliest: Instant::now() + Duration::from_secs(5),
+            ..Load::at_once(Arc::clone(&file))
+        });
+        world.reaches(&file, InstanceState::Loading).await;
+        let (stop, stopping) = world.serve();
+        drop(stop);
+        for outcome in waiting {
+            assert_eq!(outcome.error(), InferError::ShuttingDown);
+        }
+        assert_eq!(planned.await.unwrap(), Err(WorkError::ShuttingDown));
+        assert!(running.is_pending());
+        world.record.release(Step::Exec);
+        running.ok();
+        tokio::time::timeout(PATIENCE, stopping)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(world.used(), 0);
+        for variant in [&variant, &file] {
+            assert_eq!(world.state(variant).await, Some(InstanceState::Inactive));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_panics_harms_nobody() {
+    let world = World::new().await;
+    world.loaded("m-a").await;
+    world.worker.infer(Infer {
+        variant: VariantId::new("m-a").unwrap(),
+        parts: vec![row(1, 2)],
+        earliest: Instant::now(),
+        latest: None,
+        expected: Duration::ZERO,
+        done: Box::new(|_| panic!("on purpose")),
+    });
+    world.infer("m-a", 2, now()).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_and_mispredictions_are_told_by_kind() {
+    let world = World::new().await;
+    let variant = world.variant("m-1", "m-1", 200).await;
+    let load = |expected| Load {
+        expected,
+        ..Load::at_once(Arc::clone(&variant))
+    };
+    world
+        .worker
+        .load(load(Duration::from_nanos(1)))
+        .await
+        .unwrap();
+    world
+        .worker
+        .load(load(Duration::from_nanos(1)))
+        .await
+        .unwrap();
+    let large = world.variant("m-2", "m-2", 5000).await;
+    world.load(&large).await.unwrap_err();
+    let expecting = |expected| {
+        let (sender, outcome) = mpsc::channel();
+        world.worker.infer(Infer {
+            variant: variant.id.clone(),
+            parts: vec![row(1, 2)],
+            earliest: Instant::now(),
+            latest: None,
+            expected,
+            done: Box::new(move |outcome| sender.send(outcome).unwrap()),
+        });
+        Outcome(outcome).ok();
+    };
+    (0..10).for_each(|_| expecting(Duration::from_nanos(1)));
+    (0..5).for_each(|_| expecting(Duration::from_secs(3600)));
+    expecting(Duration::ZERO);
+    world.infer("m-x", 1, now()).error();
+    world.infer("m-1", 1, ahead(100)).error();
+    world.worker.unload(&variant.id).await.unwrap();
+
+    let stats = world.worker.stats().await.unwrap().actions;
+    let infer = &stats[&ActionKind::Infer];
+    assert_eq!(infer.succeeded, 16);
+    let failed: Vec<_> = infer
+        .failed
+        .iter()
+        .map(|(code, count)| (*code, *count))
+        .collect();
+    assert_eq!(failed, [("not_loaded", 1), ("too_early", 1)]);
+    assert_eq!(infer.under_predicted.count, 10);
+    assert_eq!(infer.over_predicted.count, 5);
+    assert!(infer.over_predicted.p50_us > 3.5e9, "{infer:?}");
+    let under = infer.under_predicted;
+    assert!(0.0 < under.p50_us && under.p50_us <= under.p99_us);
+    assert!(under.p99_us <= under.p999_us && under.p999_us <= under.max_us);
+    let loads = &stats[&ActionKind::Load];
+    assert_eq!((loads.succeeded, loads.failed["no_memory"]), (2, 1));
+    assert_eq!(
+        loads.under_predicted.count, 1,
+        "the second load did nothing"
+    );
+    assert_eq!(stats[&ActionKind::Unload].succeeded, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_tells_where_its_time_went() {
+    let world = World::new().await;
+    let variant = world.variant("m-1", "m-1", 200).await;
+    let load = || world.worker.load(Load::at_once(Arc::clone(&variant)));
+    let timings = load().await.unwrap();
+    assert!(timings.fetch_us > 0.0 && timings.load_us > 0.0 && timings.queue_us >= 0.0);
+    assert_eq!(load().await.unwrap(), sextant_rpc::LoadTimings::default());
+}
