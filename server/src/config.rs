@@ -23,9 +23,9 @@ pub use docs::render as describe;
 pub use error::Error;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use schedule::{PlacementPolicy, RunTimes, SchedulingPolicy};
+pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
 pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
-pub use worker::{Binary, DeviceSpec, Devices, Remote};
+pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.

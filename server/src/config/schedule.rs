@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sextant_dispatcher::Tenant;
 use sextant_policies::{
-    placement,
+    parallelism, placement,
     profile::{Estimation, UnknownEstimation},
     schedule::{Delay, Nanos, Options, Policy, UnknownPolicy},
 };
@@ -77,6 +77,11 @@ section! {
         /// `clockwork` as the 99th percentile of the last ten runs of its size, `sextant` by what
         /// slows all sizes of a variant, with outliers in quarantine.
         run_times: RunTimes = RunTimes::default();
+        /// Who chooses how many queries of a model run side by side and on how many threads each,
+        /// for models whose queries do not share batches: the selection by targets alone (`off`),
+        /// SERF's table of predicted mean latencies by load (`serf`), or the same predictions with
+        /// bursts, backlog and the scatter of service times in them (`sextant`).
+        parallelism: Parallelism = Parallelism::Off;
         /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
         /// much earlier than they are to start, and a query whose target leaves no room for it is
         /// refused at once.
@@ -154,6 +159,32 @@ word! {
 word! {
     /// A way to estimate run times by its name.
     RunTimes(Estimation), UnknownEstimation
+}
+
+/// Who chooses the threads of queries that run alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parallelism {
+    /// The selection by targets.
+    Off,
+    /// SERF as published.
+    Serf,
+    /// Ours.
+    Sextant,
+}
+
+impl Parallelism {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &["off", "serf", "sextant"];
+
+    /// The policy, if one is to choose.
+    pub fn policy(self) -> Option<parallelism::Policy> {
+        match self {
+            Self::Off => None,
+            Self::Serf => Some(parallelism::Policy::Serf),
+            Self::Sextant => Some(parallelism::Policy::Sextant),
+        }
+    }
 }
 
 fn millis(nanos: Nanos) -> f64 {
