@@ -8,7 +8,7 @@ use super::{
     Roles,
     schedule::{Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
-    worker::{Emulated, Remote, Worker},
+    worker::{Cuda, Emulated, Remote, Worker},
 };
 
 const ANY: f64 = f64::INFINITY;
@@ -135,10 +135,11 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 15] = [
+pub(super) static SECTIONS: [Section; 16] = [
     Config::SECTION,
     Log::SECTION,
     Worker::SECTION,
+    Cuda::SECTION,
     Emulated::SECTION,
     Remote::SECTION,
     Dispatcher::SECTION,

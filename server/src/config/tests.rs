@@ -155,6 +155,10 @@ fn the_table_of_fields_matches_the_structs() {
         },
         worker: Worker {
             remote: [("name".to_owned(), remote)].into(),
+            cuda: Cuda {
+                pages: Some(1),
+                ..Cuda::default()
+            },
             ..Worker::default()
         },
         dispatcher: Dispatcher {

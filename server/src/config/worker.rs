@@ -42,11 +42,30 @@ section! {
         /// No load counts as stuck before, milliseconds.
         stuck_load_ms: u64 = 60_000, within 1.0..=86_400_000.0;
         sections {
+            /// GPUs.
+            cuda: Cuda;
             /// Emulated devices.
             emulated: Emulated;
             /// Servers that run models, by name.
             remote: BTreeMap<String, Remote>;
         }
+    }
+}
+
+section! {
+    /// How the memory of each GPU is divided, all of which is taken when the service starts.
+    Cuda in "worker.cuda" {
+        /// Size of a page, bytes; a multiple of 256.
+        page_bytes: u64 = 16 << 20, within 65_536.0..=1_073_741_824.0;
+        /// Pages for models.
+        pages: Option<u64> = None, unset "nine tenths of what the other uses leave",
+            within 1.0..=ANY;
+        /// Memory for what a batch computes on its way, bytes.
+        workspace_bytes: u64 = 1 << 30, within 1_048_576.0..=ANY;
+        /// Memory for inputs and outputs, bytes, on the GPU and in the machine.
+        io_bytes: u64 = 512 << 20, within 1_048_576.0..=ANY;
+        /// Memory of the machine for models that can be loaded without being read again, bytes.
+        host_bytes: u64 = 8 << 30, within 0.0..=ANY;
     }
 }
 

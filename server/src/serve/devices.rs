@@ -63,7 +63,10 @@ impl Fleet {
     }
 
     fn add_gpus(&mut self, config: &Config, ordinal: Option<u32>) -> anyhow::Result<()> {
-        for (number, engine) in cuda::open(ordinal)?.into_iter().enumerate() {
+        for (number, engine) in cuda::open(ordinal, &config.worker.cuda)?
+            .into_iter()
+            .enumerate()
+        {
             // GPUs of one process are taken to be alike: the first one is measured on.
             let first = number == 0 && !self.has(engine.name());
             self.add(config, engine, first)?;
