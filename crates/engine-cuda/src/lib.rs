@@ -10,14 +10,17 @@
 pub mod arena;
 mod device;
 pub mod driver;
-pub mod kernels;
 pub mod engine;
+pub mod kernels;
 pub mod lower;
 mod model;
+mod open;
 pub mod operation;
 pub mod plan;
 mod prepared;
 pub mod reference;
+#[doc(hidden)]
+pub mod suite;
 
 pub use engine::{Config, CudaEngine};
 

@@ -150,7 +150,7 @@ impl CudaModel {
             resident: Arc::clone(&self.resident),
             captured,
             rows: planned
-                .filter(|_| prepared.signature.batched)
+                .filter(|_| prepared.padded)
                 .map(|planned| (rows, planned)),
             executed: false,
         };

@@ -128,6 +128,12 @@ impl Program {
         (operations.collect(), outputs.collect())
     }
 
+    /// Whether the first dimension of every output is the given one.
+    pub fn has_rows(&self, rows: u64) -> bool {
+        let mut slots = self.outputs.iter().map(|(_, slot)| slot);
+        slots.all(|slot| slot.dims.first() == Some(&rows))
+    }
+
     /// How many operations a run takes.
     pub fn operations(&self) -> usize {
         self.operations.len()

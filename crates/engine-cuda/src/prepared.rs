@@ -19,6 +19,9 @@ use crate::{
 /// operators are named before a batch comes.
 const TRIALS: [u64; 5] = [8, 32, 224, 128, 1];
 
+/// Rows of a batch while sizes are tried: a number that hardly any other dimension has.
+const ROWS_TRIED: u64 = 3;
+
 /// Shapes of all inputs.
 pub(crate) type Shapes = Vec<Vec<u64>>;
 
@@ -42,6 +45,8 @@ pub(crate) struct Prepared {
     pub images: Vec<Bytes>,
     /// Planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
+    /// Whether a batch may run in a program for more rows.
+    pub padded: bool,
     limits: Limits,
 }
 
@@ -59,7 +64,7 @@ impl Prepared {
         };
         let graph = Graph::read(file, ports(&signature.inputs), ports(&signature.outputs))?;
         let mut weights = Weights::default();
-        let programs = plan_all(&graph, &signature, target, limits, &mut weights)?;
+        let (programs, padded) = plan_all(&graph, &signature, target, limits, &mut weights)?;
         weights.freeze();
         let sizes: Vec<u64> = weights
             .contents()
@@ -79,6 +84,7 @@ impl Prepared {
             packing,
             images,
             programs,
+            padded,
             limits,
         })
     }
@@ -95,7 +101,7 @@ impl Prepared {
         let padded = planned_rows(rows, self.limits.largest_batch);
         let shape = |input: &NamedTensor| {
             let mut dims: Vec<u64> = input.tensor.shape().iter().map(|it| *it as u64).collect();
-            if self.signature.batched {
+            if self.padded {
                 dims[0] = padded;
             }
             dims
@@ -139,22 +145,25 @@ fn planned_rows(rows: u64, largest: u64) -> u64 {
     sizes.into_iter().find(|size| *size >= rows).unwrap_or(rows)
 }
 
-/// Programs for all shapes that are known now. Batch sizes whose workspace is too large are left out;
-/// the smallest must fit.
+/// Programs for all shapes that are known now, and whether every output has the rows of the batch.
+/// Batch sizes whose workspace is too large are left out; the smallest must fit.
 fn plan_all(
     graph: &Graph,
     signature: &Signature,
     target: Target,
     limits: Limits,
     weights: &mut Weights,
-) -> Result<BTreeMap<Shapes, Arc<Program>>, Error> {
+) -> Result<(BTreeMap<Shapes, Arc<Program>>, bool), Error> {
     let inner = signature.inputs.iter().flat_map(|spec| {
         let skipped = usize::from(signature.batched);
         spec.shape.iter().skip(skipped)
     });
     if inner.clone().any(Option::is_none) {
-        try_sizes(graph, signature, target, weights)?;
-        return Ok(BTreeMap::new());
+        let tried = try_sizes(graph, signature, target, weights)?;
+        return Ok((
+            BTreeMap::new(),
+            signature.batched && tried.has_rows(ROWS_TRIED),
+        ));
     }
     let sizes = if signature.batched {
         batch_sizes(limits.largest_batch)
@@ -162,9 +171,11 @@ fn plan_all(
         vec![1]
     };
     let mut programs = BTreeMap::new();
+    let mut padded = signature.batched;
     for rows in sizes {
         let shapes = shapes(signature, rows, 1);
         let program = plan(graph, &shapes, target, weights)?;
+        padded &= program.has_rows(rows);
         if program.workspace_bytes <= limits.workspace_bytes {
             programs.insert(shapes, Arc::new(program));
             continue;
@@ -177,7 +188,7 @@ fn plan_all(
         }
         break;
     }
-    Ok(programs)
+    Ok((programs, padded))
 }
 
 /// Lowers a graph for the first size that it accepts for its dynamic dimensions.
@@ -186,15 +197,15 @@ fn try_sizes(
     signature: &Signature,
     target: Target,
     weights: &mut Weights,
-) -> Result<(), Error> {
+) -> Result<Program, Error> {
     let mut last = None;
     for size in TRIALS {
         let mut tried = Weights::default();
-        let rows = if signature.batched { 1 } else { size };
+        let rows = if signature.batched { ROWS_TRIED } else { size };
         match plan(graph, &shapes(signature, rows, size), target, &mut tried) {
-            Ok(_) => {
+            Ok(program) => {
                 *weights = tried;
-                return Ok(());
+                return Ok(program);
             }
             Err(Error::InvalidModel(reason)) => last = Some(reason),
             Err(other) => return Err(other),

@@ -194,7 +194,9 @@ pub(super) fn binary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     if function == BinaryFunction::Pow && b.data_type != a.data_type {
         b = lowering.converted(&b, a.data_type, a.element);
     }
-    Ok(vec![combine(lowering, call, function, [&a, &b])?.into()])
+    let fused = call.node.activation;
+    let y = combine_activated(lowering, call, function, [&a, &b], fused)?;
+    Ok(vec![y.into()])
 }
 
 /// Powers that need no logarithm.
@@ -224,7 +226,18 @@ pub(super) fn combine(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
     function: BinaryFunction,
+    operands: [&Device; 2],
+) -> Result<Device, Error> {
+    combine_activated(lowering, call, function, operands, Activation::None)
+}
+
+/// The same with an activation behind it.
+pub(super) fn combine_activated(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    function: BinaryFunction,
     [a, b]: [&Device; 2],
+    fused: Activation,
 ) -> Result<Device, Error> {
     use BinaryFunction as F;
     if a.data_type != b.data_type {
@@ -251,7 +264,6 @@ pub(super) fn combine(
         address: x.address,
         strides,
     };
-    let fused = call.node.activation;
     let inside = a.element.is_float() && !function.is_comparison();
     if sizes.count() > 0 {
         lowering.emit(Operation::Binary(Binary {

@@ -16,17 +16,38 @@ use crate::{
     reference::{self, Memory},
 };
 
+/// Most bytes that are computed on the host for one set of input shapes: enough for every shape. What
+/// is larger is computed on the device, rather than brought there with each batch.
+const SMALL_BYTES: u64 = 4096;
+
 /// Lowers a call, or computes it where all its inputs are known.
 pub(super) fn run_or_fold(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
     operator: Operator,
 ) -> Result<Vec<Value>, Error> {
-    let known = |value: &Value| matches!(value, Value::Constant(_));
-    if call.inputs.iter().flatten().all(known) {
-        fold(call, operator)
-    } else {
-        operator(lowering, call)
+    let constants: Option<Vec<&Constant>> = call
+        .inputs
+        .iter()
+        .flatten()
+        .map(|value| match value {
+            Value::Constant(constant) => Some(constant),
+            Value::Device(_) => None,
+        })
+        .collect();
+    let Some(constants) = constants else {
+        return operator(lowering, call);
+    };
+    let fixed = constants.iter().all(|constant| constant.fixed);
+    // A table's size says that it is one, whatever the input shapes: so the same tables are weights
+    // for all of them.
+    let large = |it: &&Constant| it.fixed && it.tensor.bytes.len() as u64 > SMALL_BYTES;
+    if !fixed && constants.iter().any(large) {
+        return operator(lowering, call);
+    }
+    match fold(call, operator, if fixed { u64::MAX } else { SMALL_BYTES })? {
+        Some(values) => Ok(values),
+        None => operator(lowering, call),
     }
 }
 
@@ -54,7 +75,8 @@ pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
             inputs,
             opset: graph.opset,
         };
-        for (name, value) in node.outputs.iter().zip(fold(&call, operator)?) {
+        let values = fold(&call, operator, u64::MAX)?.unwrap_or_default();
+        for (name, value) in node.outputs.iter().zip(values) {
             if let Value::Constant(constant) = value {
                 graph.constants.insert(name.clone(), constant.tensor);
             }
@@ -64,7 +86,8 @@ pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
     Ok(())
 }
 
-fn fold(call: &Call<'_>, operator: Operator) -> Result<Vec<Value>, Error> {
+/// `None` when the device would have to write more than `limit` bytes.
+fn fold(call: &Call<'_>, operator: Operator, limit: u64) -> Result<Option<Vec<Value>>, Error> {
     let target = Target {
         float: Element::F32,
         arithmetic: Arithmetic::Full,
@@ -77,6 +100,13 @@ fn fold(call: &Call<'_>, operator: Operator) -> Result<Vec<Value>, Error> {
         Value::Constant(constant) => constant.fixed,
         Value::Device(_) => false,
     });
+    let bytes = |value: &Value| match value {
+        Value::Constant(_) => 0,
+        Value::Device(device) => device.count() * device.element.bytes(),
+    };
+    if values.iter().map(bytes).sum::<u64>() > limit {
+        return Ok(None);
+    }
     let (memory, starts) = compute(lowering)?;
     let known = |(value, name): (Value, &String)| {
         let tensor = match value {
@@ -99,7 +129,8 @@ fn fold(call: &Call<'_>, operator: Operator) -> Result<Vec<Value>, Error> {
         }))
     };
     let names = &call.node.outputs;
-    values.into_iter().zip(names).map(known).collect()
+    let values: Result<Vec<Value>, Error> = values.into_iter().zip(names).map(known).collect();
+    values.map(Some)
 }
 
 /// Computes what was lowered; gives the memory and where each buffer begins.

@@ -5,7 +5,7 @@ use sextant_engine::Error;
 use super::{
     Call,
     context::{Device, Lowering, Piece, Value},
-    elementwise::combine,
+    elementwise::{combine, combine_activated},
     layout,
 };
 use crate::operation::{Activation, Address, BinaryFunction, Gemm, Matrix, Operation};
@@ -63,10 +63,12 @@ pub(super) fn gemm(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
         Activation::None
     };
     let y = multiply(lowering, call, &product, right, &[m, n], activation)?;
-    Ok(vec![match addend {
-        Some(addend) => combine(lowering, call, BinaryFunction::Add, [&y, &addend])?.into(),
-        None => y.into(),
-    }])
+    let Some(addend) = addend else {
+        return Ok(vec![y.into()]);
+    };
+    let function = BinaryFunction::Add;
+    let y = combine_activated(lowering, call, function, [&y, &addend], node.activation)?;
+    Ok(vec![y.into()])
 }
 
 /// What is added to a product: one value for each column, or a tensor of another shape.
