@@ -18,6 +18,9 @@ const MAX_BYTES: usize = 64 << 10;
 /// Longest name of a model or version, bytes.
 const MAX_NAME_BYTES: usize = 256;
 
+/// Largest size that a model may claim, bytes: beyond any machine, and safe to add up.
+const MAX_WEIGHTS_BYTES: u64 = 1 << 50;
+
 /// A model of a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +74,11 @@ impl Manifest {
             let format = shorten(&self.format);
             return Err(invalid(&format!(
                 "the manifest's format is `{format}`, it must be `{FORMAT}`"
+            )));
+        }
+        if self.weights_bytes > MAX_WEIGHTS_BYTES {
+            return Err(invalid(&format!(
+                "`weights_bytes` of the manifest is more than `{MAX_WEIGHTS_BYTES}`"
             )));
         }
         check_name("model", &self.model)?;
@@ -156,6 +164,20 @@ mod tests {
                 panic!("`{key}` is taken");
             };
             assert!(reason.contains(key), "{reason}");
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_any_machine_are_refused() {
+        for (bytes, good) in [
+            (1u64 << 50, true),
+            ((1 << 50) + 1, false),
+            (u64::MAX, false),
+        ] {
+            let text = format!(
+                r#"{{"format":"{FORMAT}","runtime":"t","model":"m","weights_bytes":{bytes}}}"#
+            );
+            assert_eq!(read(&text).is_ok(), good, "{bytes}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sextant_engine::{Engine, Error};
 use sextant_engine_remote::{Binary, InvalidConfig, Program, RemoteConfig, RemoteEngine, Source};
-use sextant_types::Precision;
+use sextant_types::{NamedTensor, Precision, Tensor};
 
 use crate::{
     hostile::answer,
@@ -124,6 +124,26 @@ fn batches_have_the_manifests_limit_and_no_precision_is_promised() {
         refusal(engine.load(&request)),
         Error::Unsupported(_)
     ));
+}
+
+#[test]
+fn values_that_json_has_no_form_for_are_refused_without_the_binary_extension() {
+    let script = Script::new(answer(200, METADATA));
+    let (server, engine) = hostile(&script);
+    let mut config = RemoteConfig::new("hostile", Source::Address(server.address.clone()));
+    config.binary = Binary::Never;
+    let plain = RemoteEngine::new(config).expect("the configuration is good");
+    for value in [f32::NAN, f32::INFINITY] {
+        let tensor = Tensor::from_elements(vec![1, 2], &[1.0, value]).expect("two numbers");
+        let inputs = [NamedTensor::new("input", tensor)];
+        let run = |engine| {
+            let model = load(engine, MANIFEST.into());
+            model.unwrap_or_else(|error| panic!("{error}")).run(&inputs)
+        };
+        assert!(run(&engine).is_ok());
+        let error = run(&plain).expect_err("JSON has no form for it");
+        assert!(matches!(error, Error::InvalidInput(_)), "{error}");
+    }
 }
 
 #[test]
