@@ -151,3 +151,65 @@ fn emulated_device(config: &Config, ordinal: u32) -> EmulatedDevice {
         ..usual
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Devices, Remote};
+
+    fn config(devices: &[DeviceSpec], runtimes: &[&str]) -> Config {
+        let mut config = Config::default();
+        config.variants.engines.0 = vec![emulated::NAME.to_owned()];
+        config.worker.devices = Devices(devices.to_vec());
+        for name in runtimes {
+            let remote = Remote {
+                url: Some("http://localhost:1".to_owned()),
+                ..Remote::default()
+            };
+            config.worker.remote.insert((*name).to_owned(), remote);
+        }
+        config
+    }
+
+    /// Workers with their engines, and what is measured.
+    fn names(fleet: &Fleet) -> (Vec<String>, Vec<&str>) {
+        let engine = |engine: &Arc<dyn Engine>| engine.name();
+        let places = fleet.places.iter().map(|place| {
+            let engines: Vec<&str> = place.engines.iter().map(engine).collect();
+            format!("{} {}", place.worker, engines.join(" "))
+        });
+        (
+            places.collect(),
+            fleet.measured.iter().map(engine).collect(),
+        )
+    }
+
+    #[test]
+    fn emulated_models_run_on_the_cpu_unless_devices_are_emulated() {
+        let fleet = open(&config(&[DeviceSpec::Cpu], &[])).expect("usable");
+        let wanted = vec!["local emulated".to_owned()];
+        assert_eq!(names(&fleet), (wanted, vec!["emulated"]));
+        let devices = [DeviceSpec::Cpu, DeviceSpec::Emulated(2)];
+        let fleet = open(&config(&devices, &["triton"])).expect("usable");
+        let wanted = [
+            "local ",
+            "local-emulated-0 emulated",
+            "local-emulated-1 emulated",
+            "local-triton triton",
+        ];
+        assert_eq!(
+            names(&fleet),
+            (
+                wanted.map(str::to_owned).to_vec(),
+                vec!["emulated", "triton"]
+            )
+        );
+    }
+
+    #[test]
+    fn a_runtime_cannot_have_the_name_of_an_engine() {
+        let opened = open(&config(&[DeviceSpec::Cpu], &["emulated"]));
+        let text = opened.err().expect("refused").to_string();
+        assert!(text.contains("rename `[worker.remote.emulated]`"), "{text}");
+    }
+}
