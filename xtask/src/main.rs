@@ -6,6 +6,7 @@
 mod bench;
 mod checks;
 mod demo;
+mod gpu_test;
 mod http;
 mod models;
 mod openapi;
@@ -35,6 +36,8 @@ enum Task {
     Demo(demo::Arguments),
     /// Run all tests, then the format, lint, dependency and documentation checks
     Test(checks::Arguments),
+    /// Compare the CUDA engine with ONNX Runtime on a GPU and measure it
+    GpuTest(gpu_test::Arguments),
     /// Write large models with random weights into `target/models`, for performance work
     Models(models::Arguments),
     /// Write `openapi/sextant.json` as the server reports it
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Provision => provision::everything().map(|_| ())?,
         Task::Demo(arguments) => demo::run(&arguments)?,
         Task::Test(arguments) => return checks::run(&arguments),
+        Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,
         Task::Bench(arguments) => bench::run(&arguments)?,

@@ -4,10 +4,12 @@
 //! folder, so that a second run needs no network. Downloads come from package registries only
 //! (PyPI, crates.io, the system's packages) and are checked against pinned versions or checksums.
 
+pub mod nvrtc;
 pub mod onnxruntime;
 pub mod python;
 pub mod system;
 pub mod tools;
+pub mod wheel;
 
 use std::path::PathBuf;
 

@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::paths::sha256;
-use crate::shell::{self, say};
+use super::wheel::{Member, Wheel};
+use crate::shell::say;
 
 /// The version that `crates/engine-ort` is built for.
 const VERSION: &str = "1.31.1";
@@ -36,7 +36,11 @@ pub fn ensure(cache: &Path, python: &Path) -> Result<PathBuf> {
     let pin = pin()?;
     let folder = cache.join(format!("onnxruntime-{VERSION}"));
     let library = folder.join(format!("libonnxruntime.so.{VERSION}"));
-    if library.exists() && sha256(&library)? == pin.library {
+    let member = Member {
+        path: &format!("onnxruntime/capi/libonnxruntime.so.{VERSION}"),
+        sha256: pin.library,
+    };
+    if member.is_at(&library)? {
         say(format!("ONNX Runtime {VERSION}: {}", library.display()));
         return Ok(library);
     }
@@ -44,11 +48,15 @@ pub fn ensure(cache: &Path, python: &Path) -> Result<PathBuf> {
         "ONNX Runtime {VERSION}: downloading its wheel from PyPI"
     ));
     let downloads = cache.join("downloads");
-    let wheel = download(python, pin, &downloads)?;
-    check(&wheel, pin.wheel)?;
+    let wheel = Wheel {
+        requirement: &format!("onnxruntime=={VERSION}"),
+        platform: pin.platform,
+        file: &format!("onnxruntime-{VERSION}-cp312-cp312-{}.whl", pin.platform),
+        sha256: pin.wheel,
+    };
+    let wheel = wheel.download(python, &downloads)?;
     std::fs::create_dir_all(&folder)?;
-    extract(python, &wheel, &library)?;
-    check(&library, pin.library)?;
+    member.extract(python, &wheel, &library)?;
     std::fs::remove_dir_all(&downloads)?;
     say(format!(
         "ONNX Runtime {VERSION}: checksums match, now at {}",
@@ -66,54 +74,4 @@ fn pin() -> Result<&'static Pin> {
              yourself and set `ORT_DYLIB_PATH`"
         ),
     }
-}
-
-fn download(python: &Path, pin: &Pin, into: &Path) -> Result<PathBuf> {
-    let requirement = format!("onnxruntime=={VERSION}");
-    shell::run(
-        shell::command(python)
-            .args([
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--only-binary=:all:",
-            ])
-            .args(["--implementation", "cp", "--python-version", "3.12"])
-            .args(["--platform", pin.platform, "--dest"])
-            .arg(into)
-            .arg(requirement),
-    )?;
-    let name = format!("onnxruntime-{VERSION}-cp312-cp312-{}.whl", pin.platform);
-    Ok(into.join(name))
-}
-
-fn check(file: &Path, expected: &str) -> Result<()> {
-    let found = sha256(file)?;
-    if found != expected {
-        bail!(
-            "`{}` has SHA-256 `{found}`, pinned is `{expected}`",
-            file.display()
-        );
-    }
-    Ok(())
-}
-
-/// Writes the library beside its final place and moves it there, so that it is whole or absent.
-fn extract(python: &Path, wheel: &Path, library: &Path) -> Result<()> {
-    const SCRIPT: &str = "import sys, zipfile, shutil\n\
-        with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as source, open(sys.argv[3], 'wb') as to:\n\
-        \x20   shutil.copyfileobj(source, to)";
-    let member = format!("onnxruntime/capi/libonnxruntime.so.{VERSION}");
-    let part = library.with_extension("part");
-    shell::output(
-        shell::command(python)
-            .args(["-c", SCRIPT])
-            .arg(wheel)
-            .arg(member)
-            .arg(&part),
-    )?;
-    std::fs::rename(&part, library)
-        .with_context(|| format!("cannot move the library to `{}`", library.display()))
 }

@@ -72,7 +72,8 @@ struct Fiber {
     State state;
 };
 
-inline std::vector<Fiber> fibers;
+// Contexts must stay where they are made.
+inline Fiber fibers[1024];
 inline ucontext_t scheduler;
 inline unsigned current;
 inline std::size_t (*body)(bool);
@@ -90,19 +91,22 @@ inline void pause(State state) {
     threadIdx.x = current;
 }
 
+// A fiber is a thread of one block after the other.
 inline void entry() {
-    body(true);
-    fibers[current].state = State::Done;
-    swapcontext(&fibers[current].context, &scheduler);
+    for (;;) {
+        body(true);
+        pause(State::Done);
+    }
 }
 
 inline void prepare(unsigned threads) {
-    if (fibers.size() < threads) fibers.resize(threads);
+    if (threads > 1024 || threads % 32 != 0) fail("a block of that size cannot be launched");
     lanes.assign(threads, 0);
     for (unsigned thread = 0; thread < threads; ++thread) {
         Fiber& fiber = fibers[thread];
-        fiber.stack.resize(64 * 1024);
         fiber.state = State::Ready;
+        if (!fiber.stack.empty()) continue;
+        fiber.stack.resize(64 * 1024);
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();
         fiber.context.uc_stack.ss_size = fiber.stack.size();
