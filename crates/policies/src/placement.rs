@@ -14,6 +14,7 @@
 
 use crate::schedule::Nanos;
 
+mod choose;
 mod clockwork;
 mod demand;
 mod device;
@@ -22,6 +23,7 @@ mod least_recent;
 mod machine;
 mod model;
 mod options;
+mod pages;
 mod prefetch;
 mod resident;
 mod rhythm;

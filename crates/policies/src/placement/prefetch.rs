@@ -1,6 +1,10 @@
 //! Loading what is foreseen, where it disturbs nothing.
 
-use super::{Actions, Nanos, machine::Machine, rule::Rule};
+use super::{
+    Actions, Nanos,
+    machine::Machine,
+    rule::{Foreseen, Rule},
+};
 
 /// A model for which there was no place is tried again after this, ns.
 const AGAIN: Nanos = 100_000_000;
@@ -10,23 +14,23 @@ impl<R: Rule> Machine<R> {
     /// else to load, into free pages or in exchange for what is worth less.
     pub(super) fn prefetch(&mut self, now: Nanos, actions: &mut Actions) {
         while let Some(foreseen) = self.rule.take_foreseen(now) {
-            if foreseen.until <= now {
-                continue;
-            }
-            let model = foreseen.model;
+            let (model, until) = match foreseen {
+                Foreseen::Burst { model, until } => (model, until),
+                Foreseen::Ebb { model } => (model, now),
+            };
+            // It is worth more, or less, than it was.
+            self.value(now, model);
             let Some(of) = self.model(model) else {
                 continue;
             };
-            if !of.replicas.is_empty() {
-                // It is expected now, so it is worth more.
-                self.value(now, model);
+            if until <= now || !of.replicas.is_empty() {
                 continue;
             }
             let worth = self.rule.keep(now, model, of, now);
             let pages = of.spec.pages;
             match self.place_for(now, model, pages, worth) {
                 Some(device) => self.load(now, device, model, actions),
-                None => self.rule.postpone(foreseen, now + AGAIN),
+                None => self.rule.postpone(model, now + AGAIN),
             }
         }
     }

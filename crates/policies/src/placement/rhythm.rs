@@ -62,6 +62,11 @@ impl Rhythm {
         true
     }
 
+    /// When the last request came.
+    pub fn last_request(&self) -> Option<Nanos> {
+        self.last_request
+    }
+
     /// When the next burst is expected; `None` while no period is known.
     pub fn expected(&self) -> Option<Expected> {
         self.expected

@@ -28,12 +28,14 @@ pub(super) struct There {
     pub crowding: f64,
 }
 
-/// A model that should be loaded although nobody waits for it.
+/// What a rule has foreseen of a model, now that its time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Foreseen {
-    pub model: u32,
-    /// When it will have been in vain.
-    pub until: Nanos,
+pub(super) enum Foreseen {
+    /// It has to be ready soon, though nobody waits for it; from `until` on that will have been in
+    /// vain.
+    Burst { model: u32, until: Nanos },
+    /// It is worth less from now on.
+    Ebb { model: u32 },
 }
 
 /// A placement policy's decisions.
@@ -69,13 +71,13 @@ pub(super) trait Rule: std::fmt::Debug + Send {
         None
     }
 
-    /// Takes a model that has to be ready soon.
+    /// Takes what was foreseen for now.
     fn take_foreseen(&mut self, _now: Nanos) -> Option<Foreseen> {
         None
     }
 
-    /// There was no place for a model now; it is foreseen again at `at`.
-    fn postpone(&mut self, _foreseen: Foreseen, _at: Nanos) {}
+    /// There was no place for a model now; its burst is foreseen again at `at`.
+    fn postpone(&mut self, _model: u32, _at: Nanos) {}
 }
 
 // === impl View ===

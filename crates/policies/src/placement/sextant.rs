@@ -7,36 +7,50 @@
 //! ([`super::Demand`]). A model loaded nowhere counts with all; one whose devices keep up, with
 //! none. Clockwork's priority counts device time instead: a slow model before three fast ones.
 //! Among the wanted that stand first, the device compares those it can help; of equals the one goes
-//! first whose requests expire first. Where the paper counts a request's run time alone, the time
-//! in a batch of a good size is taken: a model that keeps up by batching needs no second replica.
-//! A request stops being hopeful a margin earlier than the arithmetic says: the device may run a
-//! batch when the LOAD ends, and a LOAD that comes just too late costs as much as one in time.
+//! first whose requests expire first. A further replica is worth only what the device has capacity
+//! to spare for: where every device is crowded it would move requests about and save none, while it
+//! drives other models out. A request stops being hopeful a margin earlier than the arithmetic says:
+//! the device may run a batch when the LOAD ends, and a LOAD that comes just too late costs as much
+//! as one in time. Demand counts the run time of a batch of one, as in the paper: with the time in a
+//! good batch, a device of many models, whose batches stay small, passes for idle when it is full.
 //!
 //! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon:
-//! `load time x expected request rate / pages`, the LOAD time per page that the replica saves. The
-//! rate is a sum of requests, each forgotten exponentially. All models forget at the same pace, so
-//! the order of two models changes only when one is asked for: the logarithm of the sum at a fixed
-//! moment is a key that stands still. Among models asked for once this is LRU; a hot model outlives
-//! any number of others that were used once after it, which is where LRU fails. A further replica
-//! counts with what the others cannot take of the rate.
+//! `load time x expected rate / pages`, the LOAD time per page that the replica saves. The rate is
+//! one of *episodes*: requests within a second count once, because a model that is away is missed
+//! once by all of them; a burst of five says nothing of the next one. Episodes are forgotten
+//! exponentially. All models forget at the same pace, so the order of two models changes only when
+//! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
+//! models asked for once this is LRU; a model in steady use outlives any number of others that were
+//! used once after it, which is where LRU fails. A further replica counts with what the others
+//! cannot take of the request rate.
 //!
-//! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little between bursts
-//! and much when one is due: it is loaded ahead, but only on a device that has nothing else to load,
-//! and only into free pages or in exchange for what is worth less than one burst in the time in
-//! which it is expected. A wrong guess costs idle LOAD time.
+//! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little from the ebb of
+//! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
+//! nothing else to load, and only into free pages or in exchange for what is worth less than one
+//! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
 
 use super::{
     ModelSpec, Nanos, Options, Rhythm,
     model::Model,
     rule::{Foreseen, Rule, There, View},
 };
-use crate::schedule::IndexedHeap;
+use crate::schedule::{IndexedHeap, RateMeter};
+
+/// How long before a burst its model is loaded, ns: some LOADs, in case that others come between.
+const LEAD: Nanos = 250_000_000;
 
 /// Wanted models compared for a device.
 const BREADTH: usize = 8;
 
 /// Worth of a model with a period while its next burst is not due, over what its rate says.
-const BETWEEN_BURSTS: f64 = 0.125;
+const BETWEEN_BURSTS: f64 = 0.01;
+
+/// A burst has ended when nothing was asked for this long, ns.
+const EBB: Nanos = 5_000_000_000;
+
+/// Requests that follow each other faster than this count as one, ns: a model is missed once by all
+/// of them.
+const EPISODE: Nanos = 1_000_000_000;
 
 /// Worth of a replica that the others could do without, over that of one that is needed.
 const SPARE: f64 = 0.01;
@@ -44,11 +58,15 @@ const SPARE: f64 = 0.01;
 /// Share of a device that a model can be expected to use well.
 const USABLE_SHARE: f64 = 0.7;
 
-/// Requests of a model, each forgotten over time.
+/// What is remembered of a model's requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
-    /// Logarithm of the sum of `exp(arrival / memory)`: what stands still between requests.
+    /// Logarithm of the sum of `exp(arrival / memory)` over its episodes: what stands still between
+    /// requests.
     log_sum: Option<f64>,
+    /// When the last episode was counted.
+    counted: Nanos,
+    requests: RateMeter,
     rhythm: Rhythm,
 }
 
@@ -74,13 +92,8 @@ impl Sextant {
         }
     }
 
-    /// Time in which a model has to be loaded before its burst, ns.
-    fn lead(&self, of: &Model) -> Nanos {
-        (of.least_load.saturating_add(self.margin)).saturating_mul(2)
-    }
-
     /// Logarithm of the remembered requests, comparable at any time.
-    fn log_requests(&self, now: Nanos, model: u32, of: &Model) -> f64 {
+    fn log_requests(&self, now: Nanos, model: u32) -> f64 {
         let at = now as f64 / self.memory;
         let memory = self.models.get(model as usize).copied().unwrap_or_default();
         // One that was never asked for is worth less than one that was long ago.
@@ -88,10 +101,11 @@ impl Sextant {
         let Some(expected) = memory.rhythm.expected().filter(|_| self.prefetch) else {
             return log_sum;
         };
-        if now > expected.until {
+        let last = memory.rhythm.last_request().unwrap_or(0);
+        if now > expected.until || now < last + EBB {
             return log_sum;
         }
-        if now + self.lead(of) < expected.from {
+        if now < expected.from.saturating_sub(LEAD) {
             return log_sum + BETWEEN_BURSTS.ln();
         }
         // One burst in the time that is left for it.
@@ -110,25 +124,26 @@ impl Rule for Sextant {
         self.margin
     }
 
-    fn requested(&mut self, now: Nanos, model: u32, of: &Model) {
+    fn requested(&mut self, now: Nanos, model: u32, _: &Model) {
         let at = model as usize;
         if self.models.len() <= at {
             self.models.resize_with(at + 1, Memory::default);
         }
         let moment = now as f64 / self.memory;
         let memory = &mut self.models[at];
-        memory.log_sum = Some(match memory.log_sum {
+        let log_sum = match memory.log_sum {
             None => moment,
+            Some(sum) if now < memory.counted.saturating_add(EPISODE) => sum,
             // ln(exp(a) + exp(b)) without either.
             Some(sum) => sum.max(moment) + (-(sum - moment).abs()).exp().ln_1p(),
-        });
+        };
+        if memory.log_sum.replace(log_sum) != Some(log_sum) {
+            memory.counted = now;
+        }
+        memory.requests.add(now, 1);
         if memory.rhythm.add(now) && self.prefetch {
-            let expected = memory.rhythm.expected();
-            match expected {
-                Some(expected) => {
-                    let from = expected.from.saturating_sub(self.lead(of));
-                    self.due.set(model, from.max(now + 1));
-                }
+            match memory.rhythm.expected() {
+                Some(_) => self.due.set(model, now + EBB),
                 None => drop(self.due.remove(model)),
             }
         }
@@ -168,13 +183,13 @@ impl Rule for Sextant {
     }
 
     fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
-        let log_requests = self.log_requests(now, model, of);
-        let at = now as f64 / self.memory;
+        let log_requests = self.log_requests(now, model);
         let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
         let mut worth = log_requests + per_page.ln();
         let copies = of.loaded();
         if copies > 1 {
-            let rate = (log_requests - at).exp() / self.memory;
+            let memory = self.models.get(model as usize);
+            let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
             let needed = rate * self.run(&of.spec) as f64 / USABLE_SHARE;
             let last = (needed - (copies - 1) as f64) / needed.max(f64::MIN_POSITIVE);
             worth += last.clamp(SPARE, 1.0).ln();
@@ -189,17 +204,23 @@ impl Rule for Sextant {
     fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
         let (_, model) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(model);
-        let memory = self.models.get(model as usize);
-        let expected = memory.and_then(|memory| memory.rhythm.expected());
-        // What was expected no more has nothing left to wait for.
-        let until = expected.map_or(0, |expected| expected.until);
-        Some(Foreseen { model, until })
+        let rhythm = self.models.get(model as usize)?.rhythm;
+        let expected = rhythm.expected()?;
+        let last = rhythm.last_request()?;
+        if now < last.saturating_add(EBB) {
+            // The burst goes on.
+            self.due.set(model, last.saturating_add(EBB));
+        } else if now < expected.from.saturating_sub(LEAD) {
+            self.due.set(model, expected.from.saturating_sub(LEAD));
+        } else {
+            let until = expected.until;
+            return Some(Foreseen::Burst { model, until });
+        }
+        Some(Foreseen::Ebb { model })
     }
 
-    fn postpone(&mut self, foreseen: Foreseen, at: Nanos) {
-        if at < foreseen.until {
-            self.due.set(foreseen.model, at);
-        }
+    fn postpone(&mut self, model: u32, at: Nanos) {
+        self.due.set(model, at);
     }
 }
 

@@ -232,7 +232,10 @@ fn what_was_used_longest_ago_goes_first() {
 fn sextant_keeps_what_is_used_often_through_a_scan() {
     let mut driver = Driver::new(Policy::Sextant, 9, &[3; 12]);
     driver.bring(0);
-    (0..50).for_each(|_| driver.serve(0));
+    for _ in 0..20 {
+        driver.serve(0);
+        driver.pass(1_000 * MS);
+    }
     // Each used once, and after model 0.
     for model in 1..12 {
         let gone = unloaded(&driver.bring(model));

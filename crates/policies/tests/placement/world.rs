@@ -253,6 +253,10 @@ impl World {
             }
         }
         assert_eq!(self.resident.waiting(), 0, "requests wait for idle devices");
+        let demand = self.resident.placement().demand();
+        for model in 0..self.setting.models.len() as u32 {
+            assert_eq!(demand.of(model), 0, "demand of nobody");
+        }
         self.sent
     }
 
@@ -383,9 +387,33 @@ impl World {
             };
             assert_eq!(presence, expected, "model {model} on device {device}");
         }
+        self.check_demand();
         for device in &self.up {
             let free = self.resident.placement().free_pages(*device);
             assert_eq!(free, self.free(*device), "free pages of device {device}");
+        }
+    }
+
+    /// The allocations of a model are its demand, where it has a replica, and those to a device are
+    /// the device's load.
+    fn check_demand(&self) {
+        let demand = self.resident.placement().demand();
+        let (models, devices) = (self.setting.models.len(), self.setting.devices.len());
+        let (models, devices) = (0..models as u32, 0..devices as u32);
+        for device in devices.clone() {
+            let load: Nanos = models.clone().map(|m| demand.allocation(m, device)).sum();
+            assert_eq!(demand.load(device), load, "device {device}");
+        }
+        for model in models {
+            let parts = devices
+                .clone()
+                .map(|device| demand.allocation(model, device));
+            let placed = devices.clone().any(|device| {
+                let presence = self.resident.placement().presence(device, model);
+                matches!(presence, Presence::Loading | Presence::Loaded)
+            });
+            let expected = if placed { demand.of(model) } else { 0 };
+            assert_eq!(parts.sum::<Nanos>(), expected, "model {model}");
         }
     }
 
