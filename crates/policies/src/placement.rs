@@ -46,8 +46,6 @@ pub struct ModelSpec {
     pub load: Nanos,
     /// Estimated run time of one request alone, ns.
     pub run: Nanos,
-    /// Estimated device time of one request in a batch of a good size, ns; at most `run`.
-    pub run_each: Nanos,
     /// Never unloaded once it is loaded.
     pub pinned: bool,
 }

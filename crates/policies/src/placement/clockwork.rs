@@ -15,7 +15,7 @@
 //! or less, and every request's demand ends at its own time.
 
 use super::{
-    ModelSpec, Nanos,
+    Nanos,
     model::Model,
     rule::{Rule, View},
 };
@@ -25,10 +25,6 @@ use super::{
 pub(super) struct Clockwork;
 
 impl Rule for Clockwork {
-    fn run(&self, spec: &ModelSpec) -> Nanos {
-        spec.run
-    }
-
     fn margin(&self) -> Nanos {
         0
     }

@@ -2,7 +2,7 @@
 //! goes, and nothing is loaded twice. What a cache in front of a slow store does, as a baseline.
 
 use super::{
-    ModelSpec, Nanos,
+    Nanos,
     model::Model,
     rule::{Rule, View},
 };
@@ -12,10 +12,6 @@ use super::{
 pub(super) struct LeastRecent;
 
 impl Rule for LeastRecent {
-    fn run(&self, spec: &ModelSpec) -> Nanos {
-        spec.run
-    }
-
     fn margin(&self) -> Nanos {
         0
     }

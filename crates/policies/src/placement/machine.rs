@@ -78,7 +78,7 @@ impl<R: Rule> Machine<R> {
 
     pub(super) fn counted(&self, spec: &ModelSpec) -> Counted {
         Counted {
-            run: self.rule.run(spec),
+            run: spec.run,
             capacity: self.capacity,
             margin: self.rule.margin(),
             least_window: 2 * self.look_ahead.max(1),

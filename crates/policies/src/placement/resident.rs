@@ -220,25 +220,14 @@ impl Model {
 impl ResidentModel {
     /// What a placement needs to know of it.
     pub fn placed(&self) -> ModelSpec {
-        let rows = if self.queue.batched {
-            self.queue.max_rows.clamp(1, GOOD_ROWS)
-        } else {
-            1
-        };
-        let run = self.queue.latency.of(1);
-        let together = self.queue.latency.of(rows);
         ModelSpec {
             pages: self.pages,
             load: self.load,
-            run,
-            run_each: (together / Nanos::from(rows)).clamp(1, run),
+            run: self.queue.latency.of(1),
             pinned: self.pinned,
         }
     }
 }
-
-/// Rows of a batch that makes good use of a device.
-const GOOD_ROWS: u32 = 8;
 
 /// The pool in which requests gather for a moment before they are given to a device: it has none.
 const GATHERING: u32 = 0;

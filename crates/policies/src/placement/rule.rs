@@ -1,6 +1,6 @@
 //! What a placement policy decides; the machinery around it is common.
 
-use super::{Demand, ModelSpec, Nanos, device::Device, model::Model};
+use super::{Demand, Nanos, device::Device, model::Model};
 
 /// A model that would rather be loaded, as a rule sees it.
 #[derive(Debug)]
@@ -40,9 +40,6 @@ pub(super) enum Foreseen {
 
 /// A placement policy's decisions.
 pub(super) trait Rule: std::fmt::Debug + Send {
-    /// Device time that a request asks for, ns.
-    fn run(&self, spec: &ModelSpec) -> Nanos;
-
     /// Time to spare that a request needs after a LOAD, ns.
     fn margin(&self) -> Nanos;
 

@@ -30,7 +30,7 @@
 //! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
 
 use super::{
-    ModelSpec, Nanos, Options, Rhythm,
+    Nanos, Options, Rhythm,
     model::Model,
     rule::{Foreseen, Rule, There, View},
 };
@@ -116,10 +116,6 @@ impl Sextant {
 }
 
 impl Rule for Sextant {
-    fn run(&self, spec: &ModelSpec) -> Nanos {
-        spec.run
-    }
-
     fn margin(&self) -> Nanos {
         self.margin
     }
@@ -190,7 +186,7 @@ impl Rule for Sextant {
         if copies > 1 {
             let memory = self.models.get(model as usize);
             let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
-            let needed = rate * self.run(&of.spec) as f64 / USABLE_SHARE;
+            let needed = rate * of.spec.run as f64 / USABLE_SHARE;
             let last = (needed - (copies - 1) as f64) / needed.max(f64::MIN_POSITIVE);
             worth += last.clamp(SPARE, 1.0).ln();
         }

@@ -127,7 +127,6 @@ fn demand_follows_the_waiting_requests() {
             pages: 7,
             load: 8_000_000,
             run: 3_000_000,
-            run_each: 3_000_000,
             pinned: false,
         };
         let mut actions = vec![];

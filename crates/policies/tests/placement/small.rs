@@ -12,7 +12,6 @@ fn spec(pages: u32) -> ModelSpec {
         pages,
         load: 8 * MS,
         run: 3 * MS,
-        run_each: MS,
         pinned: false,
     }
 }
