@@ -5,7 +5,7 @@
 //! without room they answer [`Error::OutOfMemory`].
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, VecDeque},
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -27,10 +27,11 @@ pub struct Layout {
     pub io_bytes: u64,
 }
 
-/// The pages of a device.
+/// The pages of a device. Those given back longest ago are lent first, so that a model that comes back
+/// soon finds its own.
 #[derive(Debug)]
 pub struct Pages {
-    free: Mutex<BTreeSet<u32>>,
+    free: Mutex<VecDeque<u32>>,
 }
 
 /// Pages that a model holds.
@@ -96,7 +97,7 @@ impl Pages {
         lock(&self.free).len()
     }
 
-    /// Lends pages; those of `wished` that are free, where all are.
+    /// Lends pages: the wished ones, where as many are wished and all are free.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when fewer are free.
@@ -110,13 +111,11 @@ impl Pages {
         }
         let granted = wished.len() == count && wished.iter().all(|page| free.contains(page));
         let pages: Vec<u32> = if granted {
+            free.retain(|page| !wished.contains(page));
             wished.to_vec()
         } else {
-            free.iter().copied().take(count).collect()
+            free.drain(..count).collect()
         };
-        pages.iter().for_each(|page| {
-            free.remove(page);
-        });
         Ok(PageLease {
             pages,
             from: Arc::clone(self),

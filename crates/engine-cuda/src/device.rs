@@ -6,11 +6,11 @@ use bytes::Bytes;
 use sextant_engine::Error;
 
 use crate::{
-    arena::{Layout, PageLease, Pages, Space},
+    arena::{Layout, PageLease, Pages, Space, SpaceLease},
     driver::{Driver, Event, Graph, Priority, Reservation, Stream},
     engine::Config,
     lower::ALIGNMENT,
-    operation::Operation,
+    operation::{Address, Operation},
 };
 
 /// Staging chunks through which weights travel: one is filled while another is copied.
@@ -28,6 +28,8 @@ pub(crate) struct Device {
     pub io: Arc<Space>,
     /// Pinned memory for inputs and outputs.
     pub staging: Arc<Space>,
+    /// Pinned memory for the pages of models that can be loaded.
+    pub pinned: Arc<Space>,
     pub input: Stream,
     pub output: Stream,
     capture: Mutex<Stream>,
@@ -52,15 +54,28 @@ struct Loading {
     chunks: u64,
 }
 
+/// The bytes of a model's pages on the host.
+pub(crate) enum Images {
+    /// In pinned memory, one behind the other: the device copies them by itself.
+    Pinned {
+        lease: SpaceLease,
+        lengths: Vec<u64>,
+    },
+    /// Anywhere else: they travel through the staging chunks.
+    Ordinary(Vec<Bytes>),
+}
+
 // === impl Device ===
 
 impl Device {
     pub fn start(driver: Arc<dyn Driver>, config: &Config) -> Result<Arc<Self>, Error> {
         let layout = layout(&*driver, config)?;
-        let io_bytes = layout.io_bytes;
+        let chunks = layout.io_bytes;
+        let pinned = chunks + CHUNKS * layout.page_bytes;
+        let staging_bytes = pinned + config.host_bytes;
         driver.start(&Reservation {
             arena_bytes: layout.bytes(),
-            staging_bytes: io_bytes + CHUNKS * layout.page_bytes,
+            staging_bytes,
             scratch_bytes: config.scratch_bytes,
         })?;
         let events = |count: u64| -> Result<Vec<Event>, Error> {
@@ -69,7 +84,7 @@ impl Device {
         let loading = Loading {
             stream: driver.create_stream(Priority::Normal)?,
             copied: events(CHUNKS)?,
-            chunks: io_bytes,
+            chunks,
         };
         let execution = Execution {
             stream: driver.create_stream(Priority::Normal)?,
@@ -79,7 +94,8 @@ impl Device {
         Ok(Arc::new(Self {
             pages: Pages::new(layout.pages as u32),
             io: Space::new(layout.io(), "device memory for inputs and outputs"),
-            staging: Space::new(0..io_bytes, "pinned memory for inputs and outputs"),
+            staging: Space::new(0..chunks, "pinned memory for inputs and outputs"),
+            pinned: Space::new(pinned..staging_bytes, "pinned memory for models"),
             input: driver.create_stream(Priority::High)?,
             output: driver.create_stream(Priority::High)?,
             capture: Mutex::new(driver.create_stream(Priority::Normal)?),
@@ -96,24 +112,57 @@ impl Device {
         lock(&self.execution)
     }
 
-    /// Fills pages through the staging chunks, one model at a time.
-    pub fn fill_pages(&self, images: &[Bytes], lease: &PageLease) -> Result<(), Error> {
+    /// Writes page images into pinned memory, where there is room.
+    pub fn pin(&self, images: &[Bytes]) -> Result<Images, Error> {
+        let bytes = images.iter().map(|image| pinned_bytes(image.len())).sum();
+        let lease = self.pinned.lend(bytes)?;
+        let mut at = lease.start();
+        let mut lengths = Vec::new();
+        for image in images {
+            self.driver.write_staging(at, image)?;
+            lengths.push(image.len() as u64);
+            at += pinned_bytes(image.len());
+        }
+        Ok(Images::Pinned { lease, lengths })
+    }
+
+    /// Fills pages, one model at a time.
+    pub fn fill_pages(&self, images: &Images, lease: &PageLease) -> Result<(), Error> {
         let loading = lock(&self.loading);
-        let page_bytes = self.layout.page_bytes;
-        for (index, (image, page)) in images.iter().zip(lease.pages()).enumerate() {
-            let chunk = index % loading.copied.len();
-            let (staged, copied) = (
-                loading.chunks + chunk as u64 * page_bytes,
-                loading.copied[chunk],
-            );
-            self.driver.synchronize_event(copied)?;
-            self.driver.write_staging(staged, image)?;
-            let to = self.layout.page(*page);
-            self.driver
-                .copy_in(loading.stream, staged, to, image.len() as u64)?;
-            self.driver.record(copied, loading.stream)?;
+        let pages = lease.pages().iter();
+        let pages = pages.map(|page| self.layout.page(*page));
+        match images {
+            Images::Pinned { lease, lengths } => {
+                let mut from = lease.start();
+                for (length, to) in lengths.iter().zip(pages) {
+                    self.driver.copy_in(loading.stream, from, to, *length)?;
+                    from += pinned_bytes(*length as usize);
+                }
+            }
+            Images::Ordinary(images) => {
+                for (index, (image, to)) in images.iter().zip(pages).enumerate() {
+                    self.copy_through_chunk(&loading, index, image, to)?;
+                }
+            }
         }
         self.driver.synchronize(loading.stream)
+    }
+
+    fn copy_through_chunk(
+        &self,
+        loading: &Loading,
+        index: usize,
+        image: &Bytes,
+        to: Address,
+    ) -> Result<(), Error> {
+        let chunk = index % loading.copied.len();
+        let copied = loading.copied[chunk];
+        let staged = loading.chunks + chunk as u64 * self.layout.page_bytes;
+        self.driver.synchronize_event(copied)?;
+        self.driver.write_staging(staged, image)?;
+        let bytes = image.len() as u64;
+        self.driver.copy_in(loading.stream, staged, to, bytes)?;
+        self.driver.record(copied, loading.stream)
     }
 
     /// Captures operations into a graph.
@@ -147,6 +196,11 @@ impl Device {
         lock(&self.events).push(event);
         done
     }
+}
+
+/// Room of an image in pinned memory.
+fn pinned_bytes(length: usize) -> u64 {
+    (length as u64).next_multiple_of(ALIGNMENT)
 }
 
 fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {

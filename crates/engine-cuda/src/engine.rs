@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use sextant_engine::{
     Capabilities, Device as DeviceKind, DeviceMemory, Engine, Error, LiveMap, LoadRequest,
     LoadedModel,
@@ -10,7 +11,7 @@ use sextant_types::{DataType, Digest, Optimization, Precision};
 
 use crate::{
     NAME,
-    device::Device,
+    device::{Device, Images},
     driver::Driver,
     lower::Target,
     model::{CudaModel, Resident},
@@ -44,8 +45,8 @@ pub struct Config {
     pub scratch_bytes: u64,
     /// Largest batch that has a graph before it comes.
     pub largest_batch: u64,
-    /// Host memory for models that are not on the device but can be loaded without being read
-    /// again, bytes. The one used last is always kept.
+    /// Pinned host memory for models, bytes: those in it are loaded as fast as the device can copy,
+    /// without being read or planned again. Where it is full, the one used longest ago makes room.
     pub host_bytes: u64,
 }
 
@@ -77,7 +78,7 @@ impl Default for Config {
             io_bytes: 512 << 20,
             scratch_bytes: 128 << 20,
             largest_batch: 64,
-            host_bytes: 8 << 30,
+            host_bytes: 4 << 30,
         }
     }
 }
@@ -136,15 +137,36 @@ impl CudaEngine {
             workspace_bytes: self.shared.config.workspace_bytes,
         };
         let target = self.target(request.precision)?;
-        let prepared = Arc::new(Prepared::new(&request.model, target, limits)?);
+        let place = |images| self.place(images);
+        let prepared = Prepared::new(&request.model, target, limits, place)?;
+        let prepared = Arc::new(prepared);
         let mut kept = lock(&self.shared.prepared);
+        // Of those in ordinary memory, only the last is kept.
+        kept.retain(|(_, other)| matches!(other.images, Images::Pinned { .. }));
         kept.push((key, Arc::clone(&prepared)));
-        let bytes =
-            |kept: &[(Key, Arc<Prepared>)]| kept.iter().map(|it| it.1.host_bytes()).sum::<u64>();
-        while kept.len() > 1 && bytes(&kept) > self.shared.config.host_bytes {
+        Ok(prepared)
+    }
+
+    /// Pins page images where room can be made.
+    fn place(&self, images: Vec<Bytes>) -> Images {
+        loop {
+            match self.shared.device.pin(&images) {
+                Ok(pinned) => return pinned,
+                Err(Error::OutOfMemory(_)) if self.forget_one() => {}
+                Err(_) => return Images::Ordinary(images),
+            }
+        }
+    }
+
+    /// Forgets what was used longest ago; false where nothing is kept. What is still on the device
+    /// keeps its memory until it is unloaded.
+    fn forget_one(&self) -> bool {
+        let mut kept = lock(&self.shared.prepared);
+        let any = !kept.is_empty();
+        if any {
             kept.remove(0);
         }
-        Ok(prepared)
+        any
     }
 }
 

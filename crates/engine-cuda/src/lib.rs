@@ -11,6 +11,7 @@ pub mod arena;
 mod device;
 pub mod driver;
 pub mod engine;
+mod graphs;
 pub mod kernels;
 pub mod lower;
 mod model;

@@ -12,10 +12,9 @@ use sextant_types::{Data, NamedTensor, Signature, Tensor};
 use crate::{
     arena::{PageLease, SpaceLease},
     device::Device,
-    driver::Graph,
-    operation::Address,
+    graphs::Captured,
     plan::{Program, Slot},
-    prepared::{Prepared, Shapes},
+    prepared::{Parked, Prepared, Shapes},
 };
 
 /// Graphs of one model at most; beyond, the one used longest ago goes. Only models with dynamic
@@ -29,15 +28,6 @@ pub(crate) struct Resident {
     pages: PageLease,
     /// Used last at the end.
     graphs: Mutex<Vec<(Shapes, Arc<Captured>)>>,
-}
-
-/// A graph of one program, for the pages that its model holds.
-struct Captured {
-    device: Arc<Device>,
-    program: Arc<Program>,
-    graph: Graph,
-    /// Where each output lies when the graph is done.
-    outputs: Vec<(Address, Slot)>,
 }
 
 /// A handle.
@@ -59,19 +49,25 @@ struct Batch {
 // === impl Resident ===
 
 impl Resident {
-    /// Takes pages, fills them, and captures a graph for every shape that is known now.
+    /// Takes pages, fills them, and captures a graph for every shape that is known now. In the pages
+    /// that it had the last time, the graphs of that time serve again.
     pub fn load(device: &Arc<Device>, prepared: Arc<Prepared>) -> Result<Self, Error> {
-        let pages = device.pages.lend(prepared.packing.pages(), &[])?;
+        let parked = lock(&prepared.parked).take();
+        let wished = parked.as_ref().map_or(&[][..], |parked| &parked.pages);
+        let pages = device.pages.lend(prepared.packing.pages(), wished)?;
         device.fill_pages(&prepared.images, &pages)?;
+        let graphs = match parked {
+            Some(parked) if parked.pages == pages.pages() => parked.graphs,
+            _ => Vec::new(),
+        };
         let resident = Self {
             device: Arc::clone(device),
             prepared,
             pages,
-            graphs: Mutex::default(),
+            graphs: Mutex::new(graphs),
         };
-        for (shapes, program) in &resident.prepared.programs {
-            let captured = Arc::new(resident.capture(Arc::clone(program))?);
-            lock(&resident.graphs).push((shapes.clone(), captured));
+        for shapes in resident.prepared.programs.keys() {
+            resident.captured(shapes.clone())?;
         }
         Ok(resident)
     }
@@ -82,16 +78,9 @@ impl Resident {
 
     fn capture(&self, program: Arc<Program>) -> Result<Captured, Error> {
         let layout = &self.device.layout;
-        let weight = |index| {
+        Captured::new(&self.device, program, |index| {
             let (page, offset) = self.prepared.packing.place(index);
             layout.page(self.pages.pages()[page as usize]) + offset
-        };
-        let (operations, outputs) = program.bind(layout.workspace().start, weight);
-        Ok(Captured {
-            graph: self.device.capture(&operations)?,
-            device: Arc::clone(&self.device),
-            program,
-            outputs,
         })
     }
 
@@ -113,9 +102,13 @@ impl Resident {
     }
 }
 
-impl Drop for Captured {
+impl Drop for Resident {
     fn drop(&mut self) {
-        self.device.driver.destroy_graph(self.graph);
+        let parked = Parked {
+            pages: self.pages.pages().to_vec(),
+            graphs: std::mem::take(&mut *lock(&self.graphs)),
+        };
+        *lock(&self.prepared.parked) = Some(parked);
     }
 }
 

@@ -11,6 +11,8 @@ use sextant_engine::Error;
 use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
 
 use crate::{
+    device::Images,
+    graphs::Captured,
     lower::{Graph, Target, Weights, lower},
     plan::{Packing, Program},
 };
@@ -33,6 +35,13 @@ pub(crate) struct Limits {
     pub workspace_bytes: u64,
 }
 
+/// Graphs with the pages that they were captured for. A model that gets the same pages again needs no
+/// new ones.
+pub(crate) struct Parked {
+    pub pages: Vec<u32>,
+    pub graphs: Vec<(Shapes, Arc<Captured>)>,
+}
+
 /// See the module.
 pub(crate) struct Prepared {
     pub signature: Signature,
@@ -42,7 +51,9 @@ pub(crate) struct Prepared {
     pub weights_bytes: u64,
     pub packing: Packing,
     /// The pages' bytes.
-    pub images: Vec<Bytes>,
+    pub images: Images,
+    /// What the last time on the device has left.
+    pub parked: Mutex<Option<Parked>>,
     /// Planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
     /// Whether a batch may run in a program for more rows.
@@ -54,7 +65,14 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Reads, lowers and packs a file.
-    pub fn new(file: &Bytes, target: Target, limits: Limits) -> Result<Self, Error> {
+    ///
+    /// `place` finds a place on the host for the pages' bytes.
+    pub fn new(
+        file: &Bytes,
+        target: Target,
+        limits: Limits,
+        place: impl FnOnce(Vec<Bytes>) -> Images,
+    ) -> Result<Self, Error> {
         let info = sextant_onnx::inspect(file);
         let info = info.map_err(|error| Error::InvalidModel(error.to_string()))?;
         let signature = info.signature;
@@ -72,7 +90,7 @@ impl Prepared {
             .map(|it| it.len() as u64)
             .collect();
         let packing = Packing::new(&sizes, target.page_bytes);
-        let images = packing.images(weights.contents());
+        let images = place(packing.images(weights.contents()));
         let weights_bytes = weights.bytes();
         weights.drop_contents();
         Ok(Self {
@@ -83,15 +101,11 @@ impl Prepared {
             weights_bytes,
             packing,
             images,
+            parked: Mutex::default(),
             programs,
             padded,
             limits,
         })
-    }
-
-    /// Host memory that it holds, bytes.
-    pub fn host_bytes(&self) -> u64 {
-        self.images.iter().map(|it| it.len() as u64).sum()
     }
 
     /// The shapes of the program that runs these inputs: their own, except that a batch takes the

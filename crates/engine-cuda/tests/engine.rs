@@ -260,9 +260,60 @@ fn known_batches_need_no_new_graph() {
     run(&*model, 9);
     run(&*model, 9);
     assert_eq!(captures(&driver), 5);
-    drop(model);
-    let destroyed = |call: &&Call| matches!(call, Call::DestroyGraph(_));
-    assert_eq!(driver.calls().iter().filter(destroyed).count(), 5);
+}
+
+#[test]
+fn a_model_that_comes_back_finds_its_pages_and_graphs() {
+    let (engine, driver) = start(config());
+    let (file, other) = (model(2, 1), model(4, 2));
+    let first = load(&engine, 1, &file);
+    let answer = run(&*first, 3);
+    drop(first);
+    let before = driver.calls().len();
+    let again = load(&engine, 1, &file);
+    let copies = pages_of(&file) as usize;
+    let calls = driver.calls().split_off(before);
+    assert_eq!(
+        calls.len(),
+        copies,
+        "nothing but one copy for each page: {calls:?}"
+    );
+    assert!(calls.iter().all(|call| matches!(call, Call::CopyIn { .. })));
+    assert_eq!(run(&*again, 3), answer);
+    drop(again);
+    // Others take its pages meanwhile: it moves, and its graphs are made anew.
+    let mut others: Vec<_> = (2..5)
+        .map_while(|it| engine.load(&request(it, &other)).ok())
+        .collect();
+    assert!(
+        engine.free_pages() < copies as u64,
+        "the other models are too small"
+    );
+    drop(others.remove(0));
+    let captured = captures(&driver);
+    let moved = load(&engine, 1, &file);
+    assert_eq!(captures(&driver), captured + 4);
+    assert_eq!(run(&*moved, 3), answer);
+}
+
+#[test]
+fn models_load_without_pinned_memory_too() {
+    let file = model(5, 1);
+    let (pinned, _) = start(config());
+    let (ordinary, driver) = start(Config {
+        host_bytes: 0,
+        ..config()
+    });
+    let answers = [&pinned, &ordinary].map(|engine| run(&*load(engine, 1, &file), 2));
+    assert_eq!(answers[0], answers[1]);
+    // Four chunks, used in turn.
+    let sources = driver.calls().into_iter().filter_map(|call| match call {
+        Call::CopyIn { from, .. } if from >= 64 << 10 => Some(from),
+        _ => None,
+    });
+    let sources: Vec<u64> = sources.collect();
+    assert!(sources.len() > 4, "{sources:?}");
+    assert_eq!(sources[0], sources[4]);
 }
 
 #[test]

@@ -1,0 +1,47 @@
+//! Programs as graphs of the device.
+
+use std::sync::Arc;
+
+use sextant_engine::Error;
+
+use crate::{
+    device::Device,
+    driver::Graph,
+    operation::Address,
+    plan::{Program, Slot},
+};
+
+/// A graph of one program, for the pages that its model held when it was captured.
+pub(crate) struct Captured {
+    device: Arc<Device>,
+    pub program: Arc<Program>,
+    pub graph: Graph,
+    /// Where each output lies when the graph is done.
+    pub outputs: Vec<(Address, Slot)>,
+}
+
+// === impl Captured ===
+
+impl Captured {
+    /// Captures a program whose weights lie where `weight` says.
+    pub fn new(
+        device: &Arc<Device>,
+        program: Arc<Program>,
+        weight: impl Fn(usize) -> Address,
+    ) -> Result<Self, Error> {
+        let workspace = device.layout.workspace().start;
+        let (operations, outputs) = program.bind(workspace, weight);
+        Ok(Self {
+            graph: device.capture(&operations)?,
+            device: Arc::clone(device),
+            program,
+            outputs,
+        })
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        self.device.driver.destroy_graph(self.graph);
+    }
+}
