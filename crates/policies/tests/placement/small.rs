@@ -326,6 +326,43 @@ fn a_model_larger_than_the_device_is_never_loaded_nor_clears_it() {
 }
 
 #[test]
+fn a_load_goes_to_the_device_that_is_fast_enough() {
+    for policy in Policy::ALL {
+        let mut driver = Driver::new(*policy, 9, &[3]);
+        driver.event(|p, now, out| p.on_device_up(now, 1, 9, out));
+        driver.event(|p, now, _| p.on_load_estimate(now, 1, 0, 2 * MS));
+        let margin = Options::default().margin;
+        assert_eq!(driver.placement.last_chance(0, 50 * MS), 48 * MS);
+        driver.request(0, 2 * MS + 3 * MS + margin);
+        let load = driver.take();
+        assert!(
+            matches!(load[..], [Action::Load { device: 1, expected, .. }] if expected == 2 * MS),
+            "{policy}: {load:?}"
+        );
+        // Under way it helps as long as it ends in time.
+        assert_eq!(driver.placement.last_chance(0, 50 * MS), 50 * MS);
+        assert_eq!(driver.placement.last_chance(0, MS), 0);
+    }
+}
+
+#[test]
+fn a_model_that_is_found_is_kept_where_there_is_room() {
+    for policy in Policy::ALL {
+        let mut driver = Driver::new(*policy, 5, &[3, 3]);
+        driver.event(|p, now, out| p.on_load_result(now, 0, 0, true, out));
+        assert_eq!(driver.take(), [], "{policy}");
+        assert_eq!(driver.placement.presence(0, 0), Presence::Loaded);
+        driver.event(|p, now, out| p.on_load_result(now, 0, 1, true, out));
+        let unload = Action::Unload {
+            device: 0,
+            model: 1,
+        };
+        assert_eq!(driver.take(), [unload], "{policy}");
+        assert_eq!(driver.placement.free_pages(0), 2, "{policy}");
+    }
+}
+
+#[test]
 fn events_of_unknown_models_and_devices_change_nothing() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3]);
