@@ -133,13 +133,13 @@ mod tests {
 
 | a          | sextant |
 | ---------- | ------: |
-| good_rps   |      75 |
-| late_count |       0 |
+| good_rps   |    75.0 |
+| late_count |   0.000 |
 
 | sextant | good_rps |
 | ------- | -------: |
 | 0-5min  |      100 |
-| 5-10min |       50 |";
+| 5-10min |     50.0 |";
         assert_eq!(tables(&means), expected);
     }
 }
