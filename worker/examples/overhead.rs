@@ -51,6 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         println!("{cores} cores: {}", bench.lone(batches / 10, &outcomes)?);
         println!("{cores} cores: {}", bench.many(batches, &outcomes)?);
+        println!("{cores} cores: {}", bench.ahead(1000, &outcomes)?);
     }
     Ok(())
 }
@@ -62,20 +63,21 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn submit(&self) -> Result<Instant, Box<dyn std::error::Error>> {
+    /// Sends a batch that starts `after` from now.
+    fn submit(&self, after: Duration) -> Result<Instant, Box<dyn std::error::Error>> {
         let tensor = Tensor::from_elements(vec![1, 2], &[1.0f32, 2.0])?;
         let sender = self.sender.clone();
-        let now = Instant::now();
+        let earliest = Instant::now() + after;
         self.worker.infer(Infer {
             variant: self.variant.clone(),
             parts: vec![vec![NamedTensor::new("x", tensor)]],
-            earliest: now,
+            earliest,
             latest: None,
             expected: Duration::from_micros(1),
             // The receiver outlives every batch.
             done: Box::new(move |outcome| drop(sender.send((Instant::now(), outcome)))),
         });
-        Ok(now)
+        Ok(earliest)
     }
 
     /// One batch at a time on an idle device: from `infer` to `done`.
@@ -86,18 +88,26 @@ impl Bench<'_> {
     ) -> Result<String, Box<dyn std::error::Error>> {
         let mut took = Vec::with_capacity(batches);
         for _ in 0..batches {
-            let begun = self.submit()?;
+            let begun = self.submit(Duration::ZERO)?;
             let (ended, outcome) = outcomes.recv()?;
             outcome?;
             took.push(ended - begun);
         }
-        took.sort_unstable();
-        let quantile = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
-        Ok(format!(
-            "alone p50 {:?}, p99 {:?}",
-            quantile(0.5),
-            quantile(0.99)
-        ))
+        Ok(format!("alone {}", quantiles(took)))
+    }
+
+    /// One batch at a time that starts two milliseconds ahead: by how much it starts late.
+    fn ahead(
+        &self,
+        batches: usize,
+        outcomes: &Outcomes,
+    ) -> Result<String, Box<dyn std::error::Error>> {
+        let mut late = Vec::with_capacity(batches);
+        for _ in 0..batches {
+            let earliest = self.submit(Duration::from_millis(2))?;
+            late.push(outcomes.recv()?.1?.timings.started - earliest);
+        }
+        Ok(format!("late by {}", quantiles(late)))
     }
 
     /// Many at a time: what each adds.
@@ -109,7 +119,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         for number in 0..batches + IN_FLIGHT {
             if number < batches {
-                self.submit()?;
+                self.submit(Duration::ZERO)?;
             }
             if number >= IN_FLIGHT {
                 outcomes.recv()?.1?;
@@ -118,6 +128,12 @@ impl Bench<'_> {
         let each = begun.elapsed() / batches as u32;
         Ok(format!("one after the other {each:?} per batch"))
     }
+}
+
+fn quantiles(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let quantile = |share: f64| times[(times.len().saturating_sub(1) as f64 * share) as usize];
+    format!("p50 {:?}, p99 {:?}", quantile(0.5), quantile(0.99))
 }
 
 /// Answers with its inputs.

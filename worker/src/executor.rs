@@ -20,6 +20,7 @@ use std::{
 };
 
 use sextant_rpc::{Infer, InferError};
+use sextant_types::VariantId;
 
 use self::{
     crew::{Crew, Role},
@@ -89,13 +90,15 @@ impl Executor {
             open.refuse(InferError::TooEarly);
             return;
         }
-        let input = Input::Parts {
-            parts,
-            tried: false,
-        };
+        let input = Input::parts(parts);
         if let Err(batch) = self.core.queue.push(Batch { open, input }) {
             batch.open.refuse(InferError::ShuttingDown);
         }
+    }
+
+    /// Lets batches take their inputs to a variant that has just been loaded.
+    pub(crate) fn loaded(&self, variant: &VariantId) {
+        self.core.queue.loaded(variant);
     }
 
     /// Makes batches that wait let go of an instance that has left.

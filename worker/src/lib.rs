@@ -20,7 +20,7 @@ mod shared;
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -43,6 +43,7 @@ use crate::{
 
 /// A worker's handle: one device with its executor. Cheap to clone behind its [`Arc`].
 pub struct Worker {
+    this: Weak<Self>,
     config: Config,
     /// Batches that may run at once.
     cores: u16,
@@ -84,10 +85,13 @@ impl Worker {
         };
         let dedicated = device != Device::Cpu;
         let shared = Arc::new(Shared::new(config.io_bytes));
-        let worker = Arc::new(Self {
+        let executor = Executor::start(&config, dedicated, &shared)?;
+        let turns = Turns::start()?;
+        let worker = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             cores: if dedicated { 1 } else { config.cores },
-            executor: Executor::start(&config, dedicated, &shared)?,
-            turns: Turns::start()?,
+            executor,
+            turns,
             ledger: Arc::new(Ledger::new(page_bytes, pages)),
             config,
             engines,
@@ -98,6 +102,19 @@ impl Worker {
             open: tokio::sync::RwLock::new(true),
         });
         Ok((Arc::clone(&worker), Service::new(worker)))
+    }
+}
+
+impl Worker {
+    /// Goes on with what it is told even when whoever told it stops waiting: an instance is never
+    /// left half-way. `None` when the runtime ends.
+    async fn detached<F, T>(&self, work: impl FnOnce(Arc<Self>) -> F) -> Option<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let worker = self.this.upgrade()?;
+        tokio::spawn(work(worker)).await.ok()
     }
 }
 
@@ -156,16 +173,20 @@ impl Work for Worker {
     }
 
     async fn load(&self, load: Load) -> Result<LoadTimings, WorkError> {
-        self.load_noted(load).await
+        let load = self.detached(|worker| async move { worker.load_noted(load).await });
+        load.await.unwrap_or(Err(WorkError::ShuttingDown))
     }
 
     /// Always succeeds: nothing begins on the variant any more, what runs is answered with
     /// [`sextant_rpc::InferError::WeightsChanged`], and the pages are free when it returns, unless
     /// a batch does not come back.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
-        self.unload_variant(variant).await;
-        self.shared.log.note(ActionKind::Unload, Ok(None));
-        Ok(())
+        let variant = variant.clone();
+        let unload = self.detached(|worker| async move { worker.unload_variant(&variant).await });
+        let unloaded = unload.await.ok_or(WorkError::ShuttingDown);
+        let note = unloaded.as_ref().map(|()| None).map_err(WorkError::code);
+        self.shared.log.note(ActionKind::Unload, note);
+        unloaded
     }
 
     async fn stats(&self) -> Result<WorkerStats, WorkError> {

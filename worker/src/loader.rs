@@ -95,6 +95,7 @@ impl Worker {
         let instance = Instance::new(Arc::clone(variant), opened.model, opened.pages, nanos);
         let instance = Arc::new(instance);
         self.shared.insert(Arc::clone(&instance));
+        self.executor.loaded(&variant.id);
         if let Err(error) = self.command(variant, Command::Loaded).await {
             self.discard(&instance);
             return Err(error);

@@ -5,28 +5,24 @@
 //! runs. An idle device thus never hands a batch from thread to thread. On a CPU there is no IO
 //! thread: INPUT and OUTPUT would compete with EXEC for the same cores and gain nothing.
 
+mod state;
+
 use std::{
-    collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use sextant_rpc::InferError;
-use sextant_types::NamedTensor;
+use sextant_types::VariantId;
 
-use super::{
-    batch::{Prepared, Ran},
-    open::Open,
-};
+pub(super) use self::state::{After, Batch, Finished, Input};
+use self::state::{Place, State};
+use super::open::Open;
 pub(super) use crate::agenda::Key;
 use crate::{
-    agenda::{Agenda, lock, wait, wait_until},
+    agenda::{lock, wait, wait_until},
     instance::Instance,
 };
-
-/// Batches whose inputs are taken to the device ahead of their turn: enough that the device does not
-/// wait for inputs, few enough that most of its memory for them is left.
-const AHEAD: usize = 4;
 
 /// Longest that OUTPUT takes as a rule: a start that is further away is not delayed by it.
 const OUTPUT: Duration = Duration::from_millis(1);
@@ -38,59 +34,6 @@ pub(super) struct Queue {
     state: Mutex<State>,
     exec: Condvar,
     io: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: Agenda<Place>,
-    outputs: VecDeque<Finished>,
-    closed: bool,
-    /// EXEC threads that wait for a change.
-    idle: usize,
-    /// Whether a device of its own is in EXEC: only then is there time to win by another thread.
-    busy: bool,
-    /// Whether the IO thread waits for a change.
-    io_idle: bool,
-    /// When the first of the waiting EXEC threads wakes by itself.
-    alarm: Option<Instant>,
-    /// Places that are staged or being staged.
-    ahead: usize,
-}
-
-enum Place {
-    Waiting(Batch),
-    /// A thread has the batch and takes its inputs to the device.
-    Staging,
-}
-
-/// A batch before EXEC.
-pub(super) struct Batch {
-    pub(super) open: Open,
-    pub(super) input: Input,
-}
-
-pub(super) enum Input {
-    /// As they came. `tried`: they could not be staged, because the variant was not loaded yet.
-    Parts {
-        parts: Vec<Vec<NamedTensor>>,
-        tried: bool,
-    },
-    /// After INPUT.
-    Ready(Box<Prepared>),
-}
-
-/// A batch after EXEC.
-pub(super) struct Finished {
-    pub(super) open: Open,
-    pub(super) after: After,
-}
-
-/// What EXEC gave, and when.
-pub(super) struct After {
-    pub(super) prepared: Prepared,
-    pub(super) ran: Ran,
-    pub(super) started: Instant,
-    pub(super) ended: Instant,
 }
 
 /// What an EXEC thread does next.
@@ -164,7 +107,7 @@ impl Queue {
                     self.wake_others(&mut state);
                     return Some(Task::Exec(batch, now));
                 }
-            } else if self.dedicated && *ahead < AHEAD && first.get().can_stage() {
+            } else if self.dedicated && *ahead < state::AHEAD && first.get().can_stage() {
                 if let Some(batch) = first.get_mut().stage(ahead) {
                     return Some(Task::Stage(key, batch));
                 }
@@ -201,26 +144,7 @@ impl Queue {
         if state.closed {
             return Err(Box::new(batch));
         }
-        // An instance that has left in the meantime must not be held by what waits.
-        let (batch, left) = match batch.input {
-            Input::Ready(mut prepared) if !prepared.instance.is_live() => {
-                let left = prepared.leave();
-                (batch_of(batch.open, prepared.into_parts()), Some(left))
-            }
-            input => (
-                Batch {
-                    open: batch.open,
-                    input,
-                },
-                None,
-            ),
-        };
-        if !matches!(batch.input, Input::Ready(_)) {
-            state.ahead -= 1;
-        }
-        if let Some(place) = state.waiting.get_mut(key) {
-            *place = Place::Waiting(batch);
-        }
+        let left = state.put_back(key, batch);
         self.wake_staged(state);
         drop(left);
         Ok(())
@@ -254,26 +178,18 @@ impl Queue {
 
     /// Undoes the INPUT of batches that wait with their inputs on an instance that has left.
     pub(super) fn unstage(&self, instance: &Arc<Instance>) {
-        let mut left = Vec::new();
-        let mut state = lock(&self.state);
-        for (_, place) in state.waiting.iter_mut() {
-            let staged = matches!(place, Place::Waiting(Batch { input: Input::Ready(it), .. })
-                if Arc::ptr_eq(&it.instance, instance));
-            if !staged {
-                continue;
-            }
-            if let Place::Waiting(batch) = std::mem::replace(place, Place::Staging) {
-                let Batch { open, input } = batch;
-                if let Input::Ready(mut prepared) = input {
-                    left.push(prepared.leave());
-                    *place = Place::Waiting(batch_of(open, prepared.into_parts()));
-                }
-            }
-        }
-        state.ahead -= left.len();
-        drop(state);
+        let left = lock(&self.state).unstage(instance);
         // Only here, without the lock, does the engine take its memory back.
         drop(left);
+    }
+
+    /// A variant has been loaded: batches that have come before it can be staged.
+    pub(super) fn loaded(&self, variant: &VariantId) {
+        if self.dedicated {
+            let mut state = lock(&self.state);
+            state.try_again(variant);
+            self.wake_staged(state);
+        }
     }
 
     /// No more batches; returns those that wait. What is being staged is given back to its thread.
@@ -338,68 +254,6 @@ impl Queue {
             self.io.notify_one();
         }
     }
-}
-
-// === impl State ===
-
-impl State {
-    /// The batch of a place that has been taken out for EXEC.
-    fn begin(&mut self, place: Place) -> Option<Batch> {
-        match place {
-            Place::Waiting(batch) => {
-                if matches!(batch.input, Input::Ready(_)) {
-                    self.ahead -= 1;
-                }
-                self.busy = true;
-                Some(batch)
-            }
-            Place::Staging => None,
-        }
-    }
-
-    /// The first of the next batches whose inputs are not on the device yet.
-    fn stage_next(&mut self) -> Option<(Key, Batch)> {
-        let State { waiting, ahead, .. } = self;
-        if *ahead >= AHEAD {
-            return None;
-        }
-        let mut next = waiting.iter_mut().take(2 * AHEAD);
-        let (key, place) = next.find(|(_, place)| place.can_stage())?;
-        Some((*key, place.stage(ahead)?))
-    }
-}
-
-// === impl Place ===
-
-impl Place {
-    fn can_stage(&self) -> bool {
-        matches!(
-            self,
-            Self::Waiting(Batch {
-                input: Input::Parts { tried: false, .. },
-                ..
-            })
-        )
-    }
-
-    /// Takes the batch out, to be put back with its inputs on the device.
-    fn stage(&mut self, ahead: &mut usize) -> Option<Batch> {
-        match std::mem::replace(self, Self::Staging) {
-            Self::Waiting(batch) => {
-                *ahead += 1;
-                Some(batch)
-            }
-            Self::Staging => None,
-        }
-    }
-}
-
-fn batch_of(open: Open, parts: Vec<Vec<NamedTensor>>) -> Batch {
-    let input = Input::Parts {
-        parts,
-        tried: false,
-    };
-    Batch { open, input }
 }
 
 /// The answer to what waits at the shutdown.

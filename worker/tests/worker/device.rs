@@ -105,9 +105,10 @@ async fn inputs_are_taken_to_the_device_ahead_of_their_window() {
     world.worker.unload(&variant.id).await.unwrap();
     assert_eq!(world.used(), 0);
     assert!(waiting.is_pending());
-    // Other inputs that arrive before the variant is back are tried when their turn comes.
+    // What has come before the variant is back follows it.
     let second = world.infer("m-a", 2, ahead(8));
     world.load(&variant).await.unwrap();
+    world.record.begun(Step::Input, 2).await;
     assert!(world.infer("m-a", 3, now()).get().is_ok());
     assert!(waiting.is_pending() && second.is_pending());
 }

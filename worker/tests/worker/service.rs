@@ -149,3 +149,17 @@ async fn a_load_tells_where_its_time_went() {
     assert!(timings.fetch_us > 0.0 && timings.load_us > 0.0 && timings.queue_us >= 0.0);
     assert_eq!(load().await.unwrap(), sextant_rpc::LoadTimings::default());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_goes_on_when_nobody_waits_for_it() {
+    let world = World::new().await;
+    let variant = world.variant("m-1", "m-1", 200).await;
+    world.record.hold(Step::Load, Some(1));
+    let loading = world.loading(Load::at_once(Arc::clone(&variant)));
+    world.record.begun(Step::Load, 1).await;
+    loading.abort();
+    assert!(loading.await.unwrap_err().is_cancelled());
+    world.record.release(Step::Load);
+    world.reaches(&variant, InstanceState::Active).await;
+    world.infer("m-1", 1, now()).ok();
+}
