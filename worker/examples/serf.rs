@@ -16,7 +16,10 @@ use bytes::Bytes;
 use clap::Parser;
 use sextant_engine::{Engine, LoadRequest};
 use sextant_engine_ort::OrtEngine;
-use sextant_policies::parallelism::{Configuration, Random, configurations};
+use sextant_policies::parallelism::{
+    Backlog, Choose, Configuration, Profile, Random, Sextant, SextantOptions, Summary, Unit,
+    configurations,
+};
 use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
 use sextant_worker::parallelism::{
     Handles, Plan, Progress, Request, Runner, RunnerOptions, cores, evaluate, sample_inputs,
@@ -96,7 +99,50 @@ fn main() -> Result<()> {
     let per_s = 0.6 * evaluation.capacity_per_s;
     let lost = switches(&handles, &inputs, &cores, per_s)?;
     report.line("switches_lost", lost as f64, "requests");
+    let (mean_us, longest_us) = decisions()?;
+    report.line("decision_mean_us", mean_us, "us");
+    report.line("decision_longest_us", longest_us, "us");
     Ok(())
+}
+
+/// What a decision costs among the 50 configurations of 16 cores, with bursty arrivals: mean and
+/// longest of a thousand, us.
+fn decisions() -> Result<(f64, f64)> {
+    const DECISIONS: u32 = 1000;
+    let mut profile = Profile::default();
+    for configuration in configurations(16, 1) {
+        let Configuration { service, intra, .. } = configuration;
+        let slow_down = 1.0 + 0.02 * f64::from(service * intra);
+        let summary = Summary {
+            samples: 10,
+            mean_s: 0.005 * slow_down / f64::from(intra).powf(0.8),
+            scv: 0.05,
+            half_width: 0.01,
+        };
+        profile.insert(configuration.full(), summary);
+    }
+    let unit = Unit::of(&profile)?.context("a profile without configurations")?;
+    let mut policy = Sextant::new(unit, SextantOptions::default());
+    let mut random = Random::new(SEED);
+    let (mut now_s, mut next_s, mut took) = (0.0, 0.1, Vec::new());
+    while took.len() < DECISIONS as usize {
+        now_s += random.gamma(4.0) / 1000.0;
+        policy.arrived((now_s * 1e9) as u64);
+        if now_s >= next_s {
+            next_s += 0.1;
+            let backlog = Backlog {
+                running: 8,
+                queued: 20,
+            };
+            let began = Instant::now();
+            policy.choose((now_s * 1e9) as u64, backlog);
+            took.push(began.elapsed());
+        }
+    }
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let sum: Duration = took.iter().sum();
+    let longest = took.iter().max().copied().unwrap_or_default();
+    Ok((us(sum) / f64::from(DECISIONS), us(longest)))
 }
 
 /// A hundred switches under load: requests without exactly one right answer.

@@ -179,3 +179,92 @@ fn figures_of_all(evaluation: &Evaluation) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sextant_policies::parallelism::Configuration;
+    use sextant_worker::parallelism::Profiled;
+
+    use super::*;
+
+    fn summary(mean_s: f64, scv: f64) -> Summary {
+        Summary {
+            samples: 10,
+            mean_s,
+            scv,
+            half_width: 0.01,
+        }
+    }
+
+    fn cell(configuration: Configuration, predicted_s: f64, measured_s: f64) -> Cell {
+        Cell {
+            load_per_s: 40.0,
+            configuration,
+            models_s: [Some(predicted_s), None, Some(0.02), Some(0.03)],
+            played_mean_s: predicted_s,
+            played_p99_s: 3.0 * predicted_s,
+            replayed_mean_s: predicted_s,
+            means_s: vec![measured_s, measured_s],
+            p99s_s: vec![3.0 * measured_s; 2],
+            service_s: 0.01,
+            requests: 400,
+        }
+    }
+
+    fn evaluation() -> Evaluation {
+        let (wide, many) = (Configuration::local(1, 2), Configuration::local(2, 1));
+        let mut profile = Profile::default();
+        profile.insert(wide.full(), summary(0.008, 0.0));
+        for (tuple, mean_s) in many.tuples().zip([0.010, 0.012]) {
+            profile.insert(tuple, summary(mean_s, 0.9));
+        }
+        Evaluation {
+            profiled: Profiled {
+                profile: profile.clone(),
+                requests: 30,
+                took: Duration::from_secs(2),
+            },
+            again: profile,
+            cells: vec![cell(wide, 0.010, 0.016), cell(many, 0.011, 0.011)],
+            capacity_per_s: 150.0,
+            took: Duration::from_secs(20),
+            exhaustive_s: 1000.0,
+        }
+    }
+
+    #[test]
+    fn tables_tell_choices_and_doubts() {
+        let text = text(&evaluation());
+        assert!(
+            text.contains("warning: service times of 1 side by side"),
+            "{text}"
+        );
+        let choices = text
+            .lines()
+            .find(|line| line.starts_with("       40.0  (1, 1, 2)"));
+        let choices = choices.unwrap_or_default();
+        assert!(choices.contains("(2, 1, 1)"), "{text}");
+        assert!(text.contains("-37.5"), "{text}");
+    }
+
+    #[test]
+    fn lines_hold_what_benchmarks_read() {
+        let lines = lines(&evaluation());
+        let value = |name: &str| {
+            let line = lines.iter().find(|line| line["metric"] == name);
+            line.and_then(|line| line["value"].as_f64())
+                .unwrap_or(f64::NAN)
+        };
+        assert!(value("serf_vector_error") < 1e-4);
+        assert!((value("serf_prediction_error_mean_percent") - 18.75).abs() < 1e-9);
+        assert!((value("serf_prediction_error_p90_percent") - 37.5).abs() < 1e-9);
+        assert!((value("serf_regret_mean_percent") - 100.0 * 5.0 / 11.0).abs() < 1e-6);
+        assert!((value("profiling_saving") - 500.0).abs() < 1e-9);
+        let cells = lines
+            .iter()
+            .filter(|line| line["cell"] == "40.0/s (2, 1, 1)");
+        assert_eq!(cells.count(), 9);
+    }
+}
