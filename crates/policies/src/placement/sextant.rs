@@ -21,8 +21,8 @@
 //! exponentially. All models forget at the same pace, so the order of two models changes only when
 //! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
 //! models asked for once this is LRU; a model in steady use outlives any number of others that were
-//! used once after it, which is where LRU fails. A further replica counts with what the others
-//! cannot take of the request rate.
+//! used once after it, which is where LRU fails. A further replica counts with the requests, all of
+//! them, that the others cannot take: they are not delayed but lost while it is away.
 //!
 //! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little from the ebb of
 //! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
@@ -92,8 +92,8 @@ impl Sextant {
         }
     }
 
-    /// Logarithm of the remembered requests, comparable at any time.
-    fn log_requests(&self, now: Nanos, model: u32) -> f64 {
+    /// Logarithm of the remembered episodes, comparable at any time.
+    fn log_episodes(&self, now: Nanos, model: u32) -> f64 {
         let at = now as f64 / self.memory;
         let memory = self.models.get(model as usize).copied().unwrap_or_default();
         // One that was never asked for is worth less than one that was long ago.
@@ -112,6 +112,17 @@ impl Sextant {
         let window = (expected.until - expected.from).max(1) as f64;
         let soon = at + (self.memory / window).ln().max(0.0);
         log_sum.max(soon)
+    }
+
+    /// Logarithm of the requests in the time that is remembered which `others` replicas cannot take,
+    /// comparable with [`Self::log_episodes`].
+    fn log_overflow(&self, now: Nanos, model: u32, of: &Model, others: f64) -> f64 {
+        let memory = self.models.get(model as usize);
+        let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
+        let needed = rate * of.spec.run as f64 / USABLE_SHARE;
+        let share = (needed - others) / needed.max(f64::MIN_POSITIVE);
+        let requests = rate * self.memory * share.clamp(SPARE, 1.0);
+        now as f64 / self.memory + requests.max(SPARE).ln()
     }
 }
 
@@ -179,17 +190,14 @@ impl Rule for Sextant {
     }
 
     fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
-        let log_requests = self.log_requests(now, model);
         let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
-        let mut worth = log_requests + per_page.ln();
         let copies = of.loaded();
-        if copies > 1 {
-            let memory = self.models.get(model as usize);
-            let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
-            let needed = rate * of.spec.run as f64 / USABLE_SHARE;
-            let last = (needed - (copies - 1) as f64) / needed.max(f64::MIN_POSITIVE);
-            worth += last.clamp(SPARE, 1.0).ln();
-        }
+        let missed = if copies > 1 {
+            self.log_overflow(now, model, of, (copies - 1) as f64)
+        } else {
+            self.log_episodes(now, model)
+        };
+        let worth = missed + per_page.ln();
         ordered(worth)
     }
 
