@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The experiment as a user runs it; figures of single intervals are left to it.
+/// The experiment as a user runs it; its other figures are left to it.
 fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
     let mut command = shell::command(server::build()?);
     command
@@ -69,7 +69,9 @@ fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
     for line in lines.lines().filter(|line| line.starts_with('{')) {
         let record: Value = serde_json::from_str(line)?;
         let metric = record["metric"].as_str().unwrap_or_default();
-        let whole = !record["cell"].as_str().unwrap_or_default().contains('/');
+        // Neither a single seed's nor a single interval's.
+        let cell = record["cell"].as_str().unwrap_or_default();
+        let whole = record["seed"].is_null() && !cell.contains('/');
         if wanted.contains(&metric) && whole {
             report.add(figure(&record)?);
             found += 1;
