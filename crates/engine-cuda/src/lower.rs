@@ -26,6 +26,7 @@ mod fuse;
 mod graph;
 mod layout;
 mod linear;
+mod moves;
 mod node;
 mod normalize;
 mod operators;

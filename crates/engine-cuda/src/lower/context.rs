@@ -39,6 +39,10 @@ pub(crate) struct Piece {
     pub rows: u64,
 }
 
+/// Rows of a piece are a multiple of this where they can be: what is computed from a piece then begins
+/// at an aligned address too.
+const ROWS_TOGETHER: u64 = 64;
+
 pub(crate) struct Lowering<'a> {
     pub target: Target,
     /// `None` while constants are folded: then they are inputs.
@@ -50,6 +54,8 @@ pub(crate) struct Lowering<'a> {
     constants: Vec<(u64, Bytes)>,
     /// Places of constants in the first buffer, by key and type.
     placed: BTreeMap<(String, Element), Address>,
+    /// Buffers of weights, by the weight's number.
+    weight_buffers: BTreeMap<usize, Address>,
     outputs: Vec<Port>,
 }
 
@@ -68,6 +74,7 @@ impl<'a> Lowering<'a> {
             inputs: Vec::new(),
             constants: Vec::new(),
             placed: BTreeMap::new(),
+            weight_buffers: BTreeMap::new(),
             outputs: Vec::new(),
         }
     }
@@ -87,7 +94,12 @@ impl<'a> Lowering<'a> {
     /// A graph input. It comes as declared and is converted where it is stored otherwise.
     pub fn input(&mut self, name: &str, data_type: DataType, dims: &[u64]) -> Result<(), Error> {
         let outside = outside(name, data_type)?;
-        let bytes = dims.iter().product::<u64>() * outside.bytes();
+        let count = elements(dims).filter(|_| self.buffers[0].bytes < 1 << (OFFSET_BITS - 1));
+        let Some(count) = count else {
+            let reason = format!("input `{name}` of shape {dims:?} is too large");
+            return Err(Error::InvalidModel(reason));
+        };
+        let bytes = count * outside.bytes();
         let given = Device {
             address: self.reserve_input(bytes),
             dims: dims.to_vec(),
@@ -197,7 +209,10 @@ impl<'a> Lowering<'a> {
             return Ok(vec![whole(self.device(call, value)?.address)]);
         }
         let row_bytes = bytes / rows;
-        let each = self.target.page_bytes / row_bytes.max(1);
+        let mut each = self.target.page_bytes / row_bytes.max(1);
+        if each > ROWS_TOGETHER {
+            each -= each % ROWS_TOGETHER;
+        }
         if each == 0 {
             return Err(call.unsupported(&too_large(row_bytes, self.target.page_bytes)));
         }
@@ -260,11 +275,12 @@ impl<'a> Lowering<'a> {
         let Some(index) = weights.and_then(|weights| weights.place(key, &make)) else {
             return self.brought(key, element, make);
         };
-        let content = Content::Weight(index);
-        match self.buffers.iter().position(|it| it.content == content) {
-            Some(buffer) => (buffer as u64) << OFFSET_BITS,
-            None => self.buffer(bytes, content),
+        if let Some(address) = self.weight_buffers.get(&index) {
+            return *address;
         }
+        let address = self.buffer(bytes, Content::Weight(index));
+        self.weight_buffers.insert(index, address);
+        address
     }
 
     /// A constant that comes to the device with each batch.
@@ -337,12 +353,12 @@ impl Device {
     }
 }
 
-/// The product of dimensions, where it is a size that memory could have.
+/// The product of dimensions, where it is a size that memory could have, whatever 0 among them hides.
 pub(crate) fn elements(dims: &[u64]) -> Option<u64> {
-    let product = dims
-        .iter()
-        .try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
-    (product < 1 << (OFFSET_BITS - 4)).then_some(product)
+    let product = |all: u64, dim: &u64| all.checked_mul((*dim).max(1));
+    let product = dims.iter().try_fold(1, product)?;
+    let possible = product < 1 << (OFFSET_BITS - 4);
+    possible.then(|| if dims.contains(&0) { 0 } else { product })
 }
 
 fn outside(name: &str, data_type: DataType) -> Result<Element, Error> {

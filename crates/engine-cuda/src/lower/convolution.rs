@@ -76,7 +76,9 @@ fn plan(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Plan, Error> {
         _ => return Err(call.invalid(&format!("weights of shape {:?}", weights.dims))),
     };
     let groups = u64::try_from(call.node.int("group", 1)).unwrap_or(0);
-    let fits = groups > 0 && depth * groups == images.channels && out_channels % groups == 0;
+    let fits = groups > 0
+        && depth.checked_mul(groups) == Some(images.channels)
+        && out_channels % groups == 0;
     if !fits {
         let reason = format!("weights {:?} for images {:?}", weights.dims, x.dims);
         return Err(call.invalid(&reason));

@@ -45,7 +45,12 @@ pub(super) fn run_or_fold(
     if !fixed && constants.iter().any(large) {
         return operator(lowering, call);
     }
-    match fold(call, operator, if fixed { u64::MAX } else { SMALL_BYTES })? {
+    let limit = if fixed {
+        fixed_limit(call)
+    } else {
+        SMALL_BYTES
+    };
+    match fold(call, operator, limit)? {
         Some(values) => Ok(values),
         None => operator(lowering, call),
     }
@@ -75,7 +80,10 @@ pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
             inputs,
             opset: graph.opset,
         };
-        let values = fold(&call, operator, u64::MAX)?.unwrap_or_default();
+        let Some(values) = fold(&call, operator, fixed_limit(&call))? else {
+            kept.push(node);
+            continue;
+        };
         for (name, value) in node.outputs.iter().zip(values) {
             if let Value::Constant(constant) = value {
                 graph.constants.insert(name.clone(), constant.tensor);
@@ -84,6 +92,16 @@ pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
     }
     graph.nodes = kept;
     Ok(())
+}
+
+/// What depends on nothing but the file may be as large as what it is made of, or a few weights.
+fn fixed_limit(call: &Call<'_>) -> u64 {
+    let bytes = |value: &Value| match value {
+        Value::Constant(constant) => constant.tensor.bytes.len() as u64,
+        Value::Device(_) => 0,
+    };
+    let given: u64 = call.inputs.iter().flatten().map(bytes).sum();
+    (2 * given).max(16 << 20)
 }
 
 /// `None` when the device would have to write more than `limit` bytes.

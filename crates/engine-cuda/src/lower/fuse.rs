@@ -59,6 +59,17 @@ impl Links {
         (self.uses.get(output) == Some(&1)).then_some(*follower)
     }
 
+    /// From now on a node stands where another stood.
+    fn replace(&mut self, node: &Node, [from, to]: [usize; 2]) {
+        for name in &node.outputs {
+            self.producers.insert(name.clone(), to);
+        }
+        for name in &node.inputs {
+            let consumers = self.consumers.get_mut(name).into_iter().flatten();
+            consumers.filter(|it| **it == from).for_each(|it| *it = to);
+        }
+    }
+
     /// The node of the given kind that gives a value.
     fn producer<'a>(&self, graph: &'a Graph, name: &str, op_type: &str) -> Option<&'a Node> {
         let node = &graph.nodes[*self.producers.get(name)?];
@@ -67,7 +78,7 @@ impl Links {
 }
 
 /// Lets every node take over its follower while it can. `merge` gives the node with the follower
-/// taken over.
+/// taken over; of the follower an empty node is left.
 fn each(graph: &mut Graph, merge: fn(&Graph, &Node, &Node) -> Option<Node>) {
     let mut links = Links::new(graph);
     let mut index = 0;
@@ -80,11 +91,13 @@ fn each(graph: &mut Graph, merge: fn(&Graph, &Node, &Node) -> Option<Node>) {
             index += 1;
             continue;
         };
-        node.outputs.clone_from(&graph.nodes[follower].outputs);
+        let taken = &mut graph.nodes[follower];
+        links.replace(taken, [follower, index]);
+        node.outputs = std::mem::take(&mut taken.outputs);
+        taken.inputs.clear();
         graph.nodes[index] = node;
-        graph.nodes.remove(follower);
-        links = Links::new(graph);
     }
+    graph.nodes.retain(|node| !node.outputs.is_empty());
 }
 
 /// A product takes over a scale, then a bias; whatever computes in floats takes over what follows.

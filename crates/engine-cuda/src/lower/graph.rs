@@ -10,8 +10,11 @@ use sextant_engine::Error;
 use sextant_onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use sextant_types::DataType;
 
-use super::{HostTensor, fold, fuse, node::Node, operators};
+use super::{HostTensor, context::elements, fold, fuse, node::Node, operators};
 use crate::operation::Activation;
+
+/// Planning takes time with the square of it; real models have some hundred to a few thousand.
+const MAX_NODES: usize = 20_000;
 
 /// What is lowered: the nodes that matter, fused, and the constants.
 #[derive(Debug, Clone)]
@@ -106,7 +109,8 @@ fn constants(graph: &GraphProto) -> BTreeMap<String, Arc<HostTensor>> {
 /// `None` for strings and types that are no plain numbers: what uses them is refused.
 pub(super) fn host_tensor(tensor: &TensorProto) -> Option<HostTensor> {
     let (data_type, bytes) = tensor.to_bytes()?;
-    let dims = tensor.dims.iter().map(|dim| *dim as u64).collect();
+    let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
+    elements(&dims)?;
     Some(HostTensor {
         data_type,
         dims,
@@ -115,6 +119,12 @@ pub(super) fn host_tensor(tensor: &TensorProto) -> Option<HostTensor> {
 }
 
 fn nodes(graph: &GraphProto) -> Result<Vec<Node>, Error> {
+    if graph.node.len() > MAX_NODES {
+        let count = graph.node.len();
+        return Err(Error::Unsupported(format!(
+            "{count} operators in one graph"
+        )));
+    }
     graph.node.iter().map(node).collect()
 }
 

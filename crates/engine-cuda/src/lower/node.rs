@@ -7,6 +7,9 @@ use sextant_types::DataType;
 use super::context::Value;
 use crate::operation::Activation;
 
+/// Largest kernel, stride, dilation, padding or block.
+const MAX_SIZE: u64 = 1 << 20;
+
 /// A node of the graph, after fusion.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -66,15 +69,20 @@ impl Node {
             .unwrap_or_default()
     }
 
+    /// A non-negative number that arithmetic on sizes can stand.
+    pub fn size(&self, name: &str, value: i64) -> Result<u64, Error> {
+        let size = u64::try_from(value).ok().filter(|size| *size <= MAX_SIZE);
+        size.ok_or_else(|| self.unsupported(&format!("`{name}` of {value}")))
+    }
+
     /// Two non-negative numbers, the first of which is `leading` where only one is given.
     pub fn pair(&self, name: &str, leading: u64, default: u64) -> Result<[u64; 2], Error> {
         let values: Vec<u64> = match self.ints(name) {
-            None => return Ok([if leading == 0 { 0 } else { default }, default].map(|it| it)),
+            None => return Ok([default; 2]),
             Some(values) => values
                 .iter()
-                .map(|it| u64::try_from(*it))
-                .collect::<Result<_, _>>()
-                .map_err(|_| self.invalid(&format!("attribute `{name}` is negative")))?,
+                .map(|value| self.size(name, *value))
+                .collect::<Result<_, _>>()?,
         };
         match values[..] {
             [second] => Ok([leading, second]),

@@ -4,7 +4,7 @@ use sextant_engine::Error;
 
 use super::{
     context::{Lowering, Value},
-    convolution, elementwise, linear,
+    convolution, elementwise, linear, moves,
     node::Call,
     normalize, pool, reduce, select, shape,
 };
@@ -140,14 +140,14 @@ pub(super) fn find(op_type: &str) -> Option<Operator> {
         "Flatten" => shape::flatten,
         "Squeeze" => shape::squeeze,
         "Unsqueeze" => shape::unsqueeze,
-        "Transpose" => select::transpose,
-        "Expand" => select::expand,
-        "Tile" => select::tile,
-        "DepthToSpace" => select::depth_to_space,
-        "Slice" => select::slice,
-        "Split" => select::split,
-        "Concat" => select::concat,
-        "Pad" => select::pad,
+        "Transpose" => moves::transpose,
+        "Expand" => moves::expand,
+        "Tile" => moves::tile,
+        "DepthToSpace" => moves::depth_to_space,
+        "Slice" => moves::slice,
+        "Split" => moves::split,
+        "Concat" => moves::concat,
+        "Pad" => moves::pad,
         _ => return None,
     })
 }

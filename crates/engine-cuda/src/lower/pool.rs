@@ -115,9 +115,8 @@ impl Images {
             None => return Ok(([0; 2], [0; 2])),
             Some(pads) => pads
                 .iter()
-                .map(|pad| u64::try_from(*pad))
-                .collect::<Result<_, _>>()
-                .map_err(|_| call.unsupported("negative padding"))?,
+                .map(|pad| call.node.size("pads", *pad))
+                .collect::<Result<_, _>>()?,
         };
         match pads[..] {
             [left, right] if self.flat => Ok(([0, left], [0, right])),

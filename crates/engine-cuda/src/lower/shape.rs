@@ -11,6 +11,9 @@ use super::{
     graph::host_tensor,
 };
 
+/// Most elements that an operator makes of nothing.
+const MAX_COUNT: u64 = 1 << 24;
+
 pub(super) fn constant(_: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let node = call.node;
     let tensor = if let Some(tensor) = node.attribute("value").and_then(|it| it.t.as_deref()) {
@@ -54,8 +57,8 @@ pub(super) fn constant_of_shape(
         None => Some(HostTensor::floats(&[1], &[0.0])),
     };
     let value = value.ok_or_else(|| call.unsupported("of its element type"))?;
-    if count > 1 << 28 {
-        return Err(call.unsupported("a constant of a quarter of a billion elements"));
+    if count > MAX_COUNT {
+        return Err(call.unsupported(&format!("a constant of {count} elements")));
     }
     let tensor = HostTensor {
         data_type: value.data_type,
@@ -72,7 +75,7 @@ pub(super) fn range(_: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>,
     };
     let (start, limit, step) = (number(0)?, number(1)?, number(2)?);
     let count = ((limit - start) / step).ceil().max(0.0);
-    if step == 0.0 || !count.is_finite() || count > (1u64 << 28) as f64 {
+    if step == 0.0 || !count.is_finite() || count > MAX_COUNT as f64 {
         return Err(call.invalid(&format!("from {start} to {limit} by {step}")));
     }
     let values = (0..count as u64).map(|at| start + at as f64 * step);
@@ -139,7 +142,7 @@ pub(super) fn reshape(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Ve
         });
     }
     if let Some(open) = wanted.iter().position(|size| *size == -1) {
-        let rest: u64 = dims.iter().product();
+        let rest = elements(&dims).ok_or_else(wrong)?;
         dims[open] = count.checked_div(rest).unwrap_or(0);
     }
     if elements(&dims) != Some(count) {
