@@ -5,6 +5,7 @@
 // what a missing barrier would hide. A barrier that not all threads reach is an error.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -66,29 +67,44 @@ namespace emulation {
 
 enum class State { Ready, AtBlockBarrier, AtWarpBarrier, Done };
 
+// Contexts begin a fiber; after that jumps, which need no call of the system, change between them.
 struct Fiber {
     ucontext_t context;
+    jmp_buf place;
+    bool begun;
     std::vector<char> stack;
     State state;
+    // Shuffles that it took part in.
+    unsigned shuffles;
 };
 
 // Contexts must stay where they are made.
 inline Fiber fibers[1024];
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline unsigned current;
 inline std::size_t (*body)(bool);
 inline const char* parameters;
-inline std::vector<std::uint64_t> lanes;
+// What threads give to shuffles: odd and even ones apart, so that one barrier for each suffices.
+inline std::uint64_t lanes[2][1024];
 
 [[noreturn]] inline void fail(const char* problem) {
     std::fprintf(stderr, "block %u: %s\n", blockIdx.x, problem);
     std::exit(3);
 }
 
+// Runs the current fiber until it pauses.
+inline void resume() {
+    threadIdx.x = current;
+    if (_setjmp(scheduler) != 0) return;
+    Fiber& fiber = fibers[current];
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    setcontext(&fiber.context);
+}
+
 inline void pause(State state) {
     fibers[current].state = state;
-    swapcontext(&fibers[current].context, &scheduler);
-    threadIdx.x = current;
+    if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
 }
 
 // A fiber is a thread of one block after the other.
@@ -101,12 +117,13 @@ inline void entry() {
 
 inline void prepare(unsigned threads) {
     if (threads > 1024 || threads % 32 != 0) fail("a block of that size cannot be launched");
-    lanes.assign(threads, 0);
     for (unsigned thread = 0; thread < threads; ++thread) {
         Fiber& fiber = fibers[thread];
         fiber.state = State::Ready;
+        fiber.shuffles = 0;
         if (!fiber.stack.empty()) continue;
         fiber.stack.resize(64 * 1024);
+        fiber.begun = false;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();
         fiber.context.uc_stack.ss_size = fiber.stack.size();
@@ -137,8 +154,7 @@ inline void run_block(unsigned threads, bool reversed) {
         for (unsigned turn = 0; turn < threads; ++turn) {
             current = reversed ? threads - 1 - turn : turn;
             if (fibers[current].state != State::Ready) continue;
-            threadIdx.x = current;
-            swapcontext(&scheduler, &fibers[current].context);
+            resume();
             moved = true;
         }
         for (unsigned warp = 0; warp < threads; warp += 32) moved |= release(warp, 32, State::AtWarpBarrier);
@@ -198,9 +214,9 @@ inline void __syncthreads() { emulation::pause(emulation::State::AtBlockBarrier)
 template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int distance) {
     if (mask != 0xffffffffu) emulation::fail("a shuffle of less than a warp");
     static_assert(sizeof(T) <= sizeof(std::uint64_t), "too large for a lane");
-    std::memcpy(&emulation::lanes[emulation::current], &value, sizeof value);
+    std::uint64_t* lanes = emulation::lanes[emulation::fibers[emulation::current].shuffles++ % 2];
+    std::memcpy(&lanes[emulation::current], &value, sizeof value);
     emulation::pause(emulation::State::AtWarpBarrier);
-    std::memcpy(&value, &emulation::lanes[emulation::current ^ (unsigned)distance], sizeof value);
-    emulation::pause(emulation::State::AtWarpBarrier);
+    std::memcpy(&value, &lanes[emulation::current ^ (unsigned)distance], sizeof value);
     return value;
 }

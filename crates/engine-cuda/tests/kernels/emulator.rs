@@ -102,10 +102,22 @@ fn build() -> PathBuf {
     let lock = File::create(folder.join("lock")).expect("a file to lock");
     lock.lock().expect("a lock");
     if !program.exists() {
+        remove_old(&folder);
         std::fs::write(folder.join("entries.inc"), entries).expect("a file");
         compile(&kernels, &folder, &program);
     }
     program
+}
+
+/// Emulators of other sources.
+fn remove_old(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        if entry.file_name().to_string_lossy().starts_with("emulator-") {
+            // One that is left behind only takes room.
+            let _removed = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// `ENTRY(namespace, kernel)` for every kernel that the engine knows.
