@@ -1,8 +1,8 @@
-//! Threads that keep to a core.
+//! Threads that keep to a core and wake when they want to.
 
-use std::io;
+use std::{io, num::NonZeroU64};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 /// Whether this process may run on all of `cores`; the error names the first that it may not.
 pub(crate) fn check(cores: &[usize]) -> io::Result<()> {
@@ -29,5 +29,13 @@ pub(crate) fn this_thread(cores: &[usize], number: usize) {
     set.set(cores[number % cores.len()]);
     if let Err(error) = sched_setaffinity(None, &set) {
         tracing::warn!(%error, "a thread cannot be kept to its core");
+    }
+}
+
+/// Lets the calling thread's waits end when they are due: otherwise the operating system may put
+/// their ends together with others, by default within 50 microseconds.
+pub(crate) fn wake_exactly() {
+    if let Err(error) = set_current_timer_slack(Some(NonZeroU64::MIN)) {
+        tracing::debug!(%error, "waits end up to 50 microseconds late");
     }
 }

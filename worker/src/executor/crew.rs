@@ -110,6 +110,7 @@ impl Member {
         };
         let thread = thread::Builder::new().name(name).spawn(move || {
             let (core, post) = (shared_core, shared_post);
+            pin::wake_exactly();
             match role {
                 Role::Exec(number) => {
                     if let Some(cores) = &core.config.pin {

@@ -22,6 +22,7 @@ use crate::{
     agenda::{Agenda, lock, wait, wait_until},
     instance::panic_text,
     ledger::{Ledger, Reservation},
+    pin,
 };
 
 /// Owns the LOAD thread.
@@ -136,6 +137,7 @@ fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
     let thread = thread::Builder::new().name("sextant-load".to_owned());
     thread.spawn(move || {
+        pin::wake_exactly();
         while let Some(turn) = core.next(number) {
             turn.run();
         }
