@@ -241,9 +241,8 @@ mod tests {
             text.contains("warning: service times of 1 side by side"),
             "{text}"
         );
-        let choices = text
-            .lines()
-            .find(|line| line.starts_with("       40.0  (1, 1, 2)"));
+        let by_prediction = "40.0  (1, 1, 2)  (1, 1, 2)";
+        let choices = text.lines().find(|line| line.contains(by_prediction));
         let choices = choices.unwrap_or_default();
         assert!(choices.contains("(2, 1, 1)"), "{text}");
         assert!(text.contains("-37.5"), "{text}");
