@@ -69,6 +69,7 @@ pub struct Reservation {
 /// - [`Self::start`] is called once, first; afterwards no call allocates device or pinned memory.
 /// - Copies and launches are asynchronous, in the order of their stream. Host memory that a copy
 ///   reads must stay as it is until the copy is done; what a copy wrote may be read from then on.
+/// - A capture concerns the calling thread alone: others go on working in other streams.
 /// - While a stream is captured, [`Self::launch`] and [`Self::copy_within`] on it are recorded and
 ///   not run; only one stream is captured at a time, and no other call is made on that stream.
 /// - Calls may come from several threads at once.
@@ -158,7 +159,8 @@ pub trait Driver: Send + Sync {
     /// From now on the stream records instead of running.
     fn begin_capture(&self, stream: Stream) -> Result<(), Error>;
 
-    /// Ends the recording and makes a graph of it. Ends it also where it fails.
+    /// Ends the recording and makes a graph of it; [`Error::Failed`] where nothing was recorded. Ends it
+    /// also where it fails.
     fn end_capture(&self, stream: Stream) -> Result<Graph, Error>;
 
     /// Puts all of a graph into the stream.

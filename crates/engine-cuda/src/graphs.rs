@@ -15,7 +15,8 @@ use crate::{
 pub(crate) struct Captured {
     device: Arc<Device>,
     pub program: Arc<Program>,
-    pub graph: Graph,
+    /// `None` where nothing is computed: the outputs are inputs or weights.
+    pub graph: Option<Graph>,
     /// Where each output lies when the graph is done.
     pub outputs: Vec<(Address, Slot)>,
 }
@@ -31,8 +32,12 @@ impl Captured {
     ) -> Result<Self, Error> {
         let workspace = device.layout.workspace().start;
         let (operations, outputs) = program.bind(workspace, weight);
+        let graph = match operations.is_empty() {
+            true => None,
+            false => Some(device.capture(&operations)?),
+        };
         Ok(Self {
-            graph: device.capture(&operations)?,
+            graph,
             device: Arc::clone(device),
             program,
             outputs,
@@ -42,6 +47,8 @@ impl Captured {
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        self.device.driver.destroy_graph(self.graph);
+        if let Some(graph) = self.graph {
+            self.device.driver.destroy_graph(graph);
+        }
     }
 }

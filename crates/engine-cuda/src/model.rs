@@ -86,19 +86,28 @@ impl Resident {
 
     /// The graph for inputs of the given shapes; planned and captured now where none was foreseen.
     fn captured(&self, shapes: Shapes) -> Result<Arc<Captured>, Error> {
-        let mut graphs = lock(&self.graphs);
-        if let Some(index) = graphs.iter().position(|(known, _)| *known == shapes) {
-            let entry = graphs.remove(index);
-            let captured = Arc::clone(&entry.1);
-            graphs.push(entry);
+        if let Some(captured) = self.known(&shapes) {
             return Ok(captured);
         }
+        // Batches of known shapes do not wait meanwhile.
         let captured = Arc::new(self.capture(self.prepared.plan(&shapes)?)?);
+        if let Some(captured) = self.known(&shapes) {
+            return Ok(captured);
+        }
+        let mut graphs = lock(&self.graphs);
         if graphs.len() >= GRAPHS {
             graphs.remove(0);
         }
         graphs.push((shapes, Arc::clone(&captured)));
         Ok(captured)
+    }
+
+    /// The graph for inputs of the given shapes, which counts as used now.
+    fn known(&self, shapes: &Shapes) -> Option<Arc<Captured>> {
+        let mut graphs = lock(&self.graphs);
+        let index = graphs.iter().position(|(known, _)| known == shapes)?;
+        graphs[index..].rotate_left(1);
+        graphs.last().map(|(_, captured)| Arc::clone(captured))
     }
 }
 
@@ -248,7 +257,9 @@ impl Staged for Batch {
         driver.record(execution.start, stream)?;
         let input = device.layout.workspace().start + self.captured.program.input.start;
         driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
-        driver.launch_graph(stream, self.captured.graph)?;
+        if let Some(graph) = self.captured.graph {
+            driver.launch_graph(stream, graph)?;
+        }
         for (address, slot) in &self.captured.outputs {
             let to = self.io.start() + self.input_bytes() + slot.offset;
             driver.copy_within(stream, *address, to, slot.bytes())?;

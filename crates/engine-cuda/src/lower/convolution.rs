@@ -6,9 +6,9 @@ use super::{
     Call,
     context::{Device, Lowering, Value},
     layout::{self, View},
-    linear::{matrix, vector},
     normalize::affine,
     pool::Images,
+    product::{matrix, vector},
 };
 use crate::operation::{
     Activation, Address, Convolution, Fill, Gemm, Im2col, Matrix, Method, Operand, Operation,

@@ -5,7 +5,7 @@ use sextant_engine::Error;
 use super::{
     Call,
     context::{Device, Lowering, Value},
-    linear::vector,
+    product::vector,
     reduce,
 };
 use crate::operation::{Activation, Affine, LayerNorm, Operation, Softmax, Span};

@@ -6,7 +6,7 @@ use super::{
     context::{Lowering, Value},
     convolution, elementwise, linear, moves,
     node::Call,
-    normalize, pool, reduce, select, shape,
+    normalize, pairs, pool, reduce, select, shape,
 };
 
 /// Lowers a call; gives as many values as it has outputs, or fewer where the rest is not supported.
@@ -107,8 +107,8 @@ pub(super) fn find(op_type: &str) -> Option<Operator> {
     if elementwise::unary_function(op_type).is_some() {
         return Some(elementwise::unary);
     }
-    if elementwise::binary_function(op_type).is_some() {
-        return Some(elementwise::binary);
+    if pairs::binary_function(op_type).is_some() {
+        return Some(pairs::binary);
     }
     if reduce::function(op_type).is_some() {
         return Some(reduce::reduce);
@@ -117,8 +117,8 @@ pub(super) fn find(op_type: &str) -> Option<Operator> {
         "Cast" => elementwise::cast,
         "Clip" => elementwise::clip,
         "Identity" | "Dropout" => elementwise::identity,
-        "Max" | "Min" | "Sum" | "Mean" => elementwise::variadic,
-        "PRelu" => elementwise::prelu,
+        "Max" | "Min" | "Sum" | "Mean" => pairs::variadic,
+        "PRelu" => pairs::prelu,
         "Where" => select::choose,
         "Gather" => select::gather,
         "Gemm" => linear::gemm,

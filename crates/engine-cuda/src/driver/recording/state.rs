@@ -148,6 +148,7 @@ impl State {
 
     pub fn end_capture(&mut self, stream: Stream) -> Result<(Graph, usize), Error> {
         match self.capture.take() {
+            Some((_, commands)) if commands.is_empty() => Err(wrong("an empty capture")),
             Some((captured, commands)) if captured == stream => {
                 let graph = Graph(self.graphs_made);
                 self.graphs_made += 1;
