@@ -2,10 +2,11 @@
 //!
 //! Entry point: [`CudaDriver::open`].
 //!
-//! All libraries are loaded at run time ([`libraries`]); what is missing is an
+//! All libraries are loaded at run time (`cuda/libraries.rs`); what is missing is an
 //! [`Error::Unavailable`] that says what to install. Kernels are compiled and loaded when the device
-//! is opened ([`modules`]), algorithms of cuBLASLt and cuDNN are chosen when an operation is prepared
-//! and kept ([`matmul`], [`convolution`]): what runs for a batch does not depend on when it runs.
+//! is opened (`cuda/modules.rs`). Algorithms of cuBLASLt and cuDNN are chosen when an operation is
+//! prepared and kept (`cuda/matmul.rs`, `cuda/convolution.rs`): what runs for a batch does not depend
+//! on when it runs.
 //!
 //! cudarc's safe types hold contexts, streams, events and modules. Its safe copies and launches work on
 //! typed allocations that they track with events; this engine has one allocation and orders its work
