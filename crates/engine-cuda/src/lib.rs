@@ -1,7 +1,12 @@
 //! ONNX graphs on NVIDIA GPUs behind the engine trait.
 //!
-//! Entry points: [`CudaEngine::new`] over a [`driver::Driver`]; [`lower`](mod@lower) makes
-//! [`operation::Operation`]s of a graph; [`driver::recording`] runs them without a device.
+//! Entry points: [`CudaEngine::open`] on a device of this machine, [`CudaEngine::new`] over any
+//! [`driver::Driver`].
+//!
+//! A file is read once ([`lower::Graph`]) and lowered for each set of input shapes to
+//! [`operation::Operation`]s ([`lower()`](lower::lower)); [`plan`] gives weights and activations their
+//! places; a driver captures the operations into a graph, which a batch replays.
+//! [`driver::recording`] is a driver without a device: it computes by [`reference`](mod@reference).
 //!
 //! **Invariant:** knows nothing of requests or queues. Everything that decides how long a batch takes
 //! is fixed before the batch comes: addresses, shapes, kernels and the order in which they run. After

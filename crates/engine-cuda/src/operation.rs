@@ -4,7 +4,7 @@
 //! numbers. An [`Operation`] that was prepared once can therefore be captured into a graph and
 //! replayed without a look at the host.
 //!
-//! There are few operations, said generally: one strided [`Copy`] serves transposing, slicing,
+//! There are few operations, said generally: one strided [`Copy`](struct@Copy) serves transposing, slicing,
 //! expanding, joining, padding and conversion; operators that only change a shape cost nothing and
 //! do not appear here. Arithmetic is in 32-bit floats whatever the storage, sums included; a result
 //! is rounded once, when it is stored. Integers are computed in 64 bits.

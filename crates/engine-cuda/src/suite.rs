@@ -4,8 +4,6 @@
 //! driver in this crate's tests and over a real device in the GPU suite; the other engine, ONNX
 //! Runtime, is handed in.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use sextant_engine::{Engine, Error, LoadRequest, conformance::random_inputs};
 use sextant_types::{Digest, Optimization, Precision, Tensor};
@@ -137,15 +135,4 @@ fn float_error(given: &[f32], wanted: &[f32]) -> f64 {
         }
     });
     errors.fold(0.0, f64::max)
-}
-
-/// An engine over a driver, with memory for every case of the suite.
-///
-/// # Errors
-/// As [`crate::CudaEngine::new`].
-pub fn engine(
-    driver: Arc<dyn crate::driver::Driver>,
-    config: crate::Config,
-) -> Result<Arc<dyn Engine>, Error> {
-    Ok(Arc::new(crate::CudaEngine::new(driver, config)?))
 }

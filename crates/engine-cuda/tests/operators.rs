@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use sextant_engine::Engine;
 use sextant_engine_cuda::{
-    Config,
+    Config, CudaEngine,
     driver::recording::{Pretence, RecordingDriver},
     lower::OPERATORS,
     suite,
@@ -28,7 +28,8 @@ fn engine(convolution: bool) -> Arc<dyn Engine> {
         ..Pretence::default()
     };
     let driver = Arc::new(RecordingDriver::new(pretence));
-    suite::engine(driver, config).expect("the device exists as far as it must")
+    let engine = CudaEngine::new(driver, config);
+    Arc::new(engine.expect("the memory is there"))
 }
 
 fn reference() -> OrtEngine {

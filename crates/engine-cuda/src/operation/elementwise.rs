@@ -133,7 +133,7 @@ pub struct Operand {
     /// The element at index 0 of every dimension.
     pub address: Address,
     /// Elements between neighbours in each dimension; 0 where one value serves a whole dimension.
-    /// Never negative except in the source of a [`Copy`].
+    /// Never negative except in the source of a [`Copy`](struct@Copy).
     pub strides: [i64; MAX_RANK],
 }
 

@@ -64,7 +64,7 @@ pub struct Window {
     pub pads_end: [u64; 2],
 }
 
-/// Unfolds images for a convolution by [`Gemm`]: `y[b][c * kernel + at][position]` is the input under
+/// Unfolds images for a convolution by [`super::Gemm`]: `y[b][c * kernel + at][position]` is the input under
 /// element `at` of the window at `position`, 0 in the padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Im2col {
@@ -83,7 +83,7 @@ pub struct Im2col {
 }
 
 /// `y = activation(x * scale[channel] + shift[channel])` over `[outer, channels, inner]`: batch
-/// normalisation at inference, and the bias of a convolution by [`Gemm`].
+/// normalisation at inference, and the bias of a convolution by [`super::Gemm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affine {
     /// Input.
