@@ -132,6 +132,7 @@ fn build_dispatcher(
         schedule: config.dispatcher.schedule.options(),
         estimation: config.dispatcher.schedule.run_times.0,
         placement: config.dispatcher.placement.options(),
+        parallelism: config.dispatcher.schedule.parallelism.policy(),
         tenants: config.dispatcher.schedule.tenants(),
         ..sextant_dispatcher::Config::default()
     };
