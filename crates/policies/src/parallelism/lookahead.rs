@@ -53,6 +53,16 @@ pub fn work(random: &mut Random, count: usize, scv: f64) -> Vec<f64> {
     (0..count).map(|_| random.gamma(scv)).collect()
 }
 
+/// Work of mean 1 and squared coefficient of variation `scv`, up to 1, out of normal draws: many
+/// configurations get the same accidents, and draws are most of the cost (Wilson and Hilferty's
+/// approximation of the gamma distribution).
+pub fn work_of(normals: &[f64], scv: f64) -> Vec<f64> {
+    let ninth = scv.clamp(0.0, 1.0) / 9.0;
+    let root = ninth.sqrt();
+    let draw = |normal: &f64| (1.0 - ninth + normal * root).max(0.0).powi(3);
+    normals.iter().map(draw).collect()
+}
+
 /// Latencies under steady arrivals: `requests` of them with work of squared coefficient of variation
 /// `work_scv`, beginning with an idle unit. A load that the unit cannot keep up with makes latencies
 /// grow all along.

@@ -93,7 +93,8 @@ pub struct Decision {
 /// What is played for all candidates.
 struct Trace {
     gaps_s: Vec<f64>,
-    work_seed: u64,
+    /// Draws that work is made of.
+    normals: Vec<f64>,
 }
 
 // === impl SextantOptions ===
@@ -218,15 +219,16 @@ impl Sextant {
                 .take(self.options.requests)
                 .map(|gap| gap * scale)
                 .collect(),
-            work_seed: self.random.word(),
+            normals: (0..self.options.requests)
+                .map(|_| self.random.normal())
+                .collect(),
         }
     }
 
     /// The objective's value when a candidate meets the trace, s.
     fn value_s(&self, candidate: usize, trace: &Trace, backlog: Backlog) -> f64 {
         let known = &self.unit.configurations[candidate];
-        let mut random = Random::new(trace.work_seed);
-        let work = lookahead::work(&mut random, trace.gaps_s.len(), known.work_scv);
+        let work = lookahead::work_of(&trace.normals, known.work_scv);
         let latencies = lookahead::play(&Scenario {
             rates: &known.rates,
             gaps_s: &trace.gaps_s,

@@ -171,3 +171,20 @@ fn a_backlog_is_served_first() {
     }
     assert_eq!(latencies.len(), expected.len());
 }
+
+#[test]
+fn work_out_of_normal_draws_has_the_asked_for_scatter() {
+    let mut random = Random::new(SEED);
+    let normals: Vec<f64> = (0..50_000).map(|_| random.normal()).collect();
+    for scv in [0.0, 0.05, 0.29, 1.0] {
+        let work = lookahead::work_of(&normals, scv);
+        let mean = work.iter().sum::<f64>() / work.len() as f64;
+        let squares: f64 = work.iter().map(|it| (it - mean).powi(2)).sum();
+        let found = squares / work.len() as f64 / (mean * mean);
+        assert!((mean - 1.0).abs() < 0.02, "{scv}: {mean}, seed {SEED}");
+        assert!(
+            (found - scv).abs() < 0.06 * scv + 1e-9,
+            "{scv}: {found}, seed {SEED}"
+        );
+    }
+}
