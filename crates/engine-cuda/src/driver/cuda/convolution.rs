@@ -19,7 +19,7 @@ use sextant_engine::Error;
 
 use self::descriptors::Descriptors;
 use super::{errors::dnn_error, memory::Memory};
-use crate::operation::{Activation, Address, Convolution};
+use crate::operation::{Activation, Address, Arithmetic, Convolution, Element};
 
 /// Algorithms that cuDNN is asked to rank.
 const ALGORITHMS: usize = 8;
@@ -203,7 +203,10 @@ impl Plan {
             ))
         };
         let found = ranked.iter().find(fits).ok_or_else(none)?;
-        descriptors.set_math(found.mathType)?;
+        // Full precision stays what it is, whatever is faster.
+        if it.element != Element::F32 || it.arithmetic == Arithmetic::Tf32 {
+            descriptors.set_math(found.mathType)?;
+        }
         Ok(Self {
             algorithm: found.algo,
             workspace_bytes: found.memory,

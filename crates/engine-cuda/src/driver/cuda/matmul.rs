@@ -14,7 +14,7 @@ use std::{
 };
 
 use cudarc::{
-    cublaslt::{result, sys},
+    cublaslt::{result, result::CublasError, sys},
     driver::CudaStream,
 };
 use sextant_engine::Error;
@@ -154,13 +154,17 @@ impl Matmuls {
                 preference.0,
             )
         };
-        Ok(match found {
-            Ok(found) => Choice::Library {
+        match found {
+            Ok(found) => Ok(Choice::Library {
                 algorithm: found.algo,
                 workspace_bytes: found.workspaceSize,
-            },
-            Err(_) => Choice::OwnKernel,
-        })
+            }),
+            Err(CublasError(
+                sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED
+                | sys::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE,
+            )) => Ok(Choice::OwnKernel),
+            Err(error) => Err(blas_error(error)),
+        }
     }
 }
 
