@@ -101,7 +101,8 @@ impl Core {
         actions: &mut Actions,
     ) {
         let loaded = self.resident.loaded_on(model).to_vec();
-        let (pages, queue) = (spec.pages, spec.queue.clone());
+        let shared = spec.shared.map_or(0, |shared| shared.pages);
+        let (pages, queue) = (spec.pages.saturating_add(shared), spec.queue.clone());
         self.resident.on_model(now, model, spec, actions);
         for device in 0..self.devices {
             let barred = !eligible.contains(&device);

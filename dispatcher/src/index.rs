@@ -7,12 +7,14 @@ use std::{
 
 use sextant_metadata::{InstanceState, View};
 use sextant_policies::{
-    placement::ResidentModel,
+    placement::{ResidentModel, Shared},
     schedule::{LatencyTable, Nanos, QueueSpec},
     select::{Entry, Index, Load, Readiness},
 };
 use sextant_rpc::Route;
-use sextant_types::{ApplicationId, ModelId, Signature, Variant, VariantId, WorkerId};
+use sextant_types::{
+    ApplicationId, Digest, EngineName, ModelId, Precision, Signature, Variant, VariantId, WorkerId,
+};
 
 use crate::{Config, driver::Driver, families::Families};
 
@@ -20,6 +22,7 @@ use crate::{Config, driver::Driver, families::Families};
 #[derive(Default)]
 pub(crate) struct Interner {
     ordinals: HashMap<VariantId, u32>,
+    weights: HashMap<(EngineName, Digest, Precision), u32>,
 }
 
 /// One published variant.
@@ -55,6 +58,14 @@ impl Interner {
     fn ordinal(&mut self, variant: &VariantId) -> u32 {
         let next = self.ordinals.len() as u32;
         *self.ordinals.entry(variant.clone()).or_insert(next)
+    }
+
+    /// A number for the weights of a variant, which others may have too.
+    pub(crate) fn weights(&mut self, variant: &Variant) -> u32 {
+        let next = self.weights.len() as u32;
+        let spec = &variant.spec;
+        let key = (spec.engine.clone(), variant.artefact, spec.precision);
+        *self.weights.entry(key).or_insert(next)
     }
 }
 
@@ -203,11 +214,25 @@ impl Known {
     }
 
     /// What the placement needs to know of it, for pages of `page_bytes`.
-    pub(crate) fn resident_model(&self, config: &Config, page_bytes: u64) -> ResidentModel {
+    /// Variants with the same `weights` hold them once.
+    pub(crate) fn resident_model(
+        &self,
+        config: &Config,
+        page_bytes: u64,
+        weights: u32,
+    ) -> ResidentModel {
         let profile = &self.variant.profile;
-        let bytes = profile.peak_memory_bytes.max(profile.weights_bytes);
+        let pages =
+            |bytes: u64| u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(u32::MAX);
+        let session = profile
+            .peak_memory_bytes
+            .saturating_sub(profile.weights_bytes);
         ResidentModel {
-            pages: u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(u32::MAX),
+            pages: pages(session),
+            shared: Some(Shared {
+                group: weights,
+                pages: pages(profile.weights_bytes),
+            }),
             load: (profile.load_ms.clamp(0.0, 1e12) * 1e6) as Nanos,
             pinned: false,
             queue: self.queue_spec(config),

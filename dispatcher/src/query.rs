@@ -78,7 +78,7 @@ impl Dispatcher {
                 }
                 Err(refusal) if chosen.load => return Err(self.cold(&chosen.known, refusal, &ask)),
                 Err(Refusal::Dropped(DropReason::Gone))
-                | Err(Refusal::Worker(InferError::NotLoaded(_))) => {
+                | Err(Refusal::Worker(InferError::NotLoaded(_) | InferError::WeightsChanged(_))) => {
                     last = refused(
                         &Refusal::Dropped(DropReason::Gone),
                         &chosen.known,

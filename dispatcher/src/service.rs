@@ -162,12 +162,13 @@ impl Service {
                     .iter()
                     .find(runs)
                     .map_or(1, |info| info.pages.page_bytes);
+                let weights = self.interner.weights(variant);
                 let eligible = (0u32..)
                     .zip(&infos)
                     .filter(|(_, info)| runs(info))
                     .map(|(at, _)| at)
                     .collect();
-                let spec = known.resident_model(&self.dispatcher.config, page_bytes);
+                let spec = known.resident_model(&self.dispatcher.config, page_bytes, weights);
                 driver.on_variant(ordinal, variant, spec, eligible);
             }
             published.insert(ordinal, Arc::clone(variant));

@@ -40,14 +40,26 @@ pub use rhythm::{Expected, Rhythm};
 /// What a placement needs to know of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelSpec {
-    /// Pages that it takes on a device.
+    /// Pages that it takes on a device for itself.
     pub pages: u32,
+    /// Pages that it takes together with others.
+    pub shared: Option<Shared>,
     /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of single devices.
     pub load: Nanos,
     /// Estimated run time of one request alone, ns.
     pub run: Nanos,
     /// Never unloaded once it is loaded.
     pub pinned: bool,
+}
+
+/// Pages that a device holds once for all models of a group, as variants of one model have the same
+/// weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Names the group.
+    pub group: u32,
+    /// Its pages, the same for every member.
+    pub pages: u32,
 }
 
 /// What the caller has to do.

@@ -48,6 +48,7 @@ impl Control {
             let residence = paging.residences[model as usize];
             let spec = ResidentModel {
                 pages: residence.pages,
+                shared: None,
                 load: residence.load,
                 pinned: false,
                 queue: queue.clone(),

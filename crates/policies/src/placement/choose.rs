@@ -2,6 +2,7 @@
 
 use super::{
     Actions, Nanos,
+    device::Footprint,
     machine::Machine,
     rule::{Rule, There},
 };
@@ -110,10 +111,11 @@ impl<R: Rule> Machine<R> {
         if taken || of.saved_by(ready) == 0 {
             return Err(false);
         }
-        if !on.has_room(of.spec.pages) {
-            return Err(of.spec.pages <= on.pages);
+        let footprint = Footprint::of(&of.spec);
+        if !on.has_room(footprint) {
+            return Err(footprint.whole() <= on.pages);
         }
-        Ok((on.free < of.spec.pages, self.demand.load(device)))
+        Ok((!on.is_free_for(footprint), self.demand.load(device)))
     }
 
     fn note_shortage(&mut self, now: Nanos, model: u32) {

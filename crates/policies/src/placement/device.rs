@@ -1,8 +1,8 @@
 //! Pages, residents and the LOAD executor of one device.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Nanos;
+use super::{ModelSpec, Nanos, Shared};
 use crate::schedule::{IndexedHeap, NEVER};
 
 /// A LOAD that is not answered.
@@ -18,18 +18,54 @@ pub(super) struct Load {
 pub(super) struct Device {
     pub pages: u32,
     pub free: u32,
-    /// Models with a replica here, and its pages.
-    pub residents: Vec<(u32, u32)>,
+    /// Models with a replica here in any form.
+    here: BTreeSet<u32>,
+    /// Those that hold pages, and which.
+    residents: BTreeMap<u32, Footprint>,
+    groups: BTreeMap<u32, Group>,
     /// What may be unloaded, by what it is worth to keep it.
-    pub victims: IndexedHeap,
-    /// Pages of those.
-    pub evictable: u32,
+    victims: IndexedHeap,
+    /// Pages that are free once all of those are gone, beside the free ones.
+    evictable: u32,
     /// LOADs under way, in the order in which they run.
     pub loads: VecDeque<Load>,
     /// Whether a wanted model found no room here.
     pub short: bool,
     /// When it was last asked for its next LOAD.
     pub attempted: Nanos,
+}
+
+/// What a model takes on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Footprint {
+    pages: u32,
+    shared: Option<Shared>,
+}
+
+/// Models here that hold pages together.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    pages: u32,
+    members: u32,
+    /// Members that may not be unloaded.
+    kept: u32,
+}
+
+// === impl Footprint ===
+
+impl Footprint {
+    pub fn of(spec: &ModelSpec) -> Self {
+        Self {
+            pages: spec.pages,
+            shared: spec.shared,
+        }
+    }
+
+    /// Pages of a device that has nothing of it.
+    pub fn whole(&self) -> u32 {
+        let shared = self.shared.map_or(0, |shared| shared.pages);
+        self.pages.saturating_add(shared)
+    }
 }
 
 // === impl Load ===
@@ -47,7 +83,9 @@ impl Device {
         Self {
             pages,
             free: pages,
-            residents: Vec::new(),
+            here: BTreeSet::new(),
+            residents: BTreeMap::new(),
+            groups: BTreeMap::new(),
             victims: IndexedHeap::default(),
             evictable: 0,
             loads: VecDeque::new(),
@@ -56,9 +94,124 @@ impl Device {
         }
     }
 
-    /// Whether `pages` can be had, by unloading what may be unloaded.
-    pub fn has_room(&self, pages: u32) -> bool {
-        self.free.saturating_add(self.evictable) >= pages
+    /// Pages that a model takes in addition to what is there.
+    pub fn missing(&self, footprint: Footprint) -> u32 {
+        match footprint.shared {
+            Some(shared) if self.groups.contains_key(&shared.group) => footprint.pages,
+            _ => footprint.whole(),
+        }
+    }
+
+    /// Whether a model would fit without unloading anything.
+    pub fn is_free_for(&self, footprint: Footprint) -> bool {
+        self.free >= self.missing(footprint)
+    }
+
+    /// Whether a model would fit once everything is gone that may be unloaded.
+    pub fn has_room(&self, footprint: Footprint) -> bool {
+        let all = self.free.saturating_add(self.evictable);
+        // What it shares with models that may all be unloaded has to stay, or to come again.
+        let group = footprint.shared.map(|shared| shared.group);
+        let group = group.and_then(|group| self.groups.get(&group));
+        match group {
+            Some(group) if group.kept > 0 => all >= footprint.pages,
+            _ => all >= footprint.whole(),
+        }
+    }
+
+    /// A replica comes; for now it may not be unloaded.
+    pub fn admit(&mut self, model: u32, footprint: Footprint) {
+        self.free = self.free.saturating_sub(self.missing(footprint));
+        self.here.insert(model);
+        self.residents.insert(model, footprint);
+        if let Some(shared) = footprint.shared {
+            let group = self.groups.entry(shared.group).or_insert(Group {
+                pages: shared.pages,
+                members: 0,
+                kept: 0,
+            });
+            if group.members > 0 && group.kept == 0 {
+                self.evictable -= group.pages;
+            }
+            group.members += 1;
+            group.kept += 1;
+        }
+    }
+
+    /// A replica's pages are given back.
+    pub fn release(&mut self, model: u32) {
+        // Counted as one that must stay, it leaves the sums of the others alone.
+        self.keep(model);
+        let Some(footprint) = self.residents.remove(&model) else {
+            return;
+        };
+        self.free += footprint.pages;
+        let Some(shared) = footprint.shared else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&shared.group) else {
+            return;
+        };
+        group.members -= 1;
+        group.kept -= 1;
+        if group.members == 0 {
+            self.free += group.pages;
+            self.groups.remove(&shared.group);
+        } else if group.kept == 0 {
+            self.evictable += group.pages;
+        }
+    }
+
+    /// A replica may be unloaded, and to keep it is worth so much.
+    pub fn offer(&mut self, model: u32, worth: u64) {
+        let Some(footprint) = self.residents.get(&model) else {
+            return;
+        };
+        if self.victims.key(model).is_none() {
+            self.evictable += footprint.pages;
+            let shared = footprint.shared.map(|shared| shared.group);
+            if let Some(group) = shared.and_then(|group| self.groups.get_mut(&group)) {
+                group.kept -= 1;
+                if group.kept == 0 {
+                    self.evictable += group.pages;
+                }
+            }
+        }
+        self.victims.set(model, worth);
+    }
+
+    /// A replica may not be unloaded.
+    pub fn keep(&mut self, model: u32) {
+        let Some(footprint) = self.residents.get(&model) else {
+            return;
+        };
+        if self.victims.remove(model).is_none() {
+            return;
+        }
+        self.evictable -= footprint.pages;
+        let shared = footprint.shared.map(|shared| shared.group);
+        if let Some(group) = shared.and_then(|group| self.groups.get_mut(&group)) {
+            if group.kept == 0 {
+                self.evictable -= group.pages;
+            }
+            group.kept += 1;
+        }
+    }
+
+    /// What is worth least of what may be unloaded.
+    pub fn cheapest(&self) -> Option<u32> {
+        self.victims.first().map(|(_, model)| model)
+    }
+
+    /// The models that are here in any form.
+    pub fn residents(&self) -> Vec<u32> {
+        self.here.iter().copied().collect()
+    }
+
+    /// A model is gone.
+    pub fn forget(&mut self, model: u32) {
+        self.release(model);
+        self.here.remove(&model);
     }
 
     /// From when one more LOAD may be issued: with less than `ahead` outstanding, 0 for at once.
@@ -101,30 +254,55 @@ impl Device {
         }
     }
 
-    /// What the most valuable of the victims is worth that have to go for `pages`; `None` when
-    /// there are not enough.
-    pub fn dearest_victim(&mut self, pages: u32) -> Option<u64> {
-        let (mut free, mut aside) = (self.free, Vec::new());
-        while free < pages
-            && let Some((worth, victim)) = self.victims.first()
-        {
+    /// What the most valuable of the victims is worth that have to go for a model; `None` when there
+    /// are not enough.
+    pub fn dearest_victim(&mut self, footprint: Footprint) -> Option<u64> {
+        let (mut aside, mut gone) = (Vec::new(), BTreeMap::new());
+        let mut free = self.free;
+        let fits = loop {
+            if free >= self.missing_without(footprint, &gone) {
+                break true;
+            }
+            let Some((worth, victim)) = self.victims.first() else {
+                break false;
+            };
             self.victims.remove(victim);
             aside.push((worth, victim));
-            free += self.pages_of(victim);
-        }
+            free += self.freed_by(victim, &mut gone);
+        };
         let dearest = aside.last().map(|(worth, _)| *worth);
         for (worth, victim) in aside {
             self.victims.set(victim, worth);
         }
-        dearest.filter(|_| free >= pages)
+        dearest.filter(|_| fits)
     }
 
-    fn pages_of(&self, model: u32) -> u32 {
-        let resident = self.residents.iter().find(|(of, _)| *of == model);
-        resident.map_or(0, |(_, pages)| *pages)
+    /// [`Self::missing`] without members of groups that are `gone`.
+    fn missing_without(&self, footprint: Footprint, gone: &BTreeMap<u32, u32>) -> u32 {
+        let group = footprint.shared.map(|shared| shared.group);
+        let members = group.and_then(|group| self.groups.get(&group));
+        let left = |group: &Group, of: u32| group.members > gone.get(&of).copied().unwrap_or(0);
+        match (members, group) {
+            (Some(members), Some(of)) if left(members, of) => footprint.pages,
+            _ => footprint.whole(),
+        }
     }
 
-    pub fn forget(&mut self, model: u32) {
-        self.residents.retain(|(resident, _)| *resident != model);
+    /// Pages that come free when a victim goes after those that are `gone`, to which it is added.
+    fn freed_by(&self, victim: u32, gone: &mut BTreeMap<u32, u32>) -> u32 {
+        let Some(footprint) = self.residents.get(&victim) else {
+            return 0;
+        };
+        let mut pages = footprint.pages;
+        if let Some(shared) = footprint.shared
+            && let Some(group) = self.groups.get(&shared.group)
+        {
+            let left = gone.entry(shared.group).or_insert(0);
+            *left += 1;
+            if *left == group.members {
+                pages += group.pages;
+            }
+        }
+        pages
     }
 }

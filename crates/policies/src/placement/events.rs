@@ -2,7 +2,7 @@
 
 use super::{
     Action, Actions, Demand, ModelSpec, Nanos, Placement, Presence,
-    device::Device,
+    device::{Device, Footprint},
     machine::Machine,
     model::{Model, Replica},
     rule::Rule,
@@ -31,11 +31,12 @@ impl<R: Rule> Placement for Machine<R> {
         self.parked.remove(&device);
         self.busy.remove(device);
         self.again.remove(device);
-        for (model, _) in &gone.residents {
+        let residents = gone.residents();
+        for model in &residents {
             self.remove(now, device, *model);
         }
         self.devices_changed(now, false);
-        for (model, _) in gone.residents {
+        for model in residents {
             self.consider(now, model, actions);
         }
     }
@@ -277,23 +278,21 @@ impl<R: Rule> Machine<R> {
 
     /// A model was on the device already.
     fn found(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let Some(pages) = self.model(model).map(|of| of.spec.pages) else {
+        let Some(footprint) = self.model(model).map(|of| Footprint::of(&of.spec)) else {
             return;
         };
         let Some(on) = self.device_mut(device) else {
             return;
         };
-        if on.free < pages {
+        if !on.is_free_for(footprint) {
             actions.push(Action::Unload { device, model });
             return;
         }
-        on.free -= pages;
-        on.residents.push((model, pages));
+        on.admit(model, footprint);
         if let Some(of) = self.model_mut(model) {
             of.replicas.push(Replica {
                 device,
                 presence: Presence::Loaded,
-                pages,
                 running: 0,
                 used: now,
             });

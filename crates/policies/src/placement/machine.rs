@@ -127,12 +127,9 @@ impl<R: Rule> Machine<R> {
             };
             if of.is_evictable(replica) {
                 let worth = self.rule.keep(now, model, of, replica.used);
-                if device.victims.key(model).is_none() {
-                    device.evictable += replica.pages;
-                }
-                device.victims.set(model, worth);
-            } else if device.victims.remove(model).is_some() {
-                device.evictable -= replica.pages;
+                device.offer(model, worth);
+            } else {
+                device.keep(model);
             }
         }
     }

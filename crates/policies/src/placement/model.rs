@@ -20,7 +20,6 @@ struct Hope {
 pub(super) struct Replica {
     pub device: u32,
     pub presence: Presence,
-    pub pages: u32,
     /// Batches under way.
     pub running: u32,
     /// When a batch was last sent, or else the LOAD was issued.

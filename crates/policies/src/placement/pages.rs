@@ -1,7 +1,11 @@
 //! What is on a device: replicas come, and go to make room.
 
 use super::{
-    Action, Actions, Nanos, Presence, device::Load, machine::Machine, model::Replica, rule::Rule,
+    Action, Actions, Nanos, Presence,
+    device::{Footprint, Load},
+    machine::Machine,
+    model::Replica,
+    rule::Rule,
 };
 use crate::schedule::NEVER;
 
@@ -9,16 +13,15 @@ impl<R: Rule> Machine<R> {
     /// Issues a LOAD, with the UNLOADs that it needs before it.
     pub(super) fn load(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
         let Some(of) = self.model(model) else { return };
-        let (pages, expected) = (of.spec.pages, of.load_on(device));
+        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(device));
         let before_end = of.spec.run.saturating_add(expected);
         let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
-        self.make_room(now, device, pages, actions);
+        self.make_room(now, device, footprint, actions);
         let Some(Some(on)) = self.devices.get_mut(device as usize) else {
             return;
         };
         let start = on.free_at(now);
-        on.free -= pages;
-        on.residents.push((model, pages));
+        on.admit(model, footprint);
         on.loads.push_back(Load {
             model,
             start,
@@ -31,7 +34,6 @@ impl<R: Rule> Machine<R> {
             of.replicas.push(Replica {
                 device,
                 presence: Presence::Loading,
-                pages,
                 running: 0,
                 used: now,
             });
@@ -50,11 +52,11 @@ impl<R: Rule> Machine<R> {
         });
     }
 
-    /// Unloads what is worth least until `pages` are free.
-    fn make_room(&mut self, now: Nanos, device: u32, pages: u32, actions: &mut Actions) {
+    /// Unloads what is worth least until a model fits.
+    fn make_room(&mut self, now: Nanos, device: u32, footprint: Footprint, actions: &mut Actions) {
         while let Some(on) = self.device_mut(device)
-            && on.free < pages
-            && let Some((_, victim)) = on.victims.first()
+            && !on.is_free_for(footprint)
+            && let Some(victim) = on.cheapest()
         {
             self.unload(now, device, victim, actions);
         }
@@ -69,13 +71,9 @@ impl<R: Rule> Machine<R> {
             return;
         };
         replica.presence = Presence::Leaving;
-        let pages = replica.pages;
         self.demand.displace(model, device);
         if let Some(on) = self.device_mut(device) {
-            on.free += pages;
-            if on.victims.remove(model).is_some() {
-                on.evictable -= pages;
-            }
+            on.release(model);
         }
         self.value(now, model);
         self.rank(now, model);
@@ -90,17 +88,11 @@ impl<R: Rule> Machine<R> {
         let Some(at) = of.replicas.iter().position(|r| r.device == device) else {
             return;
         };
-        let replica = of.replicas.swap_remove(at);
+        of.replicas.swap_remove(at);
         self.demand.displace(model, device);
         if let Some(on) = self.device_mut(device) {
             on.forget(model);
             on.loaded(now, model);
-            if replica.presence != Presence::Leaving {
-                on.free += replica.pages;
-            }
-            if on.victims.remove(model).is_some() {
-                on.evictable -= replica.pages;
-            }
         }
         self.value(now, model);
         self.rank(now, model);

@@ -2,6 +2,7 @@
 
 use super::{
     Actions, Nanos,
+    device::Footprint,
     machine::Machine,
     rule::{Foreseen, Rule},
 };
@@ -27,8 +28,8 @@ impl<R: Rule> Machine<R> {
                 continue;
             }
             let worth = self.rule.keep(now, model, of, now);
-            let pages = of.spec.pages;
-            match self.place_for(now, model, pages, worth) {
+            let footprint = Footprint::of(&of.spec);
+            match self.place_for(now, model, footprint, worth) {
                 Some(device) => self.load(now, device, model, actions),
                 None => self.rule.postpone(model, now + AGAIN),
             }
@@ -37,7 +38,13 @@ impl<R: Rule> Machine<R> {
 
     /// A device with nothing to load where the pages are free, else where what has to go is worth
     /// less than `worth`.
-    fn place_for(&mut self, now: Nanos, model: u32, pages: u32, worth: u64) -> Option<u32> {
+    fn place_for(
+        &mut self,
+        now: Nanos,
+        model: u32,
+        footprint: Footprint,
+        worth: u64,
+    ) -> Option<u32> {
         self.park_ready(now);
         let idle: Vec<u32> = self.parked.iter().copied().collect();
         let mut best = None;
@@ -47,12 +54,12 @@ impl<R: Rule> Machine<R> {
             let Some(on) = self.device_mut(device) else {
                 continue;
             };
-            if refused || !on.loads.is_empty() || !on.has_room(pages) {
+            if refused || !on.loads.is_empty() || !on.has_room(footprint) {
                 continue;
             }
-            if on.free >= pages {
+            if on.is_free_for(footprint) {
                 best = best.max(Some((u64::MAX, on.free, device)));
-            } else if let Some(lost) = on.dearest_victim(pages).filter(|lost| *lost < worth) {
+            } else if let Some(lost) = on.dearest_victim(footprint).filter(|lost| *lost < worth) {
                 best = best.max(Some((u64::MAX - 1 - lost, on.free, device)));
             }
         }

@@ -7,7 +7,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Action as Move, Actions as Moves, ModelSpec, Nanos, Options, Placement, Presence};
+use super::{
+    Action as Move, Actions as Moves, ModelSpec, Nanos, Options, Placement, Presence, Shared,
+};
 use crate::schedule::{
     self, Action, Actions, BatchId, Delay, DropReason, IndexedHeap, NEVER, PoolLoad, QueueSpec,
     Request, RequestQueue, Scheduler, WorkerSpec,
@@ -94,8 +96,10 @@ pub struct ResidentDevice {
 /// What there is to know of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResidentModel {
-    /// Pages that it takes.
+    /// Pages that it takes for itself.
     pub pages: u32,
+    /// Pages that it takes together with others.
+    pub shared: Option<Shared>,
     /// Estimated time of its LOAD, ns.
     pub load: Nanos,
     /// Never unloaded once it is loaded.
@@ -222,6 +226,7 @@ impl ResidentModel {
     pub fn placed(&self) -> ModelSpec {
         ModelSpec {
             pages: self.pages,
+            shared: self.shared,
             load: self.load,
             run: self.queue.latency.of(1),
             pinned: self.pinned,

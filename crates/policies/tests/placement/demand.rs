@@ -125,6 +125,7 @@ fn demand_follows_the_waiting_requests() {
         let mut placement = build(&Options::of(*policy));
         let spec = ModelSpec {
             pages: 7,
+            shared: None,
             load: 8_000_000,
             run: 3_000_000,
             pinned: false,

@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_policies::{
-    placement,
+    placement::{self, Shared},
     schedule::{self, Delay},
 };
 
@@ -49,8 +49,9 @@ fn setting() -> impl Strategy<Value = Setting> {
         proptest::sample::select(placement::Policy::ALL),
         delay,
         any::<bool>(),
+        any::<bool>(),
     )
-        .prop_map(|(scheduling, placing, delay, exact)| Setting {
+        .prop_map(|(scheduling, placing, delay, exact, sharing)| Setting {
             scheduling: schedule::Options {
                 delay,
                 preferred_rows: vec![2, 4],
@@ -76,6 +77,12 @@ fn setting() -> impl Strategy<Value = Setting> {
                 (5, 400, 300, 30),
                 (1, 60, 100, 10),
             ],
+            shared: match sharing {
+                true => [None, Some(0), Some(0), Some(1), Some(0), None, Some(1)]
+                    .map(|group| group.map(|group| Shared { group, pages: 2 }))
+                    .to_vec(),
+                false => vec![],
+            },
             max_rows: 4,
             // A device that is sent its next batch ahead of time keeps to its times.
             exact: exact || delay != Delay::default(),

@@ -19,6 +19,7 @@ fn world(policy: Policy) -> World {
         placing: placement::Options::of(policy),
         devices: vec![(12, 1); 3],
         models,
+        shared: vec![],
         max_rows: 4,
         exact: true,
     })

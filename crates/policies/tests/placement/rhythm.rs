@@ -78,6 +78,7 @@ fn world(pages: u32, prefetch: bool) -> World {
         },
         devices: vec![(pages, 1)],
         models: vec![(4, 8 * MS, 3 * MS, MS); 12],
+        shared: vec![],
         max_rows: 8,
         exact: true,
     })

@@ -10,6 +10,7 @@ const MS: Nanos = 1_000_000;
 fn spec(pages: u32) -> ModelSpec {
     ModelSpec {
         pages,
+        shared: None,
         load: 8 * MS,
         run: 3 * MS,
         pinned: false,

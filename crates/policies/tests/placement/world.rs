@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_policies::{
-    placement::{self, Presence, Resident, ResidentAction, ResidentDevice, ResidentModel},
+    placement::{self, Presence, Resident, ResidentAction, ResidentDevice, ResidentModel, Shared},
     schedule::{self, BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request},
 };
 
@@ -16,6 +16,8 @@ pub struct Setting {
     pub devices: Vec<(u32, u16)>,
     /// By model: pages, time of a LOAD, run time of one row, and of each further one.
     pub models: Vec<(u32, Nanos, Nanos, Nanos)>,
+    /// By model: what it holds together with the others of its group; nothing beyond the list.
+    pub shared: Vec<Option<Shared>>,
     pub max_rows: u32,
     /// Whether LOADs and batches take exactly as long as expected and all succeed.
     pub exact: bool,
@@ -101,12 +103,17 @@ pub struct World {
 // === impl Setting ===
 
 impl Setting {
+    fn shared(&self, model: u32) -> Option<Shared> {
+        self.shared.get(model as usize).copied().flatten()
+    }
+
     fn model(&self, model: u32) -> ResidentModel {
         let (pages, load, first, more) = self.models[model as usize];
         let rows = 0..u64::from(self.max_rows);
         let latency = LatencyTable::new(rows.map(|row| first + row * more).collect()).unwrap();
         ResidentModel {
             pages,
+            shared: self.shared(model),
             load,
             pinned: false,
             queue: QueueSpec {
@@ -278,8 +285,7 @@ impl World {
         if !self.up.contains(&device) || self.there.contains_key(&(device, model)) {
             return;
         }
-        let free = self.free(device);
-        if free >= self.setting.models[model as usize].0 {
+        if self.free(device) >= self.needed(device, model) {
             self.there.insert((device, model), There::Loaded);
             self.act(|r, now, actions| r.on_load_result(now, device, model, true, actions));
         }
@@ -365,8 +371,27 @@ impl World {
     fn free(&self, device: u32) -> u32 {
         let on = |place: &&(u32, u32), of: &There| place.0 == device && *of != There::Leaving;
         let here = self.there.iter().filter(|(place, of)| on(place, of));
-        let taken = here.map(|((_, model), _)| self.setting.models[*model as usize].0);
-        self.setting.devices[device as usize].0 - taken.sum::<u32>()
+        let (mut taken, mut groups) = (0, BTreeMap::new());
+        for ((_, model), _) in here {
+            taken += self.setting.models[*model as usize].0;
+            if let Some(shared) = self.setting.shared(*model) {
+                groups.insert(shared.group, shared.pages);
+            }
+        }
+        self.setting.devices[device as usize].0 - taken - groups.values().sum::<u32>()
+    }
+
+    /// Pages that a LOAD takes, with what its group does not hold already.
+    fn needed(&self, device: u32, model: u32) -> u32 {
+        let own = self.setting.models[model as usize].0;
+        let Some(shared) = self.setting.shared(model) else {
+            return own;
+        };
+        let held = self.there.iter().any(|((on, other), of)| {
+            let group = self.setting.shared(*other).map(|shared| shared.group);
+            *on == device && *of != There::Leaving && group == Some(shared.group)
+        });
+        own + if held { 0 } else { shared.pages }
     }
 
     fn act(
@@ -434,7 +459,7 @@ impl World {
                 assert_eq!(expected, self.setting.models[model as usize].1);
                 let before = self.there.get(&(device, model));
                 assert_eq!(before, None, "model {model} is on device {device}");
-                let pages = self.setting.models[model as usize].0;
+                let pages = self.needed(device, model);
                 assert!(self.free(device) >= pages, "no room on device {device}");
                 self.check_load_window(device, earliest);
                 let until = earliest + expected;
