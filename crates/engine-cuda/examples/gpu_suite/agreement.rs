@@ -14,24 +14,39 @@ use crate::record::record;
 
 /// Compares operators and networks at every precision; whether all are within their tolerance.
 pub fn check(engine: &dyn Engine, seed: u64) -> Result<bool, Error> {
+    let reference = reference()?;
+    let mut comparisons = operators::all(engine, &reference, seed);
+    comparisons.extend(networks::all(engine, &reference, Scale::Full));
+    Ok(report(&comparisons, seed))
+}
+
+/// Compares operators alone.
+pub fn operators(engine: &dyn Engine, seed: u64) -> Result<bool, Error> {
+    let comparisons = operators::all(engine, &reference()?, seed);
+    Ok(report(&comparisons, seed))
+}
+
+fn reference() -> Result<OrtEngine, Error> {
     let missing = || Error::Unavailable {
         engine: "ort",
         reason: "ONNX Runtime is missing: run `cargo xtask provision`".to_owned(),
     };
     let library = OrtEngine::find_library(None).ok_or_else(missing)?;
-    let reference = OrtEngine::new(&library)?;
-    let mut comparisons = operators::all(engine, &reference, seed);
-    comparisons.extend(networks::all(engine, &reference, Scale::Full));
-    report(&comparisons);
-    let failed: Vec<&Comparison> = comparisons.iter().filter(|it| !it.passed()).collect();
-    for comparison in &failed {
+    OrtEngine::new(&library)
+}
+
+fn report(comparisons: &[Comparison], seed: u64) -> bool {
+    summarize(comparisons);
+    let mut agreed = true;
+    for comparison in comparisons.iter().filter(|it| !it.passed()) {
         eprintln!("differs: {comparison:?} (seed {seed})");
+        agreed = false;
     }
-    Ok(failed.is_empty())
+    agreed
 }
 
 /// For each operator and precision the case that comes nearest to its tolerance.
-fn report(comparisons: &[Comparison]) {
+fn summarize(comparisons: &[Comparison]) {
     let mut worst: BTreeMap<(String, &str), &Comparison> = BTreeMap::new();
     let share = |it: &Comparison| it.max_error / it.tolerance;
     for comparison in comparisons {

@@ -4,7 +4,8 @@
 //! per line: `experiment`, `cell`, `metric`, `value`, `unit`. Exits with 2 where there is no device,
 //! with 1 where something is wrong or differs too much.
 //!
-//! `--compile-only` compiles the kernels for compute capabilities 8.0 and 9.0 and needs no device.
+//! `--compile-only` compiles the kernels for compute capabilities 8.0 and 9.0 and needs no device;
+//! `--operators-only` compares operators and stops.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod agreement;
@@ -21,11 +22,14 @@ use sextant_engine_cuda::{
 
 use record::record;
 
-const USAGE: &str = "usage: gpu_suite [--compile-only] [--device N] [--runs N] [--seed N]";
+const USAGE: &str =
+    "usage: gpu_suite [--compile-only] [--operators-only] [--device N] [--runs N] [--seed N]";
 
 /// What is asked for.
 struct Arguments {
     compile_only: bool,
+    /// Only agreement, operator by operator, in little memory.
+    operators_only: bool,
     device: u32,
     /// Runs of the latency figure.
     runs: usize,
@@ -75,6 +79,10 @@ fn compile() -> Result<bool, Error> {
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     let driver = CudaDriver::open(arguments.device)?;
     describe(&driver);
+    if arguments.operators_only {
+        let engine = CudaEngine::new(Arc::new(driver), small())?;
+        return agreement::operators(&engine, arguments.seed);
+    }
     let bandwidth = figures::host_to_device(&driver)?;
     // The measurement took memory that the engine is to have.
     drop(driver);
@@ -85,6 +93,19 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     figures::loading(&engine, bandwidth)?;
     figures::throughput(&engine)?;
     Ok(agreed)
+}
+
+/// What operators need.
+fn small() -> Config {
+    Config {
+        page_bytes: 1 << 20,
+        pages: Some(64),
+        workspace_bytes: 64 << 20,
+        io_bytes: 16 << 20,
+        scratch_bytes: 32 << 20,
+        largest_batch: 4,
+        host_bytes: 64 << 20,
+    }
 }
 
 fn describe(driver: &CudaDriver) {
@@ -123,6 +144,7 @@ impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = Self {
             compile_only: false,
+            operators_only: false,
             device: 0,
             runs: 100_000,
             seed: 20_260,
@@ -135,6 +157,7 @@ impl Arguments {
             };
             match word.as_str() {
                 "--compile-only" => arguments.compile_only = true,
+                "--operators-only" => arguments.operators_only = true,
                 "--device" => arguments.device = number()? as u32,
                 "--runs" => arguments.runs = number()?.max(1000) as usize,
                 "--seed" => arguments.seed = number()?,
