@@ -71,7 +71,7 @@ async fn a_cold_variant_is_loaded_for_the_query_that_needs_it() {
     world.publish(FAST).await;
     let answer = world.ask(query(&[3.0, 4.0])).await.unwrap();
     assert_eq!(output(&answer), [6.0, 8.0]);
-    assert!(world.dispatcher.is_ready(&variant_route("m-fast")));
+    wait_until(|| world.dispatcher.is_ready(&variant_route("m-fast"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
