@@ -37,7 +37,7 @@ struct Arguments {
     /// Runs of each load on each configuration.
     #[arg(long, value_name = "N", default_value_t = 2)]
     repetitions: usize,
-    /// The ONNX file [default: a perceptron of 12 million weights].
+    /// The ONNX file [default: the large network of examples/digits].
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// The ONNX Runtime library.
@@ -45,11 +45,11 @@ struct Arguments {
     library: Option<PathBuf>,
 }
 
-/// Five layers: 47 MB that every request reads, more than caches hold.
-const LAYERS: [usize; 6] = [1536; 6];
-
-/// Rows of each request to the default model: some milliseconds.
-const ROWS: usize = 4;
+/// A trained model of some milliseconds.
+const MODEL: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../examples/digits/cnn-large.onnx"
+);
 
 const SEED: u64 = 11;
 
@@ -58,15 +58,11 @@ fn main() -> Result<()> {
     let library = OrtEngine::find_library(arguments.library.as_deref())
         .context("the ONNX Runtime library is missing: run `cargo xtask provision`")?;
     let engine = OrtEngine::new(&library)?;
-    let (model, rows) = match &arguments.model {
-        Some(path) => {
-            let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
-            (Bytes::from(bytes), 1)
-        }
-        None => (sextant_onnx::builder::mlp(&LAYERS, SEED), ROWS),
-    };
+    let path = arguments.model.unwrap_or_else(|| PathBuf::from(MODEL));
+    let model = std::fs::read(&path).with_context(|| format!("`{}`", path.display()))?;
+    let model = Bytes::from(model);
     let signature = sextant_onnx::inspect(&model)?.signature;
-    let inputs = Arc::new(sample_inputs(&signature, rows, SEED)?);
+    let inputs = Arc::new(sample_inputs(&signature, 1, SEED)?);
     let cores = cores()?;
     let request = LoadRequest {
         artefact: Digest::from_bytes([0; 32]),

@@ -70,18 +70,22 @@ impl Evaluation {
             metrics.push(Metric::new(
                 format!("{name}_mean_percent"),
                 100.0 * mean,
-                "%",
+                "percent",
             ));
-            metrics.push(Metric::new(format!("{name}_p90_percent"), 100.0 * p90, "%"));
+            metrics.push(Metric::new(
+                format!("{name}_p90_percent"),
+                100.0 * p90,
+                "percent",
+            ));
         }
         let profiling_s = self.profiled.took.as_secs_f64();
         let requests = self.profiled.requests as f64;
         metrics.extend([
-            Metric::new("profile_drift_percent", 100.0 * self.drift(), "%"),
+            Metric::new("profile_drift_percent", 100.0 * self.drift(), "percent"),
             Metric::new("profiling_s", profiling_s, "s"),
             Metric::new("profiling_requests", requests, "requests"),
             Metric::new("exhaustive_profiling_s", self.exhaustive_s, "s"),
-            Metric::new("profiling_saving", self.exhaustive_s / profiling_s, "times"),
+            Metric::new("profiling_saving", self.exhaustive_s / profiling_s, "ratio"),
         ]);
         metrics
     }
