@@ -2,15 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 4] = [
-    "ARCHITECTURE.md",
-    "README.md",
-    "STYLE.md",
-    "CONTRIBUTING.md",
-];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The pages at the root and in `docs/`.
+fn documents() -> Vec<PathBuf> {
+    let folders = [root(), root().join("docs")];
+    let pages = folders.iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(folder).expect("the folder can be read");
+        entries.map(|entry| entry.expect("an entry").path())
+    });
+    let mut pages: Vec<PathBuf> = pages
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    pages.sort();
+    pages
 }
 
 /// Pieces of `text` between `open` and `close`.
@@ -46,13 +53,19 @@ fn links(text: &str) -> Vec<&str> {
 
 #[test]
 fn every_path_in_the_documents_exists() {
-    for document in DOCUMENTS {
-        let text = std::fs::read_to_string(root().join(document)).expect(document);
-        let named = quoted_paths(&text).into_iter().chain(links(&text));
-        let missing: Vec<&str> = named.filter(|path| !root().join(path).exists()).collect();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("a readable page");
+        let folder = document.parent().expect("a page lies in a folder");
+        let quoted = quoted_paths(&text).into_iter();
+        let linked = links(&text).into_iter();
+        let missing: Vec<&str> = quoted
+            .filter(|path| !root().join(path).exists())
+            .chain(linked.filter(|path| !folder.join(path).exists()))
+            .collect();
+        let name = document.display();
         assert!(
             missing.is_empty(),
-            "{document} names what does not exist: {missing:?}"
+            "{name} names what does not exist: {missing:?}"
         );
     }
 }
