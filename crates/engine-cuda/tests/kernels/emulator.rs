@@ -82,8 +82,18 @@ fn block(request: &mut Vec<u8>, bytes: &[u8]) {
     request.extend_from_slice(bytes);
 }
 
-/// Compiles the emulator unless one of the same sources is there.
+/// The program that answers requests.
 fn build() -> PathBuf {
+    compiled("main.cpp", "emulator", &["-O0"])
+}
+
+/// A library that stands in for NVIDIA's.
+pub fn stand_in() -> PathBuf {
+    compiled("driver.cpp", "stand-in", &["-O1", "-fPIC", "-shared"])
+}
+
+/// Compiles a file of the emulation unless what was made of the same sources is there.
+fn compiled(file: &str, name: &str, options: &[&str]) -> PathBuf {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let host = |name: &str| {
         let path = kernels.join("host").join(name);
@@ -91,29 +101,35 @@ fn build() -> PathBuf {
     };
     let entries = entries();
     let mut hasher = DefaultHasher::new();
-    (&entries, host("main.cpp"), host("emulation.h")).hash(&mut hasher);
+    (&entries, host(file), host("emulation.h")).hash(&mut hasher);
     SOURCES
         .iter()
         .for_each(|source| source.text.hash(&mut hasher));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("kernels")
+        .join(name);
     std::fs::create_dir_all(&folder).expect("a folder for what tests build");
-    let program = folder.join(format!("emulator-{:016x}", hasher.finish()));
+    let made = folder.join(format!("{name}-{:016x}", hasher.finish()));
     // Tests may be processes of their own: one builds, the others wait.
     let lock = File::create(folder.join("lock")).expect("a file to lock");
     lock.lock().expect("a lock");
-    if !program.exists() {
-        remove_old(&folder);
+    if !made.exists() {
+        remove_old(&folder, name);
         std::fs::write(folder.join("entries.inc"), entries).expect("a file");
-        compile(&kernels, &folder, &program);
+        compile(&kernels.join("host").join(file), options, &folder, &made);
     }
-    program
+    made
 }
 
-/// Emulators of other sources.
-fn remove_old(folder: &Path) {
+/// What was made of other sources.
+fn remove_old(folder: &Path, name: &str) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
-        if entry.file_name().to_string_lossy().starts_with("emulator-") {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(&format!("{name}-"))
+        {
             // One that is left behind only takes room.
             let _removed = std::fs::remove_file(entry.path());
         }
@@ -129,22 +145,17 @@ fn entries() -> String {
     lines.collect()
 }
 
-fn compile(kernels: &Path, folder: &Path, program: &Path) {
+fn compile(file: &Path, options: &[&str], folder: &Path, made: &Path) {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
-    let part = program.with_extension("part");
+    let part = made.with_extension("part");
     let output = Command::new(&compiler)
-        .args([
-            "-std=c++17",
-            "-O1",
-            "-Wall",
-            "-Werror",
-            "-fno-strict-aliasing",
-        ])
+        .args(["-std=c++17", "-Wall", "-Werror", "-fno-strict-aliasing"])
+        .args(options)
         .arg("-I")
         .arg(folder)
         .arg("-o")
         .arg(&part)
-        .arg(kernels.join("host/main.cpp"))
+        .arg(file)
         .output();
     match output {
         Ok(output) if output.status.success() => {}
@@ -156,5 +167,5 @@ fn compile(kernels: &Path, folder: &Path, program: &Path) {
             panic!("cannot start the C++ compiler `{compiler}`: {error}; install the package `g++`")
         }
     }
-    std::fs::rename(&part, program).expect("moving the emulator");
+    std::fs::rename(&part, made).expect("moving what was compiled");
 }

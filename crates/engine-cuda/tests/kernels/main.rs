@@ -12,6 +12,7 @@ mod images;
 mod matrices;
 mod movement;
 mod rows;
+mod stand_in;
 
 use sextant_engine_cuda::kernels::SOURCES;
 

@@ -1,0 +1,80 @@
+//! The real driver over libraries that stand in for NVIDIA's: its calls, the engine above it and the
+//! kernels below it together.
+
+use std::{path::Path, process::Command, sync::Arc};
+
+use sextant_engine_cuda::{
+    Config, CudaEngine,
+    driver::cuda::CudaDriver,
+    suite::{self, operators},
+};
+use sextant_engine_ort::OrtEngine;
+
+use crate::emulator;
+
+/// Set in the process that has the libraries on its path.
+const INSIDE: &str = "SEXTANT_TEST_STAND_IN";
+const SEED: u64 = 31;
+/// One case of so many: all of them run over the driver that computes by definition.
+const STEP: usize = 3;
+
+/// The loader's path is read when a process starts: the test runs itself again.
+#[test]
+fn operators_agree_over_the_real_driver() {
+    if std::env::var_os(INSIDE).is_some() {
+        return check();
+    }
+    let folder = libraries(&emulator::stand_in());
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["--exact", "stand_in::operators_agree_over_the_real_driver"])
+        .arg("--nocapture")
+        .env("LD_LIBRARY_PATH", folder)
+        .env(INSIDE, "1")
+        .env_remove("SEXTANT_CUDA_LIBRARIES")
+        .output()
+        .expect("this program starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let problem = String::from_utf8_lossy(&output.stderr);
+    let ran = output.status.success() && said.contains("1 passed");
+    assert!(ran, "{said}\n{problem}");
+}
+
+/// A folder in which the library has the names that are looked for.
+fn libraries(stand_in: &Path) -> std::path::PathBuf {
+    let folder = stand_in.with_extension("libraries");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for name in ["libcuda.so.1", "libcublasLt.so.12", "libnvrtc.so.12"] {
+        let link = folder.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(stand_in, link).expect("a link");
+        }
+    }
+    folder
+}
+
+fn check() {
+    let driver = CudaDriver::open(0).expect("the stand-in opens");
+    let config = Config {
+        page_bytes: 64 << 10,
+        pages: Some(16),
+        workspace_bytes: 4 << 20,
+        io_bytes: 1 << 20,
+        scratch_bytes: 1 << 20,
+        largest_batch: 4,
+        host_bytes: 1 << 20,
+    };
+    let engine = CudaEngine::new(Arc::new(driver), config).expect("the device is large enough");
+    let library = OrtEngine::find_library(None)
+        .expect("ONNX Runtime's library is missing: run `cargo xtask provision`");
+    let reference = OrtEngine::new(&library).expect("the library can be used");
+    let cases = operators::cases(SEED);
+    let mut checked = 0;
+    for case in cases.iter().step_by(STEP) {
+        for comparison in suite::compare(&engine, &reference, case, operators::tolerance) {
+            assert!(comparison.passed(), "seed {SEED}: {comparison:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 0);
+}
