@@ -48,9 +48,10 @@ fn reduction(operator: &'static str, axes: &[i64], random: &mut Random) -> Case 
     ];
     let rank = if keep == 1 { 4 } else { 4 - axes.len() };
     let mut model = Model::new(operator, detail, &dims);
-    // Near 1, so that products stay within the range of half floats.
+    // Few exact values near 1, so that products stay within what half floats can say.
     model.number("quarter", 0.25).number("one", 1.0);
-    model.node("Mul", &["x", "quarter"], "small");
+    model.node("Round", &["x"], "whole");
+    model.node("Mul", &["whole", "quarter"], "small");
     model.node("Add", &["small", "one"], "near");
     let input = if operator == "ReduceProd" {
         "near"
