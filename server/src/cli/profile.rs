@@ -14,7 +14,7 @@ use sextant_engine::LoadRequest;
 use sextant_engine_ort::OrtEngine;
 use sextant_policies::parallelism::StopRule;
 use sextant_types::{ModelId, Optimization, Precision};
-use sextant_worker::parallelism::{Handles, Plan, Progress, cores, evaluate, sample_inputs};
+use sextant_worker::parallelism::{self, Handles, Plan, Progress, cores, evaluate, sample_inputs};
 
 use super::{Client, Error, Output};
 
@@ -69,9 +69,9 @@ pub struct Parallelism {
 impl Profile {
     /// Does it; `client` is asked for a registered model's file only.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
-        let Self::Parallelism(parallelism) = self;
-        let model = parallelism.model(client).await?;
-        parallelism.measure(&model, output)
+        let Self::Parallelism(subject) = self;
+        let model = subject.model(client).await?;
+        subject.measure(&model, output)
     }
 }
 
@@ -100,9 +100,6 @@ impl Parallelism {
     fn measure(&self, model: &Bytes, output: Output) -> Result<(), Error> {
         let engine = self.engine().map_err(Error::Service)?;
         let cores = cores().map_err(Error::Runtime)?;
-        let failed = |error: sextant_worker::parallelism::Error| {
-            Error::Service(anyhow::Error::new(error).context("the model cannot be measured"))
-        };
         let info = sextant_onnx::inspect(model)
             .with_context(|| format!("`{}` is not a usable model", self.model))
             .map_err(Error::Service)?;
@@ -149,6 +146,13 @@ impl Parallelism {
             seed: self.seed,
             ..Plan::default()
         }
+    }
+}
+
+fn failed(error: parallelism::Error) -> Error {
+    match error {
+        parallelism::Error::Invalid(reason) => Error::Usage(reason),
+        other => Error::Service(anyhow::Error::new(other).context("the model cannot be measured")),
     }
 }
 
