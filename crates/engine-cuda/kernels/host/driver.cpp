@@ -1,4 +1,4 @@
-// A stand-in for libcuda, libcublasLt and libnvrtc over the emulation, for tests of the real driver's
+// A stand-in for libcuda, libcublasLt, libcudnn and libnvrtc over the emulation, for tests of the real driver's
 // calls: memory is the host's, streams run at once, kernels are those of the sources.
 //
 // Only what the engine calls is here, with the names and types of NVIDIA's interfaces. Errors that a
@@ -36,6 +36,7 @@ namespace {
 // As in cuda.h, cublasLt.h and library_types.h.
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
 enum { BLAS_EXECUTION_FAILED = 13 };
+enum { DNN_BAD_PARAM = 2000, DNN_NOT_SUPPORTED = 3000, DNN_HALF = 2, DNN_BFLOAT16 = 9 };
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8 };
 enum { BATCH_COUNT = 5, STRIDED_BATCH_OFFSET = 6 };
@@ -74,6 +75,20 @@ struct Layout {
     i64 step;
     int batch = 1;
     i64 batch_step = 0;
+};
+
+struct Tensor {
+    int type;
+    int dims[4];
+};
+
+struct Window2d {
+    int pads[2], strides[2], dilations[2];
+    int groups = 1;
+};
+
+struct Cudnn {
+    Stream* stream;
 };
 
 // The emulation has one device.
@@ -136,6 +151,41 @@ void multiply(const Product& product, float alpha, const char* a, const Layout& 
                 if (product.epilogue & EPILOGUE_RELU) value = relu(value);
                 store(d_layout.type, d, place(d_layout, matrix, row, column), value);
             }
+}
+
+int out_size(const Tensor& x, const Tensor& w, const Window2d& window, int dim) {
+    int reach = window.dilations[dim] * (w.dims[2 + dim] - 1) + 1;
+    return (x.dims[2 + dim] + 2 * window.pads[dim] - reach) / window.strides[dim] + 1;
+}
+
+bool describes(const Tensor& x, const Tensor& w, const Window2d& window, const Tensor& y) {
+    return x.dims[0] == y.dims[0] && w.dims[0] == y.dims[1] && w.dims[1] * window.groups == x.dims[1] &&
+           out_size(x, w, window, 0) == y.dims[2] && out_size(x, w, window, 1) == y.dims[3];
+}
+
+int dnn_type(int type) { return type == DNN_HALF ? R_16F : (type == DNN_BFLOAT16 ? R_16BF : R_32F); }
+
+void convolve(const Tensor& x_tensor, const char* x, const Tensor& w_tensor, const char* w,
+              const Window2d& window, const char* bias, bool activated, const Tensor& y_tensor, char* y) {
+    int type = dnn_type(x_tensor.type);
+    const int *in = x_tensor.dims, *filter = w_tensor.dims, *out = y_tensor.dims;
+    for (i64 at = 0; at < (i64)out[0] * out[1] * out[2] * out[3]; ++at) {
+        int column = (int)(at % out[3]), row = (int)(at / out[3] % out[2]);
+        int channel = (int)(at / out[3] / out[2] % out[1]), image = (int)(at / out[3] / out[2] / out[1]);
+        int first = channel / (out[1] / window.groups) * filter[1];
+        float sum = 0.0f;
+        for (int i = 0; i < filter[1] * filter[2] * filter[3]; ++i) {
+            int across = i % filter[3], down = i / filter[3] % filter[2], depth = i / filter[3] / filter[2];
+            int from_row = row * window.strides[0] + down * window.dilations[0] - window.pads[0];
+            int from_column = column * window.strides[1] + across * window.dilations[1] - window.pads[1];
+            if (from_row < 0 || from_row >= in[2] || from_column < 0 || from_column >= in[3]) continue;
+            i64 plane = (i64)image * in[1] + first + depth;
+            sum += load(type, x, (plane * in[2] + from_row) * in[3] + from_column) *
+                   load(type, w, (i64)channel * filter[1] * filter[2] * filter[3] + i);
+        }
+        if (bias) sum += load(type, bias, channel);
+        store(type, y, at, activated ? relu(sum) : sum);
+    }
 }
 
 template <class T> void set(T& field, const void* value) { std::memcpy(&field, value, sizeof field); }
@@ -300,6 +350,59 @@ int cublasLtMatmul(void*, const Product* product, const float* alpha, const char
     Layout left = *a_layout, right = *b_layout, result = *d_layout;
     float factor = *alpha;
     return run(stream, [=] { multiply(copy, factor, a, left, b, right, d, result); });
+}
+
+// === libcudnn ===
+
+std::size_t cudnnGetVersion() { return 90800; }
+int cudnnCreate(Cudnn** handle) { return *handle = new Cudnn{nullptr}, SUCCESS; }
+int cudnnDestroy(Cudnn* handle) { return delete handle, SUCCESS; }
+int cudnnSetStream(Cudnn* handle, Stream* stream) { return handle->stream = stream, SUCCESS; }
+int cudnnCreateTensorDescriptor(Tensor** tensor) { return *tensor = new Tensor{}, SUCCESS; }
+int cudnnDestroyTensorDescriptor(Tensor* tensor) { return delete tensor, SUCCESS; }
+int cudnnSetTensor4dDescriptor(Tensor* tensor, int, int type, int n, int c, int h, int w) {
+    return *tensor = {type, {n, c, h, w}}, SUCCESS;
+}
+int cudnnCreateFilterDescriptor(Tensor** filter) { return *filter = new Tensor{}, SUCCESS; }
+int cudnnDestroyFilterDescriptor(Tensor* filter) { return delete filter, SUCCESS; }
+int cudnnSetFilter4dDescriptor(Tensor* filter, int type, int, int k, int c, int h, int w) {
+    return *filter = {type, {k, c, h, w}}, SUCCESS;
+}
+int cudnnCreateConvolutionDescriptor(Window2d** window) { return *window = new Window2d{}, SUCCESS; }
+int cudnnDestroyConvolutionDescriptor(Window2d* window) { return delete window, SUCCESS; }
+int cudnnSetConvolution2dDescriptor(Window2d* window, int top, int left, int down, int across, int rows,
+                                    int columns, int, int) {
+    return *window = {{top, left}, {down, across}, {rows, columns}, window->groups}, SUCCESS;
+}
+int cudnnSetConvolutionMathType(Window2d*, int) { return SUCCESS; }
+int cudnnSetConvolutionGroupCount(Window2d* window, int groups) { return window->groups = groups, SUCCESS; }
+int cudnnCreateActivationDescriptor(void** relu) { return *relu = &device, SUCCESS; }
+int cudnnSetActivationDescriptor(void*, int, int, double) { return SUCCESS; }
+int cudnnDestroyActivationDescriptor(void*) { return SUCCESS; }
+int cudnnGetConvolutionForwardAlgorithm_v7(Cudnn*, const Tensor* x, const Tensor* w, const Window2d* window,
+                                           const Tensor* y, int, int* count, void* found) {
+    if (!describes(*x, *w, *window, *y)) return DNN_BAD_PARAM;
+    // The algorithm, that it was found, its time and its workspace: all 0.
+    std::memset(found, 0, 48);
+    return *count = 1, SUCCESS;
+}
+int cudnnConvolutionForward(Cudnn* handle, const float*, const Tensor* x_tensor, const char* x,
+                            const Tensor* w_tensor, const char* w, const Window2d* window, int, void*,
+                            std::size_t, const float*, const Tensor* y_tensor, char* y) {
+    Tensor in = *x_tensor, filter = *w_tensor, out = *y_tensor;
+    Window2d moving = *window;
+    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, nullptr, false, out, y); });
+}
+int cudnnConvolutionBiasActivationForward(Cudnn* handle, const float*, const Tensor* x_tensor, const char* x,
+                                          const Tensor* w_tensor, const char* w, const Window2d* window, int,
+                                          void*, std::size_t, const float*, const Tensor*, const void*,
+                                          const Tensor*, const char* bias, void*, const Tensor* y_tensor,
+                                          char* y) {
+    // So that bias and activation are done without it as well.
+    if (window->groups > 1) return DNN_NOT_SUPPORTED;
+    Tensor in = *x_tensor, filter = *w_tensor, out = *y_tensor;
+    Window2d moving = *window;
+    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, bias, true, out, y); });
 }
 
 // === libnvrtc ===

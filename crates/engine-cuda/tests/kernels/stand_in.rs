@@ -1,9 +1,17 @@
 //! The real driver over libraries that stand in for NVIDIA's: its calls, the engine above it and the
 //! kernels below it together.
 
-use std::{path::Path, process::Command, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
 
-use sextant_engine_cuda::{Config, CudaEngine, driver::cuda::CudaDriver, suite::operators};
+use sextant_engine_cuda::{
+    Config, CudaEngine,
+    driver::{Driver, cuda::CudaDriver},
+    suite::operators,
+};
 use sextant_engine_ort::OrtEngine;
 
 use crate::emulator;
@@ -12,17 +20,26 @@ use crate::emulator;
 const INSIDE: &str = "SEXTANT_TEST_STAND_IN";
 const SEED: u64 = 31;
 
-/// The loader's path is read when a process starts: the test runs itself again.
 #[test]
 fn operators_agree_over_the_real_driver() {
+    test("operators_agree_over_the_real_driver", false);
+}
+
+#[test]
+fn operators_agree_over_the_real_driver_with_a_library_for_convolutions() {
+    let name = "operators_agree_over_the_real_driver_with_a_library_for_convolutions";
+    test(name, true);
+}
+
+/// The loader's path is read when a process starts: a test runs itself again.
+fn test(name: &str, convolution: bool) {
     if std::env::var_os(INSIDE).is_some() {
-        return check();
+        return check(convolution);
     }
-    let folder = libraries(&emulator::stand_in());
+    let folder = libraries(&emulator::stand_in(), convolution);
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args(["--exact", "stand_in::operators_agree_over_the_real_driver"])
-        .arg("--nocapture")
+        .args(["--exact", &format!("stand_in::{name}"), "--nocapture"])
         .env("LD_LIBRARY_PATH", folder)
         .env(INSIDE, "1")
         .env_remove("SEXTANT_CUDA_LIBRARIES")
@@ -35,10 +52,13 @@ fn operators_agree_over_the_real_driver() {
 }
 
 /// A folder in which the library has the names that are looked for.
-fn libraries(stand_in: &Path) -> std::path::PathBuf {
-    let folder = stand_in.with_extension("libraries");
+fn libraries(stand_in: &Path, convolution: bool) -> PathBuf {
+    let ending = if convolution { "with-cudnn" } else { "without" };
+    let folder = stand_in.with_extension(ending);
     std::fs::create_dir_all(&folder).expect("a folder");
-    for name in ["libcuda.so.1", "libcublasLt.so.12", "libnvrtc.so.12"] {
+    let mut names = vec!["libcuda.so.1", "libcublasLt.so.12", "libnvrtc.so.12"];
+    names.extend(convolution.then_some("libcudnn.so.9"));
+    for name in names {
         let link = folder.join(name);
         if !link.exists() {
             std::os::unix::fs::symlink(stand_in, link).expect("a link");
@@ -47,8 +67,9 @@ fn libraries(stand_in: &Path) -> std::path::PathBuf {
     folder
 }
 
-fn check() {
+fn check(convolution: bool) {
     let driver = CudaDriver::open(0).expect("the stand-in opens");
+    assert_eq!(driver.has_convolution(), convolution);
     let config = Config {
         page_bytes: 64 << 10,
         pages: Some(16),
