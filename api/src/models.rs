@@ -177,6 +177,24 @@ pub async fn get(
     Ok(Json(describe(&state, model).await?))
 }
 
+/// The file that a model was registered from: ONNX, or a manifest of a remote runtime.
+#[utoipa::path(get, operation_id = "models_file", path = "/v1/models/{model}/file", tag = "models",
+    params(("model" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The file", body = String,
+            content_type = "application/octet-stream"),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn file(
+    State(state): State<ApiState>,
+    Name(name): Name<ModelId>,
+) -> Result<Response, Problem> {
+    let model = state.registry().model(&name).await?;
+    let bytes = state.objects().get_blob(&model.digest).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
 /// Deletes a model and retires its variants. Queries in flight are answered.
 #[utoipa::path(delete, operation_id = "models_delete", path = "/v1/models/{model}", tag = "models",
     params(("model" = String, Path, description = "its name")),

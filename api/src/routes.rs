@@ -62,6 +62,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(variants::of_application))
         .merge(uploads())
         .routes(routes!(models::get, models::delete))
+        .routes(routes!(models::file))
         .routes(routes!(variants::of_model))
         .routes(routes!(variants::get))
         .routes(routes!(jobs::create, jobs::list))

@@ -1,7 +1,8 @@
 //! Every decision of Sextant, as pure code.
 //!
 //! Entry points: [`select`] (which variant answers a query), [`schedule`] (which batch runs when),
-//! [`placement`] (which models are loaded on which device), [`profile`] (how long a batch runs),
+//! [`placement`] (which models are loaded on which device), [`parallelism`] (how many requests run
+//! side by side, on how many threads), [`profile`] (how long a batch runs),
 //! [`health`] (when an instance is overloaded or interfered), [`warm`] (which variants stay loaded),
 //! [`throttle`] (when an offline job may run), [`clock_offset`] (how far two clocks are apart).
 //!

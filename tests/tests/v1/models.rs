@@ -173,7 +173,13 @@ async fn a_model_comes_from_the_artefact_store_and_goes() {
         .problem(404, "artefact_not_found");
     let query = json!({"model": "stored", "inputs": digits::Images::load("test").input(0)});
     api.post("/v1/queries", &query).await.json(200);
+    let file = api.get("/v1/models/stored/file").await;
+    assert_eq!(file.status, 200);
+    assert_eq!(file.body, digits::bytes("logistic.onnx"));
     assert_eq!(api.delete("/v1/models/stored").await.status, 204);
+    api.get("/v1/models/stored/file")
+        .await
+        .problem(404, "model_not_found");
     api.get("/v1/models/stored")
         .await
         .problem(404, "model_not_found");
