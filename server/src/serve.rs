@@ -86,7 +86,7 @@ async fn build_workers(
             device,
             engines,
         } = place;
-        let settings = worker_settings(config, worker, device == DeviceSpec::Cpu.to_string());
+        let settings = worker_settings(config, worker, &device);
         let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
         let (client, mut service) = Worker::start(settings, engines, objects, metadata)
             .with_context(|| format!("the worker of `{device}` cannot start"))?;
@@ -101,8 +101,14 @@ async fn build_workers(
     Ok(parts)
 }
 
-fn worker_settings(config: &Config, worker: WorkerId, is_cpu: bool) -> sextant_worker::Config {
+fn worker_settings(config: &Config, worker: WorkerId, device: &str) -> sextant_worker::Config {
     let settings = &config.worker;
+    let is_cpu = device == DeviceSpec::Cpu.to_string();
+    // A runtime is given the time that its requests may take before its batches count as stuck.
+    let request_ms = settings
+        .remote
+        .get(device)
+        .map_or(0, |remote| remote.request_timeout_ms.saturating_add(1000));
     let (cores, memory) = (config.worker_cores(), config.worker_memory_bytes());
     let pin = settings.pin.iter().map(|core| *core as usize).collect();
     sextant_worker::Config {
@@ -110,7 +116,7 @@ fn worker_settings(config: &Config, worker: WorkerId, is_cpu: bool) -> sextant_w
         io_bytes: settings.io_bytes,
         horizon: Duration::from_millis(settings.horizon_ms),
         watchdog: Watchdog {
-            batch_floor: Duration::from_millis(settings.stuck_batch_ms),
+            batch_floor: Duration::from_millis(settings.stuck_batch_ms.max(request_ms)),
             load_floor: Duration::from_millis(settings.stuck_load_ms),
             factor: settings.stuck_factor,
         },
