@@ -152,8 +152,8 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A waiting request was given up.
     fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
 
-    /// A LOAD has ended. A success without a LOAD tells of a model that was found on the device; it
-    /// is unloaded when there is no room for it.
+    /// A LOAD has ended. A success without a LOAD tells of a model that was found on the device: it
+    /// is there whether or not these books have room for it.
     fn on_load_result(
         &mut self,
         now: Nanos,

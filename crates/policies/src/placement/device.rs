@@ -17,7 +17,9 @@ pub(super) struct Load {
 #[derive(Debug)]
 pub(super) struct Device {
     pub pages: u32,
-    pub free: u32,
+    /// Pages that nothing holds; below zero where more was found than there should be room for, as
+    /// on a device that shares more than these books know.
+    free: i64,
     /// Models with a replica here in any form.
     here: BTreeSet<u32>,
     /// Those that hold pages, and which.
@@ -82,7 +84,7 @@ impl Device {
     pub fn new(pages: u32) -> Self {
         Self {
             pages,
-            free: pages,
+            free: i64::from(pages),
             here: BTreeSet::new(),
             residents: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -92,6 +94,11 @@ impl Device {
             short: false,
             attempted: 0,
         }
+    }
+
+    /// Pages that nothing holds.
+    pub fn free(&self) -> u32 {
+        u32::try_from(self.free).unwrap_or(0)
     }
 
     /// Pages that a model takes in addition to what is there.
@@ -104,24 +111,24 @@ impl Device {
 
     /// Whether a model would fit without unloading anything.
     pub fn is_free_for(&self, footprint: Footprint) -> bool {
-        self.free >= self.missing(footprint)
+        self.free >= i64::from(self.missing(footprint))
     }
 
     /// Whether a model would fit once everything is gone that may be unloaded.
     pub fn has_room(&self, footprint: Footprint) -> bool {
-        let all = self.free.saturating_add(self.evictable);
+        let all = self.free + i64::from(self.evictable);
         // What it shares with models that may all be unloaded has to stay, or to come again.
         let group = footprint.shared.map(|shared| shared.group);
         let group = group.and_then(|group| self.groups.get(&group));
         match group {
-            Some(group) if group.kept > 0 => all >= footprint.pages,
-            _ => all >= footprint.whole(),
+            Some(group) if group.kept > 0 => all >= i64::from(footprint.pages),
+            _ => all >= i64::from(footprint.whole()),
         }
     }
 
     /// A replica comes; for now it may not be unloaded.
     pub fn admit(&mut self, model: u32, footprint: Footprint) {
-        self.free = self.free.saturating_sub(self.missing(footprint));
+        self.free -= i64::from(self.missing(footprint));
         self.here.insert(model);
         self.residents.insert(model, footprint);
         if let Some(shared) = footprint.shared {
@@ -145,7 +152,7 @@ impl Device {
         let Some(footprint) = self.residents.remove(&model) else {
             return;
         };
-        self.free += footprint.pages;
+        self.free += i64::from(footprint.pages);
         let Some(shared) = footprint.shared else {
             return;
         };
@@ -155,7 +162,7 @@ impl Device {
         group.members -= 1;
         group.kept -= 1;
         if group.members == 0 {
-            self.free += group.pages;
+            self.free += i64::from(group.pages);
             self.groups.remove(&shared.group);
         } else if group.kept == 0 {
             self.evictable += group.pages;
@@ -260,7 +267,7 @@ impl Device {
         let (mut aside, mut gone) = (Vec::new(), BTreeMap::new());
         let mut free = self.free;
         let fits = loop {
-            if free >= self.missing_without(footprint, &gone) {
+            if free >= i64::from(self.missing_without(footprint, &gone)) {
                 break true;
             }
             let Some((worth, victim)) = self.victims.first() else {
@@ -268,7 +275,7 @@ impl Device {
             };
             self.victims.remove(victim);
             aside.push((worth, victim));
-            free += self.freed_by(victim, &mut gone);
+            free += i64::from(self.freed_by(victim, &mut gone));
         };
         let dearest = aside.last().map(|(worth, _)| *worth);
         for (worth, victim) in aside {

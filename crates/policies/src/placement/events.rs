@@ -1,7 +1,7 @@
 //! What the machinery makes of a placement's events.
 
 use super::{
-    Action, Actions, Demand, ModelSpec, Nanos, Placement, Presence,
+    Actions, Demand, ModelSpec, Nanos, Placement, Presence,
     device::{Device, Footprint},
     machine::Machine,
     model::{Model, Replica},
@@ -219,7 +219,7 @@ impl<R: Rule> Placement for Machine<R> {
     }
 
     fn free_pages(&self, device: u32) -> u32 {
-        self.device(device).map_or(0, |of| of.free)
+        self.device(device).map_or(0, Device::free)
     }
 
     fn demand(&self) -> &Demand {
@@ -284,10 +284,6 @@ impl<R: Rule> Machine<R> {
         let Some(on) = self.device_mut(device) else {
             return;
         };
-        if !on.is_free_for(footprint) {
-            actions.push(Action::Unload { device, model });
-            return;
-        }
         on.admit(model, footprint);
         if let Some(of) = self.model_mut(model) {
             of.replicas.push(Replica {

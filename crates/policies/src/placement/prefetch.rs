@@ -58,9 +58,9 @@ impl<R: Rule> Machine<R> {
                 continue;
             }
             if on.is_free_for(footprint) {
-                best = best.max(Some((u64::MAX, on.free, device)));
+                best = best.max(Some((u64::MAX, on.free(), device)));
             } else if let Some(lost) = on.dearest_victim(footprint).filter(|lost| *lost < worth) {
-                best = best.max(Some((u64::MAX - 1 - lost, on.free, device)));
+                best = best.max(Some((u64::MAX - 1 - lost, on.free(), device)));
             }
         }
         best.map(|(_, _, device)| device)

@@ -347,19 +347,19 @@ fn a_load_goes_to_the_device_that_is_fast_enough() {
 }
 
 #[test]
-fn a_model_that_is_found_is_kept_where_there_is_room() {
+fn a_model_that_is_found_is_there_whatever_the_books_say() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 5, &[3, 3]);
         driver.event(|p, now, out| p.on_load_result(now, 0, 0, true, out));
         assert_eq!(driver.take(), [], "{policy}");
         assert_eq!(driver.placement.presence(0, 0), Presence::Loaded);
         driver.event(|p, now, out| p.on_load_result(now, 0, 1, true, out));
-        let unload = Action::Unload {
-            device: 0,
-            model: 1,
-        };
-        assert_eq!(driver.take(), [unload], "{policy}");
-        assert_eq!(driver.placement.free_pages(0), 2, "{policy}");
+        assert_eq!(driver.take(), [], "{policy}");
+        assert_eq!(driver.placement.presence(0, 1), Presence::Loaded);
+        assert_eq!(driver.placement.free_pages(0), 0, "{policy}");
+        // The next LOAD pays for what was overdrawn.
+        driver.event(|p, now, out| p.on_model(now, 2, spec(3), out));
+        assert_eq!(unloaded(&driver.bring(2)).len(), 2, "{policy}");
     }
 }
 
