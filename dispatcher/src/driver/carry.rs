@@ -1,0 +1,166 @@
+//! Carries out what the core asks for: batches, refusals, LOADs and UNLOADs, and their outcomes.
+
+use std::time::Duration;
+
+use sextant_policies::{
+    placement::ResidentAction,
+    profile::Run,
+    schedule::{BatchId, NEVER, Nanos, Request},
+};
+use sextant_rpc::{Infer, InferError, InferOutcome, Load};
+use tokio::sync::oneshot;
+
+use super::{Driver, Touched};
+use crate::{
+    mover::Move,
+    pending::{Done, Pending, Refusal, Reply},
+};
+
+/// A batch on its way through a worker.
+struct Batch {
+    id: BatchId,
+    pool: u32,
+    queue: u32,
+    rows: u32,
+    expected: Nanos,
+    waiting: Vec<(bool, oneshot::Sender<Reply>)>,
+}
+
+impl Driver {
+    pub(super) fn carry_out(&self, action: ResidentAction<Pending>) {
+        match action {
+            ResidentAction::Drop {
+                request, reason, ..
+            } => {
+                request.payload.answer(Err(Refusal::Dropped(reason)));
+            }
+            ResidentAction::Infer {
+                device,
+                model,
+                requests,
+                earliest,
+                latest,
+                expected,
+                id,
+            } => {
+                let batch = Batch {
+                    id,
+                    pool: device,
+                    queue: model,
+                    rows: requests.iter().map(|request| request.rows).sum(),
+                    expected,
+                    waiting: Vec::with_capacity(requests.len()),
+                };
+                self.send(batch, requests, (earliest, latest));
+            }
+            ResidentAction::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                expected,
+            } => {
+                let Some(variant) = self.movers.variant(model) else {
+                    return;
+                };
+                let load = Load {
+                    variant,
+                    earliest: self.clock.instant(earliest),
+                    latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
+                    expected: Duration::from_nanos(expected),
+                };
+                self.movers
+                    .send(device as usize, Move::Load { model, load });
+            }
+            ResidentAction::Unload { device, model } => {
+                if let Some(variant) = self.movers.variant(model) {
+                    let variant = variant.id.clone();
+                    self.movers
+                        .send(device as usize, Move::Unload { model, variant });
+                }
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        mut batch: Batch,
+        requests: Vec<Request<Pending>>,
+        (earliest, latest): (Nanos, Nanos),
+    ) {
+        let Some(driver) = self.this.upgrade() else {
+            return;
+        };
+        let Some(first) = requests.first() else {
+            return;
+        };
+        let variant = first.payload.variant.clone();
+        let worker = &self.workers[batch.pool as usize];
+        let mut parts = Vec::with_capacity(requests.len());
+        for request in requests {
+            let Pending {
+                inputs,
+                online,
+                reply,
+                ..
+            } = request.payload;
+            parts.push(inputs);
+            batch.waiting.push((online, reply));
+        }
+        worker.infer(Infer {
+            variant,
+            parts,
+            earliest: self.clock.instant(earliest),
+            latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
+            expected: Duration::from_nanos(batch.expected),
+            done: Box::new(move |outcome| driver.finish(batch, outcome)),
+        });
+    }
+
+    /// The device is free again: first keep it busy, then answer.
+    fn finish(&self, batch: Batch, outcome: InferOutcome) {
+        let run = outcome.as_ref().ok().map(|result| {
+            let timings = &result.timings;
+            let us = timings.input_us + timings.exec_us + timings.output_us;
+            Run {
+                rows: batch.rows,
+                nanos: (us * 1e3) as Nanos,
+                mhz: None,
+            }
+        });
+        let seat = (batch.pool, batch.queue);
+        let mut profiled = batch.expected;
+        self.step(Touched::Pool(batch.pool), |core, now, actions| {
+            core.finished(now, batch.id, actions);
+            let Some(run) = run else { return };
+            profiled = core.profiled(seat, run.rows).unwrap_or(profiled);
+            if core.observe(now, seat, run, actions) {
+                self.gauges.set_excess(seat.1, core.excess(seat.1));
+            }
+        });
+        let waiting = batch.waiting;
+        match outcome {
+            Err(error) => {
+                for (_, reply) in waiting {
+                    drop(reply.send(Err(Refusal::Worker(error.clone()))));
+                }
+            }
+            Ok(result) => {
+                let online = waiting.iter().filter(|(online, _)| *online).count();
+                self.online
+                    .add(result.timings, profiled, online, waiting.len());
+                for ((_, reply), outputs) in waiting.into_iter().zip(result.outputs) {
+                    let done = outputs
+                        .map(|outputs| Done {
+                            outputs,
+                            timings: result.timings,
+                            batch_rows: batch.rows,
+                        })
+                        .map_err(|reason| Refusal::Worker(InferError::Failed(reason)));
+                    // A client that went away leaves nobody to answer.
+                    drop(reply.send(done));
+                }
+            }
+        }
+    }
+}
