@@ -1,13 +1,16 @@
 //! rten passes the conformance suite.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use sextant_engine::{Engine, LoadRequest, LoadedModel, conformance::Fixtures};
+use sextant_engine::{Engine, conformance::Fixtures};
 use sextant_engine_rten::RtenEngine;
-use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
+use sextant_types::Optimization;
 
 #[path = "../../engine/tests/support/fixtures.rs"]
 mod fixtures;
+
+#[path = "../../engine/tests/support/rows.rs"]
+mod rows;
 
 fn engine() -> Arc<dyn Engine> {
     Arc::new(RtenEngine::new())
@@ -15,32 +18,7 @@ fn engine() -> Arc<dyn Engine> {
 
 fn all() -> Fixtures {
     let data_types = engine().capabilities().data_types;
-    fixtures::fixtures(&data_types, Arc::new(convolved))
-}
-
-/// The network one row at a time: batches can play no part.
-fn convolved(inputs: &[NamedTensor]) -> Vec<Tensor> {
-    static MODEL: OnceLock<Arc<dyn LoadedModel>> = OnceLock::new();
-    let model = MODEL.get_or_init(|| {
-        engine()
-            .load(&LoadRequest {
-                artefact: Digest::from_bytes([250; 32]),
-                model: fixtures::convolution_model(),
-                precision: Precision::Fp32,
-                optimization: Optimization::All,
-                threads: 1,
-            })
-            .expect("the model loads")
-    });
-    let input = &inputs[0];
-    let rows: Vec<Tensor> = (0..input.tensor.rows())
-        .map(|row| {
-            let row = input.tensor.slice_rows(row, 1).expect("the row exists");
-            let row = NamedTensor::new(input.name.clone(), row);
-            model.run(&[row]).expect("the row runs").remove(0)
-        })
-        .collect();
-    vec![Tensor::concat(&rows.iter().collect::<Vec<_>>()).expect("equal rows")]
+    fixtures::fixtures(&data_types, rows::one_at_a_time(engine, Optimization::All))
 }
 
 sextant_engine::bind_conformance!(engine(), all());

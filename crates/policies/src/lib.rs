@@ -12,6 +12,7 @@
 
 pub mod clock_offset;
 pub mod health;
+mod named;
 pub mod parallelism;
 pub mod placement;
 pub mod profile;

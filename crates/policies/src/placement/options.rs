@@ -1,24 +1,21 @@
 //! Placement policies by name, and their parameters.
 
-use std::str::FromStr;
-
 use super::Nanos;
+use crate::named::named;
 
-/// A placement policy by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Policy {
+named! {
+    /// A placement policy by name.
+    Policy,
+    /// A name that is no placement policy.
+    UnknownPolicy of "placement policy",
     /// Ours; see its module.
     #[default]
-    Sextant,
+    Sextant = "sextant",
     /// By unfulfilled demand, least recently used out (Clockwork, section 5.3).
-    Clockwork,
+    Clockwork = "clockwork",
     /// First come, first served, least recently used out.
-    Lru,
+    Lru = "lru",
 }
-
-/// A name that is no placement policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownPolicy(pub String);
 
 /// A policy and its parameters; each policy reads what concerns it.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,55 +35,6 @@ pub struct Options {
     /// `sextant`: whether models with a period are loaded before their next burst.
     pub prefetch: bool,
 }
-
-// === impl Policy ===
-
-impl Policy {
-    /// Every policy.
-    pub const ALL: &'static [Self] = &[Self::Sextant, Self::Clockwork, Self::Lru];
-
-    /// Its name in configuration and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sextant => "sextant",
-            Self::Clockwork => "clockwork",
-            Self::Lru => "lru",
-        }
-    }
-}
-
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|policy| policy.name() == name)
-            .ok_or_else(|| UnknownPolicy(name.to_owned()))
-    }
-}
-
-impl std::fmt::Display for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-// === impl UnknownPolicy ===
-
-impl std::fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` is no placement policy; known: ", self.0)?;
-        for (at, policy) in Policy::ALL.iter().enumerate() {
-            let comma = if at > 0 { ", " } else { "" };
-            write!(f, "{comma}`{policy}`")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownPolicy {}
 
 // === impl Options ===
 

@@ -1,32 +1,13 @@
 //! Policies by name, and their parameters.
 
-use std::str::FromStr;
-
 use super::{NEVER, Nanos};
+use crate::named::named;
 
-macro_rules! policies {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A scheduling policy by name.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub enum Policy {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl Policy {
-            /// Every policy.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// Its name in configuration and reports.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-        }
-    };
-}
-
-policies! {
+named! {
+    /// A scheduling policy by name.
+    Policy,
+    /// A name that is no scheduling policy.
+    UnknownPolicy of "scheduling policy",
     /// Ours; see its module.
     #[default]
     Sextant = "sextant",
@@ -50,10 +31,6 @@ policies! {
     /// The same with the limit from a line through the run times' 99th percentile.
     ClipperQuantile = "clipper-quantile",
 }
-
-/// A name that is no policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownPolicy(pub String);
 
 /// What a message costs between the scheduler, the worker and the client (Symphony, section 4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,41 +69,6 @@ pub struct Options {
     /// `nexus`: time between two allocations, ns.
     pub epoch: Nanos,
 }
-
-// === impl Policy ===
-
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|policy| policy.name() == name)
-            .ok_or_else(|| UnknownPolicy(name.to_owned()))
-    }
-}
-
-impl std::fmt::Display for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-// === impl UnknownPolicy ===
-
-impl std::fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` is no scheduling policy; known: ", self.0)?;
-        for (at, policy) in Policy::ALL.iter().enumerate() {
-            let comma = if at > 0 { ", " } else { "" };
-            write!(f, "{comma}`{policy}`")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownPolicy {}
 
 // === impl Options ===
 
