@@ -19,8 +19,8 @@ pub(crate) fn candidate(
         quality_bound: entry.quality_bound,
         expected_ms: expected_ms(entry, demand, load),
         cost_per_1k_usd: entry.cost_per_1k_usd,
-        state: entry.readiness.name(),
-        verdict: verdict(entry, demand, load),
+        state: entry.readiness.name().into(),
+        verdict: verdict(entry, demand, load).into(),
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn explain(
         .map(|(known, entry)| {
             let mut one = candidate(known, entry, demand, load);
             if known.ordinal == chosen.ordinal {
-                one.verdict = "selected";
+                one.verdict = "selected".into();
             }
             one
         })

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_rpc::{Infer, InferOutcome, Load, Work};
+use sextant_rpc::{Infer, InferOutcome, Load, Part, Work};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
     Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant, VariantId,
@@ -70,7 +70,7 @@ impl Bench<'_> {
         let earliest = Instant::now() + after;
         self.worker.infer(Infer {
             variant: self.variant.clone(),
-            parts: vec![vec![NamedTensor::new("x", tensor)]],
+            parts: vec![Part::Inputs(vec![NamedTensor::new("x", tensor)])],
             earliest,
             latest: None,
             expected: Duration::from_micros(1),

@@ -21,7 +21,7 @@ use sextant_engine::{
 };
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_rpc::{BatchTimings, Infer, InferOutcome, Load, Work};
+use sextant_rpc::{BatchTimings, Infer, InferOutcome, Load, Part, Work};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
     NamedTensor, Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant,
@@ -96,7 +96,7 @@ fn send(
         let (sender, earliest) = (outcomes.clone(), opens);
         worker.infer(Infer {
             variant: variant.clone(),
-            parts: vec![vec![NamedTensor::new("x", tensor.clone())]],
+            parts: vec![Part::Inputs(vec![NamedTensor::new("x", tensor.clone())])],
             earliest,
             latest: Some(earliest + WINDOW),
             expected: Duration::from_secs_f64(RUN_MS / 1e3),

@@ -1,6 +1,6 @@
 //! What a worker may use and how patient it is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sextant_policies::health::Thresholds;
 use sextant_types::WorkerId;
@@ -16,6 +16,10 @@ const IO_BYTES: u64 = 512 << 20;
 pub struct Config {
     /// Its name, unique in the fleet.
     pub worker: WorkerId,
+    /// Where other processes reach it, `host:port`; `None` where only its own process does.
+    pub endpoint: Option<Arc<str>>,
+    /// What it runs batches on, as the others are told: `cpu`, `cuda:0`, ..
+    pub device: Arc<str>,
     /// CPU cores that batches may occupy at once. A device with an executor of its own runs one
     /// batch at a time, whatever this says.
     pub cores: u16,
@@ -58,6 +62,8 @@ impl Config {
     pub fn new(worker: WorkerId, cores: u16, memory_bytes: u64) -> Self {
         Self {
             worker,
+            endpoint: None,
+            device: "cpu".into(),
             cores,
             memory_bytes,
             page_bytes: PAGE_BYTES,

@@ -89,7 +89,11 @@ impl Service {
 
     async fn heartbeat(&self) {
         let info = self.worker.info();
+        let config = &self.worker.config;
         let record = WorkerRecord {
+            endpoint: config.endpoint.clone(),
+            device: Arc::clone(&config.device),
+            draining: false,
             cores: info.cores,
             memory_bytes: info.pages.bytes(),
             memory_used_bytes: info.pages.used_bytes(),

@@ -1,5 +1,7 @@
 //! The problem document on the wire, its members in the order in which people read them.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use sextant_rpc::Candidate;
 use utoipa::ToSchema;
@@ -21,9 +23,9 @@ pub struct CandidateBody {
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
     /// State of its instance.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// `selected`, or what spoke against it.
-    pub verdict: &'static str,
+    pub verdict: Cow<'static, str>,
 }
 
 /// An error: a problem document (RFC 9457).
@@ -75,8 +77,8 @@ impl From<&Candidate> for CandidateBody {
             error_bound: is_error.then_some(-bound),
             expected_ms: candidate.expected_ms,
             cost_per_1k_usd: candidate.cost_per_1k_usd,
-            state: candidate.state,
-            verdict: candidate.verdict,
+            state: candidate.state.clone(),
+            verdict: candidate.verdict.clone(),
         }
     }
 }

@@ -20,6 +20,10 @@ pub fn page(code: Code) -> &'static str {
             include_str!("../../../docs/errors/invalid_validation_set.md")
         }
         Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),
+        Code::Unauthenticated => include_str!("../../../docs/errors/unauthenticated.md"),
+        Code::Forbidden => include_str!("../../../docs/errors/forbidden.md"),
+        Code::RateLimited => include_str!("../../../docs/errors/rate_limited.md"),
+        Code::KeyNotFound => include_str!("../../../docs/errors/key_not_found.md"),
         Code::RouteNotFound => include_str!("../../../docs/errors/route_not_found.md"),
         Code::MethodNotAllowed => include_str!("../../../docs/errors/method_not_allowed.md"),
         Code::ApplicationNotFound => include_str!("../../../docs/errors/application_not_found.md"),

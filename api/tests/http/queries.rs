@@ -122,7 +122,7 @@ fn candidate(quality_bound: f64) -> Candidate {
         quality_bound,
         expected_ms: 3.0,
         cost_per_1k_usd: 0.001,
-        state: "active",
-        verdict: "latency",
+        state: "active".into(),
+        verdict: "latency".into(),
     }
 }

@@ -410,6 +410,9 @@ async fn workers_and_instances_come_from_the_metadata_store() {
     use sextant_metadata::WorkerRecord;
     let api = Api::new(Recorder::answering()).await;
     let record = WorkerRecord {
+        endpoint: None,
+        device: "cpu".into(),
+        draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 5,
@@ -445,6 +448,9 @@ async fn variants_show_what_was_measured_and_where_they_run() {
         .await
         .expect("published");
     let record = WorkerRecord {
+        endpoint: None,
+        device: "cpu".into(),
+        draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 5,

@@ -14,8 +14,8 @@ use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    Changes, Command, Cursor, Error, Event, Instance, InstanceKey, Lease, MetadataStore, Snapshot,
-    Transition, View, Worker, WorkerRecord, apply,
+    Candidate, Changes, Command, Cursor, Error, Event, Instance, InstanceKey, Leader, Lease,
+    MetadataStore, Snapshot, Transition, View, Worker, WorkerRecord, apply,
 };
 
 /// Events kept for followers that lag behind.
@@ -162,6 +162,26 @@ impl MetadataStore for InProcessStore {
         }))
     }
 
+    async fn campaign(
+        &self,
+        candidate: &Candidate,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Leader, Error> {
+        Ok(self.write(|content| content.campaign(candidate, ttl_ms, now_ms)))
+    }
+
+    async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
+        Ok(self.write(|content| {
+            let leader = content.view.leaders.get(&candidate.role);
+            let held = leader.is_some_and(|leader| leader.candidate.holder == candidate.holder);
+            if held {
+                content.emit(Event::LeaderGone(Arc::clone(&candidate.role)));
+            }
+            held
+        }))
+    }
+
     async fn snapshot(&self) -> Result<Snapshot, Error> {
         Ok(self.lock().view.snapshot())
     }
@@ -233,6 +253,27 @@ impl Content {
         };
         self.emit(Event::InstanceChanged(next.clone()));
         Ok(next)
+    }
+
+    fn campaign(&mut self, candidate: &Candidate, ttl_ms: u64, now_ms: u64) -> Leader {
+        let lease_until_ms = now_ms.saturating_add(ttl_ms);
+        match self.view.leaders.get_mut(&candidate.role) {
+            Some(leader) if leader.candidate.holder == candidate.holder => {
+                leader.lease_until_ms = leader.lease_until_ms.max(lease_until_ms);
+                leader.clone()
+            }
+            Some(leader) if leader.lease_until_ms > now_ms => leader.clone(),
+            _ => {
+                // Positions of the feed only grow.
+                let leader = Leader {
+                    candidate: candidate.clone(),
+                    token: self.view.cursor.0 + 1,
+                    lease_until_ms,
+                };
+                self.emit(Event::LeaderChanged(leader.clone()));
+                leader
+            }
+        }
     }
 
     fn absent(&self, transition: &Transition, lease_until_ms: u64) -> Instance {

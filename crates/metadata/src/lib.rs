@@ -11,6 +11,7 @@
 mod error;
 mod in_process;
 mod instance;
+mod rate;
 mod store;
 mod view;
 
@@ -19,7 +20,9 @@ pub mod conformance;
 pub use error::Error;
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
 pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
+pub use rate::{InProcessRates, Rate, RateStore};
 pub use store::{
-    Changes, Cursor, Event, Lease, MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Event, Leader, Lease, MetadataStore, Snapshot, Transition, Worker,
+    WorkerRecord,
 };
 pub use view::View;

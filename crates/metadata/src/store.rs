@@ -24,8 +24,15 @@ impl fmt::Display for Cursor {
 }
 
 /// What a worker says about itself with each heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRecord {
+    /// Where other processes reach it, `host:port`; `None` for a worker that only its own process
+    /// reaches.
+    pub endpoint: Option<Arc<str>>,
+    /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
+    pub device: Arc<str>,
+    /// It finishes what it has accepted and leaves: nothing new may be sent to it.
+    pub draining: bool,
     /// CPU cores that batches may occupy at once.
     pub cores: u16,
     /// Bytes that loaded variants may occupy.
@@ -44,6 +51,29 @@ pub struct Worker {
     /// What it said last.
     pub record: WorkerRecord,
     /// When it is taken for dead, ms since the Unix epoch.
+    pub lease_until_ms: u64,
+}
+
+/// One who stands for a role that only one may play.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Which role: `dispatcher`, ..
+    pub role: Arc<str>,
+    /// Unique to this life of this process.
+    pub holder: Arc<str>,
+    /// Where others reach it, `host:port`.
+    pub endpoint: Arc<str>,
+}
+
+/// Who plays a role that only one may play.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    /// Who won.
+    pub candidate: Candidate,
+    /// Fencing token: grows with each change of the holder, also over the loss of the store's
+    /// content. Who has seen a greater one refuses what comes with a lesser one.
+    pub token: u64,
+    /// When another may take over, ms since the Unix epoch. Renewal is no event.
     pub lease_until_ms: u64,
 }
 
@@ -73,6 +103,10 @@ pub enum Event {
     WorkerChanged(Worker),
     /// A worker left or its lease lapsed; its instances were removed just before.
     WorkerRemoved(WorkerId),
+    /// Another plays a role that only one may play.
+    LeaderChanged(Leader),
+    /// Nobody plays the role any more: its holder stood down.
+    LeaderGone(Arc<str>),
 }
 
 /// Everything at one moment. Each list is sorted by id.
@@ -84,6 +118,12 @@ pub struct Snapshot {
     pub instances: Vec<Instance>,
     /// Workers that were not expired.
     pub workers: Vec<Worker>,
+    /// Who plays the roles that only one may play, sorted by role; possibly with a lease that has
+    /// lapsed and that nobody has taken over.
+    pub leaders: Vec<Leader>,
+    /// Changes when the store has lost its content: what a follower knew may be missing until
+    /// those it concerns have written it again.
+    pub life: u64,
     /// The position of the feed that this content corresponds to, exactly.
     pub cursor: Cursor,
 }
@@ -164,6 +204,18 @@ pub trait MetadataStore: Send + Sync {
 
     /// Removes the workers whose lease has ended at `now_ms`, with their instances.
     async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error>;
+
+    /// Takes a role, renews it, or says who holds it: after the call the answered leader holds it.
+    /// A lease lapses at its end by itself; a new holder gets a greater token.
+    async fn campaign(
+        &self,
+        candidate: &Candidate,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Leader, Error>;
+
+    /// Gives a role up that the candidate holds. Returns whether it did.
+    async fn resign(&self, candidate: &Candidate) -> Result<bool, Error>;
 
     /// Everything, and the cursor to follow it from.
     async fn snapshot(&self) -> Result<Snapshot, Error>;

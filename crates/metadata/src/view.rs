@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_types::{Variant, VariantId, WorkerId};
 
-use crate::{Changes, Cursor, Event, Instance, InstanceKey, Snapshot, Worker};
+use crate::{Changes, Cursor, Event, Instance, InstanceKey, Leader, Snapshot, Worker};
 
 /// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
 /// ordered maps, so that iteration never depends on hashing.
@@ -16,6 +16,10 @@ pub struct View {
     pub instances: BTreeMap<InstanceKey, Instance>,
     /// Workers that were not expired.
     pub workers: BTreeMap<WorkerId, Worker>,
+    /// Who plays the roles that only one may play, by role.
+    pub leaders: BTreeMap<Arc<str>, Leader>,
+    /// The life of the store that this was read from; see [`Snapshot::life`].
+    pub life: u64,
     /// How far the feed has been followed.
     pub cursor: Cursor,
 }
@@ -49,6 +53,13 @@ impl View {
             Event::WorkerRemoved(id) => {
                 self.workers.remove(id);
             }
+            Event::LeaderChanged(leader) => {
+                let role = Arc::clone(&leader.candidate.role);
+                self.leaders.insert(role, leader.clone());
+            }
+            Event::LeaderGone(role) => {
+                self.leaders.remove(role);
+            }
         }
     }
 
@@ -58,6 +69,8 @@ impl View {
             variants: self.variants.values().cloned().collect(),
             instances: self.instances.values().cloned().collect(),
             workers: self.workers.values().cloned().collect(),
+            leaders: self.leaders.values().cloned().collect(),
+            life: self.life,
             cursor: self.cursor,
         }
     }
@@ -78,12 +91,19 @@ impl From<Snapshot> for View {
             variants,
             instances,
             workers,
+            leaders,
+            life,
             cursor,
         } = snapshot;
         Self {
             variants: variants.into_iter().map(|v| (v.id.clone(), v)).collect(),
             instances: instances.into_iter().map(|i| (i.key.clone(), i)).collect(),
             workers: workers.into_iter().map(|w| (w.id.clone(), w)).collect(),
+            leaders: leaders
+                .into_iter()
+                .map(|leader| (Arc::clone(&leader.candidate.role), leader))
+                .collect(),
+            life,
             cursor,
         }
     }

@@ -1,8 +1,14 @@
 //! Messages of the dispatcher.
 
+use std::{borrow::Cow, sync::Arc};
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sextant_types::{ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, VariantId};
+use sextant_types::{
+    ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, VariantId, WorkerId,
+};
+
+use crate::Ticket;
 
 /// Whom a query addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +37,50 @@ pub struct Query {
     pub explain: bool,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// A query whose inputs stay with the front end that asks: all that a decision needs. The front end
+/// has checked the inputs against the signature.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Names the inputs; `attempt` is the first that may be used.
+    pub ticket: Ticket,
+    /// Whom it addresses.
+    pub route: Route,
+    /// Rows of its inputs.
+    pub rows: u32,
+    /// What is asked for.
+    pub targets: Targets,
+    /// When nothing meets the targets, answer with the closest variant instead of refusing.
+    pub best_effort: bool,
+    /// Whether the explanation is wanted.
+    pub explain: bool,
+    /// When the last byte of the request arrived.
+    pub arrived: std::time::Instant,
+}
+
+/// Where the inputs of an [`Ask`] are to be sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The inputs' name for this placement; replaces that of earlier ones.
+    pub ticket: Ticket,
+    /// The worker that waits for them.
+    pub worker: WorkerId,
+    /// The variant that will answer.
+    pub variant: VariantId,
+    /// Its model.
+    pub model: ModelId,
+    /// Whether the variant meets the stated accuracy and cost targets.
+    pub suits: bool,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
+}
+
+/// The front end that holds the inputs of an [`Ask`].
+pub trait Holder: Send + Sync {
+    /// A batch with the query goes to a worker: its inputs are to follow at once. Called once for
+    /// each placement, on the scheduler's way: must not block.
+    fn assign(&self, assignment: Assignment);
 }
 
 /// Where the time of a query went, microseconds.
@@ -64,7 +114,7 @@ pub struct Answer {
 }
 
 /// One considered variant.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Which variant.
     pub variant: VariantId,
@@ -75,13 +125,13 @@ pub struct Candidate {
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
     /// Its state: `active`, `inactive`, ..
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// `selected`, `dearer`, `accuracy`, `latency`, `cost`, `busy`, `dominated`, ..
-    pub verdict: &'static str,
+    pub verdict: Cow<'static, str>,
 }
 
 /// What the selection looked at and why it chose.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Explanation {
     /// One sentence.
     pub reason: String,
@@ -97,7 +147,7 @@ impl Explanation {
 }
 
 /// Why a query was not answered.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
     /// Stable code.
@@ -130,6 +180,18 @@ impl QueryError {
 pub trait Dispatch: Send + Sync {
     /// Answers one query.
     async fn query(&self, query: Query) -> Result<Answer, QueryError>;
+
+    /// Places a query whose inputs `holder` has, as often as it takes: a worker that is lost or
+    /// gives the batch back makes for another placement. Ends when a worker has run it, whose
+    /// outputs went straight to the holder, or with why it was not answered.
+    ///
+    /// Provided for dispatchers that take queries of their own process only: refuses.
+    async fn place(&self, _ask: Ask, _holder: Arc<dyn Holder>) -> Result<(), QueryError> {
+        Err(QueryError::new(
+            Code::Unavailable,
+            "this dispatcher takes queries of its own process only",
+        ))
+    }
 
     /// Inputs and outputs of what `route` addresses. Errors with the not-found codes.
     fn signature(&self, route: &Route) -> Result<Signature, QueryError>;

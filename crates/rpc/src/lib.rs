@@ -9,15 +9,20 @@
 use std::sync::Arc;
 
 pub mod dispatch;
+pub mod front;
 pub mod link;
 pub mod offline;
 pub mod work;
 
-pub use dispatch::{Answer, Candidate, Dispatch, Explanation, Query, QueryError, Route, Timings};
+pub use dispatch::{
+    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError, Route,
+    Timings,
+};
 pub use offline::OfflineSpec;
 pub use work::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,
-    LoadTimings, Mispredictions, Pages, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
+    LoadTimings, Mispredictions, Pages, Part, Ticket, VariantUsage, Work, WorkError, WorkerInfo,
+    WorkerStats,
 };
 
 /// How `api` and jobs reach a dispatcher.

@@ -13,8 +13,8 @@ use sextant_types::{EngineName, NamedTensor, Tensor, Variant, VariantId, WorkerI
 pub struct Infer {
     /// Which variant; it must be loaded.
     pub variant: VariantId,
-    /// Inputs of each query in the batch, in the signature's order; joined by the worker.
-    pub parts: Vec<Vec<NamedTensor>>,
+    /// One for each query in the batch; joined by the worker.
+    pub parts: Vec<Part>,
     /// Not to be started before.
     pub earliest: Instant,
     /// Refused when it cannot be started by then.
@@ -23,6 +23,29 @@ pub struct Infer {
     pub expected: Duration,
     /// Called exactly once, on the worker's thread.
     pub done: Box<dyn FnOnce(InferOutcome) + Send>,
+}
+
+/// What a query puts into a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    /// Its inputs, in the signature's order.
+    Inputs(Vec<NamedTensor>),
+    /// Its inputs are sent to the worker by the front end that holds them, and the outputs go back
+    /// there: the batch's result has none for it. Only a worker with a mailbox takes such parts.
+    Held(Ticket),
+}
+
+/// Names the inputs of one query on their way to one worker.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub struct Ticket {
+    /// The front end's life: a random number.
+    pub holder: u64,
+    /// The query's number there.
+    pub query: u64,
+    /// How often the query has been placed; what comes for an earlier placement is stale.
+    pub attempt: u32,
 }
 
 /// What became of a batch.

@@ -1,6 +1,8 @@
 //! The closed set of error kinds and stable codes. `api` maps kinds to HTTP in one function.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What an error means for the caller; maps one to one to an HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +11,10 @@ pub enum ErrorKind {
     Invalid,
     /// The named thing does not exist: 404.
     NotFound,
+    /// No valid key came along: 401.
+    Unauthenticated,
+    /// The key does not allow it: 403.
+    Forbidden,
     /// The request conflicts with what exists: 409.
     Conflict,
     /// A body or tensor over a limit: 413.
@@ -90,6 +96,14 @@ codes! {
     InvalidValidationSet = "invalid_validation_set", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
+    /// No API key came along, or one that is unknown, revoked or expired.
+    Unauthenticated = "unauthenticated", Unauthenticated;
+    /// The API key does not allow this request.
+    Forbidden = "forbidden", Forbidden;
+    /// The API key's rate limit or quota is used up.
+    RateLimited = "rate_limited", Overloaded;
+    /// No API key of that id.
+    KeyNotFound = "key_not_found", NotFound;
     /// No such route.
     RouteNotFound = "route_not_found", NotFound;
     /// The route exists, the method does not.
@@ -132,6 +146,20 @@ codes! {
     EngineFailed = "engine_failed", Internal;
     /// A fault of the service.
     Internal = "internal", Internal;
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    /// A code that this version does not know is an internal one.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(from)?;
+        Ok(Self::parse(&text).unwrap_or(Self::Internal))
+    }
 }
 
 impl fmt::Display for Code {

@@ -7,7 +7,7 @@ use sextant_policies::{
     profile::Run,
     schedule::{BatchId, NEVER, Nanos, Request},
 };
-use sextant_rpc::{Infer, InferError, InferOutcome, Load};
+use sextant_rpc::{Infer, InferError, InferOutcome, Load, Part};
 use tokio::sync::oneshot;
 
 use super::{Driver, Touched};
@@ -104,7 +104,7 @@ impl Driver {
                 reply,
                 ..
             } = request.payload;
-            parts.push(inputs);
+            parts.push(Part::Inputs(inputs));
             batch.waiting.push((online, reply));
         }
         worker.infer(Infer {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use sextant_engine::Error;
-use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome};
+use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part};
 use sextant_types::{NamedTensor, VariantId};
 
 use super::queue::Key;
@@ -52,14 +52,24 @@ pub(super) struct Running {
     pub(super) place: Option<Key>,
 }
 
+/// The inputs of all parts, if they are here.
+fn inputs(parts: Vec<Part>) -> Option<Vec<Vec<NamedTensor>>> {
+    let inputs = parts.into_iter().map(|part| match part {
+        Part::Inputs(inputs) => Some(inputs),
+        Part::Held(_) => None,
+    });
+    inputs.collect()
+}
+
 impl Open {
     /// Takes in a batch, unless its inputs find no room; then it has been answered.
     pub(super) fn accept(
         infer: Infer,
         shared: &Arc<Shared>,
     ) -> Option<(Self, Vec<Vec<NamedTensor>>)> {
-        let inputs = infer.parts.iter().flatten();
-        let bytes = inputs.map(|input| input.tensor.byte_len() as u64).sum();
+        let parts = inputs(infer.parts);
+        let tensors = parts.iter().flatten().flatten();
+        let bytes = tensors.map(|input| input.tensor.byte_len() as u64).sum();
         let room = shared.take_io(bytes);
         let mut open = Self(Box::new(Fields {
             variant: infer.variant,
@@ -76,7 +86,14 @@ impl Open {
             open.answer(Err(InferError::NoMemory(reason)), Instant::now());
             return None;
         }
-        Some((open, infer.parts))
+        match parts {
+            Some(parts) => Some((open, parts)),
+            None => {
+                let reason = "its inputs are held elsewhere, and this worker has no mailbox";
+                open.answer(Err(InferError::Failed(reason.to_owned())), Instant::now());
+                None
+            }
+        }
     }
 
     /// Whether it may no longer start.

@@ -182,7 +182,7 @@ async fn threads_keep_to_the_cores_they_are_given() {
     let (sender, cores) = mpsc::channel();
     world.worker.infer(Infer {
         variant: VariantId::new("m-a").unwrap(),
-        parts: vec![row(1, 2)],
+        parts: vec![sextant_rpc::Part::Inputs(row(1, 2))],
         earliest: Instant::now(),
         latest: None,
         expected: Duration::ZERO,

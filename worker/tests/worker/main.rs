@@ -147,7 +147,7 @@ impl World {
         let (sender, outcome) = mpsc::channel();
         self.worker.infer(Infer {
             variant: VariantId::new(name).unwrap(),
-            parts,
+            parts: parts.into_iter().map(sextant_rpc::Part::Inputs).collect(),
             earliest: window.0,
             latest: window.1,
             expected: Duration::ZERO,

@@ -68,7 +68,7 @@ async fn a_handler_that_panics_harms_nobody() {
     world.loaded("m-a").await;
     world.worker.infer(Infer {
         variant: VariantId::new("m-a").unwrap(),
-        parts: vec![row(1, 2)],
+        parts: vec![sextant_rpc::Part::Inputs(row(1, 2))],
         earliest: Instant::now(),
         latest: None,
         expected: Duration::ZERO,
@@ -101,7 +101,7 @@ async fn counts_and_mispredictions_are_told_by_kind() {
         let (sender, outcome) = mpsc::channel();
         world.worker.infer(Infer {
             variant: variant.id.clone(),
-            parts: vec![row(1, 2)],
+            parts: vec![sextant_rpc::Part::Inputs(row(1, 2))],
             earliest: Instant::now(),
             latest: None,
             expected,

@@ -25,6 +25,9 @@ pub(super) fn key(variant: &str, on: &str) -> InstanceKey {
 
 pub(super) fn record(utilization: f64) -> WorkerRecord {
     WorkerRecord {
+        endpoint: None,
+        device: "cpu".into(),
+        draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 1 << 20,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sextant_types::{NamedTensor, Tensor, VariantId};
+use sextant_types::{Tensor, VariantId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
@@ -214,12 +214,8 @@ impl Work for RemoteWorker {
     }
 
     fn infer(&self, infer: Infer) {
-        let parts = infer
-            .parts
-            .iter()
-            .map(|part: &Vec<NamedTensor>| part.iter().map(wire::WireNamedTensor::from).collect());
         let batch = Batch {
-            parts: parts.collect(),
+            parts: infer.parts.iter().map(wire::WirePart::from).collect(),
             window: self.window(infer.earliest, infer.latest, infer.expected),
             variant: infer.variant.clone(),
         };

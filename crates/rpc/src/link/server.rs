@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_types::{InvalidTensor, NamedTensor};
+use sextant_types::InvalidTensor;
 
 use super::{
     Broken, Clock, Link,
@@ -16,7 +16,7 @@ use super::{
         WireTimings,
     },
 };
-use crate::{BatchTimings, Infer, InferError, InferOutcome, Load, WorkError, WorkerClient};
+use crate::{BatchTimings, Infer, InferError, InferOutcome, Load, Part, WorkError, WorkerClient};
 
 type ServerLink = Arc<dyn Link<FromWorker, ToWorker>>;
 
@@ -206,8 +206,6 @@ impl Half {
 /// Why a window cannot be kept.
 const UNKNOWN: &str = "the clocks have not been compared: messages must be exchanged first";
 
-fn parts(parts: Vec<Vec<wire::WireNamedTensor>>) -> Result<Vec<Vec<NamedTensor>>, InvalidTensor> {
-    let part =
-        |part: Vec<wire::WireNamedTensor>| part.into_iter().map(NamedTensor::try_from).collect();
-    parts.into_iter().map(part).collect()
+fn parts(parts: Vec<wire::WirePart>) -> Result<Vec<Part>, InvalidTensor> {
+    parts.into_iter().map(Part::try_from).collect()
 }

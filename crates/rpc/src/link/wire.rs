@@ -87,10 +87,20 @@ pub enum Request {
 pub struct Batch {
     /// Which variant.
     pub variant: VariantId,
-    /// Inputs of each query in the batch.
-    pub parts: Vec<Vec<WireNamedTensor>>,
+    /// One for each query in the batch.
+    pub parts: Vec<WirePart>,
     /// When to run it.
     pub window: Window,
+}
+
+/// [`Part`](crate::Part).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WirePart {
+    /// The query's inputs.
+    Inputs(Vec<WireNamedTensor>),
+    /// A front end sends them.
+    Held(crate::Ticket),
 }
 
 /// When something is to start and how long it is expected to take.

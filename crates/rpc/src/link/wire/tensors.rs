@@ -4,6 +4,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor};
 
+use super::WirePart;
+use crate::Part;
+
 /// A tensor; nothing is known about its length until it becomes a [`Tensor`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireTensor {
@@ -82,6 +85,30 @@ impl TryFrom<WireNamedTensor> for NamedTensor {
 
     fn try_from(input: WireNamedTensor) -> Result<Self, InvalidTensor> {
         Ok(Self::new(input.name, input.tensor.try_into()?))
+    }
+}
+
+impl From<&Part> for WirePart {
+    /// Shares the elements.
+    fn from(part: &Part) -> Self {
+        match part {
+            Part::Inputs(inputs) => Self::Inputs(inputs.iter().map(Into::into).collect()),
+            Part::Held(ticket) => Self::Held(*ticket),
+        }
+    }
+}
+
+impl TryFrom<WirePart> for Part {
+    type Error = InvalidTensor;
+
+    fn try_from(part: WirePart) -> Result<Self, InvalidTensor> {
+        match part {
+            WirePart::Inputs(inputs) => {
+                let inputs: Result<_, _> = inputs.into_iter().map(NamedTensor::try_from).collect();
+                inputs.map(Self::Inputs)
+            }
+            WirePart::Held(ticket) => Ok(Self::Held(ticket)),
+        }
     }
 }
 

@@ -1,0 +1,125 @@
+//! Token buckets and quotas that front ends share.
+//!
+//! A front end takes tokens in blocks, ahead of the requests that spend them, so that no request
+//! waits for a store.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use crate::Error;
+
+/// A token bucket: how fast it fills and how much it holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Tokens that come in a second, above 0.
+    pub per_s: f64,
+    /// Tokens at most, at least 1. A new bucket is full.
+    pub burst: f64,
+}
+
+/// Buckets and counters by name, shared by all who use the store.
+///
+/// Contract: of a bucket no more is ever granted than it held and what came since; of a quota no
+/// more than its limit in one window. Calls are linearizable.
+#[async_trait]
+pub trait RateStore: Send + Sync {
+    /// Takes whole tokens from the bucket `name`, at most `most`; possibly none.
+    async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error>;
+
+    /// Puts back tokens that were taken and not spent; never above the bucket's burst.
+    async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error>;
+
+    /// Counts up to `most` units against a quota of `limit` in the window of `window_ms` that
+    /// `now_ms` lies in; windows begin at multiples of their length. Returns how many were granted.
+    async fn spend(
+        &self,
+        name: &str,
+        most: u32,
+        (limit, window_ms): (u64, u64),
+        now_ms: u64,
+    ) -> Result<u32, Error>;
+}
+
+/// Buckets of a single process.
+#[derive(Debug, Default)]
+pub struct InProcessRates {
+    content: Mutex<Content>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    buckets: HashMap<String, Bucket>,
+    quotas: HashMap<String, Quota>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Quota {
+    window: u64,
+    spent: u64,
+}
+
+impl InProcessRates {
+    /// No bucket has been used yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl RateStore for InProcessRates {
+    async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error> {
+        let mut content = self.lock();
+        let full = Bucket {
+            tokens: rate.burst,
+            at_ms: now_ms,
+        };
+        let bucket = content.buckets.entry(name.to_owned()).or_insert(full);
+        let elapsed_s = now_ms.saturating_sub(bucket.at_ms) as f64 / 1e3;
+        bucket.tokens = (bucket.tokens + elapsed_s * rate.per_s).min(rate.burst);
+        bucket.at_ms = bucket.at_ms.max(now_ms);
+        let granted = bucket.tokens.floor().clamp(0.0, f64::from(most));
+        bucket.tokens -= granted;
+        Ok(granted as u32)
+    }
+
+    async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error> {
+        if let Some(bucket) = self.lock().buckets.get_mut(name) {
+            bucket.tokens = (bucket.tokens + f64::from(tokens)).min(rate.burst);
+        }
+        Ok(())
+    }
+
+    async fn spend(
+        &self,
+        name: &str,
+        most: u32,
+        (limit, window_ms): (u64, u64),
+        now_ms: u64,
+    ) -> Result<u32, Error> {
+        let mut content = self.lock();
+        let window = now_ms / window_ms.max(1);
+        let fresh = Quota { window, spent: 0 };
+        let quota = content.quotas.entry(name.to_owned()).or_insert(fresh);
+        if quota.window < window {
+            *quota = fresh;
+        }
+        let left = limit.saturating_sub(quota.spent);
+        let granted = u32::try_from(left).unwrap_or(u32::MAX).min(most);
+        quota.spent += u64::from(granted);
+        Ok(granted)
+    }
+}

@@ -1,0 +1,13 @@
+//! A front end apart from the dispatcher: queries travel as metadata to the dispatcher, and their
+//! tensors straight to the worker that it names.
+//!
+//! ```text
+//! front end --- ToDispatcher: Ask ------------> dispatcher (the leader)
+//! front end <-- FromDispatcher: Assign -------- dispatcher --- batch with tickets ---> worker
+//! front end --- ToMailbox: Inputs ------------------------------------------> worker's mailbox
+//! front end <-- FromMailbox: Outputs ---------------------------------------- worker's mailbox
+//! ```
+//!
+//! All four are messages of a [`Link`](crate::link::Link).
+
+pub mod wire;

@@ -1,0 +1,86 @@
+//! A child process that ends with its owner.
+
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to accept connections.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    /// Starts a server that writes its log where `command` says, and waits until `port` of the
+    /// loopback interface accepts connections.
+    ///
+    /// # Panics
+    /// When the program cannot be started or does not listen in time.
+    pub fn start(mut command: Command, port: u16) -> Self {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| {
+            panic!("`{name}` cannot be started ({error}): `cargo xtask provision` installs it")
+        });
+        let mut process = Self { child, name };
+        process.await_port(port);
+        process
+    }
+
+    fn await_port(&mut self, port: u16) {
+        let begun = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("`{}` ended with {status} before it listened", self.name);
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "`{}` does not listen on port {port}",
+                self.name
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a signal: `STOP`, `CONT`, `TERM`, ..
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or(io::ErrorKind::NotFound)?;
+        Ok(kill_process(id, signal)?)
+    }
+
+    /// Ends the process as a power cut would, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that nobody listened on a moment ago.
+///
+/// # Panics
+/// When the loopback interface has none left.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
