@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod docs;
 mod error;
+mod fleet;
 mod layers;
 mod machine;
 mod role;
@@ -21,6 +22,7 @@ mod worker;
 
 pub use docs::render as describe;
 pub use error::Error;
+pub use fleet::AuthMode;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
@@ -39,12 +41,17 @@ impl Config {
             })
     }
 
-    /// Replaces what is left to the machine (cores, memory, threads) by what this machine has.
+    /// Replaces what is left to the machine (cores, memory, threads) by what this machine has, and
+    /// hides what is secret: for people to read.
     pub fn resolved(mut self) -> Self {
         self.worker.cores = Some(self.worker_cores());
         self.worker.memory_bytes = Some(self.worker_memory_bytes());
         self.variants.max_threads = Some(self.max_threads());
         self.runtime.threads = Some(self.runtime.threads());
+        for url in [&mut self.metadata.url, &mut self.registry.url] {
+            *url = url.take().map(|url| without_password(&url));
+        }
+        self.auth.admin_key = self.auth.admin_key.map(|_| HIDDEN.to_owned());
         self
     }
 
@@ -64,6 +71,23 @@ impl Config {
     pub fn worker_memory_bytes(&self) -> u64 {
         let configured = self.worker.memory_bytes;
         configured.unwrap_or_else(|| machine::memory_bytes() / 2)
+    }
+}
+
+/// What is printed in place of a secret.
+const HIDDEN: &str = "***";
+
+/// `scheme://user:***@host/..`.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return HIDDEN.to_owned();
+    };
+    match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:{HIDDEN}@{place}")
+        }
+        None => url.to_owned(),
     }
 }
 

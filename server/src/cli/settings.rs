@@ -23,7 +23,7 @@ pub struct Settings {
     listen: Option<String>,
     /// Parts to run, separated by commas: api, dispatcher, autoscaler, variant-gen, worker
     /// [env: SEXTANT_ROLES] [default: all].
-    #[arg(long, value_name = "ROLES")]
+    #[arg(long, visible_alias = "role", value_name = "ROLES")]
     roles: Option<String>,
     /// Folder of the registry and the artefact store [env: SEXTANT_DATA_DIR] [default: ./data].
     #[arg(long, value_name = "FOLDER")]

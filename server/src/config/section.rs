@@ -314,6 +314,7 @@ setting! {
     super::sections::Engines => Kind::Words(super::sections::Engines::NAMES);
     super::Devices => Kind::Texts(super::Devices::FORMS);
     Vec<String> => Kind::Texts("texts");
+    super::AuthMode => Kind::Word(super::AuthMode::NAMES);
     super::Binary => Kind::Word(super::Binary::NAMES);
 }
 

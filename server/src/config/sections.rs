@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Roles,
+    fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
     worker::{Cuda, Emulated, Remote, Worker},
@@ -28,6 +29,18 @@ section! {
         sections {
             /// What is logged.
             log: Log;
+            /// Who runs what: instances, leases, leaders.
+            metadata: Metadata;
+            /// Applications, models, variants, jobs and keys.
+            registry: Registry;
+            /// Models, validation sets, inputs and outputs of jobs.
+            objects: Objects;
+            /// The processes that work together, and how they reach each other.
+            fleet: Fleet;
+            /// Who may ask.
+            auth: Auth;
+            /// Encryption of the HTTP API.
+            tls: Tls;
             /// Where batches run.
             worker: Worker;
             /// What lies between a query and the worker.
@@ -135,9 +148,15 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 16] = [
+pub(super) static SECTIONS: [Section; 22] = [
     Config::SECTION,
     Log::SECTION,
+    Metadata::SECTION,
+    Registry::SECTION,
+    Objects::SECTION,
+    Fleet::SECTION,
+    Auth::SECTION,
+    Tls::SECTION,
     Worker::SECTION,
     Cuda::SECTION,
     Emulated::SECTION,
