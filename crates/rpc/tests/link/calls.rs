@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sextant_rpc::{Infer, InferError, InferOutcome, Load, LoadTimings, Work, WorkError};
+use sextant_rpc::{Infer, InferError, InferOutcome, Load, LoadTimings, Part, Work, WorkError};
 use sextant_types::{DataType, NamedTensor, Tensor};
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ pub async fn infer(world: &World, parts: Vec<Vec<NamedTensor>>) -> InferOutcome 
     let (done, outcome) = oneshot::channel();
     world.worker.infer(Infer {
         variant: id("m-a"),
-        parts,
+        parts: parts.into_iter().map(Part::Inputs).collect(),
         earliest: tokio::time::Instant::now().into_std(),
         latest: None,
         expected: Duration::from_millis(1),

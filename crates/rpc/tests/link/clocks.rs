@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::{Infer, Load, Work};
+use sextant_rpc::{Infer, Load, Part, Work};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -35,7 +35,7 @@ async fn check(skew_ns: i64, seed: u64) {
         let (done, outcome) = oneshot::channel();
         world.worker.infer(Infer {
             variant: id("m-a"),
-            parts: vec![part(1.0)],
+            parts: vec![Part::Inputs(part(1.0))],
             earliest,
             latest: Some(latest),
             expected: Duration::from_micros(2_500),

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use sextant_rpc::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, Load, LoadTimings,
-    Mispredictions, Pages, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
+    Mispredictions, Pages, Part, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
@@ -85,9 +85,13 @@ impl Work for Double {
         if let Some(error) = self.refuse_infer.lock().expect("sound").clone() {
             return (infer.done)(Err(error));
         }
-        let outputs = infer.parts.iter().map(|part| match part.first() {
-            Some(input) => Ok(vec![input.tensor.clone()]),
-            None => Err("no inputs".to_owned()),
+        let outputs = infer.parts.iter().map(|part| match part {
+            Part::Inputs(inputs) => match inputs.first() {
+                Some(input) => Ok(vec![input.tensor.clone()]),
+                None => Err("no inputs".to_owned()),
+            },
+            // The front end has them.
+            Part::Held(_) => Ok(Vec::new()),
         });
         (infer.done)(Ok(BatchResult {
             outputs: outputs.collect(),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use sextant_rpc::{
-    Infer, InferError, Load, Work, WorkError,
+    Infer, InferError, Load, Part, Work, WorkError,
     link::{Broken, serve_worker, wire},
 };
 use sextant_types::DataType;
@@ -33,7 +33,7 @@ async fn waiting(
         let (sender, answered) = (sender.clone(), Arc::clone(&answered));
         world.worker.infer(Infer {
             variant: id("m-a"),
-            parts: vec![part(1.0)],
+            parts: vec![Part::Inputs(part(1.0))],
             earliest: tokio::time::Instant::now().into_std(),
             latest: None,
             expected: Duration::ZERO,
@@ -109,7 +109,7 @@ async fn a_handler_that_panics_harms_no_other() {
     let world = connect(0, 4).await;
     world.worker.infer(Infer {
         variant: id("m-a"),
-        parts: vec![part(1.0)],
+        parts: vec![Part::Inputs(part(1.0))],
         earliest: tokio::time::Instant::now().into_std(),
         latest: None,
         expected: Duration::ZERO,
@@ -123,7 +123,7 @@ fn batch(parts: Vec<Vec<wire::WireNamedTensor>>) -> wire::Request {
         id: 9,
         batch: wire::Batch {
             variant: id("m-a"),
-            parts,
+            parts: parts.into_iter().map(wire::WirePart::Inputs).collect(),
             window: wire::Window {
                 earliest_ns: 0,
                 latest_ns: Some(u64::MAX),
