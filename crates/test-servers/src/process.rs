@@ -36,6 +36,10 @@ impl Process {
         process
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "another process tells nobody when it is ready"
+    )]
     fn await_port(&mut self, port: u16) {
         let begun = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {

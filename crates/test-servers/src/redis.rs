@@ -1,1 +1,165 @@
-//! To be written.
+//! Redis, or Valkey in its place.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port};
+
+/// The programs that will do, the preferred one first.
+const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
+/// How long a server may take to read its data.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server with an append-only file in a folder of its own; no configuration file is read.
+#[derive(Debug)]
+pub struct Redis {
+    program: &'static str,
+    port: u16,
+    process: Process,
+    folder: TempDir,
+}
+
+impl Redis {
+    /// Starts an empty server.
+    ///
+    /// # Panics
+    /// When neither `redis-server` nor `valkey-server` is installed, or it does not start.
+    pub fn start() -> Self {
+        Self::start_program(Self::installed()[0])
+    }
+
+    /// Starts an empty server of one of the [`installed`](Self::installed) programs.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_program(program: &'static str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let port = free_port();
+        let process = launch(program, port, folder.path());
+        Self {
+            program,
+            port,
+            process,
+            folder,
+        }
+    }
+
+    /// Which of `redis-server` and `valkey-server` this machine has.
+    ///
+    /// # Panics
+    /// When it has neither.
+    pub fn installed() -> Vec<&'static str> {
+        let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+        let installed: Vec<_> = PROGRAMS.into_iter().filter(runs).collect();
+        assert!(
+            !installed.is_empty(),
+            "no `redis-server` and no `valkey-server`: `cargo xtask provision` installs one"
+        );
+        installed
+    }
+
+    /// `redis://127.0.0.1:PORT`; the same over restarts.
+    pub fn url(&self) -> String {
+        format!("redis://{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    /// The port of the loopback interface; the same over restarts.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server process's number; another one after a restart.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills the server and starts it again with its data: what it had answered is there.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.process = launch(self.program, self.port, self.folder.path());
+    }
+
+    /// Kills the server and starts it again without its data.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        self.folder = tempfile::tempdir().expect("a folder can be made");
+        self.process = launch(self.program, self.port, self.folder.path());
+    }
+
+    /// Kills the server as a power cut would; [`restart`](Self::restart) brings it back.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Stops the server in the middle of what it does: connections stay open, nobody answers.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let id = i32::try_from(self.process.id())
+            .ok()
+            .and_then(Pid::from_raw);
+        let id = WaitId::Pid(id.expect("a process has a number"));
+        // The signal has been sent, not yet obeyed.
+        waitid(id, WaitIdOptions::STOPPED).expect("the server stops");
+    }
+
+    /// Lets a stopped server go on.
+    pub fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Deletes everything in the running server.
+    pub fn flush(&self) {
+        let answer = ask(self.port, "FLUSHALL");
+        assert_eq!(answer.as_deref(), Some("+OK"), "the server was flushed");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let sent = self.process.signal(signal);
+        sent.expect("the server runs");
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process tells nobody when it is ready"
+)]
+fn launch(program: &str, port: u16, folder: &Path) -> Process {
+    let mut command = Command::new(program);
+    // An argument first, not a file: neither program looks for a configuration file then.
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--daemonize", "no", "--save", "", "--appendonly", "yes"])
+        .arg("--dir")
+        .arg(folder)
+        .arg("--logfile")
+        .arg(folder.join("server.log"));
+    let process = Process::start(command, port);
+    let begun = Instant::now();
+    // It listens before it has read its data.
+    while ask(port, "PING").as_deref() != Some("+PONG") {
+        assert!(begun.elapsed() < PATIENCE, "`{program}` does not get ready");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    process
+}
+
+/// The first line of the answer to a command without arguments.
+fn ask(port: u16, command: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() && byte[0] != b'\r' {
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).ok()
+}
