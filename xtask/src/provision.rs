@@ -1,4 +1,5 @@
-//! What a fresh machine lacks: the ONNX Runtime library, a Python with pinned packages, tools.
+//! What a fresh machine lacks: the ONNX Runtime library, a Python with pinned packages, tools,
+//! servers.
 //!
 //! Every step looks first, prints what it found or does, and leaves what it made in the cache
 //! folder, so that a second run needs no network. Downloads come from package registries only
@@ -7,6 +8,7 @@
 pub mod nvrtc;
 pub mod onnxruntime;
 pub mod python;
+pub mod servers;
 pub mod system;
 pub mod tools;
 pub mod wheel;
@@ -43,5 +45,6 @@ pub fn runtime() -> Result<Provisioned> {
 pub fn everything() -> Result<Provisioned> {
     let provisioned = runtime()?;
     tools::cargo_deny(&provisioned.cache)?;
+    servers::ensure()?;
     Ok(provisioned)
 }
