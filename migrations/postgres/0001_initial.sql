@@ -1,18 +1,19 @@
 -- The same tables as for SQLite, in PostgreSQL's dialect: change both together.
--- Times are milliseconds since the Unix epoch; JSON columns hold the service's own documents.
+-- Times are milliseconds since the Unix epoch; JSON columns hold the service's own documents, kept as
+-- they were written: `jsonb` would rewrite numbers and refuse some texts. Names are sorted byte by byte.
 
 create table applications (
-    id text not null primary key,
+    id text collate "C" not null primary key,
     metric text not null,
     description text not null,
-    default_targets jsonb not null,
+    default_targets json not null,
     -- Fixed by the first model; null until then.
-    signature jsonb
+    signature json
 );
 
 create table models (
-    id text not null primary key,
-    application text not null references applications (id),
+    id text collate "C" not null primary key,
+    application text collate "C" not null references applications (id),
     digest text not null,
     validation text not null,
     size_bytes bigint not null,
@@ -25,29 +26,29 @@ create table models (
 create index models_application on models (application);
 
 create table variants (
-    id text not null primary key,
-    model text not null references models (id) on delete cascade,
-    application text not null references applications (id),
-    document jsonb not null
+    id text collate "C" not null primary key,
+    model text collate "C" not null references models (id) on delete cascade,
+    application text collate "C" not null references applications (id),
+    document json not null
 );
 
 create index variants_model on variants (model);
 
 -- Results of registration steps: a restarted registration goes on behind the last one.
 create table steps (
-    model text not null references models (id) on delete cascade,
-    name text not null,
-    result jsonb not null,
+    model text collate "C" not null references models (id) on delete cascade,
+    name text collate "C" not null,
+    result json not null,
     primary key (model, name)
 );
 
 -- Jobs outlive the models and applications they name.
 create table jobs (
-    id text not null primary key,
+    id text collate "C" not null primary key,
     kind text not null check (kind in ('register', 'offline')),
-    application text not null,
-    model text,
-    spec jsonb not null,
+    application text collate "C" not null,
+    model text collate "C",
+    spec json not null,
     state text not null
         check (state in ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled')),
     step text not null,
@@ -60,7 +61,7 @@ create table jobs (
     lease_until_ms bigint not null,
     created_ms bigint not null,
     updated_ms bigint not null,
-    result jsonb
+    result json
 );
 
 create index jobs_queue on jobs (kind, state, created_ms, id);

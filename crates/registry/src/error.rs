@@ -15,6 +15,10 @@ pub enum Entity {
     Variant,
     /// A job.
     Job,
+    /// An API key.
+    Key,
+    /// An entry of the audit record.
+    Audit,
 }
 
 impl fmt::Display for Entity {
@@ -24,6 +28,8 @@ impl fmt::Display for Entity {
             Self::Model => "model",
             Self::Variant => "variant",
             Self::Job => "job",
+            Self::Key => "API key",
+            Self::Audit => "audit entry",
         })
     }
 }
@@ -131,11 +137,13 @@ impl Error {
                 Entity::Model => Code::ModelNotFound,
                 Entity::Variant => Code::VariantNotFound,
                 Entity::Job => Code::JobNotFound,
+                Entity::Key => Code::KeyNotFound,
+                Entity::Audit => Code::Internal,
             },
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,
                 Entity::Model => Code::ModelExists,
-                Entity::Variant | Entity::Job => Code::InUse,
+                Entity::Variant | Entity::Job | Entity::Key | Entity::Audit => Code::InUse,
             },
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
             Self::SignatureMismatch { .. } => Code::SignatureMismatch,

@@ -1,23 +1,28 @@
-//! The durable record of the service: applications, models, variants, registration steps, jobs.
+//! The durable record of the service: applications, models, variants, registration steps, jobs,
+//! API keys, and the audit record.
 //!
 //! Entry points: [`Registry`] (open it, then call its methods), [`Job`] and [`NewJob`],
-//! [`NewModel`], [`Error`].
+//! [`NewModel`], [`ApiKey`], [`Audit`], [`Error`].
 //!
 //! **Invariant:** rows in, rows out: nothing here loads, measures or decides. Every change of
 //! several rows is one transaction, and a call that returned has been made durable. No clock is
 //! read: times are arguments, in milliseconds since the Unix epoch.
 
 mod application;
+mod audit;
 mod error;
 mod job;
+mod key;
 mod model;
 mod registry;
 mod rows;
 mod variant;
 
 pub use application::Application;
+pub use audit::{Audit, AuditFilter};
 pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
+pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{Created, Failure, Model, ModelStatus, NewModel, Registration, Step};
 pub use registry::Registry;
 

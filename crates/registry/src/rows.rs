@@ -37,6 +37,20 @@ impl<'r> Columns<'r> {
         T::try_from(value).map_err(|error| self.corrupt(column, error))
     }
 
+    pub(crate) fn optional_count<T: TryFrom<i64, Error: Display>>(
+        &self,
+        column: &'static str,
+    ) -> Result<Option<T>, Error> {
+        let value: Option<i64> = self.row.try_get(column)?;
+        value
+            .map(|value| T::try_from(value).map_err(|error| self.corrupt(column, error)))
+            .transpose()
+    }
+
+    pub(crate) fn optional_real(&self, column: &'static str) -> Result<Option<f64>, Error> {
+        Ok(self.row.try_get(column)?)
+    }
+
     pub(crate) fn parse<T: FromStr<Err: Display>>(&self, column: &'static str) -> Result<T, Error> {
         self.text(column)?
             .parse()

@@ -20,7 +20,7 @@ struct Schema {
 /// What a type holds; JSON is text in SQLite, and told by the names of the columns in neither.
 fn kind(dialect: &str, name: &str) -> &'static str {
     match (dialect, name) {
-        (_, "text") | ("postgres", "jsonb") => "text",
+        (_, "text") | ("postgres", "json") => "text",
         ("sqlite", "integer") | ("postgres", "bigint") => "integer",
         ("sqlite", "real") | ("postgres", "double") => "real",
         ("sqlite", "blob") | ("postgres", "bytea") => "bytes",
@@ -54,6 +54,9 @@ fn schema(dialect: &str, sql: &str) -> Schema {
         .collect();
     for statement in code.join(" ").split(';') {
         let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Names are sorted byte by byte, which SQLite does by itself.
+        let words = words.replace(" collate \"C\"", "");
+        let words = words.replace("double precision", "double");
         let words = words.strip_suffix(" strict").unwrap_or(&words);
         if words.is_empty() {
             continue;

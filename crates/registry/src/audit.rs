@@ -1,0 +1,111 @@
+//! The record of who did what: rows are added and read, never changed.
+
+use serde_json::Value;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use crate::{
+    Entity, Error, Registry,
+    rows::{Columns, document, int},
+};
+
+const DEFAULT_PAGE: u32 = 100;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audit {
+    /// Its name; ids grow with time of recording.
+    pub id: String,
+    /// When it was done, ms since the Unix epoch.
+    pub at_ms: u64,
+    /// Who did it: a key's id, or a name of the service's own.
+    pub actor: String,
+    /// What was done, e.g. `key.create`.
+    pub action: String,
+    /// To what, e.g. the key's id.
+    pub subject: String,
+    /// What else is worth keeping.
+    pub detail: Value,
+}
+
+impl Audit {
+    /// An entry with a new id.
+    pub fn new(at_ms: u64, actor: &str, action: &str, subject: &str, detail: Value) -> Self {
+        Self {
+            id: Uuid::now_v7().to_string(),
+            at_ms,
+            actor: actor.to_owned(),
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+            detail,
+        }
+    }
+}
+
+/// Which entries to list, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditFilter {
+    /// Only by this actor.
+    pub actor: Option<String>,
+    /// Only of this action.
+    pub action: Option<String>,
+    /// Only about this subject.
+    pub subject: Option<String>,
+    /// Only from this time on, ms since the Unix epoch.
+    pub since_ms: Option<u64>,
+    /// Only entries made before this one: the end of the page before.
+    pub before: Option<String>,
+    /// Most entries in the answer; `None` for a hundred.
+    pub limit: Option<u32>,
+}
+
+impl Registry {
+    /// Adds an entry; the same entry twice is one.
+    pub async fn record(&self, entry: &Audit) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        sqlx::query(
+            "insert into audit (id, at_ms, actor, action, subject, detail) \
+             values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing",
+        )
+        .bind(entry.id.as_str())
+        .bind(int(entry.at_ms))
+        .bind(entry.actor.as_str())
+        .bind(entry.action.as_str())
+        .bind(entry.subject.as_str())
+        .bind(document(Entity::Audit, &entry.id, &entry.detail)?)
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Entries, newest first.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<Audit>, Error> {
+        let rows = sqlx::query(
+            "select * from audit where ($1 is null or actor = $1) and ($2 is null or action = $2) \
+             and ($3 is null or subject = $3) and ($4 is null or at_ms >= $4) \
+             and ($5 is null or (at_ms, id) < (select at_ms, id from audit where id = $5)) \
+             order by at_ms desc, id desc limit $6",
+        )
+        .bind(filter.actor.as_deref())
+        .bind(filter.action.as_deref())
+        .bind(filter.subject.as_deref())
+        .bind(filter.since_ms.map(int))
+        .bind(filter.before.as_deref())
+        .bind(i64::from(filter.limit.unwrap_or(DEFAULT_PAGE)))
+        .fetch_all(&self.inner.readers)
+        .await?;
+        rows.iter().map(entry).collect()
+    }
+}
+
+fn entry(row: &SqliteRow) -> Result<Audit, Error> {
+    let columns = Columns::new(row, Entity::Audit, "id")?;
+    Ok(Audit {
+        id: columns.text("id")?,
+        at_ms: columns.count("at_ms")?,
+        actor: columns.text("actor")?,
+        action: columns.text("action")?,
+        subject: columns.text("subject")?,
+        detail: columns.json("detail")?,
+    })
+}

@@ -1,0 +1,294 @@
+//! API keys: who may call the service, for what, and how often.
+//!
+//! A key's secret is never seen here: callers hand in its hash and look keys up by it. A front end
+//! keeps a copy of all keys and asks for [`Registry::keys_revision`] now and then; only when that
+//! number moved does it read the keys again.
+
+use sextant_types::ApplicationId;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+use uuid::Uuid;
+
+use crate::{
+    Entity, Error, Registry,
+    rows::{Columns, int},
+};
+
+/// What a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyScope {
+    /// Asking for predictions and explanations, and reading what is there.
+    Query,
+    /// Registering and removing applications, models and offline jobs.
+    Register,
+    /// Everything, keys and the audit record among it.
+    Admin,
+}
+
+impl KeyScope {
+    /// Every scope, in order of declaration.
+    pub const ALL: [Self; 3] = [Self::Query, Self::Register, Self::Admin];
+
+    /// `query`, `register`, `admin`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Register => "register",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == name)
+    }
+}
+
+/// A key's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiKey {
+    /// Its public name; ids grow with time of creation.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// The hash its creator gave, as text.
+    pub hash: String,
+    /// What it allows, sorted.
+    pub scopes: Vec<KeyScope>,
+    /// The one application it is good for; `None`: all of them.
+    pub application: Option<ApplicationId>,
+    /// Requests a second that it may make in the long run; `None`: as the service is configured.
+    pub rate_per_s: Option<f64>,
+    /// Requests that it may make at once after a pause; `None`: as the service is configured.
+    pub burst: Option<u64>,
+    /// Requests a day; `None`: as the service is configured.
+    pub quota_per_day: Option<u64>,
+    /// When it was created, ms since the Unix epoch.
+    pub created_ms: u64,
+    /// From when on it is refused, ms since the Unix epoch; `None`: never.
+    pub expires_ms: Option<u64>,
+    /// When it was revoked, ms since the Unix epoch.
+    pub revoked_ms: Option<u64>,
+}
+
+impl ApiKey {
+    /// Whether the key is neither revoked nor expired.
+    pub fn is_valid_at(&self, now_ms: u64) -> bool {
+        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end| now_ms < end)
+    }
+}
+
+/// A key to create.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewKey {
+    /// Its public name. Creating a key of the same id and content twice creates one.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// The hash of its secret, as text; no two keys share one.
+    pub hash: String,
+    /// What it allows.
+    pub scopes: Vec<KeyScope>,
+    /// The one application it is good for; `None`: all of them. It need not exist yet.
+    pub application: Option<ApplicationId>,
+    /// Requests a second in the long run.
+    pub rate_per_s: Option<f64>,
+    /// Requests at once after a pause.
+    pub burst: Option<u64>,
+    /// Requests a day.
+    pub quota_per_day: Option<u64>,
+    /// From when on it is refused, ms since the Unix epoch; `None`: never.
+    pub expires_ms: Option<u64>,
+}
+
+impl NewKey {
+    /// A key with a new id, no limits and no end.
+    pub fn new(name: impl Into<String>, hash: impl Into<String>, scopes: &[KeyScope]) -> Self {
+        Self {
+            id: Uuid::now_v7().to_string(),
+            name: name.into(),
+            hash: hash.into(),
+            scopes: scopes.to_vec(),
+            application: None,
+            rate_per_s: None,
+            burst: None,
+            quota_per_day: None,
+            expires_ms: None,
+        }
+    }
+}
+
+impl Registry {
+    /// Creates a key. A key of the same id and content is returned as it stands; one of other
+    /// content, or of the same hash, is [`Error::Exists`].
+    pub async fn create_key(&self, key: &NewKey, now_ms: u64) -> Result<ApiKey, Error> {
+        let wanted = wanted(key, now_ms)?;
+        let mut tx = self.begin().await?;
+        if let Some(known) = find(&mut tx, &key.id).await? {
+            let same = ApiKey {
+                created_ms: known.created_ms,
+                revoked_ms: known.revoked_ms,
+                ..wanted
+            };
+            return if known == same {
+                Ok(known)
+            } else {
+                Err(Error::exists(Entity::Key, &key.id))
+            };
+        }
+        if by_hash(&mut tx, &key.hash).await?.is_some() {
+            return Err(Error::exists(Entity::Key, &key.id));
+        }
+        insert(&mut tx, &wanted).await?;
+        bump(&mut tx).await?;
+        tx.commit().await?;
+        Ok(wanted)
+    }
+
+    /// All keys, revoked and expired ones too, oldest first.
+    pub async fn keys(&self) -> Result<Vec<ApiKey>, Error> {
+        let rows = sqlx::query("select * from api_keys order by created_ms, id")
+            .fetch_all(&self.inner.readers)
+            .await?;
+        rows.iter().map(key).collect()
+    }
+
+    /// One key.
+    pub async fn key(&self, id: &str) -> Result<ApiKey, Error> {
+        let mut reader = self.inner.readers.acquire().await?;
+        find(&mut reader, id)
+            .await?
+            .ok_or_else(|| Error::not_found(Entity::Key, id))
+    }
+
+    /// The key with this hash, valid or not; `None` when there is none.
+    pub async fn key_by_hash(&self, hash: &str) -> Result<Option<ApiKey>, Error> {
+        let mut reader = self.inner.readers.acquire().await?;
+        by_hash(&mut reader, hash).await
+    }
+
+    /// Revokes a key, and returns it as it stands. One that is revoked keeps its time.
+    pub async fn revoke_key(&self, id: &str, now_ms: u64) -> Result<ApiKey, Error> {
+        let mut tx = self.begin().await?;
+        let known = find(&mut tx, id).await?;
+        let known = known.ok_or_else(|| Error::not_found(Entity::Key, id))?;
+        if known.revoked_ms.is_some() {
+            return Ok(known);
+        }
+        sqlx::query("update api_keys set revoked_ms = $2 where id = $1")
+            .bind(id)
+            .bind(int(now_ms))
+            .execute(&mut *tx)
+            .await?;
+        bump(&mut tx).await?;
+        tx.commit().await?;
+        Ok(ApiKey {
+            revoked_ms: Some(now_ms),
+            ..known
+        })
+    }
+
+    /// A number that grows with each change of the keys, whoever made it: one row is read.
+    pub async fn keys_revision(&self) -> Result<u64, Error> {
+        let row = sqlx::query("select name, revision from revisions where name = 'keys'")
+            .fetch_optional(&self.inner.readers)
+            .await?;
+        let read = |row| Columns::new(row, Entity::Key, "name")?.count("revision");
+        row.as_ref().map_or(Ok(0), read)
+    }
+}
+
+fn wanted(new: &NewKey, now_ms: u64) -> Result<ApiKey, Error> {
+    if new
+        .rate_per_s
+        .is_some_and(|rate| !rate.is_finite() || rate < 0.0)
+    {
+        return Err(Error::Unstorable {
+            entity: Entity::Key,
+            id: new.id.clone(),
+            reason: "`rate_per_s` must be a finite number and not negative".to_owned(),
+        });
+    }
+    let mut scopes = new.scopes.clone();
+    scopes.sort_unstable();
+    scopes.dedup();
+    Ok(ApiKey {
+        id: new.id.clone(),
+        name: new.name.clone(),
+        hash: new.hash.clone(),
+        scopes,
+        application: new.application.clone(),
+        rate_per_s: new.rate_per_s,
+        burst: new.burst,
+        quota_per_day: new.quota_per_day,
+        created_ms: now_ms,
+        expires_ms: new.expires_ms,
+        revoked_ms: None,
+    })
+}
+
+async fn find(connection: &mut SqliteConnection, id: &str) -> Result<Option<ApiKey>, Error> {
+    let row = sqlx::query("select * from api_keys where id = $1")
+        .bind(id)
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(key).transpose()
+}
+
+async fn by_hash(connection: &mut SqliteConnection, hash: &str) -> Result<Option<ApiKey>, Error> {
+    let row = sqlx::query("select * from api_keys where hash = $1")
+        .bind(hash)
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(key).transpose()
+}
+
+async fn insert(connection: &mut SqliteConnection, key: &ApiKey) -> Result<(), Error> {
+    let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+    sqlx::query(
+        "insert into api_keys (id, name, hash, scopes, application, rate_per_s, burst, \
+         quota_per_day, created_ms, expires_ms) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(key.id.as_str())
+    .bind(key.name.as_str())
+    .bind(key.hash.as_str())
+    .bind(scopes.join(" "))
+    .bind(key.application.as_ref().map(|id| id.as_str()))
+    .bind(key.rate_per_s)
+    .bind(key.burst.map(int))
+    .bind(key.quota_per_day.map(int))
+    .bind(int(key.created_ms))
+    .bind(key.expires_ms.map(int))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn bump(connection: &mut SqliteConnection) -> Result<(), Error> {
+    sqlx::query(
+        "insert into revisions (name, revision) values ('keys', 1) \
+         on conflict (name) do update set revision = revisions.revision + 1",
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+fn key(row: &SqliteRow) -> Result<ApiKey, Error> {
+    let columns = Columns::new(row, Entity::Key, "id")?;
+    let scopes = columns.one_of("scopes", |text| {
+        text.split_whitespace().map(KeyScope::parse).collect()
+    })?;
+    Ok(ApiKey {
+        id: columns.text("id")?,
+        name: columns.text("name")?,
+        hash: columns.text("hash")?,
+        scopes,
+        application: columns.parse_optional("application")?,
+        rate_per_s: columns.optional_real("rate_per_s")?,
+        burst: columns.optional_count("burst")?,
+        quota_per_day: columns.optional_count("quota_per_day")?,
+        created_ms: columns.count("created_ms")?,
+        expires_ms: columns.optional_count("expires_ms")?,
+        revoked_ms: columns.optional_count("revoked_ms")?,
+    })
+}
