@@ -1,0 +1,268 @@
+//! A view of the metadata store that is kept current, whatever happens to the store.
+//!
+//! While the store is away the last view stays, and the feed is resumed where it was left. A store
+//! that has lost its content knows nothing of workers that run and variants that are served; those it
+//! concerns write it again within a heartbeat or two. So what a store of another life lacks is kept
+//! for a time of grace, unless it is told of anew.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use sextant_metadata::{Changes, Error, Event, InstanceKey, MetadataStore, Snapshot, View};
+use sextant_types::{VariantId, WorkerId};
+use tokio::time::{Instant, sleep_until};
+
+/// How long what a new life of the store lacks is still believed in, unless told otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Pauses after failures of the store.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What has changed in a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum News {
+    /// Loads, utilisations and ends of leases: nothing that a list of what may be used shows.
+    Figures,
+    /// Variants, instances, workers, their states, or leaders.
+    Structure,
+}
+
+/// Follows the feed of a metadata store.
+pub struct Follower {
+    metadata: Arc<dyn MetadataStore>,
+    grace: Duration,
+    view: View,
+    followed: Followed,
+    kept: Kept,
+    /// After a failure: when the store is asked again, and how long was waited for that.
+    again: Option<(Instant, Duration)>,
+}
+
+/// How far the view goes along with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    Never,
+    /// The feed no longer holds what follows the view.
+    Trimmed,
+    Current,
+}
+
+/// What the view has of an earlier life of the store.
+#[derive(Debug, Default)]
+struct Kept {
+    variants: BTreeSet<VariantId>,
+    instances: BTreeSet<InstanceKey>,
+    workers: BTreeSet<WorkerId>,
+    until: Option<Instant>,
+}
+
+impl Follower {
+    /// A follower with an empty view.
+    pub fn new(metadata: Arc<dyn MetadataStore>) -> Self {
+        Self::with_grace(metadata, GRACE)
+    }
+
+    /// The same with another time for which what a new life of the store lacks is kept.
+    pub fn with_grace(metadata: Arc<dyn MetadataStore>, grace: Duration) -> Self {
+        Self {
+            metadata,
+            grace,
+            view: View::default(),
+            followed: Followed::Never,
+            kept: Kept::default(),
+            again: None,
+        }
+    }
+
+    /// What is known; empty before the first [`Self::changed`].
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether the store answered when it was last asked.
+    pub fn is_connected(&self) -> bool {
+        self.again.is_none() && self.followed != Followed::Never
+    }
+
+    /// Waits until the view has changed; the first time, until there is one. Failures of the store
+    /// are waited out. May be cancelled at any time.
+    pub async fn changed(&mut self) -> News {
+        loop {
+            if let Some((at, _)) = self.again {
+                tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = expiry(self.kept.until) => {
+                        self.forget_kept();
+                        return News::Structure;
+                    }
+                }
+            }
+            match self.advance().await {
+                Ok(Some(news)) => {
+                    self.again = None;
+                    return news;
+                }
+                Ok(None) => self.again = None,
+                Err(Error::Trimmed { .. }) => self.followed = Followed::Trimmed,
+                Err(error) => self.back_off(&error),
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Option<News>, Error> {
+        if self.followed != Followed::Current {
+            let snapshot = self.metadata.snapshot().await?;
+            self.replace(snapshot);
+            return Ok(Some(News::Structure));
+        }
+        tokio::select! {
+            changed = self.metadata.changed(self.view.cursor) => changed?,
+            () = expiry(self.kept.until) => {
+                self.forget_kept();
+                return Ok(Some(News::Structure));
+            }
+        }
+        let changes = self.metadata.changes(self.view.cursor).await?;
+        Ok(self.take_over(&changes))
+    }
+
+    fn take_over(&mut self, changes: &Changes) -> Option<News> {
+        let mut news = None;
+        for event in &changes.events {
+            news = news.max(Some(weigh(&self.view, event)));
+            self.kept.tell(event);
+            self.view.apply(event);
+        }
+        self.view.cursor = changes.cursor;
+        news
+    }
+
+    fn replace(&mut self, snapshot: Snapshot) {
+        let known = self.followed != Followed::Never;
+        let before = std::mem::replace(&mut self.view, View::from(snapshot));
+        self.followed = Followed::Current;
+        if known && before.life != self.view.life {
+            tracing::warn!(
+                life = self.view.life,
+                "the metadata store has lost its content; keeping what was known for a while"
+            );
+            self.kept = Kept::all(&before, Instant::now() + self.grace);
+        }
+        self.kept.add_to(&mut self.view, &before);
+    }
+
+    fn forget_kept(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        tracing::warn!(
+            variants = kept.variants.len(),
+            instances = kept.instances.len(),
+            workers = kept.workers.len(),
+            "forgetting what nobody has told the metadata store again"
+        );
+        let view = &mut self.view;
+        kept.variants
+            .iter()
+            .for_each(|id| drop(view.variants.remove(id)));
+        kept.instances
+            .iter()
+            .for_each(|key| drop(view.instances.remove(key)));
+        kept.workers
+            .iter()
+            .for_each(|id| drop(view.workers.remove(id)));
+    }
+
+    fn back_off(&mut self, error: &Error) {
+        let pause = match self.again {
+            None => {
+                tracing::warn!(%error, "the metadata store is away; going on with what is known");
+                FIRST_PAUSE
+            }
+            Some((_, pause)) => (pause * 2).min(LONGEST_PAUSE),
+        };
+        self.again = Some((Instant::now() + pause, pause));
+    }
+}
+
+/// When what is kept is forgotten; never, when nothing is.
+async fn expiry(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What an event changes in a view that has not taken it over yet.
+fn weigh(view: &View, event: &Event) -> News {
+    let same = match event {
+        Event::InstanceChanged(instance) => {
+            let known = view.instances.get(&instance.key);
+            known.is_some_and(|known| known.state == instance.state)
+        }
+        Event::WorkerChanged(worker) => view.workers.get(&worker.id).is_some_and(|known| {
+            let (known, told) = (&known.record, &worker.record);
+            known.draining == told.draining && known.endpoint == told.endpoint
+        }),
+        _ => false,
+    };
+    if same { News::Figures } else { News::Structure }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    fn all(view: &View, until: Instant) -> Self {
+        Self {
+            variants: view.variants.keys().cloned().collect(),
+            instances: view.instances.keys().cloned().collect(),
+            workers: view.workers.keys().cloned().collect(),
+            until: Some(until),
+        }
+    }
+
+    /// Puts what the new view lacks into it and keeps no more than that.
+    fn add_to(&mut self, view: &mut View, before: &View) {
+        self.variants.retain(|id| !view.variants.contains_key(id));
+        self.instances
+            .retain(|key| !view.instances.contains_key(key));
+        self.workers.retain(|id| !view.workers.contains_key(id));
+        for id in &self.variants {
+            let known = before.variants.get(id);
+            view.variants
+                .extend(known.map(|known| (id.clone(), Arc::clone(known))));
+        }
+        for key in &self.instances {
+            let known = before.instances.get(key);
+            view.instances
+                .extend(known.map(|known| (key.clone(), known.clone())));
+        }
+        for id in &self.workers {
+            let known = before.workers.get(id);
+            view.workers
+                .extend(known.map(|known| (id.clone(), known.clone())));
+        }
+        self.rest_if_empty();
+    }
+
+    /// What the store tells of is not kept for its sake any more.
+    fn tell(&mut self, event: &Event) {
+        if self.until.is_none() {
+            return;
+        }
+        match event {
+            Event::VariantPublished(variant) => drop(self.variants.remove(&variant.id)),
+            Event::VariantRetired(id) => drop(self.variants.remove(id)),
+            Event::InstanceChanged(instance) => drop(self.instances.remove(&instance.key)),
+            Event::InstanceRemoved(key) => drop(self.instances.remove(key)),
+            Event::WorkerChanged(worker) => drop(self.workers.remove(&worker.id)),
+            Event::WorkerRemoved(id) => drop(self.workers.remove(id)),
+            Event::LeaderChanged(_) | Event::LeaderGone(_) => {}
+        }
+        self.rest_if_empty();
+    }
+
+    fn rest_if_empty(&mut self) {
+        if self.variants.is_empty() && self.instances.is_empty() && self.workers.is_empty() {
+            self.until = None;
+        }
+    }
+}

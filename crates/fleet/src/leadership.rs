@@ -1,0 +1,145 @@
+//! Playing a role that only one may play.
+//!
+//! The store's lease and this process's belief in it must not disagree in the dangerous direction:
+//! the lease is counted from before the call that was granted it, on a clock that only grows, and
+//! given up a little before its end. So whoever takes over after the lease finds nobody who still
+//! believes to lead, except a process that was held up between looking at its token and acting on
+//! it; against that, those it talks to refuse a token that is lower than one they have seen.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use sextant_metadata::{Candidate, Leader, MetadataStore};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+/// The fencing token of whoever leads now; `None` while this process does not.
+pub type Token = watch::Receiver<Option<u64>>;
+
+/// The lease is renewed so many times in its length.
+const RENEWALS: u32 = 4;
+
+/// Part of a lease at its end in which it is not believed in any more.
+const MARGIN: u32 = 10;
+
+/// Stands for a role and holds it as long as the store grants it.
+pub struct Leadership {
+    metadata: Arc<dyn MetadataStore>,
+    candidate: Candidate,
+    ttl: Duration,
+    token: watch::Sender<Option<u64>>,
+}
+
+impl Leadership {
+    /// Stands for `candidate.role` with leases of `ttl`, which is at least a few milliseconds. Does
+    /// nothing until it is [run](Self::run).
+    pub fn new(metadata: Arc<dyn MetadataStore>, candidate: Candidate, ttl: Duration) -> Self {
+        Self {
+            metadata,
+            candidate,
+            ttl,
+            token: watch::Sender::new(None),
+        }
+    }
+
+    /// Tells whether this process leads, and with which token. `None` once [`Self::run`] has ended.
+    pub fn token(&self) -> Token {
+        self.token.subscribe()
+    }
+
+    /// Campaigns until `shutdown`, then stands down, so that another need not wait for the lease's
+    /// end.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.campaign() => {}
+        }
+        let led = self.token.send_replace(None).is_some();
+        if !led {
+            return;
+        }
+        let resigned = tokio::time::timeout(self.ttl, self.metadata.resign(&self.candidate));
+        match resigned.await {
+            Ok(Ok(_)) => tracing::info!(role = %self.candidate.role, "stood down"),
+            // The lease lapses by itself.
+            Ok(Err(error)) => {
+                tracing::warn!(role = %self.candidate.role, %error, "did not stand down")
+            }
+            Err(_) => tracing::warn!(role = %self.candidate.role, "the store did not answer"),
+        }
+    }
+
+    async fn campaign(&self) {
+        let period = self.ttl / RENEWALS;
+        let belief = self.ttl - self.ttl / MARGIN;
+        // Until when what the store granted is believed in.
+        let mut until = Instant::now();
+        loop {
+            let asked = Instant::now();
+            let ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
+            let call = self.metadata.campaign(&self.candidate, ttl_ms, unix_ms());
+            let end = if self.leads() {
+                until
+            } else {
+                asked + self.ttl
+            };
+            match timeout_at(end, call).await {
+                Ok(Ok(leader)) if self.is_ours(&leader) => {
+                    until = asked + belief;
+                    self.lead(leader.token);
+                }
+                Ok(Ok(leader)) => self.stand_by(&format!("`{}` leads", leader.candidate.endpoint)),
+                Ok(Err(error)) => tracing::warn!(role = %self.candidate.role, %error, "no lease"),
+                Err(_) => tracing::warn!(role = %self.candidate.role, "the store did not answer"),
+            }
+            let next = asked + period;
+            if self.leads() && until <= next {
+                sleep_until(until).await;
+                self.stand_by("the lease ran out");
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    fn is_ours(&self, leader: &Leader) -> bool {
+        leader.candidate.holder == self.candidate.holder
+    }
+
+    fn leads(&self) -> bool {
+        self.token.borrow().is_some()
+    }
+
+    fn lead(&self, token: u64) {
+        let before = self.token.send_if_modified(|known| {
+            let changed = *known != Some(token);
+            *known = Some(token);
+            changed
+        });
+        if before {
+            tracing::info!(role = %self.candidate.role, token, "leads");
+        }
+    }
+
+    fn stand_by(&self, reason: &str) {
+        if self.token.send_replace(None).is_some() {
+            tracing::warn!(role = %self.candidate.role, reason, "leads no longer");
+        }
+    }
+}
+
+/// The token of a role that nobody else stands for, as in a process that plays all of them.
+pub fn always() -> Token {
+    watch::Sender::new(Some(0)).subscribe()
+}
+
+/// Milliseconds since the Unix epoch, for leases.
+fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,13 @@
+//! What a role on one of many machines does with the metadata store: lead, or follow.
+//!
+//! Entry points: [`Leadership`] plays for a role that only one may play, [`Follower`] keeps a view of
+//! the store current, through its absence and through the loss of its content.
+//!
+//! **Invariant:** nothing here decides about queries, variants or workers. Who believes to lead does
+//! so for no longer than the lease that the store granted, by a clock that is never set.
+
+mod follower;
+mod leadership;
+
+pub use follower::{Follower, News};
+pub use leadership::{Leadership, Token, always};
