@@ -21,6 +21,7 @@ macro_rules! bind_object_conformance {
             blob_is_named_by_its_content
             blob_put_twice_is_one
             blob_streams_in
+            blob_is_read_in_pieces
             missing_blob_is_not_found
             deleted_blob_is_gone
             file_is_replaced_as_a_whole
@@ -121,11 +122,31 @@ pub async fn blob_streams_in(store: Store) {
     );
 }
 
+/// Pieces of a blob join to the whole, and its size is known ahead.
+pub async fn blob_is_read_in_pieces(store: Store) {
+    let whole: Bytes = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let digest = store.put_blob(whole.clone()).await.expect("put");
+    let size = store.stat_blob(&digest).await.expect("stat");
+    assert_eq!(size, Some(400_000));
+    let mut joined = Vec::new();
+    while joined.len() < whole.len() {
+        let start = joined.len() as u64;
+        let piece = store.get_blob_range(&digest, start..start + 150_000);
+        joined.extend_from_slice(&piece.await.expect("range"));
+    }
+    assert_eq!(joined, whole);
+    let beyond = store.get_blob_range(&digest, 400_001..400_002).await;
+    let wanted = matches!(beyond, Err(Error::Range { size: 400_000, .. }));
+    assert!(wanted, "{beyond:?}");
+}
+
 /// What was never stored is not found, and said so.
 pub async fn missing_blob_is_not_found(store: Store) {
     let digest = digest_of(b"never stored");
     assert!(!store.has_blob(&digest).await.expect("has"));
+    assert_eq!(store.stat_blob(&digest).await.expect("stat"), None);
     assert_not_found(store.get_blob(&digest).await);
+    assert_not_found(store.get_blob_range(&digest, 0..1).await);
     assert!(!store.delete_blob(&digest).await.expect("delete"));
 }
 

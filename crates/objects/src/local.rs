@@ -188,11 +188,20 @@ impl ObjectStore for LocalStore {
         .await
     }
 
-    async fn has_blob(&self, digest: &Digest) -> Result<bool, Error> {
+    async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+        let digest = *digest;
+        self.blocking(digest.to_string(), move |inner, name| {
+            let file = inner.blob_folder(&digest).and_then(|it| it.open(name));
+            folder::read_range(file.map_err(|fault| fault.on_read(name))?, range, name)
+        })
+        .await
+    }
+
+    async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let digest = *digest;
         self.blocking(digest.to_string(), move |inner, name| {
             let size = inner.blob_folder(&digest).and_then(|it| it.size(name));
-            absent_as_none(size, name).map(|size| size.is_some())
+            absent_as_none(size, name)
         })
         .await
     }

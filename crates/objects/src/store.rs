@@ -78,8 +78,8 @@ pub fn digest_of(bytes: &[u8]) -> Digest {
 /// - **Blobs are named by content.** Storing the same bytes again is no error and heals a blob
 ///   that was damaged; reading verifies, and answers damage with [`Error::Corrupt`], never with
 ///   wrong bytes.
-/// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat`, `false` for deletes and
-///   `has_blob`.
+/// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat` and `stat_blob`, `false` for
+///   deletes and `has_blob`. Of two deletes at the same moment both may answer `true`.
 /// - **Full** is [`Error::StorageFull`], and leaves nothing behind that takes up room.
 /// - A path is used as an object or as the folder of others, not both; a backend may refuse the
 ///   latter of the two with [`Error::InvalidPath`].
@@ -95,8 +95,17 @@ pub trait ObjectStore: Send + Sync {
     /// Reads and verifies a blob.
     async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error>;
 
+    /// Reads part of a blob, **unverified**: only the whole tells whether the bytes are right. The
+    /// range is treated as in [`ObjectStore::get_range`].
+    async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error>;
+
+    /// A blob's size in bytes; `None` when it is not stored. Its content is not verified.
+    async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error>;
+
     /// Whether a blob is stored; its content is not verified.
-    async fn has_blob(&self, digest: &Digest) -> Result<bool, Error>;
+    async fn has_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        Ok(self.stat_blob(digest).await?.is_some())
+    }
 
     /// Removes a blob. Returns whether it was there.
     async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error>;

@@ -1,1 +1,149 @@
-//! To be written.
+//! A real S3 server, `s3s-fs`, behind a proxy that can break what passes.
+//!
+//! The server keeps objects as files below a folder. It writes an object and then its checksum, where
+//! S3 does both at once; so the proxy lets requests that change a key pass one at a time.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port};
+
+mod proxy;
+mod relay;
+
+use proxy::Proxy;
+pub use proxy::{Fault, Faults, Request};
+
+/// The version that `cargo xtask provision` installs.
+pub const VERSION: &str = "0.14.1";
+
+const ACCESS_KEY: &str = "sextant-test";
+const SECRET_KEY: &str = "sextant-test-secret";
+const BUCKET: &str = "artefacts";
+
+/// A running S3 server with one empty bucket; gone with its objects when dropped.
+#[derive(Debug)]
+pub struct S3 {
+    process: Process,
+    proxy: Proxy,
+    folder: TempDir,
+    port: u16,
+}
+
+impl S3 {
+    /// Starts a server on a free port over an empty folder. Blocks until it answers.
+    ///
+    /// # Panics
+    /// When the program is not installed or does not start.
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        fs::create_dir(folder.path().join(BUCKET)).expect("the bucket can be made");
+        let port = free_port();
+        Self {
+            process: launch(folder.path(), port),
+            proxy: Proxy::start(port),
+            folder,
+            port,
+        }
+    }
+
+    /// Where clients reach it: `http://127.0.0.1:..`, through the proxy. Buckets are addressed by
+    /// path.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.proxy.port())
+    }
+
+    /// The bucket that is there from the beginning.
+    pub fn bucket(&self) -> &'static str {
+        BUCKET
+    }
+
+    /// The access key's name.
+    pub fn access_key(&self) -> &'static str {
+        ACCESS_KEY
+    }
+
+    /// The access key's secret.
+    pub fn secret_key(&self) -> &'static str {
+        SECRET_KEY
+    }
+
+    /// What goes wrong between clients and the server; nothing at first.
+    pub fn faults(&self) -> &Faults {
+        self.proxy.faults()
+    }
+
+    /// The file that holds an object's bytes, for tests that damage it.
+    pub fn file(&self, key: &str) -> PathBuf {
+        self.folder.path().join(BUCKET).join(key)
+    }
+
+    /// Uploads in parts that were begun and neither completed nor aborted.
+    ///
+    /// # Panics
+    /// When the server's folder cannot be read.
+    pub fn open_uploads(&self) -> usize {
+        let entries = fs::read_dir(self.folder.path()).expect("the folder can be read");
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with(".upload"))
+            .count()
+    }
+
+    /// Ends the server as a power cut would; connections are refused until [`S3::restart`].
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts the server again on the same address over the same objects.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = launch(self.folder.path(), self.port);
+    }
+
+    /// Stops the server without ending it: connections stay, answers do not come.
+    pub fn stop(&self) {
+        self.process
+            .signal(Signal::STOP)
+            .expect("it can be stopped");
+    }
+
+    /// Lets a stopped server go on.
+    pub fn cont(&self) {
+        self.process.signal(Signal::CONT).expect("it can go on");
+    }
+}
+
+fn launch(folder: &Path, port: u16) -> Process {
+    let mut command = Command::new(program());
+    command
+        .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+        .arg(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Process::start(command, port)
+}
+
+/// The program in the cache that `cargo xtask provision` fills, else the one on the path.
+fn program() -> PathBuf {
+    let folder = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let cache = folder("SEXTANT_CACHE").map(PathBuf::from).or_else(|| {
+        let base = folder("XDG_CACHE_HOME").map(PathBuf::from);
+        let base = base.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".cache")));
+        Some(base?.join("sextant"))
+    });
+    let built = cache.map(|cache| cache.join(format!("s3s-fs-{VERSION}/bin/s3s-fs")));
+    built
+        .filter(|built| built.is_file())
+        .unwrap_or_else(|| PathBuf::from("s3s-fs"))
+}

@@ -10,6 +10,9 @@ use crate::shell::{self, say};
 /// The version whose results count.
 const CARGO_DENY: &str = "0.20.2";
 
+/// The S3 server of the tests; `sextant_test_servers::s3` looks for the same one.
+const S3_SERVER: &str = "0.14.1";
+
 /// `cargo-deny`, from the path if it is the pinned version, else built once into the cache.
 ///
 /// It is built without optimisation: that takes a third of the time, and one run over this
@@ -32,6 +35,32 @@ pub fn cargo_deny(cache: &Path) -> Result<PathBuf> {
             .args(["install", "--locked", "--quiet", "--debug", "--root"])
             .arg(&root)
             .arg(format!("cargo-deny@{CARGO_DENY}"))
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env_remove("CARGO_TARGET_DIR"),
+    )?;
+    Ok(built)
+}
+
+/// `s3s-fs`, an S3 server that keeps objects in a folder, built once into the cache. The tests find
+/// it there.
+///
+/// Unoptimised: it moves megabytes, and builds in a third of the time.
+pub fn s3_server(cache: &Path) -> Result<PathBuf> {
+    let root = cache.join(format!("s3s-fs-{S3_SERVER}"));
+    let built = root.join("bin/s3s-fs");
+    if shell::succeeds(shell::command(&built).arg("--version")) {
+        say(format!("s3s-fs {S3_SERVER}: {}", built.display()));
+        return Ok(built);
+    }
+    say(format!(
+        "s3s-fs {S3_SERVER}: building it from crates.io, once"
+    ));
+    shell::run(
+        shell::command("cargo")
+            .args(["install", "--locked", "--quiet", "--debug", "--root"])
+            .arg(&root)
+            .args(["--features", "binary"])
+            .arg(format!("s3s-fs@{S3_SERVER}"))
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env_remove("CARGO_TARGET_DIR"),
     )?;
