@@ -38,6 +38,9 @@ pub struct Config {
     pub pin: Option<Vec<usize>>,
     /// Time between two looks at the instances, ms; heartbeats go along.
     pub period_ms: u64,
+    /// Most time between the announcement that the worker leaves and its end, in which it finishes
+    /// what it is still sent; zero where nobody else sends it anything.
+    pub drain: Duration,
     /// How long the others believe in this worker without a heartbeat, ms.
     pub lease_ms: u64,
     /// When an instance counts as overloaded or interfered.
@@ -72,6 +75,7 @@ impl Config {
             watchdog: Watchdog::default(),
             pin: None,
             period_ms: 1000,
+            drain: Duration::ZERO,
             lease_ms: 10_000,
             thresholds: Thresholds::default(),
         }

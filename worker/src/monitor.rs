@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::Future,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sextant_metadata::{Command, WorkerRecord};
@@ -20,7 +20,11 @@ pub struct Service {
     seen: HashMap<VariantId, Seen>,
     busy_nanos: u64,
     nanos: u64,
+    draining: bool,
 }
+
+/// A worker that leaves has been left alone when no batch has come for so long.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// Counters at the last look.
 #[derive(Default)]
@@ -39,6 +43,7 @@ impl Service {
             seen: HashMap::new(),
             busy_nanos: 0,
             nanos: 0,
+            draining: false,
         }
     }
 
@@ -55,7 +60,38 @@ impl Service {
                 () = self.worker.shared.news.notified() => self.worker.note_given_up().await,
             }
         }
+        self.drain().await;
         self.worker.stop().await;
+        if self.worker.config.endpoint.is_some() {
+            self.leave().await;
+        }
+    }
+
+    /// Tells the others that the worker leaves and goes on until they send it nothing more.
+    async fn drain(&mut self) {
+        let drain = self.worker.config.drain;
+        if drain.is_zero() {
+            return;
+        }
+        self.draining = true;
+        self.heartbeat().await;
+        tracing::info!(worker = %self.worker.config.worker, "drains");
+        let (begun, mut quiet_since, mut seen) = (Instant::now(), Instant::now(), u64::MAX);
+        while begun.elapsed() < drain && quiet_since.elapsed() < QUIET {
+            tokio::time::sleep(QUIET / 20).await;
+            let (accepted, open) = self.worker.shared.batches();
+            if open > 0 || accepted != seen {
+                (quiet_since, seen) = (Instant::now(), accepted);
+            }
+        }
+    }
+
+    /// Its instances and its lease are gone at once, not only when the lease lapses.
+    async fn leave(&self) {
+        let worker = &self.worker.config.worker;
+        if let Err(error) = self.worker.metadata.remove_worker(worker).await {
+            tracing::warn!(%worker, %error, "the worker's leave was not noted");
+        }
     }
 
     /// Announces the worker, so that it may load variants before [`Self::run`] is polled.
@@ -93,7 +129,7 @@ impl Service {
         let record = WorkerRecord {
             endpoint: config.endpoint.clone(),
             device: Arc::clone(&config.device),
-            draining: false,
+            draining: self.draining,
             cores: info.cores,
             memory_bytes: info.pages.bytes(),
             memory_used_bytes: info.pages.used_bytes(),

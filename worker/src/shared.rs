@@ -28,6 +28,10 @@ pub(crate) struct Shared {
     /// Bytes of inputs that have arrived and are not answered.
     io_used: AtomicU64,
     io_bytes: u64,
+    /// Batches that came and that were not refused for want of room.
+    accepted: AtomicU64,
+    /// Those of them that have been answered.
+    answered: AtomicU64,
 }
 
 /// An instance that broke and that the state machine has not been told of.
@@ -48,7 +52,25 @@ impl Shared {
             utilization_millionths: AtomicU64::new(0),
             io_used: AtomicU64::new(0),
             io_bytes,
+            accepted: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn note_accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Batches that came, and those of them that have not been answered.
+    pub(crate) fn batches(&self) -> (u64, u64) {
+        // In this order, so that the second is never too great.
+        let answered = self.answered.load(Ordering::Acquire);
+        let accepted = self.accepted.load(Ordering::Acquire);
+        (accepted, accepted.saturating_sub(answered))
     }
 
     /// The instance of a loaded variant.

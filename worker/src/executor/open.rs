@@ -81,6 +81,7 @@ impl Open {
             shared: Arc::clone(shared),
             done: Some(infer.done),
         }));
+        shared.note_accepted();
         if let Err(free) = room {
             let reason = format!("its inputs are `{bytes}` bytes, there is room for `{free}` now");
             open.answer(Err(InferError::NoMemory(reason)), Instant::now());
@@ -116,6 +117,7 @@ impl Open {
         let Some(done) = fields.done.take() else {
             return;
         };
+        fields.shared.note_answered();
         let note = match &outcome {
             Ok(result) => {
                 let timings = &result.timings;

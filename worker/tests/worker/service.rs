@@ -1,5 +1,6 @@
 //! Leases, the shutdown, and what a worker tells of itself.
 
+use sextant_metadata::View;
 use sextant_rpc::ActionKind;
 
 use super::*;
@@ -162,4 +163,39 @@ async fn a_load_goes_on_when_nobody_waits_for_it() {
     world.record.release(Step::Load);
     world.reaches(&variant, InstanceState::Active).await;
     world.infer("m-1", 1, now()).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_gone() {
+    let config = Config {
+        endpoint: Some("127.0.0.1:7070".into()),
+        drain: Duration::from_secs(30),
+        ..config()
+    };
+    let mut world = World::with(Kind::Cpu, config).await;
+    world.loaded("m-a").await;
+    world.record.hold(Step::Exec, Some(1));
+    let running = world.infer("m-a", 1, now());
+    world.record.begun(Step::Exec, 1).await;
+    let cursor = world.metadata.snapshot().await.unwrap().cursor;
+    let (stop, stopping) = world.serve();
+    drop(stop);
+    let mut view = View::from(world.metadata.snapshot().await.unwrap());
+    view.cursor = cursor;
+    while !view.workers.values().any(|worker| worker.record.draining) {
+        world.metadata.changed(view.cursor).await.unwrap();
+        let changes = world.metadata.changes(view.cursor).await.unwrap();
+        view.follow(&changes);
+    }
+    // Whoever has not heard of it yet is still served.
+    let late = world.infer("m-a", 2, now());
+    world.record.release(Step::Exec);
+    running.ok();
+    late.ok();
+    tokio::time::timeout(PATIENCE, stopping)
+        .await
+        .unwrap()
+        .unwrap();
+    let left = world.metadata.snapshot().await.unwrap();
+    assert_eq!((left.workers.len(), left.instances.len()), (0, 0));
 }
