@@ -45,6 +45,7 @@ pub fn runtime() -> Result<Provisioned> {
 pub fn everything() -> Result<Provisioned> {
     let provisioned = runtime()?;
     tools::cargo_deny(&provisioned.cache)?;
+    tools::s3_server(&provisioned.cache)?;
     servers::ensure()?;
     Ok(provisioned)
 }
