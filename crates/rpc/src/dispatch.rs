@@ -170,6 +170,22 @@ impl QueryError {
             closest: Vec::new(),
         }
     }
+
+    /// Nothing is registered under the name in `route`.
+    pub fn not_found(route: &Route) -> Self {
+        let (code, message) = match route {
+            Route::Application(id) => (
+                Code::ApplicationNotFound,
+                format!("no application `{id}` with a registered model"),
+            ),
+            Route::Model(id) => (
+                Code::ModelNotFound,
+                format!("no model `{id}` with variants"),
+            ),
+            Route::Variant(id) => (Code::VariantNotFound, format!("no variant `{id}`")),
+        };
+        Self::new(code, message)
+    }
 }
 
 /// The dispatcher as other roles see it.

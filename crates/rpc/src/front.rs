@@ -10,4 +10,11 @@
 //!
 //! All four are messages of a [`Link`](crate::link::Link).
 
+mod connector;
+mod mailbox;
+mod serve;
 pub mod wire;
+
+pub use connector::{Connector, DispatcherLink, MailboxLink, Unreachable};
+pub use mailbox::{INPUTS_MISSING, Mailbox, MailboxOptions, serve_mailbox};
+pub use serve::{DispatcherHalf, serve};

@@ -15,12 +15,15 @@ use async_trait::async_trait;
 
 mod client;
 mod clock;
+mod local;
 mod pending;
 mod server;
 pub mod wire;
 
 pub use client::{Connection, Options, RemoteWorker};
 pub use clock::Clock;
+pub(crate) use clock::Peer;
+pub use local::pair;
 pub use server::serve_worker;
 
 /// A link that carries nothing any more.

@@ -1,22 +1,296 @@
-//! What an offline job is asked to do: stored with the job, written by `api`, read by the
-//! dispatcher's job runner.
+//! What an offline job is asked to do and how it tells of itself: stored with the job, written by
+//! `api`, read by the dispatcher's job runner.
 
+use std::{fmt, str::FromStr};
+
+use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sextant_types::Targets;
+use sextant_types::{Targets, VariantId};
 
 use crate::Route;
 
-/// Records of a file in the artefact store, answered into another file of it.
+/// Records of the artefact store, answered into files of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OfflineSpec {
     /// Whom the records address.
     pub route: Route,
     /// Accuracy and cost targets; latency is ignored, the job runs on spare resources.
     pub targets: Targets,
-    /// Path of the records: JSONL, one record per line.
+    /// Path of the records; one that ends in `/` means all files below it, in the order of their
+    /// names.
     pub input: String,
-    /// Path of the answers: JSONL, one line per record, in the order of the records.
+    /// Path of the answers, in the order of the records; one that ends in `/` has a file for each
+    /// input file.
     pub output: String,
     /// Records that are answered and committed together, at least 1.
     pub chunk: u32,
+    /// How the input is written; `None` goes by each file's suffix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_format: Option<RecordFormat>,
+    /// How the output is written; `None` goes by its suffix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_format: Option<RecordFormat>,
+    /// Whom to tell when the job has come to its end: an `http` or `https` address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+}
+
+/// How files of records are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordFormat {
+    /// One JSON document per line.
+    Jsonl,
+    /// One array of NumPy whose first dimension counts the records.
+    Npy,
+    /// An archive of such arrays, one for each name.
+    Npz,
+}
+
+impl RecordFormat {
+    /// Every format.
+    pub const ALL: [Self; 3] = [Self::Jsonl, Self::Npy, Self::Npz];
+
+    /// `jsonl`, `npy`, `npz`: also the suffix of its files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Npy => "npy",
+            Self::Npz => "npz",
+        }
+    }
+
+    /// The inverse of [`Self::as_str`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.as_str() == name)
+    }
+
+    /// What a path's suffix says.
+    pub fn of_path(path: &str) -> Option<Self> {
+        let (_, suffix) = path.rsplit_once('.')?;
+        match suffix.to_ascii_lowercase().as_str() {
+            "ndjson" => Some(Self::Jsonl),
+            suffix => Self::parse(suffix),
+        }
+    }
+}
+
+impl fmt::Display for RecordFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a running job is doing: the `step` of its row. Its text is for people; whoever wants the
+/// numbers reads them back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfflineStep {
+    /// Chunks that are committed.
+    pub chunk: u64,
+    /// Chunks in all.
+    pub chunks: u64,
+    /// The variant that answers.
+    pub variant: VariantId,
+    /// Records that could not be answered so far.
+    pub failed: u64,
+    /// Estimated time to the job's end, seconds; `None` before the first chunk of a run.
+    pub left_s: Option<u64>,
+}
+
+impl fmt::Display for OfflineStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            chunk,
+            chunks,
+            variant,
+            failed,
+            left_s,
+        } = self;
+        write!(
+            f,
+            "chunk {chunk} of {chunks} by {variant}, {failed} records failed"
+        )?;
+        match left_s {
+            Some(left_s) => write!(f, ", about {left_s} s left"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for OfflineStep {
+    type Err = UnknownStep;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStep> {
+        read_step(text).ok_or(UnknownStep)
+    }
+}
+
+/// A text that no offline job wrote as its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the step of an offline job")]
+pub struct UnknownStep;
+
+fn read_step(text: &str) -> Option<OfflineStep> {
+    let (chunk, rest) = text.strip_prefix("chunk ")?.split_once(" of ")?;
+    let (chunks, rest) = rest.split_once(" by ")?;
+    let (variant, rest) = rest.split_once(", ")?;
+    let (failed, rest) = rest.split_once(" records failed")?;
+    let left_s = match rest {
+        "" => None,
+        rest => {
+            let left = rest.strip_prefix(", about ")?.strip_suffix(" s left")?;
+            Some(left.parse().ok()?)
+        }
+    };
+    Some(OfflineStep {
+        chunk: chunk.parse().ok()?,
+        chunks: chunks.parse().ok()?,
+        variant: VariantId::new(variant).ok()?,
+        failed: failed.parse().ok()?,
+        left_s,
+    })
+}
+
+/// Longest accepted address of a webhook, bytes.
+const MAX_WEBHOOK_BYTES: usize = 2048;
+
+/// Refuses what cannot be a webhook's address, and names and passwords inside it, which would show
+/// wherever the job does. The reason never quotes the address.
+pub fn check_webhook(url: &str) -> Result<(), &'static str> {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"))
+        .ok_or("a webhook begins with `http://` or `https://`")?;
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if url.len() > MAX_WEBHOOK_BYTES {
+        return Err("a webhook has at most 2048 bytes");
+    }
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains('\\') {
+        return Err("a webhook has only visible ASCII: escape the rest as `%..`");
+    }
+    if host.contains('@') {
+        return Err("a webhook carries no user or password: the signature proves who sends");
+    }
+    if host.is_empty() || host.starts_with(':') {
+        return Err("a webhook needs a host");
+    }
+    Ok(())
+}
+
+/// Scheme and host of a webhook: what may be shown, for its path may be a secret.
+pub fn shown_webhook(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}/..")
+}
+
+/// A message to a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Where it goes.
+    pub url: String,
+    /// The same for each attempt, so that a receiver can tell repetitions.
+    pub id: String,
+    /// A JSON document.
+    pub body: Bytes,
+}
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct NotDelivered {
+    /// What happened, without the address.
+    pub reason: String,
+    /// Whether the same message may be taken later.
+    pub retry: bool,
+}
+
+/// Carries messages to webhooks.
+///
+/// Contract: one call is one attempt, which ends within seconds. `Ok` is the status of an answer
+/// between 200 and 299. A dropped call may or may not have delivered.
+#[async_trait]
+pub trait Notify: Send + Sync {
+    /// Sends one message.
+    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_read_back_as_it_was_written() {
+        for left_s in [None, Some(0), Some(7200)] {
+            let step = OfflineStep {
+                chunk: 3,
+                chunks: 40,
+                variant: VariantId::new("mlp-ort-fp32-all-t1-b8").expect("a name"),
+                failed: 2,
+                left_s,
+            };
+            assert_eq!(step.to_string().parse(), Ok(step));
+        }
+        for other in [
+            "",
+            "inspect",
+            "chunk 1 of 2",
+            "chunk x of 2 by v, 0 records failed",
+        ] {
+            assert_eq!(other.parse::<OfflineStep>(), Err(UnknownStep), "{other}");
+        }
+    }
+
+    #[test]
+    fn formats_go_by_the_suffix() {
+        let of = RecordFormat::of_path;
+        assert_eq!(of("a/b.jsonl"), Some(RecordFormat::Jsonl));
+        assert_eq!(of("a.NPY"), Some(RecordFormat::Npy));
+        assert_eq!(of("a.b/c.npz"), Some(RecordFormat::Npz));
+        assert_eq!(of("a.npy/c"), None);
+        assert_eq!(of("records"), None);
+    }
+
+    #[test]
+    fn a_webhook_is_an_address_without_a_password() {
+        for fine in [
+            "http://127.0.0.1:80/x?y=1",
+            "https://host",
+            "http://[::1]:8/",
+        ] {
+            assert_eq!(check_webhook(fine), Ok(()), "{fine}");
+        }
+        for bad in [
+            "ftp://host/",
+            "http:///path",
+            "http://:80/",
+            "https://me:secret@host/",
+            "https://host/a b",
+            "https://ho\\st/",
+            "https://hôte/",
+            "",
+        ] {
+            assert!(check_webhook(bad).is_err(), "{bad}");
+        }
+        let shown = shown_webhook("https://me:secret@host:1/token?key=2");
+        assert_eq!(shown, "https://host:1/..");
+    }
+
+    #[test]
+    fn a_specification_of_an_earlier_version_is_read() {
+        let old = serde_json::json!({
+            "route": {"application": "a"}, "targets": Targets::default(),
+            "input": "in.jsonl", "output": "out.jsonl", "chunk": 4
+        });
+        let route = serde_json::to_value(Route::Application(
+            sextant_types::ApplicationId::new("a").expect("a name"),
+        ));
+        let mut old = old;
+        old["route"] = route.expect("a route is JSON");
+        let spec: OfflineSpec = serde_json::from_value(old.clone()).expect("it is read");
+        assert_eq!(spec.input_format, None);
+        assert_eq!(serde_json::to_value(spec).expect("it is written"), old);
+    }
 }

@@ -281,6 +281,13 @@ pub trait Work: Send + Sync {
     /// The loaded variants and how long each has been idle.
     fn usage(&self) -> Vec<VariantUsage>;
 
+    /// Whether it finishes what it has begun and leaves: nothing new may be sent to it.
+    ///
+    /// Provided for workers that never drain.
+    fn is_draining(&self) -> bool {
+        false
+    }
+
     /// Queues a batch on the device.
     fn infer(&self, infer: Infer);
 

@@ -7,7 +7,7 @@ use sextant_types::Targets;
 
 use crate::{
     Assignment, QueryError, Route, Ticket,
-    link::wire::{Stamp, WireError, WireNamedTensor, WireTensor, WireTimings},
+    link::wire::{Stamp, WireError, WireNamedTensor, WireTensor},
 };
 
 /// A message of a front end to the dispatcher.
@@ -26,7 +26,7 @@ pub enum FrontRequest {
     /// A sign of life; answered by [`FrontReport::Beat`].
     Beat,
     /// A query to place; answered by any number of [`FrontReport::Assign`] and one
-    /// [`FrontReport::Done`].
+    /// [`FrontReport::Done`] or [`FrontReport::Declined`].
     Ask(WireAsk),
     /// Nobody waits for the query any more.
     GiveUp {
@@ -83,6 +83,12 @@ pub enum FrontReport {
         /// Nothing, or why it was refused.
         outcome: Result<(), QueryError>,
     },
+    /// The query was not answered because this dispatcher does not lead, or no longer: it is to be
+    /// asked at the one that does.
+    Declined {
+        /// The query's number.
+        query: u64,
+    },
 }
 
 /// A message of a front end to a worker's mailbox.
@@ -95,8 +101,15 @@ pub enum ToMailbox {
     Inputs {
         /// Their name.
         ticket: Ticket,
+        /// Rows that they have.
+        rows: u32,
         /// The tensors, in the signature's order.
         inputs: Vec<WireNamedTensor>,
+    },
+    /// Nobody waits for the query any more: its batch need not wait for its inputs.
+    GivenUp {
+        /// The inputs' name.
+        ticket: Ticket,
     },
 }
 
@@ -121,8 +134,10 @@ pub enum FromMailbox {
 pub struct PartOutputs {
     /// In the signature's order, or why this query alone failed.
     pub outputs: Result<Vec<WireTensor>, String>,
-    /// Where the time of its batch went; `started_ns` is on the worker's clock.
-    pub timings: WireTimings,
+    /// From the inputs' arrival at the mailbox to the start of the run, less joining, microseconds.
+    pub queue_us: f64,
+    /// Joining, running and cutting the batch, microseconds.
+    pub compute_us: f64,
     /// Rows in the batch.
     pub batch_rows: u32,
 }

@@ -213,6 +213,10 @@ impl Work for RemoteWorker {
         usage.collect()
     }
 
+    fn is_draining(&self) -> bool {
+        lock(&self.state).draining
+    }
+
     fn infer(&self, infer: Infer) {
         let batch = Batch {
             parts: infer.parts.iter().map(wire::WirePart::from).collect(),

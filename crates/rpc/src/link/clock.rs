@@ -16,7 +16,7 @@ pub struct Clock {
 
 /// What one side knows of the other's clock.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     clock: Clock,
     filter: OffsetFilter,
 }
@@ -43,8 +43,13 @@ impl Clock {
     }
 
     /// The time now.
+    pub fn now(&self) -> Instant {
+        (self.source)()
+    }
+
+    /// The time now, as the clock shows it.
     pub fn now_ns(&self) -> u64 {
-        self.nanos((self.source)())
+        self.nanos(self.now())
     }
 
     /// What the clock shows at `instant`.
@@ -80,7 +85,7 @@ fn nanos(duration: Duration) -> u64 {
 // === impl Peer ===
 
 impl Peer {
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
             filter: OffsetFilter::default(),
@@ -88,7 +93,7 @@ impl Peer {
     }
 
     /// What a message that is sent now carries.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
             sent_at_ns: self.clock.now_ns(),
             least_delta_ns: self.filter.least_delta(),
@@ -96,7 +101,7 @@ impl Peer {
     }
 
     /// A message arrives now.
-    pub(super) fn arrived(&mut self, stamp: &Stamp) {
+    pub(crate) fn arrived(&mut self, stamp: &Stamp) {
         self.filter
             .on_message(stamp.sent_at_ns, self.clock.now_ns());
         if let Some(theirs) = stamp.least_delta_ns {
@@ -105,17 +110,17 @@ impl Peer {
     }
 
     /// Whether times can be moved from one clock onto the other.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.filter.offset().is_some()
     }
 
     /// When the other side's clock shows `theirs_ns`.
-    pub(super) fn instant(&self, theirs_ns: u64) -> Instant {
+    pub(crate) fn instant(&self, theirs_ns: u64) -> Instant {
         self.clock.instant(self.filter.to_local(theirs_ns))
     }
 
     /// The clock here.
-    pub(super) fn clock(&self) -> &Clock {
+    pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 }

@@ -184,6 +184,7 @@ impl Half {
             pages: info.pages.total,
             free_pages: info.pages.free,
             utilization: info.utilization,
+            draining: self.worker.is_draining(),
             usage: usage
                 .into_iter()
                 .map(|it| (it.variant, it.idle_ms))

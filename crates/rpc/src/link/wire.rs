@@ -169,6 +169,9 @@ pub struct State {
     pub free_pages: u64,
     /// Share of device time that was busy over the last second, 0 to 1.
     pub utilization: f64,
+    /// It finishes what it has begun and leaves: nothing new may be sent to it.
+    #[serde(default)]
+    pub draining: bool,
     /// The loaded variants, and for how long each has been idle, milliseconds.
     pub usage: Vec<(VariantId, u64)>,
 }

@@ -1,0 +1,40 @@
+//! A link inside one process.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex, mpsc};
+
+use super::{Broken, Link};
+
+struct End<Out, In> {
+    out: mpsc::UnboundedSender<Out>,
+    inbox: Mutex<mpsc::UnboundedReceiver<In>>,
+}
+
+/// The two ends of a link between roles of one process, which breaks when either end is dropped.
+/// Messages are handed over as they are.
+pub fn pair<A: Send + 'static, B: Send + 'static>() -> (Arc<dyn Link<A, B>>, Arc<dyn Link<B, A>>) {
+    let (forth, forth_in) = mpsc::unbounded_channel();
+    let (back, back_in) = mpsc::unbounded_channel();
+    let near = End {
+        out: forth,
+        inbox: Mutex::new(back_in),
+    };
+    let far = End {
+        out: back,
+        inbox: Mutex::new(forth_in),
+    };
+    (Arc::new(near), Arc::new(far))
+}
+
+#[async_trait]
+impl<Out: Send + 'static, In: Send + 'static> Link<Out, In> for End<Out, In> {
+    fn send(&self, message: Out) -> Result<(), Broken> {
+        self.out.send(message).map_err(|_| Broken)
+    }
+
+    async fn receive(&self) -> Result<In, Broken> {
+        self.inbox.lock().await.recv().await.ok_or(Broken)
+    }
+}
