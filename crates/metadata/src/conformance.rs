@@ -3,15 +3,18 @@
 //! A backend binds them all with [`bind_metadata_conformance!`](crate::bind_metadata_conformance).
 //! Time is an argument, so no property waits for a clock.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
-    Command, Cursor, Error, Event, Instance, InstanceKey, InstanceState, MetadataStore, Transition,
-    View, apply,
+    Command, Cursor, Error, Instance, InstanceKey, InstanceState, MetadataStore, Snapshot,
+    Transition, View, apply,
 };
 
 mod feed;
 mod fixtures;
+mod leader;
+pub mod rate;
+mod worker;
 
 pub use feed::{
     changed_returns_at_once_when_there_is_something, changed_wakes_on_a_change,
@@ -20,7 +23,17 @@ pub use feed::{
     trimmed_feed_leads_to_a_consistent_snapshot,
 };
 pub use fixtures::sample_variant;
-use fixtures::{Choices, application, beat, key, record, step, worker};
+use fixtures::{Choices, application, beat, candidate, key, record, step, worker};
+pub use leader::{
+    lapsed_role_goes_to_another_with_a_greater_token, one_of_many_candidates_leads,
+    renewal_keeps_the_token_and_is_no_event, resigned_role_is_free_at_once,
+    roles_do_not_know_each_other,
+};
+pub use worker::{
+    dead_workers_late_transition_is_refused, heartbeat_renews_the_lease_of_all_instances,
+    lapsed_lease_removes_instances, late_heartbeat_renews_what_nobody_expired,
+    leaving_worker_takes_its_instances_along, worker_is_recorded_as_it_said, worker_needs_a_lease,
+};
 
 /// A store under test.
 pub type Store = Arc<dyn MetadataStore>;
@@ -37,13 +50,21 @@ macro_rules! bind_metadata_conformance {
             one_of_two_writers_wins
             transitions_are_those_of_the_state_machine
             instance_of_another_application_is_refused
+            many_transitions_are_each_on_its_own
             worker_needs_a_lease
+            worker_is_recorded_as_it_said
             heartbeat_renews_the_lease_of_all_instances
             lapsed_lease_removes_instances
             late_heartbeat_renews_what_nobody_expired
             dead_workers_late_transition_is_refused
             leaving_worker_takes_its_instances_along
+            one_of_many_candidates_leads
+            renewal_keeps_the_token_and_is_no_event
+            lapsed_role_goes_to_another_with_a_greater_token
+            resigned_role_is_free_at_once
+            roles_do_not_know_each_other
             publish_and_retire_are_idempotent
+            life_stays_while_the_content_stays
             feed_resumes_without_gap_or_duplicate
             foreign_cursor_is_trimmed
             trimmed_feed_leads_to_a_consistent_snapshot
@@ -179,152 +200,101 @@ pub async fn instance_of_another_application_is_refused(store: Store) {
     );
 }
 
-/// Nothing is recorded of a worker that never sent a heartbeat.
-pub async fn worker_needs_a_lease(store: Store) {
-    let refused = step(&store, "v", "w", None, Command::Load).await;
-    assert!(
-        matches!(refused, Err(Error::UnknownWorker(_))),
-        "{refused:?}"
-    );
-    assert_eq!(store.instances().await.expect("instances"), []);
-    assert!(beat(&store, "w", 0).await.fresh);
-    step(&store, "v", "w", None, Command::Load)
-        .await
-        .expect("load");
-}
-
-/// A heartbeat moves the end of the lease of every instance of its worker, and of no other, and
-/// leaves versions alone.
-pub async fn heartbeat_renews_the_lease_of_all_instances(store: Store) {
+/// Many transitions in one call are what they would be one after the other.
+pub async fn many_transitions_are_each_on_its_own(store: Store) {
+    const INSTANCES: usize = 200;
     beat(&store, "w", 0).await;
-    beat(&store, "x", 0).await;
-    for (variant, worker) in [("a", "w"), ("b", "w"), ("a", "x")] {
-        step(&store, variant, worker, None, Command::Load)
-            .await
-            .expect("load");
+    let make = |index: usize, on: &str, expected_version, command| Transition {
+        key: key(&format!("v{index:03}"), on),
+        application: application("app"),
+        expected_version,
+        command,
+    };
+    let all = |command: Command| {
+        let one = move |index| make(index, "w", None, command.clone());
+        (0..INSTANCES).map(one).collect::<Vec<_>>()
+    };
+    let start = head(&store).await;
+    let loading = store.transitions(&all(Command::Load), 1).await;
+    let mut loading = loading.into_iter().map(|answer| answer.expect("load"));
+    let first = loading.next().expect("as many answers as transitions");
+    assert_eq!((&first.key, first.version), (&key("v000", "w"), 1));
+    assert_eq!(loading.count(), INSTANCES - 1);
+    let mixed = [
+        make(1, "w", Some(1), Command::Loaded),
+        make(2, "w", Some(7), Command::Loaded),
+        make(3, "w", None, Command::Drain),
+        make(4, "gone", None, Command::Load),
+        make(1, "w", Some(2), Command::Report { load: 0.25 }),
+        make(1, "w", Some(2), Command::Report { load: 0.5 }),
+        make(1, "w", None, Command::Overload),
+    ];
+    let answers = store.transitions(&mixed, 2).await;
+    match &answers[..] {
+        [
+            Ok(loaded),
+            Err(Error::Conflict { expected: 7, .. }),
+            Err(Error::Rejected(_)),
+            Err(Error::UnknownWorker(_)),
+            Ok(reported),
+            Err(Error::Conflict { expected: 2, .. }),
+            Ok(overloaded),
+        ] => {
+            assert_eq!((loaded.state, loaded.version), (InstanceState::Active, 2));
+            assert_eq!((reported.load, reported.version), (0.25, 3));
+            assert_eq!((overloaded.load, overloaded.version), (0.25, 4));
+        }
+        other => panic!("{other:?}"),
     }
-    let before = store.instances().await.expect("instances");
-    assert!(before.iter().all(|it| it.lease_until_ms == 10 * SECOND));
-    let lease = beat(&store, "w", 5 * SECOND).await;
-    assert_eq!((lease.until_ms, lease.fresh), (15 * SECOND, false));
-    for (old, new) in before
-        .iter()
-        .zip(store.instances().await.expect("instances"))
-    {
-        assert_eq!(old.version, new.version);
-        let mine = new.key.worker == worker("w");
-        let wanted = if mine { 15 } else { 10 } * SECOND;
-        assert_eq!(new.lease_until_ms, wanted, "{}", new.key);
-    }
-    let workers = store.workers(12 * SECOND).await.expect("workers");
-    let alive: Vec<_> = workers.into_iter().map(|worker| worker.id).collect();
-    assert_eq!(alive, [worker("w")]);
-}
-
-/// Expiry removes a dead worker and its instances, tells the feed, and touches nobody else.
-pub async fn lapsed_lease_removes_instances(store: Store) {
-    beat(&store, "dead", 0).await;
-    beat(&store, "live", 5 * SECOND).await;
-    for (variant, worker) in [("a", "dead"), ("b", "dead"), ("a", "live")] {
-        step(&store, variant, worker, None, Command::Load)
-            .await
-            .expect("load");
-    }
-    let start = store.snapshot().await.expect("snapshot").cursor;
-    let none = store.expire(10 * SECOND - 1).await.expect("expire");
-    assert_eq!(none, [], "one millisecond early");
-    assert_eq!(
-        store.expire(10 * SECOND).await.expect("expire"),
-        [worker("dead")]
-    );
-    let left = store.instances().await.expect("instances");
-    let left: Vec<_> = left.into_iter().map(|instance| instance.key).collect();
-    assert_eq!(left, [key("a", "live")]);
+    assert!(store.transitions(&[], 3).await.is_empty());
     let changes = store.changes(start).await.expect("changes");
-    let gone: BTreeSet<_> = changes
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::InstanceRemoved(key) => Some(key.clone()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(gone, BTreeSet::from([key("a", "dead"), key("b", "dead")]));
-    assert_eq!(
-        changes.events.last(),
-        Some(&Event::WorkerRemoved(worker("dead")))
-    );
-    assert_eq!(changes.events.len(), 3);
-    assert_eq!(store.expire(10 * SECOND).await.expect("expire"), []);
+    assert_eq!(changes.events.len(), INSTANCES + 3);
+    let mut view = View::from(store.snapshot().await.expect("snapshot"));
+    view.instances.clear();
+    view.follow(&changes);
+    assert_eq!(view.snapshot(), store.snapshot().await.expect("snapshot"));
 }
 
-/// A heartbeat that comes late, yet before anyone expired the worker, keeps its instances.
-pub async fn late_heartbeat_renews_what_nobody_expired(store: Store) {
+/// A life is that of the content: it does not end while the content is there.
+pub async fn life_stays_while_the_content_stays(store: Store) {
+    let before = store.snapshot().await.expect("snapshot").life;
     beat(&store, "w", 0).await;
-    step(&store, "v", "w", None, Command::Load)
-        .await
-        .expect("load");
-    assert!(!beat(&store, "w", 60 * SECOND).await.fresh);
-    assert_eq!(store.expire(60 * SECOND).await.expect("expire"), []);
-    assert_eq!(store.instances().await.expect("instances").len(), 1);
-}
-
-/// After its expiry a worker's transitions are refused; when it comes back it starts afresh, and
-/// versions from before never match again.
-pub async fn dead_workers_late_transition_is_refused(store: Store) {
-    beat(&store, "w", 0).await;
-    step(&store, "v", "w", None, Command::Load)
-        .await
-        .expect("load");
-    let old = step(&store, "v", "w", None, Command::Loaded)
-        .await
-        .expect("loaded");
-    store.expire(10 * SECOND).await.expect("expire");
-    let late = step(&store, "v", "w", Some(old.version), Command::Drain).await;
-    assert!(matches!(late, Err(Error::UnknownWorker(_))), "{late:?}");
-    assert!(beat(&store, "w", 20 * SECOND).await.fresh);
-    let late = step(&store, "v", "w", Some(old.version), Command::Drain).await;
-    assert!(
-        matches!(late, Err(Error::Conflict { current: None, .. })),
-        "{late:?}"
-    );
-    let again = step(&store, "v", "w", Some(0), Command::Load)
-        .await
-        .expect("load");
-    assert!(
-        again.version > old.version,
-        "{} after {}",
-        again.version,
-        old.version
-    );
-}
-
-/// A worker that leaves on its own is gone at once, with its instances.
-pub async fn leaving_worker_takes_its_instances_along(store: Store) {
-    beat(&store, "w", 0).await;
-    step(&store, "v", "w", None, Command::Load)
-        .await
-        .expect("load");
-    assert!(store.remove_worker(&worker("w")).await.expect("remove"));
-    let after = store.snapshot().await.expect("snapshot");
-    assert!(after.instances.is_empty() && after.workers.is_empty());
-    assert!(!store.remove_worker(&worker("w")).await.expect("remove"));
-    let unchanged = store.changes(after.cursor).await.expect("changes");
-    assert_eq!(unchanged.events, []);
+    store.remove_worker(&worker("w")).await.expect("remove");
+    let after = store.snapshot().await.expect("snapshot").life;
+    assert_eq!(before, after);
 }
 
 /// Follows the feed from `view`'s cursor and checks that it arrives at the store's content.
 async fn follow(store: &Store, view: &mut View) {
     let changes = store.changes(view.cursor).await.expect("changes");
     view.follow(&changes);
-    assert_eq!(view.snapshot(), store.snapshot().await.expect("snapshot"));
+    let content = store.snapshot().await.expect("snapshot");
+    assert_eq!(without_renewals(view.snapshot()), without_renewals(content));
+}
+
+/// What the feed says of a snapshot: the leases of leaders are renewed without an event.
+fn without_renewals(mut snapshot: Snapshot) -> Snapshot {
+    for leader in &mut snapshot.leaders {
+        leader.lease_until_ms = 0;
+    }
+    snapshot
 }
 
 /// Random writes of every kind, the same for the same seed.
 async fn disturb(store: &Store, choices: &mut Choices, now_ms: u64) {
     let worker_name = choices.pick(&["w1", "w2", "w3"]);
     let variant_name = choices.pick(&["a", "b", "c", "d"]);
-    match choices.below(10) {
+    match choices.below(12) {
+        10 => {
+            let candidate = candidate(choices.pick(&["r", "s"]), worker_name);
+            let ttl_ms = 1 + choices.below(30);
+            let campaign = store.campaign(&candidate, ttl_ms, now_ms);
+            campaign.await.expect("campaign");
+        }
+        11 => {
+            let candidate = candidate(choices.pick(&["r", "s"]), worker_name);
+            store.resign(&candidate).await.expect("resign");
+        }
         0 => {
             store
                 .publish_variant(choices.variant(variant_name))

@@ -24,7 +24,8 @@ pub struct Rate {
 /// Buckets and counters by name, shared by all who use the store.
 ///
 /// Contract: of a bucket no more is ever granted than it held and what came since; of a quota no
-/// more than its limit in one window. Calls are linearizable.
+/// more than its limit in one window. Calls are linearizable. Time is the caller's, unless the
+/// store was told to use a clock of its own; one that goes back fills nothing.
 #[async_trait]
 pub trait RateStore: Send + Sync {
     /// Takes whole tokens from the bucket `name`, at most `most`; possibly none.
@@ -122,4 +123,14 @@ impl RateStore for InProcessRates {
         quota.spent += u64::from(granted);
         Ok(granted)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::conformance::rate::Rates;
+
+    crate::bind_rate_conformance!(async { Arc::new(InProcessRates::new()) as Rates });
 }

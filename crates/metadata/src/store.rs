@@ -162,8 +162,16 @@ pub struct Transition {
 ///   [`expire`](Self::expire) finds it past `now_ms`, no earlier: a late heartbeat that comes
 ///   before still renews. After that the worker's instances are gone and its late transitions are
 ///   refused with [`Error::UnknownWorker`], until its next heartbeat starts it afresh.
+/// - **Roles.** At most one holder has a role at a time: another gets it only when the lease has
+///   ended or the holder resigned, and always with a greater token.
 /// - **Feed.** Every change is one event, in order, once. Following events from a snapshot's
-///   cursor gives the later state exactly. The history is bounded.
+///   cursor gives the later state exactly, but for the leases of leaders, whose renewal is no
+///   event. The history is bounded.
+/// - **Life.** A store that has lost its content begins a new life: [`Snapshot::life`] differs, and
+///   cursors of an earlier life are answered with [`Error::Trimmed`]. A store that cannot lose its
+///   content without ending with its users has life 0.
+/// - **Clock.** Times are the caller's, unless the store was told to use a clock of its own, so
+///   that callers whose clocks differ agree; every time that it answers with is of that clock then.
 /// - **Idempotence.** Publishing what is published, retiring and removing what is not there
 ///   change nothing and emit nothing.
 /// - **Cancellation.** A dropped future leaves the call done or not done, never half done.
@@ -180,6 +188,21 @@ pub trait MetadataStore: Send + Sync {
 
     /// Applies one command to an instance, by compare-and-set, and returns the new record.
     async fn transition(&self, transition: &Transition, now_ms: u64) -> Result<Instance, Error>;
+
+    /// Applies many commands, each on its own: one's failure leaves the others alone. Those of one
+    /// instance take effect in their order; the answers come in the order of `transitions`. For
+    /// reports of many loads at once, which it makes cheap where a call is a round trip.
+    async fn transitions(
+        &self,
+        transitions: &[Transition],
+        now_ms: u64,
+    ) -> Vec<Result<Instance, Error>> {
+        let mut answers = Vec::with_capacity(transitions.len());
+        for transition in transitions {
+            answers.push(self.transition(transition, now_ms).await);
+        }
+        answers
+    }
 
     /// Recorded instances, sorted by key.
     async fn instances(&self) -> Result<Vec<Instance>, Error>;

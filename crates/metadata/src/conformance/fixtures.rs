@@ -9,7 +9,7 @@ use sextant_types::{
 };
 
 use super::Store;
-use crate::{Command, Error, Instance, InstanceKey, Lease, Transition, WorkerRecord};
+use crate::{Candidate, Command, Error, Instance, InstanceKey, Lease, Transition, WorkerRecord};
 
 pub(super) fn application(name: &str) -> ApplicationId {
     ApplicationId::new(name).expect("a valid name")
@@ -32,6 +32,14 @@ pub(super) fn record(utilization: f64) -> WorkerRecord {
         memory_bytes: 1 << 30,
         memory_used_bytes: 1 << 20,
         utilization,
+    }
+}
+
+pub(super) fn candidate(role: &str, holder: &str) -> Candidate {
+    Candidate {
+        role: role.into(),
+        holder: holder.into(),
+        endpoint: format!("{holder}.example:7070").into(),
     }
 }
 

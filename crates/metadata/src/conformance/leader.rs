@@ -1,0 +1,110 @@
+//! Properties of roles that only one may play.
+
+use super::{SECOND, Store, fixtures::candidate, head};
+use crate::Event;
+
+/// Of many who stand at once one is taken, and all are told who.
+pub async fn one_of_many_candidates_leads(store: Store) {
+    const CANDIDATES: usize = 8;
+    let start = head(&store).await;
+    let campaigns: Vec<_> = (0..CANDIDATES)
+        .map(|index| {
+            let store = store.clone();
+            let candidate = candidate("dispatcher", &format!("process-{index}"));
+            tokio::spawn(async move { store.campaign(&candidate, SECOND, 0).await })
+        })
+        .collect();
+    let mut leaders = Vec::new();
+    for campaign in campaigns {
+        let leader = campaign.await.expect("the candidate ran");
+        leaders.push(leader.expect("campaign"));
+    }
+    let first = &leaders[0];
+    assert!(leaders.iter().all(|leader| leader == first), "{leaders:?}");
+    assert_eq!(first.lease_until_ms, SECOND);
+    let events = store.changes(start).await.expect("changes").events;
+    assert_eq!(events, [Event::LeaderChanged(first.clone())]);
+    let recorded = store.snapshot().await.expect("snapshot").leaders;
+    assert_eq!(&recorded, std::slice::from_ref(first));
+}
+
+/// Who holds a role keeps it by standing again before another does, also after its lease has ended.
+pub async fn renewal_keeps_the_token_and_is_no_event(store: Store) {
+    let mine = candidate("dispatcher", "mine");
+    let taken = store.campaign(&mine, SECOND, 0).await.expect("campaign");
+    assert_eq!(taken.candidate, mine);
+    let start = head(&store).await;
+    for now_ms in [SECOND / 2, 5 * SECOND] {
+        let renewed = store.campaign(&mine, SECOND, now_ms).await;
+        let renewed = renewed.expect("campaign");
+        assert_eq!(renewed.token, taken.token);
+        assert_eq!(renewed.lease_until_ms, now_ms + SECOND);
+        let recorded = store.snapshot().await.expect("snapshot").leaders;
+        assert_eq!(recorded, [renewed]);
+    }
+    assert_eq!(store.changes(start).await.expect("changes").events, []);
+    let shorter = store
+        .campaign(&mine, 1, 5 * SECOND)
+        .await
+        .expect("campaign");
+    assert_eq!(shorter.lease_until_ms, 6 * SECOND, "a lease never shrinks");
+}
+
+/// Nobody takes a role before the lease's end; from then on the next who stands does.
+pub async fn lapsed_role_goes_to_another_with_a_greater_token(store: Store) {
+    let names = ["first", "second", "first", "third"];
+    let mut last = None;
+    for (round, name) in (0..).zip(names) {
+        let now_ms = round * SECOND;
+        let mine = candidate("dispatcher", name);
+        if let Some(held) = &last {
+            let early = store.campaign(&mine, SECOND, now_ms - 1).await;
+            assert_eq!(&early.expect("campaign"), held, "one millisecond early");
+        }
+        let leader = store.campaign(&mine, SECOND, now_ms).await;
+        let leader = leader.expect("campaign");
+        assert_eq!(leader.candidate, mine);
+        assert_eq!(leader.lease_until_ms, now_ms + SECOND);
+        let greatest = last.map_or(0, |last| last.token);
+        assert!(leader.token > greatest, "{} after {greatest}", leader.token);
+        last = Some(leader);
+    }
+}
+
+/// Who steps down frees the role for the next at once; nobody else can free it.
+pub async fn resigned_role_is_free_at_once(store: Store) {
+    let mine = candidate("dispatcher", "mine");
+    let other = candidate("dispatcher", "other");
+    assert!(!store.resign(&mine).await.expect("resign"));
+    let taken = store.campaign(&mine, SECOND, 0).await.expect("campaign");
+    let start = head(&store).await;
+    assert!(!store.resign(&other).await.expect("resign"));
+    assert!(store.resign(&mine).await.expect("resign"));
+    assert!(!store.resign(&mine).await.expect("resign"));
+    assert_eq!(store.snapshot().await.expect("snapshot").leaders, []);
+    let next = store.campaign(&other, SECOND, 0).await.expect("campaign");
+    assert_eq!(next.candidate, other);
+    assert!(next.token > taken.token);
+    let events = store.changes(start).await.expect("changes").events;
+    let gone = Event::LeaderGone("dispatcher".into());
+    assert_eq!(events, [gone, Event::LeaderChanged(next)]);
+}
+
+/// One holder of one role says nothing about another; a snapshot has them sorted by role.
+pub async fn roles_do_not_know_each_other(store: Store) {
+    let mut leaders = Vec::new();
+    for (role, holder) in [("b", "one"), ("a", "one"), ("c", "two \"quoted\"")] {
+        let candidate = candidate(role, holder);
+        let leader = store.campaign(&candidate, SECOND, 0).await;
+        let leader = leader.expect("campaign");
+        assert_eq!(leader.candidate, candidate);
+        leaders.push(leader);
+    }
+    leaders.sort_by(|a, b| a.candidate.role.cmp(&b.candidate.role));
+    let recorded = store.snapshot().await.expect("snapshot").leaders;
+    assert_eq!(recorded, leaders);
+    let stood_down = store.resign(&leaders[0].candidate).await.expect("resign");
+    assert!(stood_down);
+    let recorded = store.snapshot().await.expect("snapshot").leaders;
+    assert_eq!(recorded, leaders[1..]);
+}

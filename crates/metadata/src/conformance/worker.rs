@@ -1,0 +1,168 @@
+//! Properties of workers and their leases.
+
+use std::collections::BTreeSet;
+
+use super::{
+    SECOND, Store,
+    fixtures::{beat, key, record, step, worker},
+};
+use crate::{Command, Error, Event, Worker, WorkerRecord};
+
+/// What a worker says of itself comes back as it said it, each time.
+pub async fn worker_is_recorded_as_it_said(store: Store) {
+    let mut said = record(0.1);
+    said.endpoint = Some("10.0.0.7:7070".into());
+    said.device = "cuda:0".into();
+    said.memory_bytes = (1 << 53) - 1;
+    for (draining, utilization) in [(false, 0.1), (true, 1.0 / 3.0)] {
+        said = WorkerRecord {
+            draining,
+            utilization,
+            ..said
+        };
+        let name = worker("w");
+        let beat = store.heartbeat(&name, said.clone(), SECOND, 0);
+        beat.await.expect("heartbeat");
+        let workers = store.workers(0).await.expect("workers");
+        let wanted = Worker {
+            id: name,
+            record: said.clone(),
+            lease_until_ms: SECOND,
+        };
+        assert_eq!(workers, [wanted]);
+    }
+}
+
+/// Nothing is recorded of a worker that never sent a heartbeat.
+pub async fn worker_needs_a_lease(store: Store) {
+    let refused = step(&store, "v", "w", None, Command::Load).await;
+    assert!(
+        matches!(refused, Err(Error::UnknownWorker(_))),
+        "{refused:?}"
+    );
+    assert_eq!(store.instances().await.expect("instances"), []);
+    assert!(beat(&store, "w", 0).await.fresh);
+    step(&store, "v", "w", None, Command::Load)
+        .await
+        .expect("load");
+}
+
+/// A heartbeat moves the end of the lease of every instance of its worker, and of no other, and
+/// leaves versions alone.
+pub async fn heartbeat_renews_the_lease_of_all_instances(store: Store) {
+    beat(&store, "w", 0).await;
+    beat(&store, "x", 0).await;
+    for (variant, worker) in [("a", "w"), ("b", "w"), ("a", "x")] {
+        step(&store, variant, worker, None, Command::Load)
+            .await
+            .expect("load");
+    }
+    let before = store.instances().await.expect("instances");
+    assert!(before.iter().all(|it| it.lease_until_ms == 10 * SECOND));
+    let lease = beat(&store, "w", 5 * SECOND).await;
+    assert_eq!((lease.until_ms, lease.fresh), (15 * SECOND, false));
+    for (old, new) in before
+        .iter()
+        .zip(store.instances().await.expect("instances"))
+    {
+        assert_eq!(old.version, new.version);
+        let mine = new.key.worker == worker("w");
+        let wanted = if mine { 15 } else { 10 } * SECOND;
+        assert_eq!(new.lease_until_ms, wanted, "{}", new.key);
+    }
+    let workers = store.workers(12 * SECOND).await.expect("workers");
+    let alive: Vec<_> = workers.into_iter().map(|worker| worker.id).collect();
+    assert_eq!(alive, [worker("w")]);
+}
+
+/// Expiry removes a dead worker and its instances, tells the feed, and touches nobody else.
+pub async fn lapsed_lease_removes_instances(store: Store) {
+    beat(&store, "dead", 0).await;
+    beat(&store, "live", 5 * SECOND).await;
+    for (variant, worker) in [("a", "dead"), ("b", "dead"), ("a", "live")] {
+        step(&store, variant, worker, None, Command::Load)
+            .await
+            .expect("load");
+    }
+    let start = store.snapshot().await.expect("snapshot").cursor;
+    let none = store.expire(10 * SECOND - 1).await.expect("expire");
+    assert_eq!(none, [], "one millisecond early");
+    assert_eq!(
+        store.expire(10 * SECOND).await.expect("expire"),
+        [worker("dead")]
+    );
+    let left = store.instances().await.expect("instances");
+    let left: Vec<_> = left.into_iter().map(|instance| instance.key).collect();
+    assert_eq!(left, [key("a", "live")]);
+    let changes = store.changes(start).await.expect("changes");
+    let gone: BTreeSet<_> = changes
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::InstanceRemoved(key) => Some(key.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(gone, BTreeSet::from([key("a", "dead"), key("b", "dead")]));
+    assert_eq!(
+        changes.events.last(),
+        Some(&Event::WorkerRemoved(worker("dead")))
+    );
+    assert_eq!(changes.events.len(), 3);
+    assert_eq!(store.expire(10 * SECOND).await.expect("expire"), []);
+}
+
+/// A heartbeat that comes late, yet before anyone expired the worker, keeps its instances.
+pub async fn late_heartbeat_renews_what_nobody_expired(store: Store) {
+    beat(&store, "w", 0).await;
+    step(&store, "v", "w", None, Command::Load)
+        .await
+        .expect("load");
+    assert!(!beat(&store, "w", 60 * SECOND).await.fresh);
+    assert_eq!(store.expire(60 * SECOND).await.expect("expire"), []);
+    assert_eq!(store.instances().await.expect("instances").len(), 1);
+}
+
+/// After its expiry a worker's transitions are refused; when it comes back it starts afresh, and
+/// versions from before never match again.
+pub async fn dead_workers_late_transition_is_refused(store: Store) {
+    beat(&store, "w", 0).await;
+    step(&store, "v", "w", None, Command::Load)
+        .await
+        .expect("load");
+    let old = step(&store, "v", "w", None, Command::Loaded)
+        .await
+        .expect("loaded");
+    store.expire(10 * SECOND).await.expect("expire");
+    let late = step(&store, "v", "w", Some(old.version), Command::Drain).await;
+    assert!(matches!(late, Err(Error::UnknownWorker(_))), "{late:?}");
+    assert!(beat(&store, "w", 20 * SECOND).await.fresh);
+    let late = step(&store, "v", "w", Some(old.version), Command::Drain).await;
+    assert!(
+        matches!(late, Err(Error::Conflict { current: None, .. })),
+        "{late:?}"
+    );
+    let again = step(&store, "v", "w", Some(0), Command::Load)
+        .await
+        .expect("load");
+    assert!(
+        again.version > old.version,
+        "{} after {}",
+        again.version,
+        old.version
+    );
+}
+
+/// A worker that leaves on its own is gone at once, with its instances.
+pub async fn leaving_worker_takes_its_instances_along(store: Store) {
+    beat(&store, "w", 0).await;
+    step(&store, "v", "w", None, Command::Load)
+        .await
+        .expect("load");
+    assert!(store.remove_worker(&worker("w")).await.expect("remove"));
+    let after = store.snapshot().await.expect("snapshot");
+    assert!(after.instances.is_empty() && after.workers.is_empty());
+    assert!(!store.remove_worker(&worker("w")).await.expect("remove"));
+    let unchanged = store.changes(after.cursor).await.expect("changes");
+    assert_eq!(unchanged.events, []);
+}
