@@ -2,25 +2,17 @@
 
 use std::{
     fs,
-    fs::File,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        Mutex,
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
+    process::{ExitStatus, Stdio},
     thread,
-    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{Api, binary};
-
-/// How long a process may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{
+    Api,
+    process::{Process, command},
+};
 
 /// What the log must never hold.
 const SCANDALS: [&str; 2] = ["panicked at", "\"level\":\"ERROR\""];
@@ -46,14 +38,6 @@ pub struct TestCluster {
     folder: TempDir,
     settings: Settings,
     process: Option<Process>,
-}
-
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    address: String,
-    /// Closed when the process has closed its standard output, which it does at its end.
-    lines: Mutex<Receiver<String>>,
 }
 
 impl TestCluster {
@@ -82,12 +66,12 @@ impl TestCluster {
 
     /// A client of the service; one for each test, because connections belong to a runtime.
     pub fn api(&self) -> Api {
-        Api::new(&self.process().address)
+        Api::new(self.process().address())
     }
 
     /// `http://127.0.0.1:port`.
     pub fn address(&self) -> &str {
-        &self.process().address
+        self.process().address()
     }
 
     /// Its data folder.
@@ -107,9 +91,7 @@ impl TestCluster {
 
     /// Ends the process as a power cut would.
     pub fn kill(&mut self) {
-        let mut process = self.process.take().expect("the service runs");
-        process.child.kill().expect("a child can be killed");
-        process.child.wait().expect("a child can be waited for");
+        self.process.take().expect("the service runs").kill();
     }
 
     /// Starts again over the same data.
@@ -156,7 +138,7 @@ impl TestCluster {
 
     /// Resident memory of the process, bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let file = format!("/proc/{}/status", self.process().child.id());
+        let file = format!("/proc/{}/status", self.process().id());
         let status = fs::read_to_string(file).expect("the service runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kibibytes: Option<u64> =
@@ -209,99 +191,12 @@ impl Drop for TestCluster {
 }
 
 /// Measurements so short that a registration takes moments; their quality does not matter here.
-const SHORT_MEASUREMENTS: [&str; 4] = [
+pub(crate) const SHORT_MEASUREMENTS: [&str; 4] = [
     "variants.engines=ort",
     "variants.max_threads=1",
     "variants.max_batch=8",
     "variants.profile_ms_per_batch=2",
 ];
-
-// === impl Process ===
-
-impl Process {
-    fn start(mut command: Command, log: &Path) -> Self {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .expect("the log opens");
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the binary can be started");
-        let stdout = child.stdout.take().expect("standard output is a pipe");
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut process = Self {
-            child,
-            address: String::new(),
-            lines: Mutex::new(lines),
-        };
-        process.address = process.listening();
-        process
-    }
-
-    /// The address that the service prints once it answers.
-    fn listening(&mut self) -> String {
-        loop {
-            match self.next_line() {
-                Ok(line) => {
-                    if let Some((_, address)) = line.split_once("listening on ") {
-                        return address.trim().to_owned();
-                    }
-                }
-                Err(reason) => {
-                    self.child.kill().ok();
-                    let status = self.child.wait();
-                    panic!("the service did not start: {reason}, {status:?}; its log has the cause")
-                }
-            }
-        }
-    }
-
-    fn next_line(&mut self) -> Result<String, RecvTimeoutError> {
-        let lines = self.lines.get_mut().expect("nobody panics with the lines");
-        lines.recv_timeout(PATIENCE)
-    }
-
-    fn stop(mut self) -> ExitStatus {
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        // Fails only where the process has ended already; its status tells.
-        kill_process(id.expect("a process has an id"), Signal::TERM).ok();
-        loop {
-            match self.next_line() {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.child.kill().ok();
-                    self.child.wait().ok();
-                    panic!("the service did not end within {PATIENCE:?} of being asked to");
-                }
-            }
-        }
-        self.child.wait().expect("a child can be waited for")
-    }
-}
-
-/// The binary, free of settings of the environment that the tests run in.
-fn command() -> Command {
-    let mut command = Command::new(binary::sextant());
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("SEXTANT_") && name != "SEXTANT_CACHE" {
-            command.env_remove(name);
-        }
-    }
-    command
-}
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the folder can be created");

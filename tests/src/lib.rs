@@ -1,7 +1,7 @@
 //! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
 //!
-//! Entry points: [`TestCluster`] starts and stops `sextant serve`; [`Api`] talks to it; [`digits`]
-//! is the example's data and a service that has learnt it.
+//! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real
+//! stores; [`Api`] talks to them; [`digits`] is the example's data and a service that has learnt it.
 //!
 //! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
 //! an operator see.
@@ -16,9 +16,12 @@ mod api;
 mod binary;
 mod cluster;
 pub mod digits;
+mod fleet;
 pub mod onnx;
+mod process;
 mod wait;
 
 pub use api::{Answer, Api, Upload};
 pub use cluster::{Settings, TestCluster};
+pub use fleet::{Fleet, FleetSettings};
 pub use wait::{PATIENCE, until};

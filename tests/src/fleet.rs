@@ -1,0 +1,212 @@
+//! Several processes over real stores: each role where a test wants it.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, thread};
+
+use rustix::process::Signal;
+use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
+use tempfile::TempDir;
+
+use crate::{
+    Api,
+    cluster::SHORT_MEASUREMENTS,
+    process::{Process, command},
+};
+
+/// How the processes of a fleet are started.
+#[derive(Debug, Clone, Default)]
+pub struct FleetSettings {
+    /// `key=value` pairs for `--set` of every process.
+    pub set: Vec<String>,
+    /// Environment of every process.
+    pub environment: Vec<(String, String)>,
+}
+
+/// The stores and the processes over them. All end when it is dropped; a process that then does not
+/// end by itself, or has panicked, fails the test.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The metadata store.
+    pub redis: Redis,
+    /// The registry.
+    pub postgres: Postgres,
+    /// The artefacts.
+    pub s3: S3,
+    folder: TempDir,
+    settings: FleetSettings,
+    members: BTreeMap<String, Member>,
+}
+
+/// A process of a fleet.
+#[derive(Debug)]
+struct Member {
+    roles: String,
+    set: Vec<String>,
+    process: Option<Process>,
+}
+
+impl Fleet {
+    /// Starts the stores, and no process.
+    pub fn over_stores(settings: FleetSettings) -> Self {
+        Self {
+            redis: Redis::start(),
+            postgres: Postgres::start(),
+            s3: S3::start(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            settings,
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// One process for each role, and two workers: `api`, `dispatcher`, `autoscaler`, `variant-gen`,
+    /// `worker-1`, `worker-2`.
+    pub fn start(settings: FleetSettings) -> Self {
+        let mut fleet = Self::over_stores(settings);
+        for role in ["dispatcher", "autoscaler", "variant-gen"] {
+            fleet.spawn(role, role, &[]);
+        }
+        for worker in ["worker-1", "worker-2"] {
+            fleet.spawn(worker, "worker", &[]);
+        }
+        fleet.spawn("api", "api", &[]);
+        fleet
+    }
+
+    /// Starts a process called `name` that plays `roles`, and waits until it listens.
+    pub fn spawn(&mut self, name: &str, roles: &str, set: &[&str]) {
+        let member = Member {
+            roles: roles.to_owned(),
+            set: set.iter().map(|pair| (*pair).to_owned()).collect(),
+            process: None,
+        };
+        let before = self.members.insert(name.to_owned(), member);
+        assert!(before.is_none(), "`{name}` is there already");
+        self.launch(name);
+    }
+
+    /// Starts a process again that has ended, over the same data.
+    pub fn launch(&mut self, name: &str) {
+        let member = &self.members[name];
+        assert!(member.process.is_none(), "`{name}` runs already");
+        let mut command = command();
+        command.args(["serve", "--role", &member.roles]);
+        command.args(["--listen", "127.0.0.1:0", "--log-format", "json"]);
+        command.arg("--data-dir").arg(self.folder.path().join(name));
+        let own = [
+            format!("worker.name={name}"),
+            "fleet.listen=127.0.0.1:0".to_owned(),
+            format!("metadata.url={}", self.redis.url()),
+            format!("registry.url={}", self.postgres.url()),
+            format!("objects.url=s3://{}", self.s3.bucket()),
+            format!("objects.endpoint={}", self.s3.endpoint()),
+        ];
+        let short = SHORT_MEASUREMENTS.map(str::to_owned);
+        let pairs = short.iter().chain(&own);
+        for pair in pairs.chain(&self.settings.set).chain(&member.set) {
+            command.args(["--set", pair]);
+        }
+        command
+            .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
+            .env("AWS_SECRET_ACCESS_KEY", self.s3.secret_key())
+            .envs(self.settings.environment.iter().cloned());
+        let process = Process::start(command, &self.log_file(name));
+        if let Some(member) = self.members.get_mut(name) {
+            member.process = Some(process);
+        }
+    }
+
+    /// A client of the process `api`.
+    pub fn api(&self) -> Api {
+        self.api_of("api")
+    }
+
+    /// A client of a process.
+    pub fn api_of(&self, name: &str) -> Api {
+        Api::new(self.process(name).address())
+    }
+
+    /// `http://127.0.0.1:port` of a process.
+    pub fn address(&self, name: &str) -> &str {
+        self.process(name).address()
+    }
+
+    /// Ends a process as a power cut would.
+    pub fn kill(&mut self, name: &str) {
+        self.take(name).kill();
+    }
+
+    /// Asks a process to end and waits until it has.
+    pub fn stop(&mut self, name: &str) {
+        let status = self.take(name).stop();
+        assert!(status.success(), "`{name}` ended with {status}");
+    }
+
+    /// Halts a process in the middle of what it does.
+    pub fn freeze(&self, name: &str) {
+        self.process(name).signal(Signal::STOP);
+    }
+
+    /// Lets a halted process go on.
+    pub fn thaw(&self, name: &str) {
+        self.process(name).signal(Signal::CONT);
+    }
+
+    /// What a process has logged, by all its lives.
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.log_file(name)).unwrap_or_default()
+    }
+
+    /// The number of a process.
+    pub fn process_id(&self, name: &str) -> u32 {
+        self.process(name).id()
+    }
+
+    fn process(&self, name: &str) -> &Process {
+        let process = self.members[name].process.as_ref();
+        process.unwrap_or_else(|| panic!("`{name}` does not run"))
+    }
+
+    fn take(&mut self, name: &str) -> Process {
+        let member = self.members.get_mut(name).expect("a process of the fleet");
+        member.process.take().expect("it runs")
+    }
+
+    fn log_file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.log"))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Front ends first: what is in flight is answered while the others are still there.
+        let mut ended = Vec::new();
+        let mut members: Vec<_> = std::mem::take(&mut self.members).into_iter().collect();
+        members.sort_by_key(|(_, member)| !member.roles.contains("api"));
+        let names: Vec<String> = members.iter().map(|(name, _)| name.clone()).collect();
+        for (name, member) in members {
+            if let Some(process) = member.process {
+                process.signal(Signal::CONT);
+                ended.push((name, process.stop()));
+            }
+        }
+        if thread::panicking() {
+            for name in names {
+                let log = self.log(&name);
+                let tail: Vec<&str> = log.lines().rev().take(15).collect();
+                eprintln!("--- the end of the log of `{name}`, newest first");
+                eprintln!("{}", tail.join("\n"));
+            }
+            return;
+        }
+        for (name, status) in ended {
+            assert!(status.success(), "`{name}` ended with {status}");
+        }
+        for name in names {
+            let log = self.log(&name);
+            let panics: Vec<&str> = log
+                .lines()
+                .filter(|line| line.contains("panicked at"))
+                .collect();
+            assert!(panics.is_empty(), "`{name}` logged:\n{}", panics.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The real process: started, asked, signalled, ended.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Mutex,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::binary;
+
+/// How long a process may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `sextant serve`.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    address: String,
+    /// Closed when the process has closed its standard output, which it does at its end.
+    lines: Mutex<Receiver<String>>,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Starts it and waits until it says where it listens; its log is appended to `log`.
+    pub fn start(mut command: Command, log: &Path) -> Self {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the log opens");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the binary can be started");
+        let stdout = child.stdout.take().expect("standard output is a pipe");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut process = Self {
+            child,
+            address: String::new(),
+            lines: Mutex::new(lines),
+        };
+        process.address = process.listening();
+        process
+    }
+
+    /// The address that the service prints once it answers.
+    fn listening(&mut self) -> String {
+        loop {
+            match self.next_line() {
+                Ok(line) => {
+                    if let Some((_, address)) = line.split_once("listening on ") {
+                        return address.trim().to_owned();
+                    }
+                }
+                Err(reason) => {
+                    self.child.kill().ok();
+                    let status = self.child.wait();
+                    panic!("the service did not start: {reason}, {status:?}; its log has the cause")
+                }
+            }
+        }
+    }
+
+    /// `http://127.0.0.1:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, unless it has ended already.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("a process has an id"), signal).ok();
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    fn next_line(&mut self) -> Result<String, RecvTimeoutError> {
+        let lines = self.lines.get_mut().expect("nobody panics with the lines");
+        lines.recv_timeout(PATIENCE)
+    }
+
+    /// Asks it to end, waits for it, and returns how it ended.
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        loop {
+            match self.next_line() {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.child.kill().ok();
+                    self.child.wait().ok();
+                    panic!("the service did not end within {PATIENCE:?} of being asked to");
+                }
+            }
+        }
+        self.child.wait().expect("a child can be waited for")
+    }
+}
+
+/// The binary, free of settings of the environment that the tests run in.
+pub fn command() -> Command {
+    let mut command = Command::new(binary::sextant());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("SEXTANT_") && name != "SEXTANT_CACHE" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
