@@ -1,1 +1,292 @@
-//! To be written.
+//! PostgreSQL.
+
+use std::{
+    fs::{self, File, Permissions},
+    net::Ipv4Addr,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process, waitid};
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port};
+
+/// The account that serves where the tests run as root: PostgreSQL refuses to.
+const ACCOUNT: &str = "postgres";
+const PASSWORD: &str = "correct-horse-battery";
+/// Where Debian and its kin put each major version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+/// How long a server may take to recover its data.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server with a data folder of its own; it asks for a password and syncs what it
+/// commits.
+#[derive(Debug)]
+pub struct Postgres {
+    programs: PathBuf,
+    port: u16,
+    process: Process,
+    folder: TempDir,
+}
+
+impl Postgres {
+    /// Starts a server with one empty database, `postgres`.
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed or does not start.
+    pub fn start() -> Self {
+        let programs = programs();
+        let folder = initialized(&programs);
+        let port = free_port();
+        let process = launch(&programs, port, folder.path());
+        Self {
+            programs,
+            port,
+            process,
+            folder,
+        }
+    }
+
+    /// `postgres://postgres:PASSWORD@127.0.0.1:PORT/postgres`; the same over restarts.
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// The port of the loopback interface; the same over restarts.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the server asks for; it stands in every URL and belongs into no message.
+    pub fn password(&self) -> &'static str {
+        PASSWORD
+    }
+
+    /// Creates an empty database and returns its URL.
+    ///
+    /// # Panics
+    /// When it cannot be created, for example because there is one of that name.
+    pub fn database(&self, name: &str) -> String {
+        self.database_with(name, &[])
+    }
+
+    /// Creates an empty database with further options of the program `createdb`, and returns its
+    /// URL.
+    ///
+    /// # Panics
+    /// When it cannot be created.
+    pub fn database_with(&self, name: &str, options: &[&str]) -> String {
+        let mut command = Command::new(self.programs.join("createdb"));
+        command
+            .args(["--host", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(["--username", ACCOUNT, "--no-password"])
+            .env("PGPASSWORD", PASSWORD)
+            .args(options)
+            .arg(name);
+        succeed(command);
+        self.url_of(name)
+    }
+
+    /// Ends the server as its administrator would and starts it again: connections break.
+    pub fn restart(&mut self) {
+        self.end(Signal::INT);
+        self.start_again();
+    }
+
+    /// Ends the server as a crash would: nothing is written any more.
+    /// [`start_again`](Self::start_again) brings it back.
+    pub fn kill(&mut self) {
+        self.end(Signal::QUIT);
+    }
+
+    /// Starts a server that was killed; it recovers what it had committed.
+    pub fn start_again(&mut self) {
+        self.process = launch(&self.programs, self.port, self.folder.path());
+    }
+
+    /// Stops the server in the middle of what it does: connections stay open, nobody answers.
+    pub fn stop(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    /// Lets a stopped server go on.
+    pub fn cont(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        let (host, port) = (Ipv4Addr::LOCALHOST, self.port);
+        format!("postgres://{ACCOUNT}:{PASSWORD}@{host}:{port}/{database}")
+    }
+
+    /// Signals the server and the process of each connection, the server first: then there are
+    /// no new ones.
+    fn signal_all(&self, signal: Signal) {
+        self.process.signal(signal).ok();
+        let id = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            if let Some(child) = child.parse().ok().and_then(Pid::from_raw) {
+                // One that has just ended needs no signal.
+                kill_process(child, signal).ok();
+            }
+        }
+    }
+
+    /// Asks the server to end and waits until it has: it takes its connections' processes along.
+    fn end(&mut self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).ok();
+        let id = id.and_then(Pid::from_raw);
+        if let (Some(id), Ok(())) = (id, self.process.signal(signal)) {
+            // Left to be collected by `kill`.
+            let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(id), ended).ok();
+        }
+        self.process.kill();
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.cont();
+        self.end(Signal::QUIT);
+    }
+}
+
+/// The folder with the programs of the newest installed version.
+fn programs() -> PathBuf {
+    let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
+    let newest = versions
+        .filter_map(|entry| {
+            let major: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let folder = entry.path().join("bin");
+            folder.join("initdb").exists().then_some((major, folder))
+        })
+        .max();
+    let in_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
+    };
+    newest
+        .map(|(_, folder)| folder)
+        .or_else(in_path)
+        .expect("no `initdb` of PostgreSQL: `cargo xtask provision` installs it")
+}
+
+/// A folder with an empty data folder in it.
+fn initialized(programs: &Path) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let password = folder.path().join("password");
+    fs::write(&password, PASSWORD).expect("a file can be written");
+    give_away(folder.path());
+    give_away(&password);
+    let mut command = as_account(&programs.join("initdb"));
+    command
+        .arg("--pgdata")
+        .arg(folder.path().join("data"))
+        .arg("--pwfile")
+        .arg(&password)
+        .args(["--username", ACCOUNT, "--auth", "scram-sha-256"])
+        .args(["--encoding", "UTF8", "--locale", "C.UTF-8"])
+        // What the server commits is synced; what it begins with need not be.
+        .args(["--no-sync", "--no-instructions"]);
+    succeed(command);
+    folder
+}
+
+fn launch(programs: &Path, port: u16, folder: &Path) -> Process {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("server.log"))
+        .expect("a log can be written");
+    let mut command = as_account(&programs.join("postgres"));
+    command
+        .arg("-D")
+        .arg(folder.join("data"))
+        .args(["-c", "listen_addresses=127.0.0.1", "-c"])
+        .arg(format!("port={port}"))
+        .args(["-c", "unix_socket_directories="])
+        .args(["-c", "shared_buffers=16MB", "-c", "fsync=on"])
+        .stdout(Stdio::null())
+        .stderr(log);
+    let process = Process::start(command, port);
+    await_ready(programs, port);
+    process
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process tells nobody when it is ready"
+)]
+fn await_ready(programs: &Path, port: u16) {
+    let begun = Instant::now();
+    loop {
+        let mut command = Command::new(programs.join("pg_isready"));
+        command.args(["--quiet", "--host", "127.0.0.1", "--port"]);
+        // It listens before it has recovered its data.
+        if command
+            .arg(port.to_string())
+            .status()
+            .is_ok_and(|status| status.success())
+        {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "PostgreSQL does not get ready");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A program, run by the account where we are root.
+fn as_account(program: &Path) -> Command {
+    let mut command = if geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", ACCOUNT, "--regid", ACCOUNT, "--clear-groups"])
+            .arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    // Ours may be closed to the account.
+    command.current_dir("/");
+    command
+}
+
+/// Makes the account the owner where we are root.
+fn give_away(path: &Path) {
+    if !geteuid().is_root() {
+        return;
+    }
+    let (user, group) = account();
+    chown(path, Some(user), Some(group)).expect("root may give files away");
+    let mode = if path.is_dir() { 0o700 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode can be set");
+    let owner = fs::metadata(path).expect("it is there").uid();
+    assert_eq!(owner, user, "`{}` has its owner", path.display());
+}
+
+/// The account's user and group.
+fn account() -> (u32, u32) {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == ACCOUNT).then_some(())?;
+        Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+    });
+    found.expect("no account `postgres`: `cargo xtask provision` installs PostgreSQL with it")
+}
+
+fn succeed(mut command: Command) {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("`{name}` cannot be started: {error}"));
+    assert!(
+        output.status.success(),
+        "`{name}` failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
