@@ -1,15 +1,15 @@
 //! Several processes over real stores: each role where a test wants it.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, thread};
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command, thread};
 
 use rustix::process::Signal;
 use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
 use tempfile::TempDir;
 
 use crate::{
-    Api,
+    Api, Machine,
     cluster::SHORT_MEASUREMENTS,
-    process::{Process, command},
+    process::{Process, command_behind},
 };
 
 /// How the processes of a fleet are started.
@@ -41,7 +41,27 @@ pub struct Fleet {
 struct Member {
     roles: String,
     set: Vec<String>,
+    /// Where it runs.
+    place: Place,
     process: Option<Process>,
+}
+
+/// What is special about where a process runs.
+#[derive(Debug)]
+enum Place {
+    /// Nothing.
+    Here,
+    /// Another machine.
+    Machine {
+        /// `ip netns exec ..`, before the command.
+        wrap: Vec<String>,
+        /// Its address.
+        address: std::net::Ipv4Addr,
+        /// Where it reaches the stores: Redis, PostgreSQL, S3.
+        stores: [String; 3],
+    },
+    /// With a wrong clock: what libfaketime is told.
+    Clock(String),
 }
 
 impl Fleet {
@@ -73,9 +93,35 @@ impl Fleet {
 
     /// Starts a process called `name` that plays `roles`, and waits until it listens.
     pub fn spawn(&mut self, name: &str, roles: &str, set: &[&str]) {
+        self.add(name, roles, set, Place::Here);
+    }
+
+    /// The same on another machine.
+    pub fn spawn_on(&mut self, machine: &Machine, name: &str, roles: &str) {
+        let offer = |url: String| {
+            let (rest, port) = port_of(&url);
+            let here = machine.offer(port);
+            rest.replace("127.0.0.1:PORT", &here.to_string())
+        };
+        let stores = [self.redis.url(), self.postgres.url(), self.s3.endpoint()];
+        let place = Place::Machine {
+            wrap: machine.wrap(),
+            address: machine.address(),
+            stores: stores.map(offer),
+        };
+        self.add(name, roles, &[], place);
+    }
+
+    /// The same with a clock that is wrong: `+1h`, `-30m`.
+    pub fn spawn_at(&mut self, offset: &str, name: &str, roles: &str) {
+        self.add(name, roles, &[], Place::Clock(offset.to_owned()));
+    }
+
+    fn add(&mut self, name: &str, roles: &str, set: &[&str], place: Place) {
         let member = Member {
             roles: roles.to_owned(),
             set: set.iter().map(|pair| (*pair).to_owned()).collect(),
+            place,
             process: None,
         };
         let before = self.members.insert(name.to_owned(), member);
@@ -87,17 +133,35 @@ impl Fleet {
     pub fn launch(&mut self, name: &str) {
         let member = &self.members[name];
         assert!(member.process.is_none(), "`{name}` runs already");
-        let mut command = command();
+        let process = Process::start(self.command(name, member), &self.log_file(name));
+        if let Some(member) = self.members.get_mut(name) {
+            member.process = Some(process);
+        }
+    }
+
+    fn command(&self, name: &str, member: &Member) -> Command {
+        let here = [self.redis.url(), self.postgres.url(), self.s3.endpoint()];
+        let loopback = std::net::Ipv4Addr::LOCALHOST;
+        let (wrap, address, [redis, postgres, s3]) = match &member.place {
+            Place::Machine {
+                wrap,
+                address,
+                stores,
+            } => (wrap.as_slice(), *address, stores.clone()),
+            Place::Here | Place::Clock(_) => (&[][..], loopback, here),
+        };
+        let mut command = command_behind(wrap);
         command.args(["serve", "--role", &member.roles]);
-        command.args(["--listen", "127.0.0.1:0", "--log-format", "json"]);
+        command.args(["--log-format", "json", "--listen", &format!("{address}:0")]);
         command.arg("--data-dir").arg(self.folder.path().join(name));
         let own = [
             format!("worker.name={name}"),
-            "fleet.listen=127.0.0.1:0".to_owned(),
-            format!("metadata.url={}", self.redis.url()),
-            format!("registry.url={}", self.postgres.url()),
+            format!("fleet.listen={address}:0"),
+            "auth.mode=off".to_owned(),
+            format!("metadata.url={redis}"),
+            format!("registry.url={postgres}"),
             format!("objects.url=s3://{}", self.s3.bucket()),
-            format!("objects.endpoint={}", self.s3.endpoint()),
+            format!("objects.endpoint={s3}"),
         ];
         let short = SHORT_MEASUREMENTS.map(str::to_owned);
         let pairs = short.iter().chain(&own);
@@ -108,10 +172,13 @@ impl Fleet {
             .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
             .env("AWS_SECRET_ACCESS_KEY", self.s3.secret_key())
             .envs(self.settings.environment.iter().cloned());
-        let process = Process::start(command, &self.log_file(name));
-        if let Some(member) = self.members.get_mut(name) {
-            member.process = Some(process);
+        if let Place::Clock(offset) = &member.place {
+            command
+                .env("LD_PRELOAD", faketime())
+                .env("FAKETIME", offset)
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
+        command
     }
 
     /// A client of the process `api`.
@@ -209,4 +276,22 @@ impl Drop for Fleet {
             assert!(panics.is_empty(), "`{name}` logged:\n{}", panics.join("\n"));
         }
     }
+}
+
+/// An address of the loopback interface in `url`, as `127.0.0.1:PORT`, and its port.
+fn port_of(url: &str) -> (String, u16) {
+    let (before, rest) = url.split_once("127.0.0.1:").expect("it is on this machine");
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let after = &rest[digits.len()..];
+    let port = digits.parse().expect("a port");
+    (format!("{before}127.0.0.1:PORT{after}"), port)
+}
+
+/// The library that shifts what a process takes for the time, from Debian's libfaketime.
+fn faketime() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let library = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");
+    let mut found = folders.map(|folder| library(folder.path()));
+    let found = found.find(|file| file.exists());
+    found.expect("libfaketime is installed: `cargo xtask provision` does so")
 }

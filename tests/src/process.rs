@@ -128,7 +128,20 @@ impl Process {
 
 /// The binary, free of settings of the environment that the tests run in.
 pub fn command() -> Command {
-    let mut command = Command::new(binary::sextant());
+    command_behind(&[])
+}
+
+/// The same behind a program that runs it.
+pub fn command_behind(wrap: &[String]) -> Command {
+    let binary = binary::sextant();
+    let mut command = match wrap {
+        [] => Command::new(binary),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary);
+            command
+        }
+    };
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("SEXTANT_") && name != "SEXTANT_CACHE" {

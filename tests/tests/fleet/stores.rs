@@ -1,0 +1,88 @@
+//! Stores that go away, come back, and come back empty.
+
+use super::*;
+use sextant_test_servers::s3::Fault;
+use sextant_tests::Load;
+
+#[tokio::test]
+async fn redis_restarts_with_its_data_and_without() {
+    let mut fleet = fleet().await;
+    let load = Load::start(fleet.api(), 4, None).await;
+    load.answers(50).await;
+    fleet.redis.restart();
+    load.answers(100).await;
+    fleet.redis.restart_empty();
+    load.answers(100).await;
+    // What it lost is written again by those whom it concerns.
+    until("the workers are known again", || async {
+        (workers(&fleet.api()).await.len() == 2).then_some(())
+    })
+    .await;
+    loaded_on(&fleet.api(), &["worker-1", "worker-2"]).await;
+    load.answers(100).await;
+    let tally = load.stop().await;
+    explained(&tally);
+    assert!(tally.longest < LONGEST, "{tally:?}");
+    assert!(tally.answered * 10 >= tally.sent * 9, "{tally:?}");
+}
+
+#[tokio::test]
+async fn queries_are_answered_while_redis_is_away() {
+    let mut fleet = fleet().await;
+    let load = Load::start(fleet.api(), 4, None).await;
+    load.answers(50).await;
+    fleet.redis.stop();
+    load.answers(100).await;
+    fleet.redis.cont();
+    load.answers(100).await;
+    fleet.redis.kill();
+    load.answers(100).await;
+    fleet.redis.restart();
+    load.answers(100).await;
+    let tally = load.stop().await;
+    explained(&tally);
+    assert!(tally.answered * 10 >= tally.sent * 9, "{tally:?}");
+}
+
+#[tokio::test]
+async fn postgres_restarts_and_a_registration_goes_on() {
+    let mut fleet = fleet().await;
+    let api = fleet.api();
+    let load = Load::start(fleet.api(), 2, None).await;
+    let upload = digits::upload("digits", "logistic", "logistic");
+    let accepted = api.upload(upload).await.json(202);
+    let id = accepted["job"].as_str().expect("a job").to_owned();
+    fleet.postgres.restart();
+    load.answers(50).await;
+    let over = until("the registration is over", || async {
+        // While the registry is away, it is said so.
+        let answer = api.get(&format!("/v1/jobs/{id}")).await;
+        let job: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        (job["state"] == "succeeded" || job["state"] == "failed").then_some(job)
+    })
+    .await;
+    assert_eq!(over["state"], "succeeded", "{over}");
+    let tally = load.stop().await;
+    assert_eq!(tally.answered, tally.sent, "{tally:?}");
+}
+
+#[tokio::test]
+async fn a_worker_loads_from_an_artefact_store_that_stumbles() {
+    let mut fleet = fleet().await;
+    fleet.kill("worker-1");
+    // Every other request is refused, or its answer is cut short or shortened.
+    fleet.s3.faults().set(|request| {
+        let faults = [
+            Fault::SlowDown,
+            Fault::Truncate { keep_bytes: 100 },
+            Fault::CutResponse { after_bytes: 100 },
+        ];
+        let number = request.number;
+        (number % 2 == 0).then(|| faults[number / 2 % faults.len()])
+    });
+    fleet.spawn("worker-3", "worker", &[]);
+    loaded_on(&fleet.api(), &["worker-3"]).await;
+    fleet.kill("worker-2");
+    answers(&fleet.api()).await;
+    assert!(fleet.s3.faults().injected() > 0, "nothing went wrong");
+}
