@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the figures of the README, each from one command.
 
+mod fleet;
 mod load;
 mod main_job;
 mod report;
@@ -18,9 +19,9 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: main-job, scheduler, worker
+    /// Experiments to run [default: all]: fleet, main-job, scheduler, worker
     names: Vec<String>,
-    /// Only these parts: selection, mlp, resnet, memory of main-job; core, instructions, simulator,
+    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory of main-job; core, instructions, simulator,
     /// agreement of scheduler; clockwork, serf, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -52,12 +53,21 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     known(
         &arguments.names,
-        &["main-job", "scheduler", "worker"],
+        &["fleet", "main-job", "scheduler", "worker"],
         "experiment",
     )?;
-    let parts = [main_job::PARTS, scheduler::PARTS, worker::PARTS].concat();
+    let parts = [
+        &fleet::PARTS[..],
+        &main_job::PARTS,
+        &scheduler::PARTS,
+        &worker::PARTS,
+    ];
+    let parts = parts.concat();
     known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
+    if arguments.includes("fleet") {
+        fleet::run(arguments, &mut report)?;
+    }
     if arguments.includes("main-job") {
         main_job::run(arguments, &mut report)?;
     }

@@ -113,6 +113,13 @@ impl Server {
         Ok(self.child.wait()?)
     }
 
+    /// Ends it as a power cut would.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Resident memory of the process now, bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;

@@ -138,7 +138,7 @@ fn cell(cell: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
 }
 
 /// Deterministic numbers between 0 and 1, with four digits.
-fn numbers(count: usize) -> String {
+pub fn numbers(count: usize) -> String {
     let mut state = 0x2545_f491_u32;
     let values: Vec<String> = (0..count)
         .map(|_| {

@@ -1,0 +1,114 @@
+//! The figures of a fleet: what several processes over Redis, PostgreSQL and S3 cost beside one over
+//! embedded stores, how fast a dispatcher follows the metadata and what that costs Redis, and what
+//! becomes of queries while the leading dispatcher is killed. Everything runs on this machine's
+//! loopback interface.
+
+mod failover;
+mod members;
+mod overhead;
+
+use anyhow::Result;
+
+use super::report::{Figure, Report};
+use super::{Arguments, example};
+use crate::provision::{self, Provisioned, tools};
+use crate::server;
+use crate::{models, paths, shell};
+
+use std::path::PathBuf;
+
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 3] = ["overhead", "feed", "failover"];
+
+/// What every part uses.
+struct Bench<'a> {
+    arguments: &'a Arguments,
+    provisioned: Provisioned,
+    /// `sextant`, in release.
+    binary: PathBuf,
+    /// Models with random weights.
+    models: PathBuf,
+    /// Working folder, empty at the start.
+    folder: PathBuf,
+}
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("feed") {
+        feed(report)?;
+    }
+    if !arguments.wants("overhead") && !arguments.wants("failover") {
+        return Ok(());
+    }
+    let bench = Bench::prepare(arguments)?;
+    if arguments.wants("overhead") {
+        overhead::run(&bench, report)?;
+    }
+    if arguments.wants("failover") {
+        failover::run(&bench, report)?;
+    }
+    Ok(())
+}
+
+/// A thousand instances that report, and a follower, on a Redis of its own.
+fn feed(report: &mut Report) -> Result<()> {
+    provision::everything()?;
+    let program = example("sextant-metadata-redis", "load")?;
+    let mut command = shell::command(program);
+    eprintln!("$ {}", shell::show(&command));
+    let lines = shell::output(&mut command)?;
+    for line in lines.lines().filter(|line| line.starts_with('{')) {
+        let record: serde_json::Value = serde_json::from_str(line)?;
+        let goal = match record["metric"].as_str() {
+            Some("redis_core_percent") => Some(("redis_core_percent", "percent", "<= 5")),
+            Some("feed_delay_p99_ms") => Some(("feed_delay_p99_ms", "ms", "<= 50")),
+            _ => None,
+        };
+        if let (Some((metric, unit, goal)), Some(value)) = (goal, record["value"].as_f64()) {
+            report.add(figure(metric, value, unit, Some(goal)));
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Bench<'a> {
+    fn prepare(arguments: &'a Arguments) -> Result<Self> {
+        let provisioned = provision::everything()?;
+        tools::wrk()?;
+        let binary = server::build()?;
+        let models = models::write(&provisioned.python, &["mlp", "resnet18"])?;
+        let folder = paths::target("bench-fleet");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self {
+            arguments,
+            provisioned,
+            binary,
+            models,
+            folder,
+        })
+    }
+}
+
+/// A figure of this experiment.
+fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static str>) -> Figure {
+    Figure {
+        experiment: "fleet",
+        cell: None,
+        policy: None,
+        metric: metric.to_owned(),
+        value,
+        unit,
+        goal,
+    }
+}
+
+/// A figure that both services, or several loads, have.
+fn cell(cell: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
+    Figure {
+        cell: Some(cell.to_owned()),
+        ..figure(metric, value, unit, None)
+    }
+}

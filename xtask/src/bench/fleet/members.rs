@@ -1,0 +1,105 @@
+//! The processes that are measured.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
+
+use super::Bench;
+use crate::server::{self, Server};
+use crate::shell;
+
+/// Settings of both services: one batch at a time on one thread, variants of one engine.
+const SETTINGS: [&str; 5] = [
+    "worker.cores=1",
+    "variants.engines=ort",
+    "variants.max_threads=1",
+    "variants.max_batch=32",
+    "variants.profile_ms_per_batch=20",
+];
+
+/// Real stores and the processes over them.
+pub struct Fleet {
+    redis: Redis,
+    postgres: Postgres,
+    s3: S3,
+    members: BTreeMap<&'static str, Server>,
+}
+
+/// All roles in one process over embedded stores.
+pub fn alone(bench: &Bench<'_>) -> Result<Server> {
+    let address = server::free_address()?;
+    let data = bench.folder.join("alone");
+    let mut command = server::sextant(&bench.binary, &bench.provisioned, address, &data);
+    command.args(["--log-level", "warn"]);
+    for setting in SETTINGS {
+        command.args(["--set", setting]);
+    }
+    Server::start("sextant", command, address, "/health/ready")
+}
+
+/// Registers a model of `target/models` for an application of its own of the same name.
+pub fn register(bench: &Bench<'_>, address: SocketAddr, name: &str) -> Result<()> {
+    let mut command = shell::command(&bench.binary);
+    command
+        .args(["--server", &format!("http://{address}"), "register"])
+        .args(["--application", name, "--metric", "top1", "--name", name])
+        .arg("--model")
+        .arg(bench.models.join(format!("{name}.onnx")))
+        .arg("--validation")
+        .arg(bench.models.join(format!("{name}-validation.npz")));
+    shell::run(&mut command)
+}
+
+impl Fleet {
+    /// One process for each role but no worker.
+    pub fn start(bench: &Bench<'_>) -> Result<Self> {
+        let mut fleet = Self {
+            redis: Redis::start(),
+            postgres: Postgres::start(),
+            s3: S3::start(),
+            members: BTreeMap::new(),
+        };
+        for role in ["dispatcher", "autoscaler", "variant-gen", "api"] {
+            fleet.spawn(bench, role, role)?;
+        }
+        Ok(fleet)
+    }
+
+    /// Adds a process.
+    pub fn spawn(&mut self, bench: &Bench<'_>, name: &'static str, role: &str) -> Result<()> {
+        let address = server::free_address()?;
+        let data = bench.folder.join(name);
+        let mut command = server::sextant(&bench.binary, &bench.provisioned, address, &data);
+        command.args(["--role", role, "--log-level", "warn"]);
+        let own = [
+            format!("worker.name={name}"),
+            "fleet.listen=127.0.0.1:0".to_owned(),
+            format!("metadata.url={}", self.redis.url()),
+            format!("registry.url={}", self.postgres.url()),
+            format!("objects.url=s3://{}", self.s3.bucket()),
+            format!("objects.endpoint={}", self.s3.endpoint()),
+        ];
+        for setting in SETTINGS.map(str::to_owned).iter().chain(&own) {
+            command.args(["--set", setting]);
+        }
+        command
+            .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
+            .env("AWS_SECRET_ACCESS_KEY", self.s3.secret_key());
+        let server = Server::start(name, command, address, "/health/live")?;
+        self.members.insert(name, server);
+        Ok(())
+    }
+
+    /// The front end.
+    pub fn api(&self) -> Result<&Server> {
+        self.members.get("api").context("the front end runs")
+    }
+
+    /// Ends a process as a power cut would.
+    pub fn kill(&mut self, name: &str) -> Result<()> {
+        let server = self.members.remove(name);
+        server.with_context(|| format!("`{name}` runs"))?.kill()
+    }
+}
