@@ -6,7 +6,8 @@ use sextant_types::{Code, Digest, ErrorKind};
 
 use crate::InvalidPath;
 
-/// An error of an object store. After any of them no object was changed.
+/// An error of an object store. After any of them no object was changed; over a network, where an
+/// answer may be lost, after [`Error::Unavailable`] an object was changed as a whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such blob or file.
@@ -54,7 +55,16 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The operating system or the network failed.
+    /// The store could not be reached, or is overloaded, and stayed so over all attempts.
+    #[error("the artefact store is not available for `{object}`")]
+    Unavailable {
+        /// Path or digest.
+        object: String,
+        /// What the last attempt met.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system or the store failed in a way that does not pass by itself.
     #[error("the artefact store failed on `{object}`")]
     Io {
         /// Path or digest.
@@ -73,6 +83,7 @@ impl Error {
             Self::StorageFull { .. } => Code::StorageFull,
             Self::InvalidPath(_) => Code::InvalidPath,
             Self::Range { .. } | Self::Input { .. } => Code::InvalidRequest,
+            Self::Unavailable { .. } => Code::Unavailable,
             Self::Corrupt { .. } | Self::Io { .. } => Code::Internal,
         }
     }

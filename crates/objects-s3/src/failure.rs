@@ -1,0 +1,162 @@
+//! What a failed attempt means.
+
+use std::{error::Error as StdError, io};
+
+use aws_sdk_s3::{
+    config::http::HttpResponse,
+    error::{ProvideErrorMetadata, SdkError},
+};
+use sextant_objects::Error;
+
+/// What can be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The object is not there.
+    Missing,
+    /// The range begins behind the object's end.
+    Range,
+    /// The store or a quota is full.
+    Full,
+    /// Passes by itself: throttled, overloaded, away, cut off, damaged on the way.
+    Passing,
+    /// The server failed inside (status 500). Passes by itself as well; but some servers that keep
+    /// keys as paths of a file system answer so for a key that is the folder of others.
+    Internal,
+    /// Anything else; trying again does not help.
+    Lasting,
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: Reason,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(reason: Reason, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { reason, text }
+    }
+
+    /// Whether another attempt may succeed.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self.reason, Reason::Passing | Reason::Internal)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn into_error(self, object: &str) -> Error {
+        let object = object.to_owned();
+        let source = io::Error::other(self.text);
+        match self.reason {
+            Reason::Missing => Error::NotFound { object },
+            Reason::Full => Error::StorageFull {
+                object,
+                source: Some(source),
+            },
+            Reason::Passing | Reason::Internal => Error::Unavailable { object, source },
+            Reason::Range | Reason::Lasting => Error::Io { object, source },
+        }
+    }
+}
+
+impl<E: ProvideErrorMetadata + StdError + 'static> From<SdkError<E, HttpResponse>> for Failure {
+    fn from(error: SdkError<E, HttpResponse>) -> Self {
+        let status = error.raw_response().map_or(0, |raw| raw.status().as_u16());
+        match &error {
+            SdkError::ServiceError(refusal) => {
+                let code = refusal.err().code().unwrap_or_default();
+                let message = refusal.err().message().unwrap_or_default();
+                Self::new(reason(status, code), describe(status, code, message))
+            }
+            SdkError::ConstructionFailure(_) => {
+                Self::new(Reason::Lasting, chain("the request cannot be made", &error))
+            }
+            SdkError::DispatchFailure(failure) => {
+                let cause = failure.as_connector_error();
+                let text = cause.map_or_else(|| "the request broke off".to_owned(), causes);
+                // No credentials, or a certificate that is not trusted: waiting does not help.
+                let lasting = cause.is_some_and(|it| it.is_user());
+                let reason = if lasting {
+                    Reason::Lasting
+                } else {
+                    Reason::Passing
+                };
+                Self::new(reason, text)
+            }
+            SdkError::ResponseError(_) => Self::new(
+                Reason::Passing,
+                format!("the answer (status {status}) broke off"),
+            ),
+            _ => Self::new(Reason::Passing, "no answer in time"),
+        }
+    }
+}
+
+fn reason(status: u16, code: &str) -> Reason {
+    let is_about_room = [
+        "Quota",
+        "StorageFull",
+        "InsufficientStorage",
+        "EntityTooLarge",
+    ];
+    match (status, code) {
+        (_, "NoSuchBucket") => Reason::Lasting,
+        _ if status == 507 || is_about_room.iter().any(|word| code.contains(word)) => Reason::Full,
+        (404, _) => Reason::Missing,
+        (416, _) => Reason::Range,
+        (500, _) => Reason::Internal,
+        (408 | 425 | 429 | 501..=599, _) => Reason::Passing,
+        (
+            _,
+            // Damaged or cut on the way to the store, or a clash of two writers.
+            "BadDigest"
+            | "IncompleteBody"
+            | "RequestTimeout"
+            | "XAmzContentSHA256Mismatch"
+            | "XAmzContentChecksumMismatch"
+            | "OperationAborted"
+            | "ConditionalRequestConflict"
+            | "SlowDown"
+            | "RequestTimeTooSkewed"
+            | "ExpiredToken",
+        ) => Reason::Passing,
+        _ => Reason::Lasting,
+    }
+}
+
+fn describe(status: u16, code: &str, message: &str) -> String {
+    let advice = match (status, code) {
+        (_, "NoSuchBucket") => ": create the bucket or correct its name",
+        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch") => ": correct the credentials",
+        (403, _) => ": the credentials do not permit it",
+        _ => "",
+    };
+    let message: String = message.chars().take(200).collect();
+    match (code, message.as_str()) {
+        ("", "") => format!("status {status}{advice}"),
+        (_, "") => format!("status {status} `{code}`{advice}"),
+        _ => format!("status {status} `{code}` ({message}){advice}"),
+    }
+}
+
+fn causes(error: &aws_sdk_s3::error::ConnectorError) -> String {
+    chain(&error.to_string(), error)
+}
+
+/// An error's causes in one line.
+fn chain(head: &str, error: &dyn StdError) -> String {
+    let mut text = head.to_owned();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,42 @@
+//! Names in the bucket.
+
+use sextant_objects::ObjectPath;
+use sextant_types::Digest;
+
+/// Longest prefix: with the longest path below S3's 1,024 bytes for a key.
+pub(crate) const MAX_PREFIX_BYTES: usize = 256;
+
+/// The layout of the bucket below a prefix.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// The first two digits come twice: some servers keep keys as files in folders.
+    pub(crate) fn blob(&self, digest: &Digest) -> String {
+        let name = digest.to_string();
+        format!("{}blobs/{}/{name}", self.prefix, &name[..2])
+    }
+
+    pub(crate) fn file(&self, path: &ObjectPath) -> String {
+        self.files(path.as_str())
+    }
+
+    /// What the keys of all files begin with whose paths begin with `path_prefix`.
+    pub(crate) fn files(&self, path_prefix: &str) -> String {
+        format!("{}files/{path_prefix}", self.prefix)
+    }
+
+    /// The path of a listed key; `None` for what no file of ours can be called.
+    pub(crate) fn path(&self, key: &str) -> Option<ObjectPath> {
+        let path = key.strip_prefix(&self.prefix)?.strip_prefix("files/")?;
+        ObjectPath::parse(path).ok()
+    }
+}

@@ -1,0 +1,60 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sextant_objects::{ByteStream, ObjectPath};
+use sextant_objects_s3::{Credentials, S3Config, S3Store, Secret};
+use sextant_test_servers::s3::S3;
+
+/// One part of what the tests send in parts.
+pub const PART_BYTES: usize = 5 << 20;
+
+pub fn config(server: &S3) -> S3Config {
+    S3Config {
+        prefix: "some/fleet/".into(),
+        endpoint: Some(server.endpoint()),
+        path_style: true,
+        credentials: Credentials::Given {
+            access_key: server.access_key().into(),
+            secret_key: Secret::new(server.secret_key()),
+        },
+        max_attempts: 10,
+        backoff: Duration::from_millis(2),
+        max_backoff: Duration::from_millis(20),
+        part_bytes: PART_BYTES,
+        ..S3Config::new(server.bucket())
+    }
+}
+
+pub async fn start() -> (S3Store, S3) {
+    start_with(|_| {}).await
+}
+
+pub async fn start_with(adjust: impl FnOnce(&mut S3Config)) -> (S3Store, S3) {
+    let server = S3::start();
+    let mut config = config(&server);
+    adjust(&mut config);
+    let store = S3Store::open(config).await.expect("the bucket is there");
+    (store, server)
+}
+
+pub fn path(path: &str) -> ObjectPath {
+    ObjectPath::parse(path).expect("a valid path")
+}
+
+/// Bytes that repeat nowhere, so that a piece at the wrong place shows.
+pub fn content(seed: u64, bytes: usize) -> Bytes {
+    let mut content = vec![0; bytes];
+    ChaCha8Rng::seed_from_u64(seed).fill(content.as_mut_slice());
+    content.into()
+}
+
+/// The bytes in pieces of a size that divides no part.
+pub fn stream(bytes: &Bytes) -> ByteStream<'static> {
+    let pieces: Vec<_> = bytes
+        .chunks(777_777)
+        .map(|piece| Ok(bytes.slice_ref(piece)))
+        .collect();
+    Box::pin(futures::stream::iter(pieces))
+}
