@@ -1,21 +1,29 @@
 //! How many of which variant where.
 //!
 //! Entry point: [`Service`]. It looks at the published variants and at what each worker holds, asks
-//! [`sextant_policies::warm`] what should be loaded, and tells the workers.
+//! [`sextant_policies::warm`] what should be loaded, and tells the workers, which come and go by
+//! [`Workers`]. Of several autoscalers over the same store one acts: whoever has the [`Token`].
 //!
-//! **Invariant:** sees variants and workers, never a query; decides nothing itself.
+//! **Invariant:** sees variants and workers, never a query; decides nothing itself. A worker that is
+//! draining is left alone.
+
+mod workers;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use sextant_metadata::{InstanceState, MetadataStore, Snapshot};
+use sextant_fleet::{Follower, News, Token};
+use sextant_metadata::{InstanceState, MetadataStore, View};
 use sextant_policies::warm::{self, Action, Budget, Item, Presence};
 use sextant_rpc::{Load, WorkError, WorkerClient, WorkerInfo};
-use sextant_types::{Variant, VariantId};
+use sextant_types::{Variant, VariantId, WorkerId};
+use tokio::{task::JoinSet, time::timeout};
+
+pub use workers::Workers;
 
 /// Period, patience and budget.
 #[derive(Debug, Clone)]
@@ -42,51 +50,101 @@ impl Default for Config {
 pub struct Service {
     config: Config,
     metadata: Arc<dyn MetadataStore>,
-    workers: Vec<WorkerClient>,
+    workers: Workers,
+    token: Token,
+}
+
+/// The workers that are being told what to do, each by one task.
+#[derive(Default)]
+struct Looks {
+    tasks: JoinSet<WorkerId>,
+    busy: BTreeSet<WorkerId>,
 }
 
 impl Service {
-    /// An autoscaler over `workers`.
+    /// An autoscaler over `workers`, to which others may come, that acts alone.
     pub fn new(
         config: Config,
         metadata: Arc<dyn MetadataStore>,
         workers: Vec<WorkerClient>,
     ) -> Self {
+        let known = Workers::default();
+        workers.into_iter().for_each(|worker| known.add(worker));
         Self {
             config,
             metadata,
-            workers,
+            workers: known,
+            token: sextant_fleet::always(),
         }
     }
 
+    /// Acts only while there is a token, as [`sextant_fleet::Leadership`] gives it.
+    pub fn led_by(self, token: Token) -> Self {
+        Self { token, ..self }
+    }
+
+    /// The workers that it looks after.
+    pub fn workers(&self) -> Workers {
+        self.workers.clone()
+    }
+
     /// Runs until `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
             () = self.keep_warm() => {}
         }
     }
 
-    async fn keep_warm(&self) {
-        let period = Duration::from_millis(self.config.period_ms.max(10));
+    async fn keep_warm(&mut self) {
+        let mut follower = Follower::new(Arc::clone(&self.metadata));
+        follower.changed().await;
         loop {
-            self.expire_workers().await;
-            match self.metadata.snapshot().await {
-                Ok(snapshot) => {
-                    for worker in &self.workers {
-                        self.look_after(worker, &snapshot).await;
-                    }
-                    let changed = self.metadata.changed(snapshot.cursor);
-                    // A change is looked at soon, yet a burst of changes only once.
-                    drop(tokio::time::timeout(period, changed).await);
-                    tokio::time::sleep(period / 10).await;
+            let lead = self.token.wait_for(Option::is_some).await.is_ok();
+            if !lead {
+                // Nobody will give this process a token any more.
+                return std::future::pending().await;
+            }
+            let mut token = self.token.clone();
+            let lost = async {
+                if token.wait_for(Option::is_none).await.is_err() {
+                    std::future::pending::<()>().await;
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the metadata store did not answer");
-                    tokio::time::sleep(period).await;
-                }
+            };
+            tokio::select! {
+                () = lost => {}
+                () = self.act(&mut follower) => {}
             }
         }
+    }
+
+    /// Acts until it is dropped; what was begun is given up then.
+    async fn act(&self, follower: &mut Follower) {
+        let mut looks = Looks::default();
+        loop {
+            self.expire_workers().await;
+            self.look_after_all(follower.view(), &mut looks);
+            self.await_news(follower).await;
+        }
+    }
+
+    /// Waits for a period, or until something changes: that is looked at soon, yet a burst of changes
+    /// only once.
+    async fn await_news(&self, follower: &mut Follower) {
+        let period = Duration::from_millis(self.config.period_ms.max(10));
+        let news = async {
+            tokio::select! {
+                () = structure(follower) => {}
+                () = self.workers.changed() => {}
+            }
+        };
+        drop(timeout(period, news).await);
+        let burst = async {
+            loop {
+                follower.changed().await;
+            }
+        };
+        drop(timeout(period / 10, burst).await);
     }
 
     /// Takes workers whose lease has ended out of everyone's sight.
@@ -101,20 +159,84 @@ impl Service {
         }
     }
 
-    async fn look_after(&self, worker: &WorkerClient, snapshot: &Snapshot) {
-        let info = worker.info();
+    /// Has every worker told what it lacks, side by side: a LOAD may take long.
+    fn look_after_all(&self, view: &View, looks: &mut Looks) {
+        looks.end_finished();
+        for worker in self.workers.list() {
+            let info = worker.info();
+            let known = view.workers.get(&info.worker);
+            if known.is_some_and(|known| known.record.draining) || looks.busy.contains(&info.worker)
+            {
+                continue;
+            }
+            let steps = self.steps(&worker, &info, view);
+            if steps.is_empty() {
+                continue;
+            }
+            looks.busy.insert(info.worker.clone());
+            looks.tasks.spawn(async move {
+                for step in steps {
+                    if let Err(error) = step.carry_out(&worker).await {
+                        tracing::warn!(worker = %info.worker, %error, "a worker refused");
+                    }
+                }
+                info.worker
+            });
+        }
+    }
+
+    fn steps(&self, worker: &WorkerClient, info: &WorkerInfo, view: &View) -> Vec<Step> {
         let budget = Budget {
             warm_bytes: (info.pages.bytes() as f64 * self.config.warm_memory_share) as u64,
             idle_unload_ms: self.config.idle_unload_s.saturating_mul(1000),
         };
-        let candidates = candidates(snapshot, worker, &info);
+        let candidates = candidates(view, worker, info);
         let items: Vec<Item> = candidates
             .iter()
             .map(|candidate| candidate.item.clone())
             .collect();
-        for action in warm::plan(&items, &budget) {
-            if let Err(error) = carry_out(worker, &candidates, action).await {
-                tracing::warn!(?action, %error, "a worker refused");
+        warm::plan(&items, &budget)
+            .into_iter()
+            .filter_map(|action| Step::of(action, &candidates))
+            .collect()
+    }
+}
+
+async fn structure(follower: &mut Follower) {
+    while follower.changed().await != News::Structure {}
+}
+
+/// What a worker is told.
+enum Step {
+    Load(Arc<Variant>),
+    Unload(VariantId),
+}
+
+impl Step {
+    fn of(action: Action, candidates: &[Candidate]) -> Option<Self> {
+        let (Action::Load(at) | Action::Unload(at)) = action;
+        let candidate = candidates.get(at as usize)?;
+        match action {
+            Action::Load(_) => candidate.variant.clone().map(Self::Load),
+            Action::Unload(_) => Some(Self::Unload(candidate.id.clone())),
+        }
+    }
+
+    async fn carry_out(self, worker: &WorkerClient) -> Result<(), WorkError> {
+        match self {
+            Self::Load(variant) => worker.load(Load::at_once(variant)).await.map(drop),
+            Self::Unload(variant) => worker.unload(&variant).await,
+        }
+    }
+}
+
+impl Looks {
+    fn end_finished(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next() {
+            match ended {
+                Ok(worker) => drop(self.busy.remove(&worker)),
+                // Whose task it was is not said: all are looked at again.
+                Err(_) => self.busy.clear(),
             }
         }
     }
@@ -128,41 +250,22 @@ struct Candidate {
     variant: Option<Arc<Variant>>,
 }
 
-async fn carry_out(
-    worker: &WorkerClient,
-    candidates: &[Candidate],
-    action: Action,
-) -> Result<(), WorkError> {
-    let (Action::Load(at) | Action::Unload(at)) = action;
-    let Some(candidate) = candidates.get(at as usize) else {
-        return Ok(());
-    };
-    match (action, &candidate.variant) {
-        (Action::Load(_), Some(variant)) => worker
-            .load(Load::at_once(Arc::clone(variant)))
-            .await
-            .map(drop),
-        (Action::Load(_), None) => Ok(()),
-        (Action::Unload(_), _) => worker.unload(&candidate.id).await,
-    }
-}
-
 /// The published variants that the worker can run, and what it still holds of retired ones.
-fn candidates(snapshot: &Snapshot, worker: &WorkerClient, info: &WorkerInfo) -> Vec<Candidate> {
+fn candidates(view: &View, worker: &WorkerClient, info: &WorkerInfo) -> Vec<Candidate> {
     let idle: BTreeMap<VariantId, u64> = worker
         .usage()
         .into_iter()
         .map(|usage| (usage.variant, usage.idle_ms))
         .collect();
-    let mut states: BTreeMap<&VariantId, InstanceState> = snapshot
+    let mut states: BTreeMap<&VariantId, InstanceState> = view
         .instances
-        .iter()
+        .values()
         .filter(|instance| instance.key.worker == info.worker)
         .map(|instance| (&instance.key.variant, instance.state))
         .collect();
-    let mut candidates: Vec<Candidate> = Vec::with_capacity(snapshot.variants.len());
+    let mut candidates: Vec<Candidate> = Vec::with_capacity(view.variants.len());
     let runs = |variant: &&Arc<Variant>| info.engines.contains(&variant.spec.engine);
-    for variant in snapshot.variants.iter().filter(runs) {
+    for variant in view.variants.values().filter(runs) {
         let item = Item {
             ordinal: candidates.len() as u32,
             published: true,

@@ -33,11 +33,14 @@ pub(crate) struct Core {
     pub(crate) next: Nanos,
     /// The scheduler's time.
     pub(crate) last: Nanos,
+    /// Positions that devices have been at.
     devices: u32,
     estimates: Estimates,
-    /// Devices that are up, with their pages.
-    up: BTreeMap<u32, u32>,
+    /// Devices that are up.
+    up: BTreeMap<u32, ResidentDevice>,
     models: BTreeMap<u32, Model>,
+    /// Models that may not be asked for any more.
+    retired: BTreeSet<u32>,
     /// By model: devices on which its last LOAD failed.
     failed: BTreeMap<u32, BTreeSet<u32>>,
 }
@@ -47,16 +50,16 @@ impl Core {
         scheduling: &Options,
         placing: &placement::Options,
         estimation: Estimation,
-        devices: u32,
     ) -> Self {
         Self {
             resident: Resident::of(scheduling, placing),
             next: NEVER,
             last: 0,
-            devices,
+            devices: 0,
             estimates: Estimates::new(estimation),
             up: BTreeMap::new(),
             models: BTreeMap::new(),
+            retired: BTreeSet::new(),
             failed: BTreeMap::new(),
         }
     }
@@ -82,13 +85,56 @@ impl Core {
         spec: ResidentDevice,
         actions: &mut Actions,
     ) {
-        self.up.insert(device, spec.pages);
+        self.make_room_for(now, device + 1);
+        self.up.insert(device, spec);
+        for failed in self.failed.values_mut() {
+            failed.remove(&device);
+        }
         self.resident.on_device_up(now, device, spec, actions);
     }
 
+    /// A device takes nothing any more. What waits for a model that no other device could load is
+    /// given up.
     pub(crate) fn device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
-        self.up.remove(&device);
+        if self.up.remove(&device).is_none() {
+            return;
+        }
         self.resident.on_device_down(now, device, actions);
+        if self.resident.cold() == 0 {
+            return;
+        }
+        for model in self.models.keys().copied().collect::<Vec<_>>() {
+            let loaded = !self.resident.loaded_on(model).is_empty();
+            if !loaded && self.homes(model).next().is_none() {
+                self.resident.give_up(now, model, actions);
+            }
+        }
+    }
+
+    /// Slots of the devices that are up.
+    pub(crate) fn slots(&self) -> u64 {
+        self.up.values().map(|device| u64::from(device.slots)).sum()
+    }
+
+    /// The devices that are up.
+    pub(crate) fn devices_up(&self) -> Vec<u32> {
+        self.up.keys().copied().collect()
+    }
+
+    /// There may be devices up to `devices`: of the models that are known, new ones can load those
+    /// that are said to be eligible there and no others.
+    fn make_room_for(&mut self, now: Nanos, devices: u32) {
+        for device in self.devices..devices {
+            let barred = |(model, of): (&u32, &Model)| {
+                let barred = !of.eligible.contains(&device);
+                barred.then_some(*model)
+            };
+            let barred = self.models.iter().filter_map(barred);
+            for model in barred.chain(self.retired.iter().copied()) {
+                self.resident.on_load_estimate(now, device, model, NEVER);
+            }
+        }
+        self.devices = self.devices.max(devices);
     }
 
     /// A variant is published, or published anew; `eligible` are the devices that have its engine.
@@ -104,20 +150,31 @@ impl Core {
         let shared = spec.shared.map_or(0, |shared| shared.pages);
         let (pages, queue) = (spec.pages.saturating_add(shared), spec.queue.clone());
         self.resident.on_model(now, model, spec, actions);
+        let known = Model {
+            pages,
+            queue,
+            eligible: Vec::new(),
+        };
+        self.models.insert(model, known);
+        self.retired.remove(&model);
+        self.failed.remove(&model);
+        self.set_eligible(now, model, eligible);
+        for device in loaded {
+            self.tell(now, (device, model), actions);
+        }
+    }
+
+    /// Which devices have a variant's engine is known anew.
+    pub(crate) fn set_eligible(&mut self, now: Nanos, model: u32, eligible: Vec<u32>) {
+        let devices = eligible.iter().max().map_or(0, |last| last + 1);
+        self.make_room_for(now, devices);
         for device in 0..self.devices {
             let barred = !eligible.contains(&device);
             let load = if barred { NEVER } else { 0 };
             self.resident.on_load_estimate(now, device, model, load);
         }
-        let known = Model {
-            pages,
-            queue,
-            eligible,
-        };
-        self.models.insert(model, known);
-        self.failed.remove(&model);
-        for device in loaded {
-            self.tell(now, (device, model), actions);
+        if let Some(known) = self.models.get_mut(&model) {
+            known.eligible = eligible;
         }
     }
 
@@ -138,6 +195,7 @@ impl Core {
             self.resident.on_load_estimate(now, device, model, NEVER);
         }
         self.models.remove(&model);
+        self.retired.insert(model);
         self.failed.remove(&model);
         self.resident.give_up(now, model, actions);
     }
@@ -203,7 +261,7 @@ impl Core {
             known.eligible.iter().map(move |device| (*device, pages))
         });
         eligible
-            .filter(|(device, pages)| self.up.get(device).is_some_and(|all| all >= pages))
+            .filter(|(device, pages)| self.up.get(device).is_some_and(|up| up.pages >= *pages))
             .map(|(device, _)| device)
     }
 

@@ -15,21 +15,25 @@
 //!
 //! Run times are estimates that follow the devices: each result is compared with what was expected,
 //! and the scheduler is given a new table when one has moved.
+//!
+//! Workers come and go. A worker that may be used is a device that is up; one that is gone, that
+//! drains, or that another dispatcher leads is a device that is down: what waits for it waits
+//! elsewhere, what runs on it is answered by its client.
 
 mod carry;
+mod members;
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
 };
 
 use sextant_policies::{
-    placement::{ResidentAction, ResidentDevice, ResidentModel},
-    schedule::{NEVER, Nanos, Options, Policy, Request},
+    placement::{ResidentAction, ResidentModel},
+    schedule::{Delay, NEVER, Nanos, Options, Policy, Request},
 };
-use sextant_rpc::{Load, WorkerClient};
+use sextant_rpc::{Load, WorkerInfo};
 use sextant_types::Variant;
-use tokio::task::JoinSet;
 
 use crate::{
     Config,
@@ -39,11 +43,14 @@ use crate::{
     meter::OnlineMeter,
     mover::{Move, Moved, Movers},
     pending::Pending,
+    workers::Workers,
 };
 
 /// The scheduler of a dispatcher and the workers that it fills.
 pub(crate) struct Driver {
-    workers: Vec<WorkerClient>,
+    workers: Workers,
+    /// Whether work is given out at all. Changed before the core is told.
+    leads: AtomicBool,
     clock: Clock,
     core: Mutex<Core>,
     gauges: Gauges,
@@ -51,6 +58,8 @@ pub(crate) struct Driver {
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
+    /// What messages cost, as the scheduler counts it.
+    delay: Delay,
     online: Arc<OnlineMeter>,
     this: Weak<Self>,
 }
@@ -61,7 +70,6 @@ const PRECISION: Nanos = 1_000_000;
 /// Keeps the alarm of a driver answered; dropping it ends that.
 pub(crate) struct Ticking {
     driver: Arc<Driver>,
-    _movers: JoinSet<()>,
 }
 
 /// Whose estimates a step may have changed, beside those of the queues in its actions.
@@ -81,39 +89,42 @@ thread_local! {
 // === impl Driver ===
 
 impl Driver {
-    /// A driver over `workers`, none of which is up yet.
-    pub(crate) fn new(
-        config: &Config,
-        workers: Vec<WorkerClient>,
-        clock: Clock,
-        online: Arc<OnlineMeter>,
-    ) -> Arc<Self> {
+    /// A driver that leads and has no workers yet.
+    pub(crate) fn new(config: &Config, clock: Clock, online: Arc<OnlineMeter>) -> Arc<Self> {
         let mut options = config.schedule.clone();
         let precision = if defers(&options) { PRECISION } else { 0 };
-        options.delay.response = options.delay.response.saturating_add(precision);
-        let devices = workers.len();
-        let core = Core::new(
-            &options,
-            &config.placement,
-            config.estimation,
-            devices as u32,
-        );
+        let (delay, network) = (&mut options.delay, config.network);
+        delay.control = delay.control.saturating_add(network.control);
+        delay.data_per_row = delay.data_per_row.saturating_add(network.data_per_row);
+        delay.response = delay.response.saturating_add(network.response);
+        let delay = *delay;
+        options.delay.response = delay.response.saturating_add(precision);
+        let core = Core::new(&options, &config.placement, config.estimation);
         Arc::new_cyclic(|this| Self {
-            gauges: Gauges::new(devices),
-            movers: Arc::new(Movers::new(devices)),
-            workers,
+            gauges: Gauges::default(),
+            movers: Arc::default(),
+            workers: Workers::new(),
+            leads: AtomicBool::new(true),
             clock,
             core: Mutex::new(core),
             alarm: Alarm::new(),
             precision,
+            delay,
             online,
             this: Weak::clone(this),
         })
     }
 
     /// The workers, by position.
-    pub(crate) fn workers(&self) -> &[WorkerClient] {
+    pub(crate) fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    /// What messages cost a lone query on its way to a worker and back, ns.
+    pub(crate) fn round_trip(&self) -> Nanos {
+        self.delay
+            .before_start(1)
+            .saturating_add(self.delay.response)
     }
 
     /// Queues a query; its reply arrives exactly once.
@@ -121,26 +132,6 @@ impl Driver {
         let queue = request.payload.queue;
         self.step(Touched::Queue(queue), |core, now, actions| {
             core.request(now, queue, request, actions);
-        });
-    }
-
-    /// The worker at position `at` takes batches from now on.
-    pub(crate) fn on_worker_up(&self, at: usize) {
-        let info = self.workers[at].info();
-        let spec = ResidentDevice {
-            pages: u32::try_from(info.pages.total).unwrap_or(u32::MAX),
-            slots: info.cores.max(1),
-        };
-        self.step(Touched::Everything, |core, now, actions| {
-            core.device_up(now, at as u32, spec, actions);
-        });
-    }
-
-    /// The worker at position `at` is gone. What runs on it is answered by its client, which calls
-    /// back for every batch whatever happens.
-    pub(crate) fn on_worker_down(&self, at: usize) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.device_down(now, at as u32, actions);
         });
     }
 
@@ -156,6 +147,13 @@ impl Driver {
         self.step(Touched::Everything, |core, now, actions| {
             core.know(now, model, spec, eligible, actions);
             self.gauges.set_excess(model, core.excess(model));
+        });
+    }
+
+    /// Workers have come: these are the ones that have a variant's engine.
+    pub(crate) fn on_eligible(&self, model: u32, eligible: Vec<u32>) {
+        self.step(Touched::Nothing, |core, now, _| {
+            core.set_eligible(now, model, eligible);
         });
     }
 
@@ -208,14 +206,17 @@ impl Driver {
         let Some(variant) = self.movers.begin_warming(model) else {
             return;
         };
-        let room = |worker: &WorkerClient| {
-            let info = worker.info();
+        let room = |info: WorkerInfo| {
             let runs = info.engines.contains(&variant.spec.engine);
             runs.then(|| info.pages.free.saturating_mul(info.pages.page_bytes))
         };
-        let rooms = self.workers.iter().enumerate();
-        let most = rooms
-            .filter_map(|(at, worker)| Some((room(worker)?, at)))
+        let members = self.workers.load();
+        let clients = members.iter().enumerate().filter_map(|(at, member)| {
+            let client = member.client.as_ref()?;
+            self.movers.serves(at).then_some((at, client))
+        });
+        let most = clients
+            .filter_map(|(at, client)| Some((room(client.info())?, at)))
             .max_by_key(|(room, at)| (*room, std::cmp::Reverse(*at)));
         match most {
             Some((_, at)) => {
@@ -250,8 +251,7 @@ impl Driver {
         self.lock().resident.waiting()
     }
 
-    /// Answers the alarm on a thread of the runtime that may block, and carries out LOADs and
-    /// UNLOADs on its tasks.
+    /// Answers the alarm on a thread of the runtime that may block.
     pub(crate) fn tick(self: &Arc<Self>) -> Ticking {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
@@ -260,15 +260,8 @@ impl Driver {
                 driver.step(Touched::Nothing, |_, _, _| {});
             }
         });
-        let moved = Arc::downgrade(self);
-        let movers = self.movers.run(&self.workers, move |at, outcome| {
-            if let Some(driver) = moved.upgrade() {
-                driver.on_moved(at, outcome);
-            }
-        });
         Ticking {
             driver: Arc::clone(self),
-            _movers: movers,
         }
     }
 
@@ -347,5 +340,6 @@ fn defers(options: &Options) -> bool {
 impl Drop for Ticking {
     fn drop(&mut self) {
         self.driver.alarm.stop();
+        self.driver.movers.stop();
     }
 }

@@ -9,11 +9,11 @@ use arc_swap::ArcSwap;
 use sextant_policies::schedule::{NEVER, Nanos, PoolLoad};
 
 /// Copies of estimates, written under the scheduler's lock.
+#[derive(Default)]
 pub(crate) struct Gauges {
-    pools: Vec<Pool>,
+    pools: Grown<Pool>,
     /// By queue: how much longer than by its profile a lone query takes where it takes least, ns.
-    /// Replaced by a longer list when a queue comes that does not fit.
-    excess: ArcSwap<Vec<AtomicU64>>,
+    excess: Grown<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -22,29 +22,27 @@ struct Pool {
     queued: AtomicU64,
 }
 
-impl Gauges {
-    pub(crate) fn new(pools: usize) -> Self {
-        Self {
-            pools: (0..pools).map(|_| Pool::default()).collect(),
-            excess: ArcSwap::default(),
-        }
-    }
+/// A list that is replaced by a longer one when something comes that does not fit.
+struct Grown<T>(ArcSwap<Vec<Arc<T>>>);
 
+impl Gauges {
     /// Pools there are.
     pub(crate) fn pools(&self) -> u32 {
-        self.pools.len() as u32
+        self.pools.0.load().len() as u32
     }
 
+    /// Called by one thread at a time.
     pub(crate) fn set_load(&self, pool: u32, load: PoolLoad) {
-        if let Some(pool) = self.pools.get(pool as usize) {
+        self.pools.with(pool as usize, |pool| {
             pool.busy_until.store(load.busy_until, Ordering::Relaxed);
             pool.queued.store(load.queued, Ordering::Relaxed);
-        }
+        });
     }
 
     /// Estimated time until a new batch could start on a pool, ns.
     pub(crate) fn wait(&self, pool: usize, now: Nanos) -> Nanos {
-        let Some(pool) = self.pools.get(pool) else {
+        let pools = self.pools.0.load();
+        let Some(pool) = pools.get(pool) else {
             return NEVER;
         };
         let busy = pool.busy_until.load(Ordering::Relaxed).saturating_sub(now);
@@ -53,21 +51,34 @@ impl Gauges {
 
     /// Called by one thread at a time.
     pub(crate) fn set_excess(&self, queue: u32, nanos: Nanos) {
-        let at = queue as usize;
-        let mut list = self.excess.load_full();
-        if list.len() <= at {
-            let known = list.iter().map(|excess| excess.load(Ordering::Relaxed));
-            let zeros = std::iter::repeat_n(0, at + 1 - list.len());
-            list = Arc::new(known.chain(zeros).map(AtomicU64::new).collect());
-            self.excess.store(Arc::clone(&list));
-        }
-        list[at].store(nanos, Ordering::Relaxed);
+        self.excess.with(queue as usize, |excess| {
+            excess.store(nanos, Ordering::Relaxed);
+        });
     }
 
     /// How much longer than by its profile a lone query of `queue` takes, ns.
     pub(crate) fn excess(&self, queue: u32) -> Nanos {
-        let list = self.excess.load();
+        let list = self.excess.0.load();
         let excess = list.get(queue as usize);
         excess.map_or(0, |excess| excess.load(Ordering::Relaxed))
+    }
+}
+
+impl<T: Default> Grown<T> {
+    fn with(&self, at: usize, set: impl FnOnce(&T)) {
+        let list = self.0.load();
+        if let Some(item) = list.get(at) {
+            return set(item);
+        }
+        let mut longer = Vec::clone(&list);
+        longer.resize_with(at + 1, Arc::default);
+        set(&longer[at]);
+        self.0.store(Arc::new(longer));
+    }
+}
+
+impl<T> Default for Grown<T> {
+    fn default() -> Self {
+        Self(ArcSwap::default())
     }
 }

@@ -70,15 +70,19 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view. `workers` gives the worker at each position.
-    pub(crate) fn build(view: &View, workers: &[WorkerId], interner: &mut Interner) -> Self {
+    /// Builds the index from the store's view. `positions` has the workers that may be used.
+    pub(crate) fn build(
+        view: &View,
+        positions: &BTreeMap<&WorkerId, usize>,
+        interner: &mut Interner,
+    ) -> Self {
         let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
         for instance in view.instances.values() {
-            if let Some(at) = workers.iter().position(|id| *id == instance.key.worker) {
+            if let Some(at) = positions.get(&instance.key.worker) {
                 states
                     .entry(&instance.key.variant)
                     .or_default()
-                    .push((at, instance.state));
+                    .push((*at, instance.state));
             }
         }
         let mut snapshot = Self::default();
@@ -294,17 +298,19 @@ pub(crate) struct LiveLoad<'a> {
 }
 
 impl Load for LiveLoad<'_> {
-    /// The wait at the worker on which the variant would start first, and by how much its run now
-    /// takes longer than profiled.
+    /// The wait at the worker on which the variant would start first, by how much its run now takes
+    /// longer than profiled, and what the way there and back takes.
     fn wait_ms(&self, ordinal: u32) -> f64 {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
         let gauges = self.driver.gauges();
         let waits = known.workers.iter().map(|at| gauges.wait(*at, self.now));
-        let excess = gauges.excess(ordinal);
+        let added = gauges
+            .excess(ordinal)
+            .saturating_add(self.driver.round_trip());
         waits.min().map_or(f64::INFINITY, |wait| {
-            wait.saturating_add(excess) as f64 / 1e6
+            wait.saturating_add(added) as f64 / 1e6
         })
     }
 

@@ -1,7 +1,9 @@
 //! One query's way: choose a variant, queue, batch, send, answer.
 //!
 //! Entry points: [`Dispatcher::start`], which returns the handle (a [`sextant_rpc::Dispatch`]) and
-//! the [`Service`] that keeps the index current; [`jobs::JobService`] for offline jobs.
+//! the [`Service`] that keeps the index current; [`Dispatcher::add_worker`] and
+//! [`Dispatcher::remove_worker`] for workers that come and go; [`Dispatcher::set_leading`] where
+//! several dispatchers serve the same workers; [`jobs::JobService`] for offline jobs.
 //!
 //! **Invariant:** knows no HTTP and no SQL. On the way of a query lie an in-memory snapshot, one
 //! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
@@ -17,19 +19,26 @@ mod index;
 mod meter;
 mod mover;
 mod pending;
+mod place;
 mod query;
 mod refusal;
 mod service;
+mod workers;
 
 pub mod jobs;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
+use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
-use sextant_policies::{parallelism, placement, profile::Estimation, schedule::Options};
+use sextant_policies::{
+    parallelism, placement,
+    profile::Estimation,
+    schedule::{Delay, Options},
+};
 use sextant_rpc::WorkerClient;
-use sextant_types::ApplicationId;
+use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 pub use crate::service::Service;
@@ -44,6 +53,10 @@ pub struct Config {
     pub max_load_wait_ms: u64,
     /// The scheduling policy and its parameters.
     pub schedule: Options,
+    /// What messages between front ends, dispatcher and workers take, for which the schedule makes
+    /// room beside what [`Self::schedule`] says: `control` and `data_per_row` from a decision until
+    /// the inputs are at the worker, `response` from there to the front end. Nothing in one process.
+    pub network: Delay,
     /// What is loaded where on behalf of queries.
     pub placement: placement::Options,
     /// What chooses how many queries of a model run side by side and on how many threads each, for
@@ -83,6 +96,7 @@ impl Default for Config {
                 hold: 0.0,
                 ..Options::default()
             },
+            network: Delay::default(),
             placement: placement::Options::default(),
             parallelism: None,
             estimation: Estimation::default(),
@@ -98,30 +112,81 @@ pub struct Dispatcher {
     snapshot: ArcSwap<Snapshot>,
     /// Counts snapshots, so that a query can wait for the next.
     revision: watch::Sender<u64>,
+    leading: watch::Sender<bool>,
     driver: Arc<Driver>,
     online: Arc<OnlineMeter>,
 }
 
 impl Dispatcher {
-    /// A dispatcher over `workers`. The returned [`Service`] must be run: it follows the metadata
-    /// store's feed, without which the dispatcher knows no variant.
+    /// A dispatcher over `workers`, to which others may come, that leads. The returned [`Service`]
+    /// must be run: it follows the metadata store's feed, without which the dispatcher knows no
+    /// variant.
     pub fn start(
         config: Config,
         workers: Vec<WorkerClient>,
         metadata: Arc<dyn MetadataStore>,
     ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
-        let online = Arc::new(OnlineMeter::new(&workers));
-        let driver = Driver::new(&config, workers, clock, Arc::clone(&online));
+        let online = Arc::new(OnlineMeter::new());
+        let driver = Driver::new(&config, clock, Arc::clone(&online));
         let dispatcher = Arc::new(Self {
             config,
             clock,
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             revision: watch::Sender::new(0),
+            leading: watch::Sender::new(true),
             driver,
             online,
         });
+        for worker in workers {
+            dispatcher.add_worker(worker);
+        }
         let service = Service::new(Arc::clone(&dispatcher), metadata);
         (dispatcher, service)
+    }
+
+    /// A worker can be reached from now on, through this client and no other that was given for it
+    /// before. It gets batches as soon as the metadata store has its heartbeat.
+    pub fn add_worker(&self, worker: WorkerClient) {
+        self.driver.add_worker(worker);
+    }
+
+    /// A worker cannot be reached any more: nothing is sent to it. What runs on it is to be answered
+    /// by its client. Returns whether it was there.
+    pub fn remove_worker(&self, worker: &WorkerId) -> bool {
+        self.driver.remove_worker(worker)
+    }
+
+    /// Begins or stops to lead. A dispatcher that does not lead knows everything and gives nothing
+    /// out: queries are refused as `unavailable`, those that wait too; nothing is loaded or unloaded.
+    /// What it has sent to workers ends by itself.
+    pub fn set_leading(&self, leading: bool) {
+        self.driver.set_leads(leading);
+        self.leading.send_if_modified(|known| {
+            let changed = *known != leading;
+            *known = leading;
+            changed
+        });
+    }
+
+    /// Whether this dispatcher leads.
+    pub fn is_leading(&self) -> bool {
+        self.driver.leads()
+    }
+
+    /// Follows [`Self::set_leading`].
+    pub fn leading(&self) -> watch::Receiver<bool> {
+        self.leading.subscribe()
+    }
+
+    /// Leads while there is a token. Ends when whoever gives tokens does.
+    pub async fn lead_with(&self, mut token: Token) {
+        loop {
+            let leads = token.borrow_and_update().is_some();
+            self.set_leading(leads);
+            if token.changed().await.is_err() {
+                return;
+            }
+        }
     }
 }

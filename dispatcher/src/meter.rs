@@ -9,11 +9,11 @@ use std::{
 };
 
 use sextant_policies::schedule::Nanos;
-use sextant_rpc::{BatchTimings, WorkerClient};
+use sextant_rpc::BatchTimings;
 
 /// Device time spent on online queries: what offline jobs make room for.
 pub(crate) struct OnlineMeter {
-    cores: u64,
+    cores: AtomicU64,
     started: Instant,
     busy_nanos: AtomicU64,
     exec_nanos: AtomicU64,
@@ -35,19 +35,20 @@ struct Window {
 const WINDOW_NANOS: u64 = 500_000_000;
 
 impl OnlineMeter {
-    pub(crate) fn new(workers: &[WorkerClient]) -> Self {
-        let cores = workers
-            .iter()
-            .map(|worker| u64::from(worker.info().cores))
-            .sum();
+    pub(crate) fn new() -> Self {
         Self {
-            cores,
+            cores: AtomicU64::new(0),
             started: Instant::now(),
             busy_nanos: AtomicU64::new(0),
             exec_nanos: AtomicU64::new(0),
             expected_nanos: AtomicU64::new(0),
             window: Mutex::default(),
         }
+    }
+
+    /// The workers that are up have so many cores from now on.
+    pub(crate) fn set_cores(&self, cores: u64) {
+        self.cores.store(cores, Ordering::Relaxed);
     }
 
     /// Counts a batch in which `online` of `all` queries were online ones.
@@ -80,7 +81,8 @@ impl OnlineMeter {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let elapsed = at.saturating_sub(window.at);
         if elapsed >= WINDOW_NANOS {
-            let capacity = elapsed as f64 * self.cores.max(1) as f64;
+            let cores = self.cores.load(Ordering::Relaxed).max(1);
+            let capacity = elapsed as f64 * cores as f64;
             let share = (busy.saturating_sub(window.busy) as f64 / capacity).min(1.0);
             let measured = exec.saturating_sub(window.exec) as f64;
             let profiled = expected.saturating_sub(window.expected) as f64;

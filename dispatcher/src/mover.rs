@@ -1,7 +1,8 @@
 //! Carries out LOADs and UNLOADs: one task for each worker, in the order in which they were decided.
 //!
 //! Pages that an UNLOAD gives back are there for the LOAD that follows it, because the worker has
-//! answered before the next is sent.
+//! answered before the next is sent. A task serves one life of its worker: when that ends, what it
+//! had not begun is left undone.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,9 +31,11 @@ pub(crate) enum Moved {
 }
 
 /// The queues to the workers, and what is known of the variants.
+#[derive(Default)]
 pub(crate) struct Movers {
-    senders: Vec<UnboundedSender<Move>>,
-    receivers: Mutex<Vec<UnboundedReceiver<Move>>>,
+    /// By position of the worker.
+    senders: Mutex<Vec<Option<UnboundedSender<Move>>>>,
+    tasks: Mutex<JoinSet<()>>,
     /// By model.
     variants: Mutex<HashMap<u32, Arc<Variant>>>,
     /// By model: why its last LOAD failed.
@@ -42,17 +45,6 @@ pub(crate) struct Movers {
 }
 
 impl Movers {
-    pub(crate) fn new(workers: usize) -> Self {
-        let (senders, receivers) = (0..workers).map(|_| unbounded_channel()).unzip();
-        Self {
-            senders,
-            receivers: Mutex::new(receivers),
-            variants: Mutex::default(),
-            failures: Mutex::default(),
-            warming: Mutex::default(),
-        }
-    }
-
     /// What a number stands for from now on.
     pub(crate) fn know(&self, model: u32, variant: &Arc<Variant>) {
         lock(&self.variants).insert(model, Arc::clone(variant));
@@ -78,47 +70,73 @@ impl Movers {
         lock(&self.warming).remove(&model);
     }
 
+    /// Whether moves can be sent to the worker at a position.
+    pub(crate) fn serves(&self, at: usize) -> bool {
+        lock(&self.senders).get(at).is_some_and(Option::is_some)
+    }
+
     /// Hands a move to a worker's task.
-    pub(crate) fn send(&self, worker: usize, step: Move) {
-        if let Some(sender) = self.senders.get(worker) {
-            // Without its task the service has ended, and nobody waits for the outcome.
-            drop(sender.send(step));
+    pub(crate) fn send(&self, at: usize, step: Move) {
+        let senders = lock(&self.senders);
+        let unsent = match senders.get(at) {
+            Some(Some(sender)) => sender.send(step).err().map(|unsent| unsent.0),
+            _ => Some(step),
+        };
+        // The worker is gone, and the core has been told or will be: nobody waits for the outcome.
+        if let Some(Move::Load { model, .. }) = unsent {
+            self.end_warming(model);
         }
     }
 
-    /// The tasks; `done` is called with each worker's outcomes.
-    pub(crate) fn run(
-        self: &Arc<Self>,
-        workers: &[WorkerClient],
-        done: impl Fn(usize, Moved) + Clone + Send + Sync + 'static,
-    ) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        let receivers = std::mem::take(&mut *lock(&self.receivers));
-        for (at, (worker, moves)) in workers.iter().zip(receivers).enumerate() {
-            let (movers, worker, done) = (Arc::clone(self), Arc::clone(worker), done.clone());
-            tasks.spawn(async move {
-                movers.serve(&worker, moves, |moved| done(at, moved)).await;
-            });
+    /// Starts the task of a worker; `done` is called with its outcomes and tells before each move
+    /// whether it is still wanted. Must be called within a runtime.
+    pub(crate) fn start(self: &Arc<Self>, at: usize, worker: WorkerClient, done: impl Outcomes) {
+        let (sender, moves) = unbounded_channel();
+        let movers = Arc::clone(self);
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move { movers.serve(&worker, moves, done).await });
+        let mut senders = lock(&self.senders);
+        if senders.len() <= at {
+            senders.resize_with(at + 1, || None);
         }
-        tasks
+        senders[at] = Some(sender);
+    }
+
+    /// Sends nothing more to the worker at a position.
+    pub(crate) fn end(&self, at: usize) {
+        if let Some(sender) = lock(&self.senders).get_mut(at) {
+            *sender = None;
+        }
+    }
+
+    /// Ends all tasks where they stand.
+    pub(crate) fn stop(&self) {
+        lock(&self.senders).clear();
+        lock(&self.tasks).abort_all();
     }
 
     async fn serve(
         &self,
         worker: &WorkerClient,
         mut moves: UnboundedReceiver<Move>,
-        done: impl Fn(Moved) + Send,
+        outcomes: impl Outcomes,
     ) {
         while let Some(step) = moves.recv().await {
-            done(match step {
-                Move::Load { model, load } => self.load(worker, model, load).await,
-                Move::Unload { model, variant } => {
+            let wanted = outcomes.are_wanted();
+            match step {
+                Move::Load { model, load } if wanted => {
+                    outcomes.tell(self.load(worker, model, load).await);
+                }
+                Move::Load { model, .. } => self.end_warming(model),
+                Move::Unload { model, variant } if wanted => {
                     if let Err(error) = worker.unload(&variant).await {
                         tracing::warn!(%variant, %error, "a variant could not be unloaded");
                     }
-                    Moved::Unloaded { model }
+                    outcomes.tell(Moved::Unloaded { model });
                 }
-            });
+                Move::Unload { .. } => {}
+            }
         }
     }
 
@@ -138,6 +156,15 @@ impl Movers {
             }
         }
     }
+}
+
+/// Who hears of the outcomes of one worker's moves.
+pub(crate) trait Outcomes: Send + Sync + 'static {
+    /// Whether the worker still lives the life for which the moves were decided.
+    fn are_wanted(&self) -> bool;
+
+    /// A move was carried out.
+    fn tell(&self, moved: Moved);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

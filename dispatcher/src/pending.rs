@@ -1,10 +1,10 @@
 //! A query inside the scheduler, and what can become of it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use sextant_policies::schedule::DropReason;
-use sextant_rpc::{BatchTimings, InferError};
-use sextant_types::{NamedTensor, Tensor, VariantId};
+use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Part, Ticket};
+use sextant_types::{ModelId, NamedTensor, Tensor, VariantId, WorkerId};
 use tokio::sync::oneshot;
 
 /// A query waiting for its answer.
@@ -12,15 +12,32 @@ pub(crate) struct Pending {
     /// The scheduler's queue: the ordinal of the variant.
     pub(crate) queue: u32,
     pub(crate) variant: VariantId,
-    pub(crate) inputs: Vec<NamedTensor>,
+    pub(crate) inputs: Inputs,
     pub(crate) online: bool,
     pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+/// The inputs of a query.
+pub(crate) enum Inputs {
+    /// They go along with the batch.
+    Here(Vec<NamedTensor>),
+    /// Whoever has them sends them to the worker once it is known which.
+    Held(Box<Held>),
+}
+
+/// Inputs that are elsewhere, and what their holder is told once a batch goes out.
+pub(crate) struct Held {
+    pub(crate) ticket: Ticket,
+    pub(crate) holder: Arc<dyn Holder>,
+    pub(crate) model: ModelId,
+    pub(crate) suits: bool,
+    pub(crate) explanation: Option<Explanation>,
 }
 
 /// What became of a pending query.
 pub(crate) type Reply = Result<Done, Refusal>;
 
-/// The outputs of one query.
+/// The outputs of one query; none where they went straight to the holder of the inputs.
 pub(crate) struct Done {
     pub(crate) outputs: Vec<Tensor>,
     pub(crate) timings: BatchTimings,
@@ -38,6 +55,38 @@ impl Pending {
     pub(crate) fn answer(self, reply: Reply) {
         // A client that went away leaves nobody to answer.
         drop(self.reply.send(reply));
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.reply.is_closed()
+    }
+}
+
+impl Inputs {
+    /// The query's part of a batch for `worker`; a holder is told to send its inputs there.
+    pub(crate) fn into_part(self, variant: &VariantId, worker: &WorkerId) -> Part {
+        match self {
+            Self::Here(inputs) => Part::Inputs(inputs),
+            Self::Held(held) => {
+                let Held {
+                    ticket,
+                    holder,
+                    model,
+                    suits,
+                    explanation,
+                } = *held;
+                holder.assign(Assignment {
+                    ticket,
+                    worker: worker.clone(),
+                    variant: variant.clone(),
+                    model,
+                    suits,
+                    explanation,
+                });
+                Part::Held(ticket)
+            }
+        }
     }
 }
 

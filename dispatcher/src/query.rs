@@ -1,4 +1,5 @@
-//! The way of one query through the dispatcher.
+//! The way of one query through the dispatcher: what is asked for, which variant answers it, and what
+//! the answer is made of.
 
 use std::{
     sync::Arc,
@@ -6,46 +7,34 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sextant_policies::{
-    schedule::{DropReason, NEVER, Request},
-    select::{self, Decision, Demand},
-};
-use sextant_rpc::{Answer, Dispatch, Explanation, InferError, Query, QueryError, Route, Timings};
+use sextant_policies::select::{self, Decision, Demand};
+use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Route, Timings};
 use sextant_types::{Code, NamedTensor, Signature, Targets};
-use tokio::sync::oneshot;
 
 use crate::{
     Dispatcher,
     explain::explain,
     families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
-    pending::{Done, Pending, Refusal},
-    refusal::{not_found, refuse, refused, warming},
+    pending::Done,
+    place::Source,
+    refusal::{not_found, refuse, standing_by},
 };
 
 /// What the selection came to.
-struct Chosen {
-    known: Arc<Known>,
+pub(crate) struct Chosen {
+    pub(crate) known: Arc<Known>,
     /// Whether it has to be loaded first.
-    load: bool,
+    pub(crate) load: bool,
     /// Counts it among the queries of its family.
-    under_way: Option<UnderWay>,
-    explanation: Option<Explanation>,
+    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) explanation: Option<Explanation>,
 }
-
-/// How often a query whose instance went away under it is placed anew.
-const PLACEMENTS: usize = 3;
-
-/// Longest wait for the news that an instance is gone before a query is placed anew.
-const NEWS_WAIT: Duration = Duration::from_millis(100);
 
 impl Dispatcher {
     /// Answers one query; `online` ones are what offline jobs make room for.
     pub(crate) async fn answer(&self, query: Query, online: bool) -> Result<Answer, QueryError> {
-        query
-            .targets
-            .validate()
-            .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))?;
+        check(&query.targets)?;
         let Query {
             route,
             inputs,
@@ -65,40 +54,8 @@ impl Dispatcher {
             explain,
             arrived,
         };
-        let mut last = QueryError::new(Code::Unavailable, "no instance could take the query");
-        for _ in 0..PLACEMENTS {
-            let revision = *self.revision.borrow();
-            let chosen = self.choose(&ask)?;
-            match self.run(&chosen, inputs.clone(), &ask, online).await {
-                Ok(done) => {
-                    if let Some(under_way) = &chosen.under_way {
-                        under_way.answered(chosen.known.ordinal, done.timings.exec_us / 1e6);
-                    }
-                    return Ok(self.compose(chosen, done, &ask));
-                }
-                Err(refusal) if chosen.load => return Err(self.cold(&chosen.known, refusal, &ask)),
-                Err(Refusal::Dropped(DropReason::Gone))
-                | Err(Refusal::Worker(InferError::NotLoaded(_) | InferError::WeightsChanged(_))) => {
-                    last = refused(
-                        &Refusal::Dropped(DropReason::Gone),
-                        &chosen.known,
-                        &ask.targets,
-                    );
-                    self.await_news(revision).await;
-                }
-                Err(refusal) => return Err(refused(&refusal, &chosen.known, &ask.targets)),
-            }
-        }
-        Err(last)
-    }
-
-    /// Waits a little for an index newer than `revision`: a worker knows of an unload before the
-    /// feed has told the dispatcher, and the same choice would fail again.
-    async fn await_news(&self, revision: u64) {
-        let mut revisions = self.revision.subscribe();
-        let newer = revisions.wait_for(|now| *now != revision);
-        // Without news the next placement still may find another worker.
-        drop(tokio::time::timeout(NEWS_WAIT, newer).await);
+        let (chosen, done) = self.settle(&ask, &Source::Here(inputs), online).await?;
+        Ok(self.compose(chosen, done, &ask))
     }
 
     /// Hands the signature of what `route` addresses to `read`, without copying it.
@@ -116,7 +73,10 @@ impl Dispatcher {
         signature.map(read).ok_or_else(|| not_found(route))
     }
 
-    fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+    pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+        if !self.is_leading() {
+            return Err(standing_by());
+        }
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
@@ -258,60 +218,6 @@ impl Dispatcher {
         }
     }
 
-    /// Why a query whose variant had to be loaded was not answered.
-    fn cold(&self, known: &Known, refusal: Refusal, ask: &Ask) -> QueryError {
-        match (refusal, self.driver.load_failure(known.ordinal)) {
-            (Refusal::Dropped(DropReason::Gone | DropReason::Expired), Some(reason)) => {
-                QueryError::new(Code::Unavailable, reason)
-            }
-            (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
-                warming(known)
-            }
-            (Refusal::Dropped(DropReason::Gone), None) => QueryError::new(
-                Code::Unavailable,
-                format!(
-                    "no worker has the engine and the memory for variant `{}`",
-                    known.variant.id
-                ),
-            ),
-            (refusal, _) => refused(&refusal, known, &ask.targets),
-        }
-    }
-
-    async fn run(
-        &self,
-        chosen: &Chosen,
-        inputs: Vec<NamedTensor>,
-        ask: &Ask,
-        online: bool,
-    ) -> Result<Done, Refusal> {
-        let (reply, receiver) = oneshot::channel();
-        let deadline = ask
-            .deadline()
-            .map_or(NEVER, |deadline| self.clock.nanos(deadline));
-        let known = &chosen.known;
-        let payload = Pending {
-            queue: known.ordinal,
-            variant: known.variant.id.clone(),
-            inputs,
-            online,
-            reply,
-        };
-        self.driver.enqueue(Request {
-            payload,
-            rows: ask.rows,
-            deadline,
-        });
-        let longest = match chosen.load && deadline == NEVER {
-            true => Duration::from_millis(self.config.max_load_wait_ms),
-            false => Duration::MAX,
-        };
-        match tokio::time::timeout(longest, receiver).await {
-            Ok(reply) => reply.unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown))),
-            Err(_) => Err(Refusal::Dropped(DropReason::Expired)),
-        }
-    }
-
     fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
         let Chosen {
             known, explanation, ..
@@ -344,18 +250,29 @@ impl Dispatcher {
     }
 }
 
+fn check(targets: &Targets) -> Result<(), QueryError> {
+    targets
+        .validate()
+        .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))
+}
+
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
 fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
-    let variant = &known.variant;
     targets
         .latency_ms
         .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
-        && targets
-            .min_quality
-            .is_none_or(|least| variant.accuracy.quality_bound() >= least)
+        && suits(targets, known)
+}
+
+/// Whether a variant meets the targets that do not depend on when it answers.
+pub(crate) fn suits(targets: &Targets, known: &Known) -> bool {
+    let variant = &known.variant;
+    targets
+        .min_quality
+        .is_none_or(|least| variant.accuracy.quality_bound() >= least)
         && targets
             .max_cost_per_1k_usd
             .is_none_or(|most| variant.cost_per_1k_usd <= most)
@@ -364,10 +281,10 @@ fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
 // === Ask ===
 
 /// A query without its inputs.
-struct Ask {
+pub(crate) struct Ask {
     route: Route,
-    targets: Targets,
-    rows: u32,
+    pub(crate) targets: Targets,
+    pub(crate) rows: u32,
     best_effort: bool,
     explain: bool,
     arrived: Instant,
@@ -375,7 +292,7 @@ struct Ask {
 
 impl Ask {
     /// When the answer must be ready. A best-effort query is never dropped for being late.
-    fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.best_effort {
             return None;
         }
@@ -397,12 +314,38 @@ impl Ask {
     }
 }
 
+impl From<sextant_rpc::Ask> for Ask {
+    fn from(ask: sextant_rpc::Ask) -> Self {
+        Self {
+            route: ask.route,
+            targets: ask.targets,
+            rows: ask.rows.max(1),
+            best_effort: ask.best_effort,
+            explain: ask.explain,
+            arrived: ask.arrived,
+        }
+    }
+}
+
 // === impl Dispatch ===
 
 #[async_trait]
 impl Dispatch for Dispatcher {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
         self.answer(query, true).await
+    }
+
+    async fn place(
+        &self,
+        ask: sextant_rpc::Ask,
+        holder: Arc<dyn Holder>,
+    ) -> Result<(), QueryError> {
+        check(&ask.targets)?;
+        let source = Source::Held {
+            ticket: ask.ticket,
+            holder,
+        };
+        self.settle(&ask.into(), &source, true).await.map(drop)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

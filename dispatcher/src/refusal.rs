@@ -13,6 +13,10 @@ use crate::{
     pending::Refusal,
 };
 
+/// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
+/// been elected.
+const STAND_BY_RETRY_MS: u64 = 500;
+
 pub(crate) fn not_found(route: &Route) -> QueryError {
     match route {
         Route::Application(id) => QueryError::new(
@@ -25,6 +29,14 @@ pub(crate) fn not_found(route: &Route) -> QueryError {
         ),
         Route::Variant(id) => QueryError::new(Code::VariantNotFound, format!("no variant `{id}`")),
     }
+}
+
+/// This dispatcher does not lead: another one takes queries.
+pub(crate) fn standing_by() -> QueryError {
+    let message = "this dispatcher stands by for the one that leads; try again";
+    let mut error = QueryError::new(Code::Unavailable, message);
+    error.retry_after_ms = Some(STAND_BY_RETRY_MS);
+    error
 }
 
 pub(crate) fn refuse(

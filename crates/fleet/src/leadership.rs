@@ -68,7 +68,7 @@ impl Leadership {
             Ok(Ok(_)) => tracing::info!(role = %self.candidate.role, "stood down"),
             // The lease lapses by itself.
             Ok(Err(error)) => {
-                tracing::warn!(role = %self.candidate.role, %error, "did not stand down")
+                tracing::warn!(role = %self.candidate.role, %error, "did not stand down");
             }
             Err(_) => tracing::warn!(role = %self.candidate.role, "the store did not answer"),
         }

@@ -9,5 +9,8 @@
 mod follower;
 mod leadership;
 
+#[cfg(feature = "unsteady")]
+pub mod unsteady;
+
 pub use follower::{Follower, News};
 pub use leadership::{Leadership, Token, always};

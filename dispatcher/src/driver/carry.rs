@@ -7,7 +7,7 @@ use sextant_policies::{
     profile::Run,
     schedule::{BatchId, NEVER, Nanos, Request},
 };
-use sextant_rpc::{Infer, InferError, InferOutcome, Load, Part};
+use sextant_rpc::{Infer, InferError, InferOutcome, Load};
 use tokio::sync::oneshot;
 
 use super::{Driver, Touched};
@@ -21,6 +21,8 @@ struct Batch {
     id: BatchId,
     pool: u32,
     queue: u32,
+    /// Of the worker that it was sent to.
+    life: u64,
     rows: u32,
     expected: Nanos,
     waiting: Vec<(bool, oneshot::Sender<Reply>)>,
@@ -47,7 +49,8 @@ impl Driver {
                     id,
                     pool: device,
                     queue: model,
-                    rows: requests.iter().map(|request| request.rows).sum(),
+                    life: 0,
+                    rows: 0,
                     expected,
                     waiting: Vec::with_capacity(requests.len()),
                 };
@@ -91,11 +94,28 @@ impl Driver {
         let Some(driver) = self.this.upgrade() else {
             return;
         };
+        let mut requests = requests;
+        requests.retain(|request| !request.payload.is_given_up());
+        batch.rows = requests.iter().map(|request| request.rows).sum();
         let Some(first) = requests.first() else {
-            return;
+            return self.skip(&batch);
         };
         let variant = first.payload.variant.clone();
-        let worker = &self.workers[batch.pool as usize];
+        let members = self.workers.load();
+        let member = members.get(batch.pool as usize);
+        let Some((member, client)) = member.and_then(|of| Some((of, of.client.clone()?))) else {
+            for request in requests {
+                let lost = InferError::Lost {
+                    variant: variant.clone(),
+                    reason: "its worker is gone".to_owned(),
+                };
+                request.payload.answer(Err(Refusal::Worker(lost)));
+            }
+            return self.skip(&batch);
+        };
+        batch.life = member.life;
+        // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
+        let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let Pending {
@@ -104,16 +124,24 @@ impl Driver {
                 reply,
                 ..
             } = request.payload;
-            parts.push(Part::Inputs(inputs));
+            parts.push(inputs.into_part(&variant, &member.id));
             batch.waiting.push((online, reply));
         }
-        worker.infer(Infer {
+        drop(members);
+        client.infer(Infer {
             variant,
             parts,
             earliest: self.clock.instant(earliest),
             latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
             expected: Duration::from_nanos(batch.expected),
             done: Box::new(move |outcome| driver.finish(batch, outcome)),
+        });
+    }
+
+    /// A batch that is not sent: its device is free again.
+    fn skip(&self, batch: &Batch) {
+        self.step(Touched::Pool(batch.pool), |core, now, actions| {
+            core.finished(now, batch.id, actions);
         });
     }
 
@@ -131,6 +159,15 @@ impl Driver {
         let seat = (batch.pool, batch.queue);
         let mut profiled = batch.expected;
         self.step(Touched::Pool(batch.pool), |core, now, actions| {
+            if let Err(error) = &outcome
+                && is_seat_lost(error)
+                && self
+                    .workers
+                    .client_in(batch.pool as usize, batch.life)
+                    .is_some()
+            {
+                core.unloaded(now, seat, actions);
+            }
             core.finished(now, batch.id, actions);
             let Some(run) = run else { return };
             profiled = core.profiled(seat, run.rows).unwrap_or(profiled);
@@ -163,4 +200,12 @@ impl Driver {
             }
         }
     }
+}
+
+/// Whether a variant can be used no more where a batch ended so, which the feed tells later.
+fn is_seat_lost(error: &InferError) -> bool {
+    matches!(
+        error,
+        InferError::Lost { .. } | InferError::ShuttingDown | InferError::NotLoaded(_)
+    )
 }

@@ -1,0 +1,103 @@
+//! Workers that come and go, and whether work is given out at all.
+
+use std::sync::{Weak, atomic::Ordering};
+
+use sextant_policies::placement::ResidentDevice;
+use sextant_rpc::WorkerClient;
+use sextant_types::WorkerId;
+
+use super::{Driver, Touched};
+use crate::mover::{Moved, Outcomes};
+
+/// Hears of the moves of a worker during one of its lives.
+struct Listener {
+    driver: Weak<Driver>,
+    at: usize,
+    life: u64,
+}
+
+impl Driver {
+    /// A worker can be reached. It is used once [`Self::on_worker_up`] is called.
+    pub(crate) fn add_worker(&self, client: WorkerClient) {
+        self.workers.add(client);
+    }
+
+    /// A worker cannot be reached any more. Returns whether it was there.
+    pub(crate) fn remove_worker(&self, worker: &WorkerId) -> bool {
+        let at = self.workers.remove(worker);
+        if let Some(at) = at {
+            self.on_worker_down(at);
+        }
+        at.is_some()
+    }
+
+    /// Whether work is given out.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// Begins or stops to give work out. Who stops refuses all that waits; what is under way ends by
+    /// itself. Who begins uses the workers once they are told to be up.
+    pub(crate) fn set_leads(&self, leads: bool) {
+        if self.leads.swap(leads, Ordering::AcqRel) == leads {
+            return;
+        }
+        self.workers.renew();
+        if leads {
+            return;
+        }
+        self.step(Touched::Everything, |core, now, actions| {
+            for device in core.devices_up() {
+                core.device_down(now, device, actions);
+            }
+            self.online.set_cores(core.slots());
+        });
+    }
+
+    /// The worker at position `at` takes batches from now on, with nothing loaded as far as is known.
+    /// Must be called within a runtime.
+    pub(crate) fn on_worker_up(&self, at: usize, life: u64) {
+        let Some(client) = self.workers.client_in(at, life) else {
+            return;
+        };
+        let info = client.info();
+        let spec = ResidentDevice {
+            pages: u32::try_from(info.pages.total).unwrap_or(u32::MAX),
+            slots: info.cores.max(1),
+        };
+        let driver = Weak::clone(&self.this);
+        self.movers.start(at, client, Listener { driver, at, life });
+        self.step(Touched::Everything, |core, now, actions| {
+            // Who takes it away, or stops giving work out, says so first and tells the core after.
+            if self.leads() && self.workers.client_in(at, life).is_some() {
+                core.device_up(now, at as u32, spec, actions);
+                self.online.set_cores(core.slots());
+            }
+        });
+    }
+
+    /// The worker at position `at` is gone or takes nothing new. What runs on it is answered by its
+    /// client, which calls back for every batch whatever happens.
+    pub(crate) fn on_worker_down(&self, at: usize) {
+        self.movers.end(at);
+        self.step(Touched::Everything, |core, now, actions| {
+            core.device_down(now, at as u32, actions);
+            self.online.set_cores(core.slots());
+        });
+    }
+}
+
+impl Outcomes for Listener {
+    fn are_wanted(&self) -> bool {
+        let driver = self.driver.upgrade();
+        driver.is_some_and(|driver| driver.workers.client_in(self.at, self.life).is_some())
+    }
+
+    fn tell(&self, moved: Moved) {
+        if let Some(driver) = self.driver.upgrade()
+            && driver.workers.client_in(self.at, self.life).is_some()
+        {
+            driver.on_moved(self.at, moved);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Placing a query: once, or anew when a worker could not do what it was to.
+//!
+//! A worker may unload a variant that a batch is on its way to, may be told to leave, or may be lost.
+//! None of that is the query's fault, so another placement is tried while its deadline allows one. A
+//! query whose runs lose their workers again and again may well be the reason: it is given up sooner.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sextant_policies::schedule::{DropReason, NEVER, Request};
+use sextant_rpc::{Holder, InferError, QueryError, Ticket};
+use sextant_types::{Code, NamedTensor};
+use tokio::sync::oneshot;
+
+use crate::{
+    Dispatcher,
+    index::Known,
+    pending::{Done, Held, Inputs, Pending, Refusal, Reply},
+    query::{Ask, Chosen, suits},
+    refusal::{refused, standing_by, warming},
+};
+
+/// How often a query is placed at most.
+const PLACEMENTS: u32 = 5;
+
+/// How many of these may be lost with their worker or its engine.
+const LOSSES: u32 = 3;
+
+/// Longest wait for the news that an instance is gone before a query is placed anew.
+const NEWS_WAIT: Duration = Duration::from_millis(100);
+
+/// Where the inputs of a query are.
+pub(crate) enum Source {
+    /// In this process.
+    Here(Vec<NamedTensor>),
+    /// With whoever asks.
+    Held {
+        ticket: Ticket,
+        holder: Arc<dyn Holder>,
+    },
+}
+
+/// What another placement has to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Anew {
+    /// The feed, which tells of an unload a little later than the worker.
+    News,
+    /// Nothing: the scheduler knows already.
+    AtOnce,
+}
+
+impl Dispatcher {
+    /// Places a query until a worker has run it.
+    pub(crate) async fn settle(
+        &self,
+        ask: &Ask,
+        source: &Source,
+        online: bool,
+    ) -> Result<(Chosen, Done), QueryError> {
+        // Why the last placement failed, where that says more than why there is no other.
+        let mut cause: Option<QueryError> = None;
+        let (mut placements, mut losses) = (0, 0);
+        loop {
+            let revision = *self.revision.borrow();
+            let chosen = match (self.choose(ask), cause) {
+                (Ok(chosen), _) => chosen,
+                (Err(_), Some(cause)) if self.is_leading() => return Err(cause),
+                (Err(error), _) => return Err(error),
+            };
+            let inputs = source.inputs(&chosen, ask, placements);
+            let refusal = match self.run(&chosen, inputs, ask, online).await {
+                Ok(done) => {
+                    if let Some(under_way) = &chosen.under_way {
+                        under_way.answered(chosen.known.ordinal, done.timings.exec_us / 1e6);
+                    }
+                    return Ok((chosen, done));
+                }
+                Err(refusal) => refusal,
+            };
+            placements += 1;
+            losses += u32::from(is_loss(&refusal));
+            let anew = anew(&refusal, chosen.load)
+                .filter(|_| placements < PLACEMENTS && losses < LOSSES)
+                .filter(|_| ask.deadline().is_none_or(|by| Instant::now() < by));
+            let Some(anew) = anew else {
+                return Err(self.error(&chosen, &refusal, ask));
+            };
+            cause = (anew == Anew::AtOnce).then(|| self.error(&chosen, &refusal, ask));
+            if anew == Anew::News {
+                self.await_news(revision).await;
+            }
+        }
+    }
+
+    /// Waits a little for an index newer than `revision`: a worker knows of an unload before the
+    /// feed has told the dispatcher, and the same choice would fail again.
+    async fn await_news(&self, revision: u64) {
+        let mut revisions = self.revision.subscribe();
+        let newer = revisions.wait_for(|now| *now != revision);
+        // Without news the next placement still may find another worker.
+        drop(tokio::time::timeout(NEWS_WAIT, newer).await);
+    }
+
+    async fn run(&self, chosen: &Chosen, inputs: Inputs, ask: &Ask, online: bool) -> Reply {
+        let (reply, receiver) = oneshot::channel();
+        let deadline = ask
+            .deadline()
+            .map_or(NEVER, |deadline| self.clock.nanos(deadline));
+        let known = &chosen.known;
+        let payload = Pending {
+            queue: known.ordinal,
+            variant: known.variant.id.clone(),
+            inputs,
+            online,
+            reply,
+        };
+        self.driver.enqueue(Request {
+            payload,
+            rows: ask.rows,
+            deadline,
+        });
+        let longest = match chosen.load && deadline == NEVER {
+            true => Duration::from_millis(self.config.max_load_wait_ms),
+            false => Duration::MAX,
+        };
+        match tokio::time::timeout(longest, receiver).await {
+            Ok(reply) => reply.unwrap_or(Err(Refusal::Worker(InferError::ShuttingDown))),
+            Err(_) => Err(Refusal::Dropped(DropReason::Expired)),
+        }
+    }
+
+    /// Why a query was not answered.
+    fn error(&self, chosen: &Chosen, refusal: &Refusal, ask: &Ask) -> QueryError {
+        match chosen.load {
+            _ if !self.is_leading() && matches!(refusal, Refusal::Dropped(DropReason::Gone)) => {
+                standing_by()
+            }
+            true => self.cold(&chosen.known, refusal, ask),
+            false => refused(refusal, &chosen.known, &ask.targets),
+        }
+    }
+
+    /// Why a query whose variant had to be loaded was not answered.
+    fn cold(&self, known: &Known, refusal: &Refusal, ask: &Ask) -> QueryError {
+        match (refusal, self.driver.load_failure(known.ordinal)) {
+            (Refusal::Dropped(DropReason::Gone | DropReason::Expired), Some(reason)) => {
+                QueryError::new(Code::Unavailable, reason)
+            }
+            (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
+                warming(known)
+            }
+            (Refusal::Dropped(DropReason::Gone), None) => QueryError::new(
+                Code::Unavailable,
+                format!(
+                    "no worker has the engine and the memory for variant `{}`",
+                    known.variant.id
+                ),
+            ),
+            (refusal, _) => refused(refusal, known, &ask.targets),
+        }
+    }
+}
+
+impl Source {
+    /// The inputs for one placement.
+    fn inputs(&self, chosen: &Chosen, ask: &Ask, placement: u32) -> Inputs {
+        match self {
+            Self::Here(inputs) => Inputs::Here(inputs.clone()),
+            Self::Held { ticket, holder } => Inputs::Held(Box::new(Held {
+                ticket: Ticket {
+                    attempt: ticket.attempt.saturating_add(placement),
+                    ..*ticket
+                },
+                holder: Arc::clone(holder),
+                model: chosen.known.variant.model.clone(),
+                suits: suits(&ask.targets, &chosen.known),
+                explanation: chosen.explanation.clone(),
+            })),
+        }
+    }
+}
+
+/// Whether another placement may help, of a query whose variant had to be loaded or not.
+fn anew(refusal: &Refusal, load: bool) -> Option<Anew> {
+    match refusal {
+        // A LOAD that failed everywhere fails again.
+        Refusal::Dropped(DropReason::Gone) => (!load).then_some(Anew::News),
+        Refusal::Dropped(_) => None,
+        Refusal::Worker(error) => match error {
+            InferError::NotLoaded(_) | InferError::WeightsChanged(_) => Some(Anew::News),
+            InferError::Lost { .. } | InferError::ShuttingDown | InferError::TooLate => {
+                Some(Anew::AtOnce)
+            }
+            InferError::TooEarly
+            | InferError::NoMemory(_)
+            | InferError::BadShape(_)
+            | InferError::Failed(_) => None,
+        },
+    }
+}
+
+fn is_loss(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Worker(InferError::Lost { .. }))
+}

@@ -1,0 +1,101 @@
+//! The workers of a dispatcher, which come and go.
+//!
+//! A worker is known by a position that it keeps for ever, so that a worker that comes back takes its
+//! old place in the scheduler and in the index. Whoever acts on what it knew of a worker earlier
+//! names the *life* in which it knew it: what was begun in one life says nothing about the next.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use arc_swap::{ArcSwap, Guard};
+use sextant_rpc::WorkerClient;
+use sextant_types::WorkerId;
+use tokio::sync::watch;
+
+/// The workers by position, readable without a lock.
+pub(crate) struct Workers {
+    members: ArcSwap<Vec<Member>>,
+    /// Held while the list is replaced.
+    writing: Mutex<()>,
+    lives: AtomicU64,
+    revision: watch::Sender<u64>,
+}
+
+/// Who stands at a position.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) id: WorkerId,
+    /// `None` while it is away.
+    pub(crate) client: Option<WorkerClient>,
+    /// Another with each coming and going.
+    pub(crate) life: u64,
+}
+
+impl Workers {
+    pub(crate) fn new() -> Self {
+        Self {
+            members: ArcSwap::default(),
+            writing: Mutex::default(),
+            lives: AtomicU64::new(0),
+            revision: watch::Sender::new(0),
+        }
+    }
+
+    /// The list at this moment.
+    pub(crate) fn load(&self) -> Guard<Arc<Vec<Member>>> {
+        self.members.load()
+    }
+
+    /// Changes whenever the list does.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Puts a worker at its position, in the place of the client that was there.
+    pub(crate) fn add(&self, client: WorkerClient) {
+        let id = client.info().worker;
+        self.change(|members, life| {
+            let client = Some(client);
+            match members.iter_mut().find(|member| member.id == id) {
+                Some(member) => (member.client, member.life) = (client, life),
+                None => members.push(Member { id, client, life }),
+            }
+        });
+    }
+
+    /// Takes a worker away; its position, if it was there.
+    pub(crate) fn remove(&self, id: &WorkerId) -> Option<usize> {
+        self.change(|members, life| {
+            let at = members.iter().position(|member| member.id == *id)?;
+            members[at].life = life;
+            members[at].client.take().map(|_| at)
+        })
+    }
+
+    /// Ends the life of every worker: what was begun before counts no more.
+    pub(crate) fn renew(&self) {
+        self.change(|members, life| {
+            members.iter_mut().for_each(|member| member.life = life);
+        });
+    }
+
+    /// The client at a position, if it still lives the life that is meant.
+    pub(crate) fn client_in(&self, at: usize, life: u64) -> Option<WorkerClient> {
+        let members = self.load();
+        let member = members.get(at).filter(|member| member.life == life)?;
+        member.client.clone()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Member>, u64) -> T) -> T {
+        let writing = self.writing.lock();
+        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let mut members = Vec::clone(&self.members.load());
+        let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
+        let result = change(&mut members, life);
+        self.members.store(Arc::new(members));
+        self.revision.send_modify(|revision| *revision += 1);
+        result
+    }
+}
