@@ -1,0 +1,69 @@
+//! What can go wrong.
+
+use std::path::PathBuf;
+
+/// Why a process cannot be reached, or cannot be made reachable.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody answers there, or not in time.
+    #[error("`{endpoint}` cannot be reached: {reason}")]
+    Unreachable {
+        /// `host:port`.
+        endpoint: String,
+        /// What the attempt ended with.
+        reason: String,
+    },
+    /// The process there does not want to talk to this one.
+    #[error("`{endpoint}` refuses: {reason}")]
+    Refused {
+        /// `host:port`.
+        endpoint: String,
+        /// What it says.
+        reason: String,
+    },
+    /// Not `host:port`.
+    #[error("`{0}` is not an address: write `host:port`")]
+    Endpoint(String),
+    /// A name that cannot go over the wire.
+    #[error("fleet name `{0}` has characters other than printable ASCII")]
+    Fleet(String),
+    /// The address is taken or not one of this machine's.
+    #[error("cannot listen on `{address}`: {reason}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        reason: String,
+    },
+    /// Others cannot be told where this process is.
+    #[error("nobody can be told how to reach this machine: set `fleet.advertise` to `host:port`")]
+    Advertise,
+    /// A certificate or key cannot be read.
+    #[error("`{path}` cannot be read: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The certificates or the key are not usable.
+    #[error("encryption between processes cannot be set up: {0}")]
+    Tls(String),
+    /// The server ended.
+    #[error("the server failed: {0}")]
+    Serve(String),
+}
+
+/// An error with all that caused it: the outermost says little.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,216 @@
+//! Who calls, and under which leadership.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use sextant_types::WorkerId;
+use tokio::sync::watch;
+use tonic::{
+    Status,
+    metadata::{AsciiMetadataValue, MetadataMap},
+};
+
+use crate::{
+    Error,
+    proto::{WorkRequest, WorkRequests, work_request},
+};
+
+/// The version of the messages. Processes that speak different ones do not talk to each other.
+pub const PROTOCOL: u32 = 1;
+
+const PROTOCOL_HEADER: &str = "sextant-protocol";
+const FLEET_HEADER: &str = "sextant-fleet";
+const CALLER_HEADER: &str = "sextant-caller";
+const TOKEN_HEADER: &str = "sextant-token";
+const WORKER_HEADER: &str = "sextant-worker";
+
+/// The role that calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Sends batches, loads and unloads; leads, or stands by.
+    Dispatcher,
+    /// Loads and unloads; leads, or stands by.
+    Autoscaler,
+    /// Sends queries and inputs, and asks workers for statistics; gives no orders.
+    FrontEnd,
+}
+
+/// What a caller says about itself when a link opens.
+#[derive(Debug, Clone)]
+pub struct Hello {
+    /// The fleet that it belongs to.
+    pub fleet: Arc<str>,
+    /// Its role.
+    pub caller: Caller,
+    /// The leadership under which it acts.
+    pub fence: Fence,
+}
+
+/// The fencing token under which a role acts now; none while it does not lead. Every frame to a
+/// worker carries it: workers take orders only with the greatest token that they have seen.
+#[derive(Debug, Clone, Default)]
+pub struct Fence(Option<watch::Receiver<Option<u64>>>);
+
+/// The greatest tokens that a process with workers has seen, by role.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    dispatcher: AtomicU64,
+    autoscaler: AtomicU64,
+}
+
+/// What an opening says.
+pub(crate) struct Opening {
+    pub(crate) caller: Caller,
+    pub(crate) token: u64,
+    pub(crate) worker: Option<WorkerId>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    const ALL: [Self; 3] = [Self::Dispatcher, Self::Autoscaler, Self::FrontEnd];
+
+    /// The name on the wire.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dispatcher => "dispatcher",
+            Self::Autoscaler => "autoscaler",
+            Self::FrontEnd => "front_end",
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl Fence ===
+
+impl Fence {
+    /// For a role that never leads.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Follows a leadership: its token while it lasts. The token must be published before the first
+    /// order is given under it.
+    pub fn following(token: watch::Receiver<Option<u64>>) -> Self {
+        Self(Some(token))
+    }
+
+    /// The token now; 0 for none.
+    pub(crate) fn token(&self) -> u64 {
+        let token = self.0.as_ref();
+        token.and_then(|it| *it.borrow()).unwrap_or_default()
+    }
+}
+
+// === impl Hello ===
+
+impl Hello {
+    /// Writes it into the opening headers of a call, for a worker where one is meant.
+    pub(crate) fn write(
+        &self,
+        headers: &mut MetadataMap,
+        worker: Option<&WorkerId>,
+    ) -> Result<(), Error> {
+        let fleet = AsciiMetadataValue::try_from(&*self.fleet);
+        let fleet = fleet.map_err(|_| Error::Fleet(self.fleet.to_string()))?;
+        headers.insert(PROTOCOL_HEADER, PROTOCOL.into());
+        headers.insert(FLEET_HEADER, fleet);
+        headers.insert(
+            CALLER_HEADER,
+            AsciiMetadataValue::from_static(self.caller.name()),
+        );
+        headers.insert(TOKEN_HEADER, self.fence.token().into());
+        // A worker's name has only characters that a header may have.
+        if let Some(name) = worker.and_then(|it| AsciiMetadataValue::try_from(it.as_str()).ok()) {
+            headers.insert(WORKER_HEADER, name);
+        }
+        Ok(())
+    }
+}
+
+// === impl Opening ===
+
+impl Opening {
+    /// Reads the opening headers of a call to a process of `fleet`.
+    pub(crate) fn read(headers: &MetadataMap, fleet: &str) -> Result<Self, Status> {
+        let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
+        let number = |name| text(name).and_then(|it| it.parse::<u64>().ok());
+        if number(PROTOCOL_HEADER) != Some(PROTOCOL.into()) {
+            let theirs = text(PROTOCOL_HEADER).unwrap_or("none");
+            return Err(Status::failed_precondition(format!(
+                "the caller speaks version {theirs} of the protocol, this process {PROTOCOL}: \
+                 run the same release"
+            )));
+        }
+        if text(FLEET_HEADER) != Some(fleet) {
+            let theirs = text(FLEET_HEADER).unwrap_or_default();
+            return Err(Status::failed_precondition(format!(
+                "the caller belongs to fleet `{theirs}`, this process to `{fleet}`: \
+                 set `fleet.name` alike"
+            )));
+        }
+        let caller = text(CALLER_HEADER);
+        let caller = Caller::ALL.into_iter().find(|it| Some(it.name()) == caller);
+        let worker = text(WORKER_HEADER).map(WorkerId::new).transpose();
+        Ok(Self {
+            caller: caller
+                .ok_or_else(|| Status::invalid_argument("the caller's role is unknown"))?,
+            token: number(TOKEN_HEADER).unwrap_or_default(),
+            worker: worker.map_err(|error| Status::invalid_argument(error.to_string()))?,
+        })
+    }
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// Whether `caller` may act under `token`; 0 stands by and is let in.
+    pub(crate) fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
+        let greatest = match caller {
+            Caller::Dispatcher => &self.dispatcher,
+            Caller::Autoscaler => &self.autoscaler,
+            Caller::FrontEnd => return Ok(()),
+        };
+        if token == 0 {
+            return Ok(());
+        }
+        let seen = greatest.fetch_max(token, Ordering::AcqRel);
+        if token < seen {
+            return Err(format!(
+                "the {caller} acts under token {token}, another leads with {seen}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the messages of a frame may be carried out: orders need a leadership.
+    pub(crate) fn admit_frame(&self, caller: Caller, frame: &WorkRequests) -> Result<(), String> {
+        self.admit(caller, frame.token)?;
+        let leads = frame.token != 0 && caller != Caller::FrontEnd;
+        if !leads && frame.messages.iter().any(is_order) {
+            return Err(format!("the {caller} gives orders and does not lead"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request changes or occupies the worker. Questions may be asked by anyone.
+fn is_order(request: &WorkRequest) -> bool {
+    let body = request.body.as_ref();
+    body.is_some_and(|it| {
+        matches!(
+            it,
+            work_request::Body::Infer(_) | work_request::Body::Order(_)
+        )
+    })
+}

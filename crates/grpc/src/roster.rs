@@ -1,0 +1,187 @@
+//! The workers of a fleet as they come and go.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use sextant_metadata::MetadataStore;
+use sextant_rpc::{
+    WorkerClient,
+    link::{self, Clock},
+};
+use sextant_types::WorkerId;
+use tokio::sync::mpsc;
+
+use crate::GrpcConnector;
+
+mod follow;
+mod keeper;
+
+use self::{follow::Follower, keeper::Keeper};
+
+/// How links to workers are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RosterOptions {
+    /// Signs of life and silence.
+    pub link: link::Options,
+    /// Least and longest time between two attempts to reach a worker. It doubles from one to the
+    /// other; a heartbeat of the worker in the metadata makes for an attempt at once.
+    pub retry: (Duration, Duration),
+    /// Workers that a store which lost its content does not name any more are kept for so long.
+    pub grace: Duration,
+    /// The clock here.
+    pub clock: Clock,
+}
+
+/// A worker came or went.
+#[derive(Clone)]
+pub enum Seen {
+    /// It can be reached; a later client replaces an earlier one.
+    Up(WorkerId, WorkerClient),
+    /// It cannot be reached any more. Calls that waited have been answered.
+    Down(WorkerId),
+}
+
+/// Links to every live worker that a store names, and to those of this process.
+pub struct Roster {
+    connector: Arc<GrpcConnector>,
+    options: RosterOptions,
+    /// Reached without a link.
+    local: BTreeSet<WorkerId>,
+    present: Mutex<Present>,
+}
+
+#[derive(Default)]
+struct Present {
+    workers: BTreeMap<WorkerId, WorkerClient>,
+    subscribers: Vec<mpsc::UnboundedSender<Seen>>,
+}
+
+impl Default for RosterOptions {
+    fn default() -> Self {
+        Self {
+            link: link::Options {
+                silence: Duration::from_secs(1),
+                ..link::Options::default()
+            },
+            retry: (Duration::from_millis(50), Duration::from_secs(2)),
+            grace: Duration::from_secs(10),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl Roster {
+    /// A roster of the workers of this process; [`run`](Self::run) adds the others.
+    pub fn new(
+        connector: Arc<GrpcConnector>,
+        local: Vec<WorkerClient>,
+        options: RosterOptions,
+    ) -> Arc<Self> {
+        let workers = local.into_iter().map(|it| (it.info().worker, it));
+        let workers: BTreeMap<_, _> = workers.collect();
+        Arc::new(Self {
+            connector,
+            options,
+            local: workers.keys().cloned().collect(),
+            present: Mutex::new(Present {
+                workers,
+                subscribers: Vec::new(),
+            }),
+        })
+    }
+
+    /// The workers that can be reached now.
+    pub fn workers(&self) -> BTreeMap<WorkerId, WorkerClient> {
+        self.present().workers.clone()
+    }
+
+    /// What comes and goes, beginning with the workers that can be reached now.
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Seen> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut present = self.present();
+        for (name, worker) in &present.workers {
+            // The receiver is here.
+            drop(sender.send(Seen::Up(name.clone(), Arc::clone(worker))));
+        }
+        present.subscribers.push(sender);
+        receiver
+    }
+
+    /// Follows the store and keeps the links until `shutdown`. While the store is away the links
+    /// stay as they are.
+    pub async fn run(
+        self: Arc<Self>,
+        metadata: Arc<dyn MetadataStore>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        let mut keepers = Keepers {
+            roster: &self,
+            kept: BTreeMap::new(),
+        };
+        let following = async {
+            let mut follower = Follower::new(&*metadata, self.options.grace);
+            loop {
+                let wanted = follower.next().await;
+                keepers.keep(wanted);
+            }
+        };
+        tokio::select! {
+            () = following => {}
+            () = shutdown => {}
+        }
+    }
+
+    fn publish(&self, seen: &Seen) {
+        let mut present = self.present();
+        match seen {
+            Seen::Up(name, worker) => {
+                let (name, worker) = (name.clone(), Arc::clone(worker));
+                present.workers.insert(name, worker);
+            }
+            Seen::Down(name) => {
+                present.workers.remove(name);
+            }
+        }
+        let subscribers = &mut present.subscribers;
+        subscribers.retain(|it| it.send(seen.clone()).is_ok());
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One keeper for each worker elsewhere.
+struct Keepers<'a> {
+    roster: &'a Arc<Roster>,
+    kept: BTreeMap<WorkerId, Keeper>,
+}
+
+impl Keepers<'_> {
+    /// Ends and begins what has changed.
+    fn keep(&mut self, wanted: &follow::Wanted) {
+        let gone = |name: &WorkerId| !wanted.workers.contains_key(name);
+        self.kept.retain(|name, _| !gone(name));
+        for (name, endpoint) in &wanted.workers {
+            if self.roster.local.contains(name) {
+                continue;
+            }
+            match self.kept.get_mut(name) {
+                Some(keeper) if keeper.endpoint == *endpoint => {
+                    if wanted.heard.contains(name) {
+                        keeper.nudge();
+                    }
+                }
+                found => {
+                    let before = found.map(Keeper::end);
+                    let keeper = Keeper::start(self.roster, name, endpoint, before);
+                    self.kept.insert(name.clone(), keeper);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One call is one link: who calls is checked, then its half is served by a task of its own.
+
+use sextant_rpc::{
+    WorkerClient,
+    front::{self, serve_mailbox},
+    link::serve_worker,
+};
+use std::{future::Future, sync::Arc};
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+use super::Roles;
+use crate::{
+    Fence,
+    hello::Opening,
+    outbox::Answers,
+    proto::{Asks, Deliveries, WorkRequests, dispatcher_server::Dispatcher, worker_server::Worker},
+    stream::{Gate, StreamLink, sending},
+    wire::Wire,
+};
+use sextant_rpc::{
+    front::{
+        Mailbox,
+        wire::{FromDispatcher, FromMailbox, ToDispatcher, ToMailbox},
+    },
+    link::{
+        Broken,
+        wire::{FromWorker, ToWorker},
+    },
+};
+
+/// Takes calls for the roles of a process.
+#[derive(Clone)]
+pub(super) struct Calls(pub(super) Roles);
+
+#[async_trait]
+impl Worker for Calls {
+    type WorkStream = Answers<FromWorker>;
+    type DeliverStream = Answers<FromMailbox>;
+
+    async fn work(
+        &self,
+        request: Request<Streaming<WorkRequests>>,
+    ) -> Result<Response<Self::WorkStream>, Status> {
+        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let mailbox = self.0.mailbox(&opening)?;
+        let caller = opening.caller;
+        let admitted = self.0.0.tokens.admit(caller, opening.token);
+        admitted.map_err(Status::failed_precondition)?;
+        let roles = self.0.clone();
+        let gate: Gate<ToWorker> = Box::new(move |frame| roles.0.tokens.admit_frame(caller, frame));
+        let clock = self.0.0.clock;
+        self.0
+            .serve(caller.to_string(), request, Some(gate), move |link, end| {
+                serve_worker(mailbox as WorkerClient, link, clock, end)
+            })
+    }
+
+    async fn deliver(
+        &self,
+        request: Request<Streaming<Deliveries>>,
+    ) -> Result<Response<Self::DeliverStream>, Status> {
+        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let mailbox = self.0.mailbox(&opening)?;
+        let caller = opening.caller.to_string();
+        self.0
+            .serve::<FromMailbox, ToMailbox, _>(caller, request, None, move |link, end| {
+                serve_mailbox(mailbox, link, end)
+            })
+    }
+}
+
+#[async_trait]
+impl Dispatcher for Calls {
+    type PlaceStream = Answers<FromDispatcher>;
+
+    async fn place(
+        &self,
+        request: Request<Streaming<Asks>>,
+    ) -> Result<Response<Self::PlaceStream>, Status> {
+        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let half = self.0.dispatcher();
+        let half = half.ok_or_else(|| Status::not_found("no dispatcher runs in this process"))?;
+        let caller = opening.caller.to_string();
+        self.0
+            .serve::<FromDispatcher, ToDispatcher, _>(caller, request, None, move |link, end| {
+                front::serve(half, link, end)
+            })
+    }
+}
+
+impl Roles {
+    /// Serves one half of a link until the other end goes or this process ends its calls.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the transport's own error, once for each link"
+    )]
+    fn serve<Out, In, Half>(
+        &self,
+        peer: String,
+        request: Request<Streaming<In::Frame>>,
+        gate: Option<Gate<In>>,
+        half: impl FnOnce(Arc<StreamLink<Out, In>>, End) -> Half,
+    ) -> Result<Response<Answers<Out>>, Status>
+    where
+        Out: Wire,
+        In: Wire,
+        Half: Future<Output = Result<(), Broken>> + Send + 'static,
+    {
+        let (sending, frames) = sending(self.0.limits, Fence::none());
+        let peer = match request.remote_addr() {
+            Some(address) => format!("{peer} at {address}"),
+            None => peer,
+        };
+        let link = sending.receiving(peer, request.into_inner(), gate);
+        let ending = self.0.ending.clone();
+        let end: End = Box::pin(async move { ending.cancelled_owned().await });
+        let half = half(Arc::new(link), end);
+        // A link that breaks is no event here: whoever called opens another.
+        self.0.calls.spawn(async move { half.await.ok() });
+        Ok(Response::new(Answers(frames)))
+    }
+
+    #[expect(
+        clippy::result_large_err,
+        reason = "the transport's own error, once for each link"
+    )]
+    fn mailbox(&self, opening: &Opening) -> Result<Arc<Mailbox>, Status> {
+        let Some(name) = &opening.worker else {
+            return Err(Status::invalid_argument("the call names no worker"));
+        };
+        let mailbox = self.workers().get(name).cloned();
+        mailbox.ok_or_else(|| Status::not_found(format!("no worker `{name}` runs in this process")))
+    }
+}
+
+/// Ends when this process ends its calls.
+type End = futures::future::BoxFuture<'static, ()>;
