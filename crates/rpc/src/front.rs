@@ -11,10 +11,12 @@
 //! All four are messages of a [`Link`](crate::link::Link).
 
 mod connector;
+mod end;
 mod mailbox;
 mod serve;
 pub mod wire;
 
 pub use connector::{Connector, DispatcherLink, MailboxLink, Unreachable};
+pub use end::{FrontEnd, FrontOptions};
 pub use mailbox::{INPUTS_MISSING, Mailbox, MailboxOptions, serve_mailbox};
 pub use serve::{DispatcherHalf, serve};

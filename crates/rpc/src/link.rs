@@ -23,7 +23,7 @@ pub mod wire;
 pub use client::{Connection, Options, RemoteWorker};
 pub use clock::Clock;
 pub(crate) use clock::Peer;
-pub use local::pair;
+pub use local::{Ends, pair};
 pub use server::serve_worker;
 
 /// A link that carries nothing any more.

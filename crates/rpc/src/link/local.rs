@@ -12,9 +12,12 @@ struct End<Out, In> {
     inbox: Mutex<mpsc::UnboundedReceiver<In>>,
 }
 
+/// Two ends of a link.
+pub type Ends<A, B> = (Arc<dyn Link<A, B>>, Arc<dyn Link<B, A>>);
+
 /// The two ends of a link between roles of one process, which breaks when either end is dropped.
 /// Messages are handed over as they are.
-pub fn pair<A: Send + 'static, B: Send + 'static>() -> (Arc<dyn Link<A, B>>, Arc<dyn Link<B, A>>) {
+pub fn pair<A: Send + 'static, B: Send + 'static>() -> Ends<A, B> {
     let (forth, forth_in) = mpsc::unbounded_channel();
     let (back, back_in) = mpsc::unbounded_channel();
     let near = End {

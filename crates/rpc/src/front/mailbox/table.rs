@@ -245,8 +245,8 @@ impl Table {
     /// Takes out what has waited too long.
     pub(super) fn take_due(&mut self, now: Instant) -> Due {
         let options = self.options;
-        let late = |batch: &&Box<Batch>| batch.due(&options) <= now;
-        let late = self.batches.iter().filter(|(_, batch)| late(batch));
+        let batches = self.batches.iter();
+        let late = batches.filter(|(_, batch)| batch.due(&options) <= now);
         let ids: Vec<u64> = late.map(|(id, _)| *id).collect();
         let batches = ids.into_iter().filter_map(|id| self.take(id));
         let batches = batches.map(|batch| *batch).collect();

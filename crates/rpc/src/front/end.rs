@@ -1,0 +1,239 @@
+//! The dispatcher as a process without one sees it.
+
+use std::{
+    collections::hash_map::RandomState,
+    future::Future,
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use sextant_metadata::{Leader, MetadataStore};
+use sextant_types::{Code, NamedTensor, Signature, Tensor, Variant};
+use tokio::sync::oneshot;
+
+use self::{
+    catalog::{Catalog, Serving},
+    entry::{Entry, Ran},
+    state::State,
+};
+use super::Connector;
+use crate::{Answer, Dispatch, Query, QueryError, Route, Timings, follow, link::Clock};
+
+mod catalog;
+mod entry;
+mod keep;
+mod state;
+
+/// How a front end keeps its links and its queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrontOptions {
+    /// A query without a latency target is answered or refused within this time; one with a target
+    /// within as long again behind it.
+    pub longest: Duration,
+    /// A query waits so long for a dispatcher that leads, and no longer than its latency target.
+    pub leader_wait: Duration,
+    /// While no dispatcher leads, queries beyond so many are refused at once.
+    pub max_waiting: usize,
+    /// A query whose placement was lost together with those who would place it again is asked anew
+    /// so often.
+    pub most_anew: u32,
+    /// What a metadata store lacks that came back empty is kept so long.
+    pub grace: Duration,
+    /// Time between two signs of life on the link to the dispatcher.
+    pub beat: Duration,
+    /// Who says nothing for so long is lost.
+    pub silence: Duration,
+    /// The least and the greatest pause between two attempts to open a link.
+    pub back_off: (Duration, Duration),
+}
+
+impl Default for FrontOptions {
+    fn default() -> Self {
+        Self {
+            longest: Duration::from_secs(60),
+            leader_wait: Duration::from_secs(10),
+            max_waiting: 10_000,
+            most_anew: 3,
+            grace: follow::GRACE,
+            beat: Duration::from_millis(50),
+            silence: Duration::from_secs(1),
+            back_off: (Duration::from_millis(50), Duration::from_secs(2)),
+        }
+    }
+}
+
+/// Answers queries by way of a dispatcher and workers elsewhere. [`run`](Self::run) must be running.
+pub struct FrontEnd {
+    options: FrontOptions,
+    clock: Clock,
+    catalog: ArcSwap<Catalog>,
+    serving: RwLock<Serving>,
+    queries: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl FrontEnd {
+    /// A front end without links yet.
+    pub fn new(options: FrontOptions, clock: Clock) -> Arc<Self> {
+        let holder = random();
+        Arc::new(Self {
+            options,
+            clock,
+            catalog: ArcSwap::default(),
+            serving: RwLock::default(),
+            queries: AtomicU64::new(0),
+            state: Mutex::new(State::new(options, clock, holder)),
+        })
+    }
+
+    /// Follows the metadata: keeps a link to the dispatcher that leads and one to the mailbox of
+    /// every worker that has an endpoint, until `shutdown`. Then everything is answered.
+    pub async fn run(
+        self: Arc<Self>,
+        connector: Arc<dyn Connector>,
+        metadata: Arc<dyn MetadataStore>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        tokio::select! {
+            () = shutdown => {}
+            () = keep::keep(&self, connector, metadata) => {}
+        }
+        let settled = self.state().close();
+        settled.into_iter().for_each(entry::Settled::give);
+    }
+
+    /// The dispatcher that takes this front end's queries now; `None`: they wait.
+    pub fn leader(&self) -> Option<Leader> {
+        self.state().leader().cloned()
+    }
+
+    /// Queries that have no answer yet.
+    pub fn waiting(&self) -> usize {
+        self.state().waiting()
+    }
+
+    fn find(&self, route: &Route) -> Result<Arc<Variant>, QueryError> {
+        self.catalog.load().find(route).map(Arc::clone)
+    }
+
+    fn compose(
+        &self,
+        ran: Ran,
+        asked: &Variant,
+        arrived: std::time::Instant,
+        latency_ms: Option<f64>,
+    ) -> Result<Answer, QueryError> {
+        let total = self.clock.now().saturating_duration_since(arrived);
+        let assignment = *ran.assignment;
+        let catalog = self.catalog.load();
+        // One that was retired meanwhile had the same outputs as the others.
+        let signature = catalog
+            .variant(&assignment.variant)
+            .map_or(&asked.signature, |variant| &variant.signature);
+        let engine = |reason| QueryError::new(Code::EngineFailed, reason);
+        let tensors = ran.outputs.outputs.map_err(engine)?;
+        let names = signature.outputs.iter().map(|spec| spec.name.clone());
+        let outputs = names.zip(tensors).map(|(name, tensor)| {
+            let tensor = Tensor::try_from(tensor).map_err(|error| engine(error.to_string()))?;
+            Ok(NamedTensor { name, tensor })
+        });
+        let outputs = outputs.collect::<Result<_, QueryError>>()?;
+        let placed = ran.sent.saturating_duration_since(arrived);
+        let is_in_time = latency_ms.is_none_or(|most| total.as_secs_f64() * 1e3 <= most);
+        Ok(Answer {
+            variant: assignment.variant,
+            model: assignment.model,
+            outputs,
+            timings: Timings {
+                queue_us: us(placed) + ran.outputs.queue_us,
+                compute_us: ran.outputs.compute_us,
+                total_us: us(total),
+                batch_rows: ran.outputs.batch_rows,
+            },
+            targets_met: assignment.suits && is_in_time,
+            explanation: assignment.explanation,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Dispatch for FrontEnd {
+    async fn query(&self, mut query: Query) -> Result<Answer, QueryError> {
+        query
+            .targets
+            .validate()
+            .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))?;
+        let asked = self.find(&query.route)?;
+        let (inputs, rows) = asked
+            .signature
+            .bind(std::mem::take(&mut query.inputs))
+            .map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        query.inputs = inputs;
+        let (arrived, latency_ms) = (query.arrived, query.targets.latency_ms);
+        let (reply, replied) = oneshot::channel();
+        let entry = Entry::new(query, u32::try_from(rows).unwrap_or(u32::MAX), reply);
+        let number = self.queries.fetch_add(1, Ordering::Relaxed);
+        self.state().add(number, entry)?;
+        let mut waiting = Waiting {
+            front: self,
+            query: number,
+            waits: true,
+        };
+        let reply = replied.await;
+        waiting.waits = false;
+        let lost = || QueryError::new(Code::Internal, "the front end lost the query");
+        self.compose(reply.map_err(|_| lost())??, &asked, arrived, latency_ms)
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        Ok(self.find(route)?.signature.clone())
+    }
+
+    fn utilization(&self) -> f64 {
+        self.state().utilization()
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        self.catalog.load().is_ready(route, &serving)
+    }
+}
+
+/// Gives a query up when the one who waits for it goes away.
+struct Waiting<'a> {
+    front: &'a FrontEnd,
+    query: u64,
+    waits: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.front.state().give_up(self.query);
+        }
+    }
+}
+
+/// A number that nobody foresees: hashers are keyed at random.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A random number from 0 to 1.
+fn random_share() -> f64 {
+    random() as f64 / u64::MAX as f64
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
