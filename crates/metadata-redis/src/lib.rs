@@ -1,1 +1,39 @@
-//! To be written.
+//! The metadata store and the rate limits on Redis 7 or Valkey, for a fleet of machines.
+//!
+//! Entry points: [`RedisStore`], [`RedisRates`], both made from a [`RedisConfig`].
+//!
+//! All keys of a fleet begin with its name as a hash tag, `{sextant}:`, so that a cluster keeps
+//! them in one slot and a script may use them together:
+//!
+//! | key | what |
+//! |---|---|
+//! | `state` | hash: position of the last event, life, greatest version of what is gone |
+//! | `feed` | stream of changes; its ids are the positions |
+//! | `variants`, `variant:ID` | set of names; hash with the variant's document |
+//! | `instances`, `instance:VARIANT@WORKER` | set of names; hash with the fields of its record |
+//! | `workers`, `worker:ID`, `worker:ID:instances` | sorted set by the lease's end; hash; set |
+//! | `leaders`, `leader:ROLE` | set of roles; hash with holder, token and lease |
+//! | `application:ID:accuracy`, `:latency` | sorted sets of variants, see [`RedisStore::accurate`] |
+//! | `application:ID:load` | sorted set of active instances, see [`RedisStore::idle`] |
+//! | `bucket:NAME`, `quota:NAME` | hashes of [`RedisRates`] |
+//!
+//! A transition is read, decided by [`sextant_metadata::apply`] here and written by a script that
+//! checks that nothing it was decided on has changed; otherwise it is read again.
+//!
+//! **Invariant:** no decision is taken here or in a script but whether what was read still holds.
+//! No call hangs: the server away or stopped is [`sextant_metadata::Error::Unavailable`] within the
+//! configured time. No error text has the URL's password.
+
+mod config;
+mod connection;
+mod decode;
+mod feed;
+mod lookup;
+mod rates;
+mod scripts;
+mod store;
+mod transition;
+
+pub use config::{Clock, DEFAULT_HISTORY, DEFAULT_TIMEOUT, RedisConfig};
+pub use rates::RedisRates;
+pub use store::RedisStore;

@@ -41,7 +41,8 @@ pub type Store = Arc<dyn MetadataStore>;
 const SECOND: u64 = 1000;
 
 /// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives an
-/// empty store: `bind_metadata_conformance!(async { Arc::new(MyStore::new()) as Store })`.
+/// empty store and what must live as long as it, such as its server:
+/// `bind_metadata_conformance!(async { (Arc::new(MyStore::new()) as Store, ()) })`.
 #[macro_export]
 macro_rules! bind_metadata_conformance {
     ($fresh:expr) => {
@@ -77,7 +78,8 @@ macro_rules! bind_metadata_conformance {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $property() {
-                $crate::conformance::$property($fresh.await).await;
+                let (store, _guard) = $fresh.await;
+                $crate::conformance::$property(store).await;
             }
         )*
     };

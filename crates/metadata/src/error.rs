@@ -4,7 +4,8 @@ use sextant_types::{ApplicationId, Code, ErrorKind, WorkerId};
 
 use crate::{Cursor, Instance, InstanceKey, Rejected};
 
-/// An error of a metadata store. After any of them the store is unchanged.
+/// An error of a metadata store. After any of them the store is unchanged, but for
+/// [`Unavailable`](Self::Unavailable), after which the call may have been done or may yet be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The instance is not at the version that the caller expected.

@@ -132,5 +132,5 @@ mod tests {
     use super::*;
     use crate::conformance::rate::Rates;
 
-    crate::bind_rate_conformance!(async { Arc::new(InProcessRates::new()) as Rates });
+    crate::bind_rate_conformance!(async { (Arc::new(InProcessRates::new()) as Rates, ()) });
 }

@@ -1,7 +1,7 @@
 //! Redis, or Valkey in its place.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::Path,
     process::Command,
@@ -27,13 +27,23 @@ pub struct Redis {
     folder: TempDir,
 }
 
+/// What a server had on disk.
+#[derive(Debug)]
+pub struct Copy(TempDir);
+
 impl Redis {
-    /// Starts an empty server.
+    /// Starts an empty server: the program that the environment's `SEXTANT_TEST_REDIS` names, else
+    /// the first of the [`installed`](Self::installed) ones.
     ///
     /// # Panics
     /// When neither `redis-server` nor `valkey-server` is installed, or it does not start.
     pub fn start() -> Self {
-        Self::start_program(Self::installed()[0])
+        let named = std::env::var("SEXTANT_TEST_REDIS").ok();
+        let named = named.map(|name| {
+            let known = PROGRAMS.into_iter().find(|program| *program == name);
+            known.unwrap_or_else(|| panic!("`SEXTANT_TEST_REDIS` must be one of {PROGRAMS:?}"))
+        });
+        Self::start_program(named.unwrap_or_else(|| Self::installed()[0]))
     }
 
     /// Starts an empty server of one of the [`installed`](Self::installed) programs.
@@ -94,6 +104,24 @@ impl Redis {
         self.process = launch(self.program, self.port, self.folder.path());
     }
 
+    /// A copy of what the server has on disk; nothing may be written meanwhile.
+    ///
+    /// # Panics
+    /// When the files cannot be copied.
+    pub fn copy(&self) -> Copy {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        copy_folder(self.folder.path(), folder.path()).expect("files can be copied");
+        Copy(folder)
+    }
+
+    /// Kills the server and starts it again with what it had at an earlier time: as after a crash
+    /// that lost its last writes.
+    pub fn restart_as(&mut self, copy: Copy) {
+        self.kill();
+        self.folder = copy.0;
+        self.process = launch(self.program, self.port, self.folder.path());
+    }
+
     /// Kills the server as a power cut would; [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         self.process.kill();
@@ -149,6 +177,20 @@ fn launch(program: &str, port: u16, folder: &Path) -> Process {
         std::thread::sleep(Duration::from_millis(5));
     }
     process
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir(&target)?;
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 /// The first line of the answer to a command without arguments.

@@ -17,7 +17,8 @@ const TEN_A_SECOND: Rate = Rate {
 };
 
 /// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives an
-/// empty store: `bind_rate_conformance!(async { Arc::new(MyRates::new()) as Rates })`.
+/// empty store and what must live as long as it, such as its server:
+/// `bind_rate_conformance!(async { (Arc::new(MyRates::new()) as Rates, ()) })`.
 #[macro_export]
 macro_rules! bind_rate_conformance {
     ($fresh:expr) => {
@@ -35,7 +36,8 @@ macro_rules! bind_rate_conformance {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $property() {
-                $crate::conformance::rate::$property($fresh.await).await;
+                let (rates, _guard) = $fresh.await;
+                $crate::conformance::rate::$property(rates).await;
             }
         )*
     };

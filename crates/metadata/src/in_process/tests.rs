@@ -1,7 +1,7 @@
 use super::*;
 use crate::conformance::{Store, sample_variant};
 
-crate::bind_metadata_conformance!(async { Arc::new(InProcessStore::new()) as Store });
+crate::bind_metadata_conformance!(async { (Arc::new(InProcessStore::new()) as Store, ()) });
 
 #[tokio::test]
 async fn history_is_bounded_to_what_was_asked_for() {

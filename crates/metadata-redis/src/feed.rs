@@ -1,0 +1,140 @@
+//! Waiting for changes: one reader of a store watches the feed and wakes all who wait.
+
+use std::time::Duration;
+
+use redis::{
+    aio::MultiplexedConnection,
+    streams::{StreamReadOptions, StreamReadReply},
+};
+use sextant_metadata::{Cursor, Error};
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::{
+    connection::{Connection, failed, unavailable},
+    scripts,
+};
+
+/// After a change its followers read; what comes within this time they read with it.
+const GATHER: Duration = Duration::from_millis(3);
+/// Between two attempts to reach the server; doubled each time up to the greatest.
+const LEAST_BACK_OFF: Duration = Duration::from_millis(20);
+const GREATEST_BACK_OFF: Duration = Duration::from_millis(500);
+
+/// What the reader knows of the feed's end.
+#[derive(Debug, Clone, PartialEq)]
+enum Head {
+    /// It has just begun.
+    Unknown,
+    /// The last event it saw; later ones will wake it.
+    At(u64),
+    /// The server is away, and why.
+    Lost(String),
+}
+
+/// The task that watches; it ends with its owner.
+pub struct Reader {
+    head: watch::Receiver<Head>,
+    task: JoinHandle<()>,
+}
+
+impl Reader {
+    /// Begins to watch.
+    pub fn start(connection: &Connection) -> Self {
+        let (sender, head) = watch::channel(Head::Unknown);
+        let task = tokio::spawn(watch_feed(connection.clone(), sender));
+        Self { head, task }
+    }
+
+    /// Waits until the feed's end is not `cursor`; an error when the server goes away meanwhile.
+    pub async fn changed(&self, connection: &Connection, cursor: Cursor) -> Result<(), Error> {
+        let mut head = self.head.clone();
+        let mut asked = false;
+        loop {
+            let known = head.borrow_and_update().clone();
+            match known {
+                Head::At(at) if at > cursor.0 => return Ok(()),
+                Head::At(at) if at == cursor.0 => {}
+                Head::Lost(reason) if asked => return Err(unavailable(reason)),
+                // The reader is behind, or the cursor is not of this feed.
+                _ => {
+                    if read_head(connection).await? != cursor.0 {
+                        return Ok(());
+                    }
+                }
+            }
+            // From now on a loss is one that happened while waiting.
+            asked = true;
+            let gone = |_| unavailable("the store was closed");
+            head.changed().await.map_err(gone)?;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The position of the last event. Begins a life in an empty store.
+async fn read_head(connection: &Connection) -> Result<u64, Error> {
+    connection.script(&scripts::HEAD, 0, |_| {}).await
+}
+
+async fn watch_feed(connection: Connection, sender: watch::Sender<Head>) {
+    let mut back_off = LEAST_BACK_OFF;
+    loop {
+        let mut waiting = None;
+        let error = loop {
+            match follow(&connection, &mut waiting, &sender).await {
+                Ok(()) => back_off = LEAST_BACK_OFF,
+                Err(error) => break error,
+            }
+        };
+        tracing::warn!(%error, "the feed of changes cannot be read");
+        let reason = match error {
+            Error::Unavailable { reason } => reason,
+            other => other.to_string(),
+        };
+        sender.send_replace(Head::Lost(reason));
+        tokio::time::sleep(back_off).await;
+        back_off = (2 * back_off).min(GREATEST_BACK_OFF);
+    }
+}
+
+/// Reads where the feed ends, says so, and waits for more, or a while: a store that was emptied
+/// wakes nobody.
+async fn follow(
+    connection: &Connection,
+    waiting: &mut Option<MultiplexedConnection>,
+    sender: &watch::Sender<Head>,
+) -> Result<(), Error> {
+    let waiting = match waiting {
+        Some(waiting) => waiting,
+        None => waiting.insert(connection.another().await?),
+    };
+    let head = read_head(connection).await?;
+    sender.send_if_modified(|known| {
+        let next = Head::At(head);
+        let differs = *known != next;
+        *known = next;
+        differs
+    });
+    // The answer must come within the limit of any call.
+    let block = connection.limit() / 4;
+    let options = StreamReadOptions::default()
+        .block(usize::try_from(block.as_millis()).unwrap_or(1).max(1))
+        .count(1);
+    let mut command = redis::cmd("XREAD");
+    command
+        .arg(&options)
+        .arg("STREAMS")
+        .arg(connection.key("feed"))
+        .arg(format!("{head}-0"));
+    let answer: Option<StreamReadReply> =
+        command.query_async(waiting).await.map_err(|e| failed(&e))?;
+    if answer.is_some_and(|answer| !answer.keys.is_empty()) {
+        tokio::time::sleep(GATHER).await;
+    }
+    Ok(())
+}

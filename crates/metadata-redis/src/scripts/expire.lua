@@ -1,0 +1,6 @@
+local dead = redis.call('ZRANGE', prefix .. 'workers', '-inf', text(now), 'BYSCORE')
+table.sort(dead)
+for _, worker in ipairs(dead) do
+  remove_worker(worker)
+end
+return dead

@@ -1,0 +1,56 @@
+-- Common to all scripts of the store. ARGV: 1 what all keys begin with, 2 the caller's time in ms or
+-- '' for the server's, 3 how many events to keep; what a script itself takes begins at 4.
+-- Numbers go out as text: Lua would shorten them to 14 digits.
+local prefix, history = ARGV[1], ARGV[3]
+local state, feed = prefix .. 'state', prefix .. 'feed'
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local now = ARGV[2] == '' and math.floor(micros / 1000) or tonumber(ARGV[2])
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- The position of the last event. Without one the store is empty: a life begins, and because it
+-- begins at the time, its positions differ from those of every life before.
+local cursor = tonumber(redis.call('HGET', state, 'cursor') or '')
+if not cursor then
+  cursor = micros
+  redis.call('HSET', state, 'cursor', text(cursor), 'life', text(cursor), 'floor', '0')
+end
+
+-- Positions follow the time where they can: should the server lose its last writes, those that
+-- come after never take the positions of the lost ones. Each event names the one before it.
+local function emit(kind, id, document, lease)
+  local previous = cursor
+  cursor = math.max(cursor + 1, micros)
+  redis.call('XADD', feed, 'MAXLEN', '~', history, text(cursor) .. '-0',
+    'p', text(previous), 'k', kind, 'i', id, 'd', document, 'l', lease)
+  redis.call('HSET', state, 'cursor', text(cursor))
+  return cursor
+end
+
+local function forget_instance(name, application)
+  redis.call('DEL', prefix .. 'instance:' .. name)
+  redis.call('SREM', prefix .. 'instances', name)
+  redis.call('ZREM', prefix .. 'application:' .. application .. ':load', name)
+end
+
+-- Removes a worker after its instances. A key that comes back goes on beyond every version that
+-- it may have had: the floor.
+local function remove_worker(worker)
+  local key = prefix .. 'worker:' .. worker
+  local held = redis.call('SMEMBERS', key .. ':instances')
+  table.sort(held)
+  local floor = tonumber(redis.call('HGET', state, 'floor'))
+  for _, name in ipairs(held) do
+    local record = redis.call('HMGET', prefix .. 'instance:' .. name, 'version', 'application')
+    floor = math.max(floor, record[1] + 1)
+    forget_instance(name, record[2])
+    emit('instance_removed', name, '', '')
+  end
+  redis.call('HSET', state, 'floor', text(floor))
+  redis.call('DEL', key, key .. ':instances')
+  redis.call('ZREM', prefix .. 'workers', worker)
+  emit('worker_removed', worker, '', '')
+end

@@ -1,0 +1,234 @@
+//! The contract on Redis.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use async_trait::async_trait;
+use redis::FromRedisValue;
+use sextant_metadata::{
+    Candidate, Changes, Cursor, Error, Instance, InstanceKey, Leader, Lease, MetadataStore,
+    Snapshot, Transition, Worker, WorkerRecord,
+};
+use sextant_types::{Variant, VariantId, WorkerId};
+
+use crate::{
+    RedisConfig, RedisRates,
+    connection::Connection,
+    decode::{self, Content, Entry, document},
+    feed::Reader,
+    scripts, transition,
+};
+
+/// Events in one answer: a follower that is far behind must not hold the server up.
+const PAGE: usize = 1024;
+/// No lease is longer, in ms: numbers in scripts are exact up to 2^53.
+const LONGEST_LEASE_MS: u64 = 1 << 52;
+
+/// Metadata in Redis, shared by all who use the same server and prefix.
+pub struct RedisStore {
+    connection: Connection,
+    /// Watches the feed from the first wait on; most writers never wait.
+    reader: OnceLock<Reader>,
+}
+
+impl RedisStore {
+    /// Connects. Fails when the server is away, too old, or refuses the user; later losses of the
+    /// connection are mended by themselves.
+    pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
+            connection: Connection::open(&config).await?,
+            reader: OnceLock::new(),
+        }))
+    }
+
+    /// Rate limits in the same fleet's keys, over the same connection.
+    pub fn rates(&self) -> RedisRates {
+        RedisRates::over(self.connection.clone())
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Content at one moment; `parts` as the script takes them.
+    async fn content(&self, parts: &str, now_ms: u64) -> Result<(Snapshot, u64), Error> {
+        let read = self
+            .connection
+            .script::<Content>(&scripts::SNAPSHOT, now_ms, |call| {
+                call.arg(parts);
+            });
+        decode::snapshot(read.await?)
+    }
+
+    async fn page(&self, cursor: Cursor) -> Result<(Cursor, Vec<Entry>), Error> {
+        let read = self.connection.script(&scripts::CHANGES, 0, |call| {
+            call.arg(cursor.0).arg(PAGE);
+        });
+        let (goes_on, position, entries): (bool, u64, Vec<Entry>) = read.await?;
+        let position = Cursor(position);
+        if goes_on {
+            return Ok((position, entries));
+        }
+        Err(Error::Trimmed {
+            cursor,
+            oldest: position,
+        })
+    }
+
+    /// Runs a script that takes texts and says whether it did anything, or the like.
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &'static scripts::Static,
+        now_ms: u64,
+        arguments: &[&str],
+    ) -> Result<T, Error> {
+        let run = self.connection.script(script, now_ms, |call| {
+            call.arg(arguments);
+        });
+        run.await
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.connection.key("");
+        f.debug_struct("RedisStore")
+            .field("prefix", &prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl MetadataStore for RedisStore {
+    async fn publish_variant(&self, variant: Arc<Variant>) -> Result<bool, Error> {
+        let document = document(&*variant)?;
+        let publish = self.connection.script(&scripts::PUBLISH, 0, |call| {
+            call.arg(variant.id.as_str())
+                .arg(variant.application.as_str())
+                .arg(document)
+                .arg(score(variant.accuracy.lower))
+                .arg(score(variant.profile.tail_latency_ms(1)));
+        });
+        publish.await
+    }
+
+    async fn retire_variant(&self, variant: &VariantId) -> Result<bool, Error> {
+        self.run(&scripts::RETIRE, 0, &[variant.as_str()]).await
+    }
+
+    async fn variants(&self) -> Result<Vec<Arc<Variant>>, Error> {
+        Ok(self.content("v", 0).await?.0.variants)
+    }
+
+    async fn transition(&self, transition: &Transition, now_ms: u64) -> Result<Instance, Error> {
+        transition::one(&self.connection, transition, now_ms).await
+    }
+
+    async fn transitions(
+        &self,
+        transitions: &[Transition],
+        now_ms: u64,
+    ) -> Vec<Result<Instance, Error>> {
+        transition::many(&self.connection, transitions, now_ms).await
+    }
+
+    async fn instances(&self) -> Result<Vec<Instance>, Error> {
+        Ok(self.content("iw", 0).await?.0.instances)
+    }
+
+    async fn instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error> {
+        transition::look(&self.connection, key).await
+    }
+
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        record: WorkerRecord,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Lease, Error> {
+        let document = document(&record)?;
+        let ttl_ms = ttl_ms.min(LONGEST_LEASE_MS).to_string();
+        let arguments = [worker.as_str(), &document, &ttl_ms];
+        let (until_ms, fresh) = self.run(&scripts::HEARTBEAT, now_ms, &arguments).await?;
+        Ok(Lease { until_ms, fresh })
+    }
+
+    async fn workers(&self, now_ms: u64) -> Result<Vec<Worker>, Error> {
+        let (content, now_ms) = self.content("w", now_ms).await?;
+        let mut workers = content.workers;
+        workers.retain(|worker| worker.lease_until_ms > now_ms);
+        Ok(workers)
+    }
+
+    async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error> {
+        let arguments = [worker.as_str()];
+        self.run(&scripts::REMOVE_WORKER, 0, &arguments).await
+    }
+
+    async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error> {
+        let dead: Vec<String> = self.run(&scripts::EXPIRE, now_ms, &[]).await?;
+        dead.iter().map(|name| decode::worker_id(name)).collect()
+    }
+
+    async fn campaign(
+        &self,
+        candidate: &Candidate,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Result<Leader, Error> {
+        let document = document(candidate)?;
+        let ttl_ms = ttl_ms.min(LONGEST_LEASE_MS).to_string();
+        let arguments = [&candidate.role, &candidate.holder, &*document, &ttl_ms];
+        let leader = self.run(&scripts::CAMPAIGN, now_ms, &arguments).await?;
+        decode::leader(&leader)
+    }
+
+    async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
+        let arguments: [&str; 2] = [&candidate.role, &candidate.holder];
+        self.run(&scripts::RESIGN, 0, &arguments).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, Error> {
+        Ok(self.content("viwl", 0).await?.0)
+    }
+
+    async fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
+        let mut changes = Changes {
+            events: Vec::new(),
+            cursor,
+        };
+        loop {
+            let (head, entries) = match self.page(changes.cursor).await {
+                Ok(page) => page,
+                // What has been read still counts; the next call says what went wrong.
+                Err(_) if !changes.events.is_empty() => return Ok(changes),
+                Err(error) => return Err(error),
+            };
+            for entry in &entries {
+                changes.events.push(decode::event(entry)?);
+            }
+            match entries.last() {
+                Some((id, _)) if entries.len() == PAGE => {
+                    changes.cursor = Cursor(decode::position(id)?);
+                }
+                _ => {
+                    changes.cursor = head;
+                    return Ok(changes);
+                }
+            }
+        }
+    }
+
+    async fn changed(&self, cursor: Cursor) -> Result<(), Error> {
+        let reader = self.reader.get_or_init(|| Reader::start(&self.connection));
+        reader.changed(&self.connection, cursor).await
+    }
+}
+
+/// A number that sorted sets take.
+fn score(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value }
+}

@@ -1,0 +1,109 @@
+//! What only this store has: the server's clock, look-ups, several fleets on one server.
+
+use sextant_metadata::{
+    Command, Error, MetadataStore, Rate, RateStore, conformance::sample_variant,
+};
+use sextant_metadata_redis::{Clock, RedisConfig, RedisStore};
+use sextant_test_servers::redis::Redis;
+use sextant_types::VariantId;
+
+use crate::fixtures::{
+    application, beat, candidate, config, connect, key, load, record, step, worker,
+};
+
+/// One caller's clock is far ahead, the other's far behind: with the server's clock it does not
+/// matter.
+#[tokio::test]
+async fn servers_clock_hides_that_callers_disagree() {
+    const HOUR: u64 = 3_600_000;
+    let server = Redis::start();
+    let store = RedisStore::connect(RedisConfig {
+        clock: Clock::Server,
+        ..config(&server)
+    });
+    let store = store.await.unwrap();
+    let slow = store.heartbeat(&worker("slow"), record(), HOUR, 0).await;
+    let fast = store
+        .heartbeat(&worker("fast"), record(), HOUR, u64::MAX)
+        .await;
+    let (slow, fast) = (slow.unwrap(), fast.unwrap());
+    assert!(fast.until_ms.abs_diff(slow.until_ms) < HOUR);
+    assert_eq!(store.expire(u64::MAX).await.unwrap(), []);
+    assert_eq!(store.workers(u64::MAX).await.unwrap().len(), 2);
+    let loading = store.transition(&step("v", "slow", Command::Load), 0).await;
+    let loading = loading.unwrap();
+    let begun_ms = slow.until_ms - HOUR;
+    assert!((begun_ms..begun_ms + HOUR).contains(&loading.since_ms));
+    assert_eq!(loading.lease_until_ms, slow.until_ms);
+    let leader = store.campaign(&candidate("a"), HOUR, 0).await.unwrap();
+    let other = store.campaign(&candidate("b"), HOUR, u64::MAX).await;
+    assert_eq!(other.unwrap(), leader, "nobody waits for a lease in vain");
+    let rate = Rate {
+        per_s: 1e-6,
+        burst: 5.0,
+    };
+    let rates = store.rates();
+    assert_eq!(rates.take("a", 9, rate, 0).await.unwrap(), 5);
+    assert_eq!(rates.take("a", 9, rate, u64::MAX).await.unwrap(), 0);
+    let day = (7, 24 * HOUR);
+    assert_eq!(rates.spend("a", 3, day, 0).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn look_ups_follow_what_is_published_and_reported() {
+    let server = Redis::start();
+    let store = connect(&server).await;
+    let app = application();
+    for (name, accuracy, p99_ms) in [("a", 0.9, 3.0), ("b", 0.95, 9.0), ("c", 0.8, 1.0)] {
+        let mut variant = (*sample_variant(name, 1.0)).clone();
+        variant.accuracy.lower = accuracy;
+        variant.profile.batches[0].p99_ms = p99_ms;
+        store.publish_variant(variant.into()).await.unwrap();
+    }
+    let names = |ids: Result<Vec<VariantId>, Error>| {
+        let ids = ids.unwrap().into_iter().map(String::from);
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(names(store.accurate(&app, 0.85, 9).await), ["b", "a"]);
+    assert_eq!(names(store.accurate(&app, 0.0, 1).await), ["b"]);
+    assert_eq!(names(store.fast(&app, 3.0, 9).await), ["c", "a"]);
+    let gone = VariantId::new("a").unwrap();
+    store.retire_variant(&gone).await.unwrap();
+    assert_eq!(names(store.accurate(&app, 0.85, 9).await), ["b"]);
+    assert_eq!(names(store.fast(&app, 3.0, 9).await), ["c"]);
+
+    beat(&store, "w").await.unwrap();
+    beat(&store, "x").await.unwrap();
+    for (on, share) in [("w", 0.75), ("x", 0.25)] {
+        load(&store, "b", on).await;
+        let report = step("b", on, Command::Report { load: share });
+        store.transition(&report, 0).await.unwrap();
+    }
+    let idle = store.idle(&app, 0.8, 9).await.unwrap();
+    assert_eq!(idle, [key("b", "x"), key("b", "w")]);
+    assert_eq!(store.idle(&app, 0.5, 9).await.unwrap(), [key("b", "x")]);
+    let overload = step("b", "x", Command::Overload);
+    store.transition(&overload, 0).await.unwrap();
+    assert_eq!(store.idle(&app, 0.5, 9).await.unwrap(), []);
+    store.remove_worker(&worker("w")).await.unwrap();
+    assert_eq!(store.idle(&app, 1.0, 9).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn fleets_on_one_server_do_not_know_each_other() {
+    let server = Redis::start();
+    let store = connect(&server).await;
+    let other = RedisStore::connect(RedisConfig {
+        prefix: "other".to_owned(),
+        ..config(&server)
+    });
+    let other = other.await.unwrap();
+    beat(&store, "w").await.unwrap();
+    store
+        .publish_variant(sample_variant("v", 1.0))
+        .await
+        .unwrap();
+    let content = other.snapshot().await.unwrap();
+    assert!(content.workers.is_empty() && content.variants.is_empty());
+    assert!(beat(&other, "w").await.unwrap());
+}
