@@ -9,9 +9,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
-use sextant_objects::ObjectPath;
+use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
 use sextant_registry::{JobFilter, JobKind, JobState, NewJob};
-use sextant_rpc::{OfflineSpec, Route};
+use sextant_rpc::{
+    OfflineSpec, Route,
+    offline::{RecordFormat, check_webhook},
+};
 use sextant_types::{ApplicationId, Code, JobId, ModelId};
 use tokio::time::Instant;
 
@@ -147,25 +150,25 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
     let route = query::route(names.0, names.1, names.2)?;
     let (application, model) = owner(state, &route).await?;
     let targets = state.targets(&route, body.targets)?;
-    let (input, output) = (
-        ObjectPath::parse(&body.input)?,
-        ObjectPath::parse(&body.output)?,
-    );
-    if input == output {
-        let detail = "`input` and `output` are the same path";
-        return Err(Problem::new(Code::InvalidRequest, detail).field("output"));
-    }
     if body.chunk == 0 || body.chunk > MAX_CHUNK {
         let detail = format!("`chunk` is `{}`: it must be 1 to {MAX_CHUNK}", body.chunk);
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
-    upload::existing(state.objects().as_ref(), &input).await?;
+    let input_format = format(body.format.as_deref(), "format")?;
+    let output_format = format(body.output_format.as_deref(), "output_format")?;
+    if let Some(Err(reason)) = body.webhook.as_deref().map(check_webhook) {
+        return Err(Problem::new(Code::InvalidRequest, reason).field("webhook"));
+    }
+    check_paths(state.objects().as_ref(), &body.input, &body.output).await?;
     let spec = OfflineSpec {
         route,
         targets,
-        input: input.to_string(),
-        output: output.to_string(),
+        input: body.input,
+        output: body.output,
         chunk: body.chunk,
+        input_format,
+        output_format,
+        webhook: body.webhook,
     };
     let spec = serde_json::to_value(spec).map_err(|error| Problem::internal("the job", &error))?;
     let mut job = NewJob::new(JobKind::Offline, application, spec);
@@ -174,6 +177,52 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
         job.id = JobId::new(id)?;
     }
     Ok(job)
+}
+
+fn format(name: Option<&str>, field: &'static str) -> Result<Option<RecordFormat>, Problem> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let known = RecordFormat::parse(name);
+    known.map(Some).ok_or_else(|| {
+        let names = RecordFormat::ALL.map(RecordFormat::as_str).join("`, `");
+        let detail = format!("`{field}` is one of `{names}`");
+        Problem::new(Code::InvalidRequest, detail).field(field)
+    })
+}
+
+/// Refuses paths that break the naming rule, input that is not there, and output that would become
+/// part of it. A path that ends in `/` means the files below it.
+async fn check_paths(objects: &dyn ObjectStore, input: &str, output: &str) -> Result<(), Problem> {
+    let folders = (input.strip_suffix('/'), output.strip_suffix('/'));
+    let from = ObjectPath::parse(folders.0.unwrap_or(input))?;
+    let to = ObjectPath::parse(folders.1.unwrap_or(output))?;
+    let refuse = |detail: &str| Err(Problem::new(Code::InvalidRequest, detail).field("output"));
+    if from == to {
+        return refuse("`input` and `output` are the same path");
+    }
+    match folders {
+        (None, Some(_)) => {
+            return refuse("`output` ends in `/`, which needs an `input` that does too");
+        }
+        (Some(_), _) if output.starts_with(input) => {
+            return refuse("`output` lies below `input`: its files would become input");
+        }
+        _ => {}
+    }
+    if folders.0.is_none() {
+        upload::existing(objects, &from).await?;
+        return Ok(());
+    }
+    let first = ListRequest {
+        limit: 1,
+        ..ListRequest::prefix(input)
+    };
+    if objects.list(&first).await?.objects.is_empty() {
+        let detail = format!("there is no artefact below `{input}`");
+        return Err(Problem::new(Code::ArtefactNotFound, detail).field("input"));
+    }
+    Ok(())
 }
 
 /// The application and model that a route belongs to; refuses what does not exist.

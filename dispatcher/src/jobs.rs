@@ -1,24 +1,40 @@
 //! Offline jobs: files of records in, files of answers out, on spare resources (INFaaS section 5.3).
 //!
-//! A job reads JSONL from the artefact store, answers the records in chunks, and writes each
-//! chunk once under a deterministic path (`{output}.parts/00000000.jsonl`, ..) *before* it moves
-//! the job's row on. A crash in between leaves a part that the next runner writes again with the
-//! same records, so every record appears exactly once. The last step joins the parts into the
-//! output. The variant is chosen when the job first runs and kept in a plan beside the parts, so
-//! that a resumed job answers as it began.
+//! A job reads JSONL, NPY or NPZ from the artefact store, answers the records in chunks, and writes
+//! each chunk once as a part *before* it moves the job's row on. The last step joins the parts into
+//! the output. A crash anywhere leaves a job that the next runner goes on with.
+//!
+//! Every claim of a job has a number, and a runner writes under names with the number of its claim.
+//! What a claim began with (the records that were committed by then) is kept beside the parts, so
+//! that of each chunk exactly one part is *the* part: that of the last claim that began at or
+//! before it. A runner that lost its claim and does not know it writes parts that nobody reads; so
+//! a committed answer never changes, and each record appears exactly once. What was settled when
+//! the job first ran (variant, files, chunks) is kept as well: a resumed job answers as it began.
 
+mod answer;
+mod ledger;
+mod notices;
+mod output;
 mod plan;
-mod records;
 mod run;
+mod stop;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use sextant_objects::ObjectStore;
 use sextant_policies::throttle::Throttle;
+use sextant_records::Files;
 use sextant_registry::{Job, JobKind, Registry};
-use tokio::sync::watch;
+use sextant_rpc::offline::Notify;
+use sextant_types::JobId;
+use tokio::sync::{Notify as Wake, watch};
 
 use crate::Dispatcher;
+use notices::Notices;
 
 /// How offline jobs run.
 #[derive(Debug, Clone)]
@@ -33,19 +49,27 @@ pub struct JobConfig {
     pub look_ms: u64,
 }
 
-/// Claims and runs offline jobs, one at a time.
+/// Claims and runs offline jobs, one at a time, and tells webhooks of their end.
 pub struct JobService {
     pub(crate) config: JobConfig,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) registry: Registry,
-    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) files: Files,
+    notifier: Option<Arc<dyn Notify>>,
+    /// The job that is held.
+    held: Mutex<Option<JobId>>,
+    /// A job came to its end here.
+    ended: Wake,
 }
 
 /// How often the queue is looked at when nobody wakes the runner.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
 
+/// Longest wait for the registry when a job is given back.
+const GIVE_BACK: Duration = Duration::from_secs(2);
+
 impl JobService {
-    /// A runner of offline jobs.
+    /// A runner of offline jobs, which tells no webhook.
     pub fn new(
         config: JobConfig,
         dispatcher: Arc<Dispatcher>,
@@ -56,23 +80,65 @@ impl JobService {
             config,
             dispatcher,
             registry,
-            objects,
+            files: Files::new(objects),
+            notifier: None,
+            held: Mutex::default(),
+            ended: Wake::new(),
         }
+    }
+
+    /// The same with a carrier of messages to webhooks.
+    pub fn with_notifier(mut self, notifier: Arc<dyn Notify>) -> Self {
+        self.notifier = Some(notifier);
+        self
     }
 
     /// Runs until `shutdown`. A job under way is given back and goes on in the next life.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
-        let mut changed = self.registry.jobs_changed();
-        tokio::select! {
-            () = shutdown => {}
-            () = self.work(&mut changed) => {}
+        let always = watch::Sender::new(true);
+        self.run_while(always.subscribe(), shutdown).await;
+    }
+
+    /// Runs until `shutdown`, and only while `leading` holds: of several processes one runs jobs.
+    /// A job under way is given back at once when it no longer holds. When the sender of
+    /// `leading` is gone, its last value stands.
+    pub async fn run_while(
+        self,
+        mut leading: watch::Receiver<bool>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = turned(&mut leading, true) => {}
+            }
+            let over = tokio::select! {
+                () = &mut shutdown => true,
+                () = turned(&mut leading, false) => false,
+                () = self.work() => false,
+            };
+            self.give_back().await;
+            if over {
+                return;
+            }
         }
     }
 
-    async fn work(&self, changed: &mut watch::Receiver<u64>) {
+    async fn work(&self) {
+        tokio::join!(self.run_jobs(), self.tell());
+    }
+
+    async fn run_jobs(&self) {
+        let mut changed = self.registry.jobs_changed();
         loop {
             match self.claim().await {
-                Ok(Some(job)) => self.run_job(job, changed).await,
+                Ok(Some(job)) => {
+                    self.hold(Some(&job));
+                    self.run_job(job, &mut changed).await;
+                    self.hold(None);
+                    self.ended.notify_one();
+                }
                 Ok(None) => {
                     drop(tokio::time::timeout(IDLE_LOOK, changed.changed()).await);
                 }
@@ -84,6 +150,46 @@ impl JobService {
         }
     }
 
+    /// Tells webhooks of jobs that came to their end, whoever ended them.
+    async fn tell(&self) {
+        let Some(notifier) = &self.notifier else {
+            return;
+        };
+        let mut changed = self.registry.jobs_changed();
+        let (registry, files) = (self.registry.clone(), self.files.clone());
+        let mut notices = Notices::new(registry, files, Arc::clone(notifier));
+        loop {
+            let pause = notices.work().await.min(IDLE_LOOK);
+            tokio::select! {
+                () = self.ended.notified() => {}
+                _ = changed.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    fn hold(&self, job: Option<&Job>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = job.map(|job| job.id.clone());
+    }
+
+    /// Puts a job that is under way back into the queue, so that another runner need not wait for
+    /// the lease to lapse.
+    async fn give_back(&self) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = { held }.take();
+        let Some(job) = held else {
+            return;
+        };
+        let released = self.registry.release(&job, &self.config.owner, unix_ms());
+        match tokio::time::timeout(GIVE_BACK, released).await {
+            Ok(Ok(())) => tracing::info!(%job, "a job under way was given back"),
+            // Its lease will lapse.
+            Ok(Err(error)) => tracing::info!(%job, %error, "a job was not given back"),
+            Err(_) => tracing::info!(%job, "a job was not given back in time"),
+        }
+    }
+
     async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
         let Self {
             config, registry, ..
@@ -91,6 +197,13 @@ impl JobService {
         registry
             .claim(JobKind::Offline, &config.owner, config.lease_ms, unix_ms())
             .await
+    }
+}
+
+/// Waits until the value is `wanted`; for ever when nobody can change it any more.
+async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
+    if leading.wait_for(|now| *now == wanted).await.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_registry::Job;
+use sextant_registry::{Job, JobKind};
+use sextant_rpc::offline::{OfflineStep, shown_webhook};
 use utoipa::ToSchema;
 
 use crate::{codec::Text, models::FailureBody, targets::TargetsBody};
@@ -30,10 +31,22 @@ pub struct NewJobBody<'a> {
     /// What is asked for, as in queries.
     #[serde(default)]
     pub targets: TargetsBody,
-    /// Path in the artefact store: JSONL, each line `{"inputs": {"name": array}}`.
+    /// Path in the artefact store: JSONL (each line `{"inputs": {"name": array}}`), an NPY array
+    /// whose rows are the records, or an NPZ archive with an array for each input. A path that
+    /// ends in `/` means all files below it, in the order of their names.
     pub input: String,
-    /// Path in the artefact store for the answers, one line for each record.
+    /// Path in the artefact store for the answers, in the order of the records. One that ends in
+    /// `/` gets a file for each file of the input.
     pub output: String,
+    /// How the input is written: `jsonl`, `npy` or `npz`. By its suffix when left out.
+    #[serde(default)]
+    pub format: Option<String>,
+    /// How the output is written: `jsonl`, `npy` or `npz`. By its suffix when left out.
+    #[serde(default)]
+    pub output_format: Option<String>,
+    /// An `http` or `https` address that is told when the job has come to its end.
+    #[serde(default)]
+    pub webhook: Option<String>,
     /// Records that are committed together, 1 to 65536.
     #[serde(default = "default_chunk")]
     #[schema(default = 256, minimum = 1, maximum = 65536)]
@@ -83,6 +96,12 @@ pub struct ProgressBody {
     pub done: u64,
     /// Units in all; 0 while unknown.
     pub total: u64,
+    /// Records of an offline job that could not be answered; known while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
+    /// Estimated time to the end of an offline job, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_s: Option<u64>,
 }
 
 /// Jobs.
@@ -98,7 +117,11 @@ fn default_chunk() -> u32 {
 }
 
 impl From<Job> for JobBody {
-    fn from(job: Job) -> Self {
+    fn from(mut job: Job) -> Self {
+        if let Some(Value::String(webhook)) = job.spec.get_mut("webhook") {
+            *webhook = shown_webhook(webhook);
+        }
+        let progress = ProgressBody::of(&job);
         Self {
             id: job.id.to_string(),
             kind: job.kind.as_str(),
@@ -106,16 +129,29 @@ impl From<Job> for JobBody {
             model: job.model.map(|model| model.to_string()),
             state: job.state.as_str(),
             step: job.step,
-            progress: ProgressBody {
-                done: job.progress_done,
-                total: job.progress_total,
-            },
+            progress,
             error: job.error.map(FailureBody::from),
             attempts: job.attempts,
             spec: job.spec,
             result: job.result,
             created_ms: job.created_ms,
             updated_ms: job.updated_ms,
+        }
+    }
+}
+
+impl ProgressBody {
+    fn of(job: &Job) -> Self {
+        let step = match job.kind {
+            JobKind::Offline => job.step.parse::<OfflineStep>().ok(),
+            JobKind::Register => None,
+        };
+        let left_s = step.as_ref().and_then(|step| step.left_s);
+        Self {
+            done: job.progress_done,
+            total: job.progress_total,
+            failed: step.map(|step| step.failed),
+            left_s: left_s.filter(|_| !job.state.is_final()),
         }
     }
 }

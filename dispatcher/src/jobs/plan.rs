@@ -1,75 +1,244 @@
 //! What was settled when the job first ran.
 
-use bytes::Bytes;
+use std::{collections::BTreeSet, ops::Range};
+
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
 use sextant_policies::select::{Demand, distance};
-use sextant_rpc::{OfflineSpec, Route};
-use sextant_types::{Code, VariantId};
+use sextant_records::{Files, Outline, check_output};
+use sextant_rpc::{OfflineSpec, Route, offline::RecordFormat};
+use sextant_types::{Code, Signature, VariantId};
 
-use super::{JobService, run::Stop};
+use super::stop::Stop;
 use crate::{Dispatcher, index::Known};
 
-/// Kept at `{output}.parts/plan.json`.
+/// Most files below one input.
+const MOST_FILES: usize = 100_000;
+
+/// The variant that answers all records, and the files in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Which job the parts belong to: parts of another job are not reused.
-    pub(crate) job: String,
-    /// The variant that answers all records.
     pub(crate) variant: VariantId,
-    /// Records in the input.
-    pub(crate) records: u64,
-    /// Records per chunk.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// A file of records. A chunk never reaches from one into the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) path: String,
+    /// Records per chunk, at least 1.
     pub(crate) chunk: u32,
+    pub(crate) outline: Outline,
+}
+
+/// A plan with its sums: which chunk lies where, and which file gets it.
+pub(crate) struct Layout {
+    pub(crate) plan: Plan,
+    /// Records in all.
+    pub(crate) records: u64,
+    /// Chunks in all.
+    pub(crate) chunks: u64,
+    /// For each source, records and chunks before it.
+    before: Vec<(u64, u64)>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A file of answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) path: ObjectPath,
+    pub(crate) format: RecordFormat,
+    pub(crate) chunks: Range<u64>,
+    /// Records before its first.
+    pub(crate) first_record: u64,
+}
+
+/// Where a chunk's records lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Which source.
+    pub(crate) source: usize,
+    /// Its first record within the source.
+    pub(crate) first_in_source: u64,
+    /// Its first record in the job.
+    pub(crate) first: u64,
+    /// Records in it.
+    pub(crate) records: u32,
 }
 
 impl Plan {
-    /// Chunks in all.
-    pub(crate) fn chunks(&self) -> u64 {
-        self.records.div_ceil(u64::from(self.chunk.max(1)))
-    }
-}
-
-/// Where a part lies.
-pub(crate) fn part_path(spec: &OfflineSpec, name: &str) -> Result<ObjectPath, Stop> {
-    let path = format!("{}.parts/{name}", spec.output);
-    ObjectPath::parse(&path).map_err(|error| Stop::failed(Code::InvalidPath, error.to_string()))
-}
-
-impl JobService {
-    /// Reads the plan of an earlier run of the same job, or settles it now.
-    pub(crate) async fn plan(
-        &self,
-        job: &str,
+    /// Finds the files and looks through them.
+    pub(crate) async fn settle(
+        files: &Files,
         spec: &OfflineSpec,
-        records: u64,
-    ) -> Result<Plan, Stop> {
-        let path = part_path(spec, "plan.json")?;
-        if self.objects.stat(&path).await?.is_some() {
-            let stored = self.objects.get(&path).await?;
-            match serde_json::from_slice::<Plan>(&stored) {
-                Ok(plan) if plan.job == job => return Ok(plan),
-                _ => tracing::info!(job, "parts of another job are replaced"),
-            }
+        variant: VariantId,
+        signature: &Signature,
+    ) -> Result<Self, Stop> {
+        let format = output_format(spec);
+        check_output(format, signature)?;
+        let mut sources = Vec::new();
+        for path in inputs(files, &spec.input).await? {
+            let format = input_format(spec, path.as_str())?;
+            let outline = Outline::scan(files, &path, format, signature).await?;
+            sources.push(Source {
+                path: path.to_string(),
+                chunk: outline.chunk(spec.chunk),
+                outline,
+            });
         }
-        let variant = self.dispatcher.choose_offline(spec)?;
-        let chunk = spec.chunk.max(1);
-        let plan = Plan {
-            job: job.to_owned(),
-            variant,
-            records,
-            chunk,
-        };
-        let text = serde_json::to_vec(&plan)
-            .map_err(|error| Stop::failed(Code::Internal, error.to_string()))?;
-        self.objects.put(&path, Bytes::from(text)).await?;
-        Ok(plan)
+        Ok(Self { variant, sources })
     }
+}
+
+/// The files of an input: itself, or all below it.
+async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectPath>, Stop> {
+    if !input.ends_with('/') {
+        return Ok(vec![ObjectPath::parse(input)?]);
+    }
+    let found = files.list(input, MOST_FILES).await?;
+    match found.len() {
+        0 => {
+            let message = format!("there is no artefact below `{input}`");
+            Err(Stop::failed(Code::ArtefactNotFound, message))
+        }
+        count if count > MOST_FILES => {
+            let message = format!("below `{input}` are over {MOST_FILES} files: join some of them");
+            Err(Stop::failed(Code::TooLarge, message))
+        }
+        _ => Ok(found.into_iter().map(|info| info.path).collect()),
+    }
+}
+
+fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
+    let known = spec.input_format.or_else(|| RecordFormat::of_path(path));
+    match known {
+        Some(format) => Ok(format),
+        // A single file without a suffix is lines; among others it may be anything.
+        None if !spec.input.ends_with('/') => Ok(RecordFormat::Jsonl),
+        None => {
+            let message = format!("`{path}` has no known suffix: say `format`, or move it away");
+            Err(Stop::failed(Code::InvalidRequest, message))
+        }
+    }
+}
+
+fn output_format(spec: &OfflineSpec) -> RecordFormat {
+    let by_suffix = || RecordFormat::of_path(&spec.output);
+    spec.output_format
+        .or_else(by_suffix)
+        .unwrap_or(RecordFormat::Jsonl)
+}
+
+// === impl Source ===
+
+impl Source {
+    fn chunks(&self) -> u64 {
+        self.outline.records.div_ceil(u64::from(self.chunk.max(1)))
+    }
+}
+
+// === impl Layout ===
+
+impl Layout {
+    /// Adds up a plan. Refuses two files of answers with the same name.
+    pub(crate) fn new(spec: &OfflineSpec, plan: Plan) -> Result<Self, Stop> {
+        let (mut records, mut chunks) = (0, 0);
+        let mut before = Vec::with_capacity(plan.sources.len());
+        for source in &plan.sources {
+            before.push((records, chunks));
+            records += source.outline.records;
+            chunks += source.chunks();
+        }
+        let mut layout = Self {
+            plan,
+            records,
+            chunks,
+            before,
+            targets: Vec::new(),
+        };
+        layout.targets = layout.find_targets(spec)?;
+        Ok(layout)
+    }
+
+    fn find_targets(&self, spec: &OfflineSpec) -> Result<Vec<Target>, Stop> {
+        let format = output_format(spec);
+        if !spec.output.ends_with('/') {
+            return Ok(vec![Target {
+                path: ObjectPath::parse(&spec.output)?,
+                format,
+                chunks: 0..self.chunks,
+                first_record: 0,
+            }]);
+        }
+        let mut names = BTreeSet::new();
+        let mut targets = Vec::with_capacity(self.before.len());
+        for (source, (records, chunks)) in self.plan.sources.iter().zip(&self.before) {
+            let name = source.path.strip_prefix(&spec.input);
+            let name = name.unwrap_or(&source.path);
+            let path = match RecordFormat::of_path(name) == Some(format) {
+                true => format!("{}{name}", spec.output),
+                false => format!("{}{name}.{format}", spec.output),
+            };
+            if !names.insert(path.clone()) {
+                let message = format!(
+                    "two files of `{}` would be answered in `{path}`",
+                    spec.input
+                );
+                return Err(Stop::failed(Code::InvalidRequest, message));
+            }
+            targets.push(Target {
+                path: ObjectPath::parse(&path)?,
+                format,
+                chunks: *chunks..chunks + source.chunks(),
+                first_record: *records,
+            });
+        }
+        Ok(targets)
+    }
+
+    /// The chunk that begins behind `committed` records.
+    pub(crate) fn chunk_at(&self, committed: u64) -> u64 {
+        if committed >= self.records {
+            return self.chunks;
+        }
+        let source = last(&self.before, |(records, _)| *records <= committed);
+        let (records, chunks) = self.before[source];
+        chunks + (committed - records) / u64::from(self.plan.sources[source].chunk)
+    }
+
+    /// Where a chunk's records lie.
+    pub(crate) fn place(&self, chunk: u64) -> Place {
+        let source = last(&self.before, |(_, chunks)| *chunks <= chunk);
+        let (records, chunks) = self.before[source];
+        let Source {
+            chunk: size,
+            outline,
+            ..
+        } = &self.plan.sources[source];
+        let first_in_source = (chunk - chunks) * u64::from(*size);
+        let left = outline.records - first_in_source;
+        Place {
+            source,
+            first_in_source,
+            first: records + first_in_source,
+            records: u32::try_from(left).map_or(*size, |left| left.min(*size)),
+        }
+    }
+
+    /// The file of answers that a chunk goes into.
+    pub(crate) fn target(&self, chunk: u64) -> &Target {
+        &self.targets[last(&self.targets, |target| target.chunks.start <= chunk)]
+    }
+}
+
+/// The last of a sorted list for which `holds`; it does for the first.
+fn last<T>(list: &[T], holds: impl Fn(&T) -> bool) -> usize {
+    list.partition_point(holds).saturating_sub(1)
 }
 
 impl Dispatcher {
     /// The cheapest variant that meets a job's accuracy and cost targets, loaded or not.
-    fn choose_offline(&self, spec: &OfflineSpec) -> Result<VariantId, Stop> {
+    pub(crate) fn choose_offline(&self, spec: &OfflineSpec) -> Result<VariantId, Stop> {
         let snapshot = self.snapshot.load();
         let demand = Demand {
             latency_ms: f64::INFINITY,
@@ -103,5 +272,70 @@ impl Dispatcher {
             .ok_or_else(|| {
                 Stop::failed(Code::TargetInfeasible, "no variant meets the job's targets")
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sextant_types::{ApplicationId, Targets};
+
+    fn layout(sizes: &[(&str, u64)], output: &str) -> Result<Layout, Stop> {
+        let spec = OfflineSpec {
+            route: Route::Application(ApplicationId::new("a").expect("a name")),
+            targets: Targets::default(),
+            input: "in/".to_owned(),
+            output: output.to_owned(),
+            chunk: 4,
+            input_format: None,
+            output_format: None,
+            webhook: None,
+        };
+        let source = |(name, records): &(&str, u64)| Source {
+            path: format!("in/{name}"),
+            chunk: 4,
+            outline: Outline {
+                format: RecordFormat::Jsonl,
+                size_bytes: 0,
+                modified_ms: 0,
+                records: *records,
+                record_bytes: 0,
+                marks: Vec::new(),
+            },
+        };
+        let variant = VariantId::new("v").expect("a name");
+        let sources = sizes.iter().map(source).collect();
+        Layout::new(&spec, Plan { variant, sources })
+    }
+
+    #[test]
+    fn chunks_cover_every_record_once_in_order() {
+        let sizes = [("a", 0), ("b", 9), ("c", 0), ("d", 4), ("e", 1), ("f", 0)];
+        for output in ["out.jsonl", "out/"] {
+            let layout = layout(&sizes, output).expect("a layout");
+            let mut next = 0;
+            for chunk in 0..layout.chunks {
+                assert_eq!(layout.chunk_at(next), chunk);
+                let place = layout.place(chunk);
+                assert_eq!(place.first, next);
+                let target = layout.target(chunk);
+                assert!(target.chunks.contains(&chunk));
+                if output == "out/" {
+                    assert_eq!(next - target.first_record, place.first_in_source);
+                }
+                next += u64::from(place.records);
+            }
+            assert_eq!(next, layout.records);
+            assert_eq!(layout.chunk_at(next), layout.chunks);
+        }
+    }
+
+    #[test]
+    fn every_file_is_answered_in_its_own() {
+        let layout = layout(&[("a.npy", 1), ("b/c.jsonl", 1)], "out/").expect("a layout");
+        let paths: Vec<&str> = layout.targets.iter().map(|t| t.path.as_str()).collect();
+        assert_eq!(paths, ["out/a.npy.jsonl", "out/b/c.jsonl"]);
+        let same = self::layout(&[("a.npy", 1), ("a.npy.jsonl", 1)], "out/");
+        assert!(matches!(same, Err(Stop::Failed { code, .. }) if code == Code::InvalidRequest));
     }
 }

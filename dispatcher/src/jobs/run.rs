@@ -2,50 +2,41 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::{Observation, Verdict};
+use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
-use sextant_rpc::{Dispatch, OfflineSpec, Query, QueryError, Route};
-use sextant_types::{Code, NamedTensor, Signature, Targets, Tensor};
+use sextant_rpc::{Dispatch, OfflineSpec, Route, offline::OfflineStep};
+use sextant_types::{Code, Signature};
 use tokio::sync::watch;
 
 use super::{
     JobService,
-    plan::{Plan, part_path},
-    records, unix_ms,
+    ledger::{self, Ledger},
+    plan::{Layout, Place, Plan},
+    stop::{LONGEST_PAUSE, Stop, patiently},
+    unix_ms,
 };
 
-/// How often a chunk is tried again when the service is busy or a store does not answer.
-const ATTEMPTS: u32 = 20;
-
-/// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Why a run ended before the job did.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// The job is cancelled, or another runner has it.
-    NotOurs,
-    /// It cannot be done.
-    Failed { code: Code, message: String },
+/// A job under way.
+struct Run<'a> {
+    service: &'a JobService,
+    job: &'a Job,
+    layout: &'a Layout,
+    ledger: &'a Ledger,
+    signature: &'a Signature,
+    tally: Tally,
+    /// The open source and which it is.
+    reader: Option<(usize, Reader)>,
+    /// When this run began, and how many records were committed then.
+    began: (Instant, u64),
 }
-
-/// A job whose output is written.
-struct Done {
-    spec: OfflineSpec,
-    plan: Plan,
-    result: Value,
-}
-
-/// One record of a chunk: its inputs, or why it has none.
-type Record = Result<Vec<NamedTensor>, String>;
 
 impl JobService {
     /// Runs a claimed job to its end, or until it is cancelled.
     pub(crate) async fn run_job(&self, job: Job, changed: &mut watch::Receiver<u64>) {
-        let id = job.id.clone();
+        let id = &job.id;
         let ended = {
             let keep_lease = self.keep_lease(&job, changed);
             tokio::select! {
@@ -55,23 +46,22 @@ impl JobService {
         };
         let owner = &self.config.owner;
         let recorded = match ended {
-            Ok(done) => match self
-                .registry
-                .finish(&id, owner, &done.result, unix_ms())
-                .await
-            {
-                Ok(()) => return self.remove_parts(&done).await,
-                Err(error) => Err(error),
-            },
+            Ok(result) => patiently(|| self.registry.finish(id, owner, &result, unix_ms())).await,
             Err(Stop::NotOurs) => Ok(()),
             Err(Stop::Failed { code, message }) => {
                 tracing::warn!(job = %id, %code, %message, "an offline job failed");
                 let failure = Failure { code, message };
-                self.registry.fail(&id, owner, &failure, unix_ms()).await
+                patiently(|| self.registry.fail(id, owner, &failure, unix_ms())).await
             }
         };
         if let Err(error) = recorded {
             tracing::warn!(job = %id, %error, "the end of a job could not be recorded");
+        }
+        // Also when it was cancelled, or its end was recorded by a call whose answer got lost.
+        if ledger::is_over(&self.registry, id).await
+            && let Ok(spec) = specification(&job)
+        {
+            Ledger::remove(&self.files, &spec.output, id).await;
         }
     }
 
@@ -93,31 +83,69 @@ impl JobService {
         }
     }
 
-    async fn all_chunks(&self, job: &Job) -> Result<Done, Stop> {
-        let spec: OfflineSpec = serde_json::from_value(job.spec.clone())
-            .map_err(|error| Stop::failed(Code::InvalidRequest, error.to_string()))?;
-        let (input, output) = (path(&spec.input)?, path(&spec.output)?);
-        let bytes = self.objects.get(&input).await?;
-        let lines = lines(&bytes);
+    async fn all_chunks(&self, job: &Job) -> Result<Value, Stop> {
+        let spec = specification(job)?;
+        ledger::sweep(&self.files, &self.registry, &spec.output, &job.id).await;
         self.await_variants(&spec.route).await;
-        let plan = self
-            .plan(job.id.as_str(), &spec, lines.len() as u64)
-            .await?;
-        if plan.records != lines.len() as u64 {
-            let message = format!(
-                "input `{input}` had `{}` records when the job began and has `{}` now",
-                plan.records,
-                lines.len()
-            );
-            return Err(Stop::failed(Code::InvalidRecord, message));
+        let mut ledger = Ledger::open(&self.files, &spec.output, job).await?;
+        let known = ledger.plan(job.progress_done).await?;
+        let committed = if known.is_some() {
+            job.progress_done
+        } else {
+            0
+        };
+        let (number, plan, signature) = match known {
+            Some((number, plan)) => {
+                let signature = self.signature_of(&plan).await?;
+                (number, plan, signature)
+            }
+            None => self.settle(&spec, &ledger).await?,
+        };
+        let layout = Layout::new(&spec, plan)?;
+        ledger.begin(committed, number).await?;
+        let mut run = Run {
+            service: self,
+            job,
+            layout: &layout,
+            ledger: &ledger,
+            signature: &signature,
+            tally: Tally::default(),
+            reader: None,
+            began: (Instant::now(), committed),
+        };
+        run.to_the_end(committed).await?;
+        let failed = run.tally.failed;
+        let joined = self.join(job, &layout, &ledger, &signature).await?;
+        let mut result = json!({
+            "records": layout.records, "failed": failed, "variant": layout.plan.variant,
+            "output": spec.output, "files": layout.targets.len(), "bytes": joined.bytes
+        });
+        if !joined.errors.is_empty() {
+            result["errors"] = json!(joined.errors);
         }
-        let first = job.progress_done / u64::from(plan.chunk);
-        for number in first..plan.chunks() {
-            self.make_room(job).await?;
-            self.one_chunk(job, &spec, &plan, &lines, number).await?;
-        }
-        let result = self.join(&spec, &plan, &output).await?;
-        Ok(Done { spec, plan, result })
+        Ok(result)
+    }
+
+    async fn settle(
+        &self,
+        spec: &OfflineSpec,
+        ledger: &Ledger,
+    ) -> Result<(u32, Plan, Signature), Stop> {
+        let variant = self.dispatcher.choose_offline(spec)?;
+        let signature = self
+            .dispatcher
+            .signature(&Route::Variant(variant.clone()))
+            .map_err(Stop::from_query)?;
+        let plan = Plan::settle(&self.files, spec, variant, &signature).await?;
+        let number = ledger.put_plan(&plan).await?;
+        Ok((number, plan, signature))
+    }
+
+    async fn signature_of(&self, plan: &Plan) -> Result<Signature, Stop> {
+        let route = Route::Variant(plan.variant.clone());
+        self.await_variants(&route).await;
+        let signature = self.dispatcher.signature(&route);
+        signature.map_err(Stop::from_query)
     }
 
     /// After a restart the index fills a moment later than the runner starts.
@@ -148,9 +176,7 @@ impl JobService {
             if paused != (verdict == Verdict::Pause) {
                 paused = !paused;
                 let (id, owner) = (&job.id, &self.config.owner);
-                self.registry
-                    .set_paused(id, owner, paused, unix_ms())
-                    .await?;
+                patiently(|| self.registry.set_paused(id, owner, paused, unix_ms())).await?;
             }
             if !paused {
                 return Ok(());
@@ -158,263 +184,103 @@ impl JobService {
             tokio::time::sleep(look).await;
         }
     }
+}
 
-    async fn one_chunk(
-        &self,
-        job: &Job,
-        spec: &OfflineSpec,
-        plan: &Plan,
-        lines: &[Bytes],
-        number: u64,
-    ) -> Result<(), Stop> {
-        let chunk = u64::from(plan.chunk);
-        let start = number * chunk;
-        let end = (start + chunk).min(plan.records);
-        let route = Route::Variant(plan.variant.clone());
-        let signature = self
-            .dispatcher
-            .signature(&route)
-            .map_err(Stop::from_query)?;
-        let records: Vec<Record> = lines[start as usize..end as usize]
-            .iter()
-            .map(|line| records::parse(line, &signature))
-            .collect();
-        let answers = self.answer_all(&route, &signature, start, records).await?;
-        let text: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
-        let part = part_path(spec, &format!("{number:08}.jsonl"))?;
-        self.objects.put(&part, Bytes::from(text)).await?;
-        let step = format!(
-            "chunk {} of {} by {}",
-            number + 1,
-            plan.chunks(),
-            plan.variant
-        );
-        let progress = (end, plan.records);
-        let owner = &self.config.owner;
-        self.registry
-            .advance(&job.id, owner, &step, progress, unix_ms())
-            .await?;
+fn specification(job: &Job) -> Result<OfflineSpec, Stop> {
+    serde_json::from_value(job.spec.clone())
+        .map_err(|error| Stop::failed(Code::InvalidRequest, error.to_string()))
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    async fn to_the_end(&mut self, committed: u64) -> Result<(), Stop> {
+        let first = self.layout.chunk_at(committed);
+        self.recall(first).await?;
+        self.advance(first, committed).await?;
+        for chunk in first..self.layout.chunks {
+            self.service.make_room(self.job).await?;
+            let end = self.one_chunk(chunk).await?;
+            self.advance(chunk + 1, end).await?;
+        }
         Ok(())
     }
 
-    /// Answers records in order; neighbours of the same shape go together as rows of one query.
-    async fn answer_all(
-        &self,
-        route: &Route,
-        signature: &Signature,
-        start: u64,
-        records: Vec<Record>,
-    ) -> Result<Vec<Value>, Stop> {
-        let most = self.dispatcher.most_rows(route).max(1) as usize;
-        let most = if signature.batched { most } else { 1 };
-        let mut answers = Vec::with_capacity(records.len());
-        let mut group: Vec<Vec<NamedTensor>> = Vec::new();
-        for (index, record) in records.into_iter().enumerate() {
-            let inputs = match record {
-                Ok(inputs) => inputs,
-                Err(message) => {
-                    self.answer_group(route, signature, start, &mut group, &mut answers)
-                        .await?;
-                    let index = start + index as u64;
-                    answers.push(records::refusal(index, Code::InvalidRecord, &message));
-                    continue;
-                }
-            };
-            let alike = group
-                .first()
-                .is_none_or(|first| same_shapes(first, &inputs));
-            if group.len() == most || !alike {
-                self.answer_group(route, signature, start, &mut group, &mut answers)
-                    .await?;
-            }
-            group.push(inputs);
-        }
-        self.answer_group(route, signature, start, &mut group, &mut answers)
-            .await?;
-        Ok(answers)
-    }
-
-    async fn answer_group(
-        &self,
-        route: &Route,
-        signature: &Signature,
-        start: u64,
-        group: &mut Vec<Vec<NamedTensor>>,
-        answers: &mut Vec<Value>,
-    ) -> Result<(), Stop> {
-        let records = std::mem::take(group);
-        if records.is_empty() {
+    /// Takes up the tally where the committed chunks left it.
+    async fn recall(&mut self, first: u64) -> Result<(), Stop> {
+        let Some(last) = first.checked_sub(1) else {
             return Ok(());
-        }
-        let index = start + answers.len() as u64;
-        match self.query(route, &records).await {
-            Ok(outputs) => {
-                for (offset, row) in rows(&outputs, records.len()).iter().enumerate() {
-                    answers.push(records::answer(
-                        index + offset as u64,
-                        row,
-                        signature.batched,
-                    ));
-                }
-                Ok(())
-            }
-            Err(error) if error.code.kind().is_retryable() => Err(Stop::from_query(error)),
-            Err(error) => {
-                for offset in 0..records.len() as u64 {
-                    answers.push(records::refusal(index + offset, error.code, &error.message));
-                }
-                Ok(())
-            }
-        }
+        };
+        let path = self.ledger.part(last, self.layout.place(last).first)?;
+        let header = PartHeader::read(&self.service.files, &path).await?;
+        self.tally = header.tally;
+        Ok(())
     }
 
-    async fn query(
-        &self,
-        route: &Route,
-        records: &[Vec<NamedTensor>],
-    ) -> Result<Vec<NamedTensor>, QueryError> {
-        let inputs = join_rows(records)?;
-        let mut pause = Duration::from_millis(5);
-        let mut attempt = 1;
-        loop {
-            let query = Query {
-                route: route.clone(),
-                inputs: inputs.clone(),
-                targets: Targets::default(),
-                best_effort: false,
-                explain: false,
-                arrived: Instant::now(),
-            };
-            match self.dispatcher.answer(query, false).await {
-                Ok(answer) => return Ok(answer.outputs),
-                Err(error) if error.code.kind().is_retryable() && attempt < ATTEMPTS => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
-            }
+    /// Answers one chunk and writes its part; returns the records done by then.
+    async fn one_chunk(&mut self, chunk: u64) -> Result<u64, Stop> {
+        let place = self.layout.place(chunk);
+        let records = self.read(place).await?;
+        let variant = self.layout.plan.variant.clone();
+        let addressee = self
+            .service
+            .addressee(Route::Variant(variant), self.signature);
+        let answers = self.service.answer_all(&addressee, records).await?;
+        let target = self.layout.target(chunk);
+        if chunk == target.chunks.start {
+            self.tally.begin_output();
+        }
+        let answered = Chunk {
+            first: place.first - target.first_record,
+            answers: &answers,
+            batched: self.signature.batched,
+        };
+        let part = self.tally.encode(target.format, answered)?;
+        let path = self.ledger.part(chunk, place.first)?;
+        self.service.files.put(&path, part).await?;
+        Ok(place.first + u64::from(place.records))
+    }
+
+    async fn read(&mut self, place: Place) -> Result<Vec<sextant_records::Record>, Stop> {
+        let source = &self.layout.plan.sources[place.source];
+        if self
+            .reader
+            .as_ref()
+            .is_none_or(|(open, _)| *open != place.source)
+        {
+            let path = ObjectPath::parse(&source.path)?;
+            let files = &self.service.files;
+            let first = place.first_in_source;
+            let reader = Reader::open(files, &path, &source.outline, self.signature, first).await?;
+            self.reader = Some((place.source, reader));
+        }
+        match &mut self.reader {
+            Some((_, reader)) => Ok(reader.read(place.records).await?),
+            None => Ok(Vec::new()),
         }
     }
 
-    /// Joins the parts into the output. The parts stay until the job's end is recorded: a crash
-    /// before that comes here again.
-    async fn join(
-        &self,
-        spec: &OfflineSpec,
-        plan: &Plan,
-        output: &ObjectPath,
-    ) -> Result<Value, Stop> {
-        let mut whole = Vec::new();
-        for number in 0..plan.chunks() {
-            let part = part_path(spec, &format!("{number:08}.jsonl"))?;
-            whole.extend_from_slice(&self.objects.get(&part).await?);
-        }
-        let bytes = whole.len();
-        self.objects.put(output, Bytes::from(whole)).await?;
-        Ok(json!({
-            "records": plan.records, "variant": plan.variant, "output": spec.output, "bytes": bytes
-        }))
+    /// Moves the job's row on.
+    async fn advance(&self, chunks: u64, records: u64) -> Result<(), Stop> {
+        let step = OfflineStep {
+            chunk: chunks,
+            chunks: self.layout.chunks,
+            variant: self.layout.plan.variant.clone(),
+            failed: self.tally.failed,
+            left_s: self.left_s(records),
+        };
+        let (step, progress) = (step.to_string(), (records, self.layout.records));
+        let (id, owner) = (&self.job.id, &self.service.config.owner);
+        let registry = &self.service.registry;
+        patiently(|| registry.advance(id, owner, &step, progress, unix_ms())).await?;
+        Ok(())
     }
 
-    /// Removes what only the running job needed. What a crash leaves behind is replaced by the
-    /// next job with the same output.
-    async fn remove_parts(&self, done: &Done) {
-        let parts = (0..done.plan.chunks()).map(|number| format!("{number:08}.jsonl"));
-        for name in parts.chain(["plan.json".to_owned()]) {
-            let Ok(part) = part_path(&done.spec, &name) else {
-                continue;
-            };
-            if let Err(error) = self.objects.delete(&part).await {
-                tracing::warn!(%part, %error, "a part of a finished job was not removed");
-            }
-        }
-    }
-}
-
-fn path(text: &str) -> Result<ObjectPath, Stop> {
-    ObjectPath::parse(text).map_err(|error| Stop::failed(Code::InvalidPath, error.to_string()))
-}
-
-/// Lines that hold something, in order.
-fn lines(bytes: &Bytes) -> Vec<Bytes> {
-    bytes
-        .split(|byte| *byte == b'\n')
-        .map(<[u8]>::trim_ascii)
-        .filter(|line| !line.is_empty())
-        .map(|line| bytes.slice_ref(line))
-        .collect()
-}
-
-fn same_shapes(a: &[NamedTensor], b: &[NamedTensor]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| a.name == b.name && a.tensor.shape() == b.tensor.shape())
-}
-
-fn join_rows(records: &[Vec<NamedTensor>]) -> Result<Vec<NamedTensor>, QueryError> {
-    let Some(first) = records.first() else {
-        return Ok(Vec::new());
-    };
-    let column = |at: usize| {
-        let parts: Vec<&Tensor> = records.iter().map(|record| &record[at].tensor).collect();
-        Tensor::concat(&parts)
-            .map(|tensor| NamedTensor::new(first[at].name.clone(), tensor))
-            .map_err(|error| QueryError::new(Code::InvalidRecord, error.to_string()))
-    };
-    (0..first.len()).map(column).collect()
-}
-
-/// Cuts outputs into one list per record.
-fn rows(outputs: &[NamedTensor], count: usize) -> Vec<Vec<NamedTensor>> {
-    if count == 1 {
-        return vec![outputs.to_vec()];
-    }
-    (0..count)
-        .map(|row| {
-            outputs
-                .iter()
-                .filter_map(|output| {
-                    let tensor = output.tensor.slice_rows(row, 1).ok()?;
-                    Some(NamedTensor::new(output.name.clone(), tensor))
-                })
-                .collect()
-        })
-        .collect()
-}
-
-// === impl Stop ===
-
-impl Stop {
-    pub(crate) fn failed(code: Code, message: impl Into<String>) -> Self {
-        Self::Failed {
-            code,
-            message: message.into(),
-        }
-    }
-
-    fn from_query(error: QueryError) -> Self {
-        Self::Failed {
-            code: error.code,
-            message: error.message,
-        }
-    }
-}
-
-impl From<sextant_registry::Error> for Stop {
-    fn from(error: sextant_registry::Error) -> Self {
-        match error {
-            sextant_registry::Error::Cancelled { .. }
-            | sextant_registry::Error::LeaseLost { .. }
-            | sextant_registry::Error::NotFound { .. } => Self::NotOurs,
-            error => Self::failed(error.code(), error.to_string()),
-        }
-    }
-}
-
-impl From<sextant_objects::Error> for Stop {
-    fn from(error: sextant_objects::Error) -> Self {
-        Self::failed(error.code(), error.to_string())
+    /// Estimated from this run's pace, pauses included.
+    fn left_s(&self, records: u64) -> Option<u64> {
+        let (began, before) = self.began;
+        let done = records.saturating_sub(before);
+        let pace_s = began.elapsed().as_secs_f64() / done as f64;
+        (done > 0).then(|| ((self.layout.records - records) as f64 * pace_s).ceil() as u64)
     }
 }

@@ -56,6 +56,9 @@ async fn submit(world: &World, registry: &Registry, input: String) -> Job {
         input: "in.jsonl".to_owned(),
         output: "out.jsonl".to_owned(),
         chunk: CHUNK,
+        input_format: None,
+        output_format: None,
+        webhook: None,
     };
     let application = ApplicationId::new("app").unwrap();
     let job = NewJob::new(

@@ -1,4 +1,4 @@
-//! The file format of offline jobs: one JSON record per line in, one answer per line out.
+//! Records and answers as JSON: one record per line in, one answer per line out.
 //!
 //! A record is `{"inputs": {"name": [..]}}`, or the object of inputs itself; arrays are nested or
 //! flat and leave the batch dimension out. An answer is `{"index", "outputs": {"name": [..]}}` or

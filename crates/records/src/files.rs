@@ -1,0 +1,91 @@
+//! The artefact store, asked again while it does not answer.
+
+use std::{future::Future, ops::Range, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use sextant_objects::{Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore};
+
+/// How often a call is made before its error is believed: about half a minute with the pauses.
+const ATTEMPTS: u32 = 20;
+
+/// The first pause between two attempts; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A store whose passing failures are waited for: work of hours does not end with one of them.
+/// Only calls that may be repeated are here.
+#[derive(Clone)]
+pub struct Files {
+    store: Arc<dyn ObjectStore>,
+}
+
+impl Files {
+    /// Over a store.
+    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store }
+    }
+
+    /// The store itself, for what cannot be repeated.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Reads a file.
+    pub async fn get(&self, path: &ObjectPath) -> Result<Bytes, Error> {
+        patiently(|| self.store.get(path)).await
+    }
+
+    /// Reads part of a file; the end may lie beyond the file's.
+    pub async fn get_range(&self, path: &ObjectPath, range: Range<u64>) -> Result<Bytes, Error> {
+        patiently(|| self.store.get_range(path, range.clone())).await
+    }
+
+    /// Writes a file.
+    pub async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error> {
+        patiently(|| self.store.put(path, bytes.clone())).await
+    }
+
+    /// Size and time of a file.
+    pub async fn stat(&self, path: &ObjectPath) -> Result<Option<ObjectInfo>, Error> {
+        patiently(|| self.store.stat(path)).await
+    }
+
+    /// Removes a file and tells whether it was there.
+    pub async fn delete(&self, path: &ObjectPath) -> Result<bool, Error> {
+        patiently(|| self.store.delete(path)).await
+    }
+
+    /// Files under a prefix in the order of their paths, up to `most` and one more.
+    pub async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ObjectInfo>, Error> {
+        let mut request = ListRequest::prefix(prefix);
+        let mut found = Vec::new();
+        loop {
+            let page = patiently(|| self.store.list(&request)).await?;
+            found.extend(page.objects);
+            match page.next {
+                Some(next) if found.len() <= most => request.after = Some(next),
+                _ => return Ok(found),
+            }
+        }
+    }
+}
+
+async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut pause = FIRST_PAUSE;
+    for attempt in 1.. {
+        match call().await {
+            Err(error @ Error::Io { .. }) if attempt < ATTEMPTS => {
+                tracing::debug!(%error, attempt, "the artefact store is asked again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            ended => return ended,
+        }
+    }
+    unreachable!("the last attempt returns")
+}

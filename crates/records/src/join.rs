@@ -1,0 +1,387 @@
+//! Parts as one file.
+
+use std::{future::Future, io, ops::Range};
+
+use bytes::Bytes;
+use crc32fast::Hasher;
+use futures::stream;
+use sextant_objects::{InvalidPath, ObjectPath};
+use sextant_rpc::offline::RecordFormat;
+use sextant_types::Signature;
+use tokio::sync::mpsc;
+
+use crate::{
+    Error, Files, PartHeader, Tally,
+    archive::{NewMember, directory_of},
+    npy::Header,
+    part::Column,
+};
+
+/// Bytes of a part that are held at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Pieces that wait for the store.
+const PIECES_AHEAD: usize = 4;
+
+/// How often a file is written anew when the store fails.
+const ATTEMPTS: u32 = 5;
+
+/// Where the part of a chunk lies.
+type Place<'a> = Box<dyn Fn(u64) -> Result<ObjectPath, InvalidPath> + Send + Sync + 'a>;
+
+/// The parts of one output.
+pub struct Join<'a> {
+    files: Files,
+    format: RecordFormat,
+    chunks: Range<u64>,
+    place: Place<'a>,
+    records: u64,
+    refused: u64,
+    columns: Vec<Column>,
+    /// Checksum of each array's elements.
+    crcs: Vec<u32>,
+}
+
+/// What became of writing a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Whole,
+    /// The store took no more, or it was not confirmed.
+    Broken,
+}
+
+impl<'a> Join<'a> {
+    /// Looks at the parts of `chunks`, which lie where `place` says. An output without any answer
+    /// takes its arrays from the signature.
+    pub async fn new(
+        files: &Files,
+        format: RecordFormat,
+        chunks: Range<u64>,
+        place: impl Fn(u64) -> Result<ObjectPath, InvalidPath> + Send + Sync + 'a,
+        signature: &Signature,
+    ) -> Result<Self, Error> {
+        let mut join = Self {
+            files: files.clone(),
+            format,
+            chunks,
+            place: Box::new(place),
+            records: 0,
+            refused: 0,
+            columns: Vec::new(),
+            crcs: Vec::new(),
+        };
+        if format != RecordFormat::Jsonl {
+            join.look(signature).await?;
+        }
+        Ok(join)
+    }
+
+    /// Whether some records were not answered and the output cannot say which: they go into
+    /// another file.
+    pub fn has_errors(&self) -> bool {
+        self.refused > 0
+    }
+
+    /// Writes the output and returns its size in bytes; `None` where `confirm`, asked before the
+    /// file appears, said no.
+    pub async fn write<F>(
+        &self,
+        path: &ObjectPath,
+        confirm: impl Fn() -> F + Sync,
+    ) -> Result<Option<u64>, Error>
+    where
+        F: Future<Output = bool> + Send,
+    {
+        self.write_with(path, false, confirm).await
+    }
+
+    /// The same for the lines about records that were not answered.
+    pub async fn write_errors<F>(
+        &self,
+        path: &ObjectPath,
+        confirm: impl Fn() -> F + Sync,
+    ) -> Result<Option<u64>, Error>
+    where
+        F: Future<Output = bool> + Send,
+    {
+        self.write_with(path, true, confirm).await
+    }
+
+    async fn write_with<F>(
+        &self,
+        path: &ObjectPath,
+        errors: bool,
+        confirm: impl Fn() -> F + Sync,
+    ) -> Result<Option<u64>, Error>
+    where
+        F: Future<Output = bool> + Send,
+    {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
+            let pieces = stream::poll_fn(move |context| receiver.poll_recv(context));
+            let put = self.files.store().put_stream(path, Box::pin(pieces));
+            let (sent, put) = tokio::join!(self.send(sender, errors, confirm()), put);
+            match (sent?, put) {
+                (Some(Written::Whole), Ok(bytes)) => return Ok(Some(bytes)),
+                (None, _) => return Ok(None),
+                (_, Err(error @ sextant_objects::Error::Io { .. })) if attempt < ATTEMPTS => {
+                    tracing::debug!(%error, attempt, "the output is written again");
+                }
+                (_, Err(error)) => return Err(error.into()),
+                (Some(Written::Broken), Ok(_)) => {
+                    return Err(Error::Changed {
+                        path: path.to_string(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sends the file's bytes; `None` where they were not confirmed.
+    async fn send(
+        &self,
+        sender: mpsc::Sender<io::Result<Bytes>>,
+        errors: bool,
+        confirm: impl Future<Output = bool>,
+    ) -> Result<Option<Written>, Error> {
+        let sent = match (errors, self.format) {
+            (true, _) => self.send_errors(&sender).await,
+            (false, RecordFormat::Jsonl) => self.send_lines(&sender).await,
+            (false, RecordFormat::Npy) => self.send_array(&sender, 0).await,
+            (false, RecordFormat::Npz) => self.send_archive(&sender).await,
+        };
+        let broken = |reason: &'static str| sender.send(Err(io::Error::other(reason)));
+        match sent {
+            Ok(Written::Whole) if confirm.await => Ok(Some(Written::Whole)),
+            Ok(Written::Whole) => {
+                broken("the writer lost its claim").await.ok();
+                Ok(None)
+            }
+            Ok(Written::Broken) => Ok(Some(Written::Broken)),
+            Err(error) => {
+                broken("a part could not be read").await.ok();
+                Err(error)
+            }
+        }
+    }
+
+    async fn look(&mut self, signature: &Signature) -> Result<(), Error> {
+        let mut tally = Tally::default();
+        for chunk in self.chunks.clone() {
+            let (_, header) = self.part(chunk).await?;
+            self.records += header.records;
+            self.refused += header.refused;
+            tally = header.tally;
+        }
+        self.columns = tally.columns;
+        if self.columns.is_empty() {
+            self.columns = declared(signature, self.format)?;
+        }
+        if self.format == RecordFormat::Npz {
+            for column in 0..self.columns.len() {
+                let crc = self.checksum(column).await?;
+                self.crcs.push(crc);
+            }
+        }
+        Ok(())
+    }
+
+    async fn part(&self, chunk: u64) -> Result<(ObjectPath, PartHeader), Error> {
+        let path = (self.place)(chunk).map_err(sextant_objects::Error::from)?;
+        let header = PartHeader::read(&self.files, &path).await?;
+        Ok((path, header))
+    }
+
+    /// The checksum of a member's bytes, from those of its pieces.
+    async fn checksum(&self, column: usize) -> Result<u32, Error> {
+        let mut whole = Hasher::new();
+        whole.update(&self.array_header(column)?);
+        for chunk in self.chunks.clone() {
+            let (_, header) = self.part(chunk).await?;
+            if header.tally.columns.is_empty() {
+                let zeros = header.records * self.columns[column].record_bytes();
+                zero_pieces(zeros).for_each(|piece| whole.update(&piece));
+            } else if let Some((_, block)) = header.place(column) {
+                whole.combine(&Hasher::new_with_initial_len(block.crc, block.bytes));
+            }
+        }
+        Ok(whole.finalize())
+    }
+
+    fn array_header(&self, column: usize) -> Result<Vec<u8>, Error> {
+        let Some(column) = self.columns.get(column) else {
+            return Err(Error::output(
+                self.format.as_str(),
+                "the model has no output",
+            ));
+        };
+        let shape: Vec<u64> = std::iter::once(self.records)
+            .chain(column.shape.iter().map(|dim| *dim as u64))
+            .collect();
+        Header::write(column.data_type, &shape).ok_or_else(|| strings(self.format, column))
+    }
+
+    async fn send_lines(&self, sender: &Sender) -> Result<Written, Error> {
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            if self.send_block(sender, &path, &header, 0).await? == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    async fn send_errors(&self, sender: &Sender) -> Result<Written, Error> {
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            let last = header.blocks.len().saturating_sub(1);
+            if self.send_block(sender, &path, &header, last).await? == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    async fn send_array(&self, sender: &Sender, column: usize) -> Result<Written, Error> {
+        if !give(sender, self.array_header(column)?.into()).await {
+            return Ok(Written::Broken);
+        }
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            let sent = if header.tally.columns.is_empty() {
+                let zeros = header.records * self.columns[column].record_bytes();
+                send_zeros(sender, zeros).await
+            } else {
+                self.send_block(sender, &path, &header, column).await?
+            };
+            if sent == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    async fn send_archive(&self, sender: &Sender) -> Result<Written, Error> {
+        let mut members = Vec::new();
+        for (place, column) in self.columns.iter().enumerate() {
+            let header = self.array_header(place)?.len() as u64;
+            members.push(NewMember {
+                name: format!("{}.npy", column.name),
+                bytes: header + self.records * column.record_bytes(),
+                crc: self.crcs[place],
+            });
+        }
+        for (place, member) in members.iter().enumerate() {
+            if !give(sender, member.header()).await
+                || self.send_array(sender, place).await? == Written::Broken
+            {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(match give(sender, directory_of(&members)).await {
+            true => Written::Whole,
+            false => Written::Broken,
+        })
+    }
+
+    async fn send_block(
+        &self,
+        sender: &Sender,
+        path: &ObjectPath,
+        header: &PartHeader,
+        block: usize,
+    ) -> Result<Written, Error> {
+        let damaged = |reason| Error::Part {
+            path: path.to_string(),
+            reason,
+        };
+        let place = header.place(block);
+        let (start, block) = place.ok_or_else(|| damaged("a block is missing"))?;
+        let (mut at, end) = (start, start + block.bytes);
+        let mut seen = Hasher::new();
+        while at < end {
+            let range = at..end.min(at + PIECE_BYTES);
+            let piece = self.files.get_range(path, range.clone()).await?;
+            if piece.len() as u64 != range.end - range.start {
+                return Err(damaged("it is cut off"));
+            }
+            at = range.end;
+            seen.update(&piece);
+            if at == end && seen.clone().finalize() != block.crc {
+                return Err(damaged("its checksum is wrong"));
+            }
+            if !give(sender, piece).await {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+}
+
+type Sender = mpsc::Sender<io::Result<Bytes>>;
+
+/// Whether the store still takes bytes.
+async fn give(sender: &Sender, piece: Bytes) -> bool {
+    sender.send(Ok(piece)).await.is_ok()
+}
+
+async fn send_zeros(sender: &Sender, bytes: u64) -> Written {
+    for piece in zero_pieces(bytes) {
+        if !give(sender, piece).await {
+            return Written::Broken;
+        }
+    }
+    Written::Whole
+}
+
+fn zero_pieces(bytes: u64) -> impl Iterator<Item = Bytes> {
+    let zeros = Bytes::from(vec![0; bytes.min(PIECE_BYTES) as usize]);
+    (0..bytes.div_ceil(PIECE_BYTES)).map(move |piece| {
+        let left = bytes - piece * PIECE_BYTES;
+        zeros.slice(..left.min(PIECE_BYTES) as usize)
+    })
+}
+
+/// Refuses an output that the model's answers cannot be written as, as far as its signature tells.
+pub fn check_output(format: RecordFormat, signature: &Signature) -> Result<(), Error> {
+    if format == RecordFormat::Jsonl {
+        return Ok(());
+    }
+    for column in declared(signature, format)? {
+        if Header::write(column.data_type, &[0]).is_none() {
+            return Err(strings(format, &column));
+        }
+    }
+    Ok(())
+}
+
+fn strings(format: RecordFormat, column: &Column) -> Error {
+    let reason = format!("output `{}` holds strings: write `jsonl`", column.name);
+    Error::output(format.as_str(), reason)
+}
+
+/// The arrays of an output without any answer: dimensions that the model leaves open are 0.
+fn declared(signature: &Signature, format: RecordFormat) -> Result<Vec<Column>, Error> {
+    if format == RecordFormat::Npy && signature.outputs.len() != 1 {
+        let reason = format!(
+            "the model has {} outputs: write `npz`",
+            signature.outputs.len()
+        );
+        return Err(Error::output(format.as_str(), reason));
+    }
+    let skipped = usize::from(signature.batched);
+    let columns = signature.outputs.iter().map(|spec| {
+        let row = spec.shape.get(skipped..).unwrap_or_default();
+        Column {
+            name: spec.name.clone(),
+            data_type: match spec.data_type {
+                sextant_types::DataType::Bf16 => sextant_types::DataType::Fp32,
+                other => other,
+            },
+            shape: row.iter().map(|dim| dim.unwrap_or(0) as usize).collect(),
+        }
+    });
+    Ok(columns.collect())
+}

@@ -1,0 +1,29 @@
+//! Files of records in the artefact store: what offline jobs read and write.
+//!
+//! Entry points: [`Outline::scan`] (what a file holds), [`Reader`] (its records, piece by piece),
+//! [`Tally::encode`] (one chunk of answers as a part) and [`Join`] (the parts as one file).
+//!
+//! A file is read by ranges and written as a stream, so that memory is bounded by a chunk of
+//! records, however large the file.
+//!
+//! **Invariant:** what is written depends on the records and their answers alone: the same parts
+//! join into the same bytes. Nothing here knows jobs, leases or who answers.
+
+mod archive;
+mod error;
+mod files;
+mod join;
+mod json;
+mod lines;
+mod npy;
+mod outline;
+mod part;
+mod reader;
+mod tensors;
+
+pub use error::Error;
+pub use files::Files;
+pub use join::{Join, check_output};
+pub use outline::{Mark, Outline};
+pub use part::{Answered, Chunk, Column, PartHeader, Refused, Tally};
+pub use reader::{Reader, Record};

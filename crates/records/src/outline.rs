@@ -1,0 +1,123 @@
+//! What a file of records holds: settled once, so that a later reader finds its place.
+
+use serde::{Deserialize, Serialize};
+use sextant_objects::{ObjectInfo, ObjectPath};
+use sextant_rpc::offline::RecordFormat;
+use sextant_types::Signature;
+
+use crate::{Error, Files, lines::Lines, tensors};
+
+/// Bytes between two marks.
+const MARK_EVERY_BYTES: u64 = 16 << 20;
+
+/// Most bytes of arrays that are read as one chunk.
+const MAX_CHUNK_BYTES: u64 = 64 << 20;
+
+/// What a file holds, and which version of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outline {
+    /// How it is written.
+    pub format: RecordFormat,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// When it was last written, ms since the Unix epoch.
+    pub modified_ms: u64,
+    /// Records in it.
+    pub records: u64,
+    /// Bytes of one record; 0 where they differ.
+    pub record_bytes: u64,
+    /// Places from which lines can be read without those before them, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
+}
+
+/// Where a record begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Which record, from 0.
+    pub record: u64,
+    /// Its first byte, or one of the empty lines before it.
+    pub byte: u64,
+}
+
+impl Outline {
+    /// Looks through a file. Arrays are checked against the model's inputs; lines are only
+    /// counted, for a line that cannot be read fails alone.
+    pub async fn scan(
+        files: &Files,
+        path: &ObjectPath,
+        format: RecordFormat,
+        signature: &Signature,
+    ) -> Result<Self, Error> {
+        let info = stat(files, path).await?;
+        let mut outline = Self {
+            format,
+            size_bytes: info.size_bytes,
+            modified_ms: info.modified_ms,
+            records: 0,
+            record_bytes: 0,
+            marks: Vec::new(),
+        };
+        if format == RecordFormat::Jsonl {
+            outline.count_lines(files, path).await?;
+            return Ok(outline);
+        }
+        let place = (format, info.size_bytes);
+        let arrays = tensors::arrays(files, path, place, signature).await?;
+        outline.records = arrays.first().map_or(0, |array| array.header.records());
+        outline.record_bytes = arrays
+            .iter()
+            .fold(0, |sum, array| array.record_bytes.saturating_add(sum));
+        Ok(outline)
+    }
+
+    async fn count_lines(&mut self, files: &Files, path: &ObjectPath) -> Result<(), Error> {
+        let mut lines = Lines::new(files.clone(), path.clone(), self.size_bytes, 0);
+        let mut marked = 0;
+        loop {
+            let byte = lines.position();
+            if lines.next().await?.is_none() {
+                return Ok(());
+            }
+            if byte >= marked + MARK_EVERY_BYTES {
+                let record = self.records;
+                self.marks.push(Mark { record, byte });
+                marked = byte;
+            }
+            self.records += 1;
+        }
+    }
+
+    /// Records that are answered together when `asked` were asked for: fewer where they are large,
+    /// at least one.
+    pub fn chunk(&self, asked: u32) -> u32 {
+        let fitting = MAX_CHUNK_BYTES / self.record_bytes.max(1);
+        asked.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// Refuses a file that is not the one that was looked through.
+    pub(crate) async fn check(&self, files: &Files, path: &ObjectPath) -> Result<(), Error> {
+        let info = stat(files, path).await?;
+        if (info.size_bytes, info.modified_ms) != (self.size_bytes, self.modified_ms) {
+            return Err(Error::Changed {
+                path: path.to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The last mark at or before a record.
+    pub(crate) fn mark(&self, record: u64) -> Mark {
+        let behind = self.marks.partition_point(|mark| mark.record <= record);
+        let start = Mark { record: 0, byte: 0 };
+        behind.checked_sub(1).map_or(start, |at| self.marks[at])
+    }
+}
+
+async fn stat(files: &Files, path: &ObjectPath) -> Result<ObjectInfo, Error> {
+    let found = files.stat(path).await?;
+    found.ok_or_else(|| {
+        let object = path.to_string();
+        Error::Objects(sextant_objects::Error::NotFound { object })
+    })
+}

@@ -1,0 +1,154 @@
+//! Answering the records of a chunk: neighbours of the same shape go together as rows of one query.
+
+use std::time::Instant;
+
+use sextant_records::{Answered, Record, Refused};
+use sextant_rpc::{Query, QueryError, Route};
+use sextant_types::{Code, NamedTensor, Signature, Targets, Tensor};
+
+use super::{
+    JobService,
+    stop::{ATTEMPTS, Pauses, Stop},
+};
+
+/// Who answers.
+pub(crate) struct Addressee {
+    route: Route,
+    /// Most rows of one query.
+    most: usize,
+}
+
+impl JobService {
+    /// Who answers the job's records.
+    pub(crate) fn addressee(&self, route: Route, signature: &Signature) -> Addressee {
+        let most = if signature.batched {
+            self.dispatcher.most_rows(&route).max(1) as usize
+        } else {
+            1
+        };
+        Addressee { route, most }
+    }
+
+    /// Answers records in order.
+    pub(crate) async fn answer_all(
+        &self,
+        addressee: &Addressee,
+        records: Vec<Record>,
+    ) -> Result<Vec<Answered>, Stop> {
+        let mut answers = Vec::with_capacity(records.len());
+        let mut group: Vec<Vec<NamedTensor>> = Vec::new();
+        for record in records {
+            let inputs = match record {
+                Ok(inputs) => inputs,
+                Err(message) => {
+                    self.answer_group(addressee, &mut group, &mut answers)
+                        .await?;
+                    let code = Code::InvalidRecord;
+                    answers.push(Err(Refused { code, message }));
+                    continue;
+                }
+            };
+            let alike = group
+                .first()
+                .is_none_or(|first| same_shapes(first, &inputs));
+            if group.len() == addressee.most || !alike {
+                self.answer_group(addressee, &mut group, &mut answers)
+                    .await?;
+            }
+            group.push(inputs);
+        }
+        self.answer_group(addressee, &mut group, &mut answers)
+            .await?;
+        Ok(answers)
+    }
+
+    async fn answer_group(
+        &self,
+        addressee: &Addressee,
+        group: &mut Vec<Vec<NamedTensor>>,
+        answers: &mut Vec<Answered>,
+    ) -> Result<(), Stop> {
+        let records = std::mem::take(group);
+        if records.is_empty() {
+            return Ok(());
+        }
+        match self.ask(&addressee.route, &records).await {
+            Ok(outputs) => answers.extend(rows(&outputs, records.len()).into_iter().map(Ok)),
+            Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),
+            Err(error) => {
+                let refused = Refused {
+                    code: error.code,
+                    message: error.message,
+                };
+                answers.extend(records.iter().map(|_| Err(refused.clone())));
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        route: &Route,
+        records: &[Vec<NamedTensor>],
+    ) -> Result<Vec<NamedTensor>, QueryError> {
+        let inputs = join_rows(records)?;
+        let mut pauses = Pauses::new();
+        let mut attempt = 1;
+        loop {
+            let query = Query {
+                route: route.clone(),
+                inputs: inputs.clone(),
+                targets: Targets::default(),
+                best_effort: false,
+                explain: false,
+                arrived: Instant::now(),
+            };
+            match self.dispatcher.answer(query, false).await {
+                Ok(answer) => return Ok(answer.outputs),
+                Err(error) if error.code.kind().is_retryable() && attempt < ATTEMPTS => {
+                    pauses.next().await;
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn same_shapes(a: &[NamedTensor], b: &[NamedTensor]) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.name == b.name && a.tensor.shape() == b.tensor.shape())
+}
+
+fn join_rows(records: &[Vec<NamedTensor>]) -> Result<Vec<NamedTensor>, QueryError> {
+    let Some(first) = records.first() else {
+        return Ok(Vec::new());
+    };
+    let column = |at: usize| {
+        let parts: Vec<&Tensor> = records.iter().map(|record| &record[at].tensor).collect();
+        Tensor::concat(&parts)
+            .map(|tensor| NamedTensor::new(first[at].name.clone(), tensor))
+            .map_err(|error| QueryError::new(Code::InvalidRecord, error.to_string()))
+    };
+    (0..first.len()).map(column).collect()
+}
+
+/// Cuts outputs into one list per record.
+fn rows(outputs: &[NamedTensor], count: usize) -> Vec<Vec<NamedTensor>> {
+    if count == 1 {
+        return vec![outputs.to_vec()];
+    }
+    (0..count)
+        .map(|row| {
+            outputs
+                .iter()
+                .filter_map(|output| {
+                    let tensor = output.tensor.slice_rows(row, 1).ok()?;
+                    Some(NamedTensor::new(output.name.clone(), tensor))
+                })
+                .collect()
+        })
+        .collect()
+}

@@ -1,0 +1,179 @@
+//! Which claim of a job wrote what: the names of its parts, and what is kept beside them.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sextant_objects::{InvalidPath, ObjectPath};
+use sextant_records::Files;
+use sextant_registry::{Job, JobState, Registry};
+use sextant_types::{Code, JobId};
+
+use super::{plan::Plan, stop::Stop};
+
+/// Most leftovers of other jobs that are looked at.
+const MOST_LEFTOVERS: usize = 10_000;
+
+/// The claims of a job up to one's own.
+pub(crate) struct Ledger {
+    files: Files,
+    folder: String,
+    /// Number of one's own claim.
+    number: u32,
+    /// Claims that wrote something, in order of their numbers.
+    claims: Vec<Claim>,
+}
+
+/// What a claim began with. Written once, before anything else that the claim writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    /// Its number: how often the job had been claimed, itself included.
+    number: u32,
+    /// Records that had been committed: the claim wrote the parts behind them.
+    first_record: u64,
+    /// The claim under whose number the plan lies.
+    plan: u32,
+}
+
+/// `{output}.parts`, where jobs with this output keep their parts.
+fn parts_of(output: &str) -> String {
+    format!("{}.parts", output.trim_end_matches('/'))
+}
+
+impl Ledger {
+    /// Reads what earlier claims of the job wrote.
+    pub(crate) async fn open(files: &Files, output: &str, job: &Job) -> Result<Self, Stop> {
+        let mut ledger = Self {
+            files: files.clone(),
+            folder: format!("{}/{}", parts_of(output), job.id),
+            number: job.attempts,
+            claims: Vec::new(),
+        };
+        for number in 1..job.attempts {
+            if let Some(claim) = ledger.read::<Claim>(&claim_name(number)).await? {
+                ledger.claims.push(claim);
+            }
+        }
+        Ok(ledger)
+    }
+
+    /// The plan that the committed records followed; with none committed, that of any earlier
+    /// claim. Plans never change once written.
+    pub(crate) async fn plan(&self, committed: u64) -> Result<Option<(u32, Plan)>, Stop> {
+        let mut claims = self.claims.iter().rev();
+        let claim = claims.find(|claim| committed == 0 || claim.first_record < committed);
+        let Some(claim) = claim else {
+            return Ok(None);
+        };
+        let plan = self.read(&plan_name(claim.plan)).await?;
+        Ok(plan.map(|plan| (claim.plan, plan)))
+    }
+
+    /// Keeps a new plan under the own number.
+    pub(crate) async fn put_plan(&self, plan: &Plan) -> Result<u32, Stop> {
+        self.write(&plan_name(self.number), plan).await?;
+        Ok(self.number)
+    }
+
+    /// Enters the own claim.
+    pub(crate) async fn begin(&mut self, first_record: u64, plan: u32) -> Result<(), Stop> {
+        let claim = Claim {
+            number: self.number,
+            first_record,
+            plan,
+        };
+        self.write(&claim_name(self.number), &claim).await?;
+        // A job whose parts were lost begins again: what came before no longer counts.
+        self.claims
+            .retain(|earlier| earlier.first_record <= first_record);
+        self.claims.push(claim);
+        Ok(())
+    }
+
+    /// Where the part of a chunk that begins at `record` lies.
+    pub(crate) fn part(&self, chunk: u64, record: u64) -> Result<ObjectPath, InvalidPath> {
+        let mut claims = self.claims.iter().rev();
+        let claim = claims.find(|claim| claim.first_record <= record);
+        let number = claim.map_or(self.number, |claim| claim.number);
+        ObjectPath::parse(&format!("{}/{chunk:08}-{number}.part", self.folder))
+    }
+
+    /// Removes everything that the job kept.
+    pub(crate) async fn remove(files: &Files, output: &str, job: &JobId) {
+        let prefix = format!("{}/{job}/", parts_of(output));
+        remove_below(files, &prefix, |_| true).await;
+    }
+
+    async fn read<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, Stop> {
+        let path = ObjectPath::parse(&format!("{}/{name}", self.folder))?;
+        let bytes = match self.files.get(&path).await {
+            Err(sextant_objects::Error::NotFound { .. }) => return Ok(None),
+            read => read?,
+        };
+        let read = serde_json::from_slice(&bytes);
+        read.map(Some).map_err(|error| {
+            let message = format!("`{path}`, which the job keeps, is unreadable: {error}");
+            Stop::failed(Code::Internal, message)
+        })
+    }
+
+    async fn write(&self, name: &str, value: &impl Serialize) -> Result<(), Stop> {
+        let path = ObjectPath::parse(&format!("{}/{name}", self.folder))?;
+        let text = serde_json::to_vec(value)
+            .map_err(|error| Stop::failed(Code::Internal, error.to_string()))?;
+        Ok(self.files.put(&path, Bytes::from(text)).await?)
+    }
+}
+
+fn claim_name(number: u32) -> String {
+    format!("claim-{number}.json")
+}
+
+fn plan_name(number: u32) -> String {
+    format!("plan-{number}.json")
+}
+
+/// Removes what jobs with the same output left behind that have come to their end: a crash may
+/// have come between the end of a job and the removal of its parts.
+pub(crate) async fn sweep(files: &Files, registry: &Registry, output: &str, own: &JobId) {
+    let prefix = format!("{}/", parts_of(output));
+    let Ok(found) = files.list(&prefix, MOST_LEFTOVERS).await else {
+        return;
+    };
+    let mut owners: Vec<&str> = found
+        .iter()
+        .filter_map(|info| info.path.as_str().strip_prefix(&prefix)?.split('/').next())
+        .collect();
+    owners.dedup();
+    for owner in owners {
+        let over = match JobId::new(owner) {
+            Ok(job) if job == *own => false,
+            Ok(job) => match registry.job(&job).await {
+                Ok(job) => job.state.is_final(),
+                Err(sextant_registry::Error::NotFound { .. }) => true,
+                Err(_) => false,
+            },
+            Err(_) => true,
+        };
+        if over {
+            let is_left = |path: &str| path[prefix.len()..].split('/').next() == Some(owner);
+            remove_below(files, &prefix, is_left).await;
+        }
+    }
+}
+
+async fn remove_below(files: &Files, prefix: &str, is_meant: impl Fn(&str) -> bool) {
+    let found = match files.list(prefix, usize::MAX - 1).await {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(prefix, %error, "parts of a job were not removed"),
+    };
+    for info in found.iter().filter(|info| is_meant(info.path.as_str())) {
+        if let Err(error) = files.delete(&info.path).await {
+            tracing::warn!(path = %info.path, %error, "a part of a job was not removed");
+        }
+    }
+}
+
+/// Whether nothing will be done for the job any more, as far as the registry answers.
+pub(crate) async fn is_over(registry: &Registry, job: &JobId) -> bool {
+    let state = registry.job(job).await.map(|job| job.state);
+    state.is_ok_and(JobState::is_final)
+}

@@ -1,0 +1,201 @@
+//! Messages to webhooks about jobs that came to their end.
+//!
+//! What was delivered is kept in the artefact store (`.jobs/{job}/webhook.json`), not in memory:
+//! a job may end in one process and be told of by the next. A message may arrive twice, when a
+//! crash comes between the delivery and the note about it; never not at all, unless the receiver
+//! refuses it for hours.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sextant_objects::ObjectPath;
+use sextant_records::Files;
+use sextant_registry::{Job, JobFilter, JobKind, Registry};
+use sextant_rpc::offline::{NotDelivered, Notice, Notify, OfflineStep, shown_webhook};
+use sextant_types::JobId;
+use tokio::task::JoinSet;
+
+use super::unix_ms;
+
+/// Pauses behind failed attempts, seconds; after the last a message is given up.
+const PAUSES_S: [u64; 8] = [1, 5, 30, 120, 600, 1800, 3600, 14_400];
+
+/// Jobs that ended longer ago are not looked at, ms.
+const HORIZON_MS: u64 = 24 * 3600 * 1000;
+
+/// Jobs that are looked at, the newest.
+const MOST_JOBS: u32 = 1000;
+
+/// Messages that are on their way at once.
+const MOST_UNDER_WAY: usize = 8;
+
+/// Nothing is due.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Finds jobs to tell of, and tells.
+pub(crate) struct Notices {
+    registry: Registry,
+    files: Files,
+    notifier: Arc<dyn Notify>,
+    /// Jobs of which nothing is to be told any more.
+    told: BTreeSet<JobId>,
+    waiting: BTreeMap<JobId, Waiting>,
+}
+
+struct Waiting {
+    job: Job,
+    url: String,
+    attempts: u32,
+    due: Instant,
+}
+
+type Outcome = Result<u16, NotDelivered>;
+
+impl Notices {
+    pub(crate) fn new(registry: Registry, files: Files, notifier: Arc<dyn Notify>) -> Self {
+        Self {
+            registry,
+            files,
+            notifier,
+            told: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Sends what is due, and returns the time to the next.
+    pub(crate) async fn work(&mut self) -> Duration {
+        self.look().await;
+        let now = Instant::now();
+        let is_due = |entry: &(&JobId, &Waiting)| entry.1.due <= now;
+        let due = self.waiting.iter().filter(is_due);
+        let due: Vec<JobId> = due.map(|(id, _)| id.clone()).take(MOST_UNDER_WAY).collect();
+        let mut under_way = JoinSet::new();
+        for id in due {
+            let Some(waiting) = self.waiting.get(&id) else {
+                continue;
+            };
+            let notice = notice(waiting);
+            let notifier = Arc::clone(&self.notifier);
+            under_way.spawn(async move { (id, notifier.notify(&notice).await) });
+        }
+        while let Some(ended) = under_way.join_next().await {
+            if let Ok((id, outcome)) = ended {
+                self.note(&id, outcome).await;
+            }
+        }
+        let next = self.waiting.values().map(|waiting| waiting.due).min();
+        next.map_or(LONG, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Finds jobs that ended and have not been told of.
+    async fn look(&mut self) {
+        let filter = JobFilter {
+            kind: Some(JobKind::Offline),
+            limit: Some(MOST_JOBS),
+            ..JobFilter::default()
+        };
+        let Ok(jobs) = self.registry.jobs(&filter).await else {
+            return;
+        };
+        let since = unix_ms().saturating_sub(HORIZON_MS);
+        self.told
+            .retain(|told| jobs.iter().any(|job| job.id == *told));
+        for job in jobs {
+            let url = job.spec.get("webhook").and_then(Value::as_str);
+            let (Some(url), true) = (url, job.state.is_final() && job.updated_ms >= since) else {
+                continue;
+            };
+            if self.told.contains(&job.id) || self.waiting.contains_key(&job.id) {
+                continue;
+            }
+            match self.files.stat(&record_path(&job.id)).await {
+                Ok(Some(_)) => drop(self.told.insert(job.id)),
+                Ok(None) => {
+                    let (id, url, due) = (job.id.clone(), url.to_owned(), Instant::now());
+                    let attempts = 0;
+                    let waiting = Waiting {
+                        job,
+                        url,
+                        attempts,
+                        due,
+                    };
+                    self.waiting.insert(id, waiting);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What came of an attempt.
+    async fn note(&mut self, id: &JobId, outcome: Outcome) {
+        let Some(waiting) = self.waiting.get_mut(id) else {
+            return;
+        };
+        waiting.attempts += 1;
+        let (attempts, webhook) = (waiting.attempts, shown_webhook(&waiting.url));
+        let pause = PAUSES_S.get(attempts as usize - 1);
+        let record = match (outcome, pause) {
+            (Ok(status), _) => {
+                tracing::info!(job = %id, webhook, status, attempts, "a webhook was told");
+                json!({"delivered": true, "status": status})
+            }
+            (Err(failure), Some(pause_s)) if failure.retry => {
+                tracing::info!(job = %id, webhook, %failure, attempts, "a webhook was not told");
+                waiting.due = Instant::now() + Duration::from_secs(*pause_s);
+                return;
+            }
+            (Err(failure), _) => {
+                tracing::warn!(job = %id, webhook, %failure, attempts, "a webhook is given up");
+                json!({"delivered": false, "reason": failure.reason})
+            }
+        };
+        let mut record = record;
+        record["attempts"] = json!(attempts);
+        record["webhook"] = json!(webhook);
+        record["at_ms"] = json!(unix_ms());
+        let bytes = Bytes::from(record.to_string());
+        match self.files.put(&record_path(id), bytes).await {
+            Ok(()) => {
+                self.waiting.remove(id);
+                self.told.insert(id.clone());
+            }
+            Err(error) => {
+                tracing::warn!(job = %id, %error, "the delivery to a webhook was not noted");
+                waiting.due = Instant::now() + LONG;
+            }
+        }
+    }
+}
+
+/// Where the delivery is noted.
+fn record_path(job: &JobId) -> ObjectPath {
+    // Names of jobs are made of what paths are made of, and shorter.
+    ObjectPath::parse(&format!(".jobs/{job}/webhook.json")).expect("a job's name fits a path")
+}
+
+fn notice(waiting: &Waiting) -> Notice {
+    let job = &waiting.job;
+    let step = job.step.parse::<OfflineStep>().ok();
+    let error = job.error.as_ref();
+    let error = error.map(|error| json!({"code": error.code.as_str(), "message": error.message}));
+    let body = json!({
+        "job": job.id, "kind": job.kind.as_str(), "state": job.state.as_str(),
+        "application": job.application, "input": job.spec["input"], "output": job.spec["output"],
+        "progress": {
+            "done": job.progress_done, "total": job.progress_total,
+            "failed": step.map(|step| step.failed)
+        },
+        "result": job.result, "error": error,
+        "created_ms": job.created_ms, "updated_ms": job.updated_ms,
+    });
+    Notice {
+        url: waiting.url.clone(),
+        id: job.id.to_string(),
+        body: Bytes::from(body.to_string()),
+    }
+}

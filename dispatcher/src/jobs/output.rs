@@ -1,0 +1,82 @@
+//! The end of a job: its parts become files.
+
+use std::future::ready;
+
+use sextant_objects::ObjectPath;
+use sextant_records::{Error, Join};
+use sextant_registry::Job;
+use sextant_types::Signature;
+
+use super::{
+    JobService,
+    ledger::Ledger,
+    plan::{Layout, Target},
+    stop::{Stop, patiently},
+    unix_ms,
+};
+
+/// What joining came to.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    /// Bytes of all files of answers.
+    pub(crate) bytes: u64,
+    /// Files that tell which records of an array were not answered.
+    pub(crate) errors: Vec<String>,
+}
+
+impl JobService {
+    /// Joins the parts into the output. The parts stay until the job's end is recorded: a crash
+    /// before that comes here again and writes the same bytes.
+    pub(crate) async fn join(
+        &self,
+        job: &Job,
+        layout: &Layout,
+        ledger: &Ledger,
+        signature: &Signature,
+    ) -> Result<Joined, Stop> {
+        let mut joined = Joined::default();
+        for target in &layout.targets {
+            self.join_one(job, layout, ledger, (target, signature), &mut joined)
+                .await?;
+        }
+        Ok(joined)
+    }
+
+    async fn join_one(
+        &self,
+        job: &Job,
+        layout: &Layout,
+        ledger: &Ledger,
+        (target, signature): (&Target, &Signature),
+        joined: &mut Joined,
+    ) -> Result<(), Stop> {
+        let place = |chunk| ledger.part(chunk, layout.place(chunk).first);
+        let chunks = target.chunks.clone();
+        let join = Join::new(&self.files, target.format, chunks, place, signature).await?;
+        let errors = errors_of(&target.path)?;
+        if join.has_errors() {
+            // Before the output, so that whoever finds the output finds these as well.
+            join.write_errors(&errors, || ready(true)).await?;
+            joined.errors.push(errors.to_string());
+        }
+        // Who lost the job must not write over what the next runner, or the next job, writes.
+        let confirm = || async { self.still_ours(job).await };
+        match join.write(&target.path, confirm).await? {
+            Some(bytes) => joined.bytes += bytes,
+            None => return Err(Stop::NotOurs),
+        }
+        Ok(())
+    }
+
+    async fn still_ours(&self, job: &Job) -> bool {
+        let (owner, lease) = (&self.config.owner, self.config.lease_ms);
+        let renew = || self.registry.renew(&job.id, owner, lease, unix_ms());
+        patiently(renew).await.is_ok()
+    }
+}
+
+/// Where the lines about records without an answer go.
+fn errors_of(output: &ObjectPath) -> Result<ObjectPath, Error> {
+    let path = output.with_suffix(".errors.jsonl");
+    path.map_err(|error| sextant_objects::Error::from(error).into())
+}
