@@ -1,7 +1,7 @@
 //! `/v1/applications`: what is scored how, and what its queries ask for by default.
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -12,7 +12,9 @@ use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, body,
+    ApiState,
+    auth::{Caller, Subject},
+    body,
     extract::Name,
     json,
     problem::{Problem, ProblemBody},
@@ -85,17 +87,22 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     } else {
         StatusCode::OK
     };
+    let subject = Extension(Subject(stored.id.to_string()));
     let body = Json(ApplicationBody::from(stored));
-    Ok((status, [(header::LOCATION, location)], body).into_response())
+    Ok((status, subject, [(header::LOCATION, location)], body).into_response())
 }
 
 /// All applications.
 #[utoipa::path(get, operation_id = "applications_list", path = "/v1/applications", tag = "applications",
     responses((status = 200, description = "Sorted by name", body = ApplicationsBody)))]
-pub async fn list(State(state): State<ApiState>) -> Result<Json<ApplicationsBody>, Problem> {
+pub async fn list(
+    State(state): State<ApiState>,
+    caller: Caller,
+) -> Result<Json<ApplicationsBody>, Problem> {
     let applications = state.registry().applications().await?;
     let applications = applications
         .into_iter()
+        .filter(|application| caller.sees(&application.id))
         .map(ApplicationBody::from)
         .collect();
     Ok(Json(ApplicationsBody { applications }))

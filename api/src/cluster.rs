@@ -1,4 +1,5 @@
-//! `/v1/workers` and `/v1/instances`: what runs where, and how punctually.
+//! `/v1/cluster`, `/v1/workers` and `/v1/instances`: who leads, what runs where, and how
+//! punctually.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -12,8 +13,10 @@ use crate::{
     problem::{Problem, ProblemBody},
 };
 
+mod overview;
 mod stats;
 
+use overview::ClusterBody;
 use stats::StatsBody;
 
 /// A variant on a worker.
@@ -53,6 +56,13 @@ pub struct InstancesBody {
 pub struct WorkerBody {
     /// Its name.
     name: String,
+    /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
+    device: String,
+    /// Where other processes reach it; absent when only its own process does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    /// It finishes what it has accepted and leaves.
+    draining: bool,
     /// CPU cores that batches may occupy at once.
     cores: u16,
     /// Bytes that loaded variants may occupy.
@@ -106,6 +116,13 @@ pub async fn stats(
     Ok(Json(body))
 }
 
+/// Who leads, and which stores answer. Answers also while stores are away.
+#[utoipa::path(get, operation_id = "cluster_get", path = "/v1/cluster", tag = "cluster",
+    responses((status = 200, description = "As this process sees it", body = ClusterBody)))]
+pub async fn get(State(state): State<ApiState>) -> Json<ClusterBody> {
+    Json(ClusterBody::look(&state).await)
+}
+
 /// Instances in any state.
 #[utoipa::path(get, operation_id = "instances_list", path = "/v1/instances", tag = "cluster",
     responses((status = 200, description = "Sorted by variant and worker", body = InstancesBody)))]
@@ -134,6 +151,9 @@ impl From<&Worker> for WorkerBody {
     fn from(worker: &Worker) -> Self {
         Self {
             name: worker.id.to_string(),
+            device: worker.record.device.to_string(),
+            endpoint: worker.record.endpoint.as_deref().map(str::to_owned),
+            draining: worker.record.draining,
             cores: worker.record.cores,
             memory_bytes: worker.record.memory_bytes,
             memory_used_bytes: worker.record.memory_used_bytes,

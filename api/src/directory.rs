@@ -1,18 +1,29 @@
 //! What queries need to know about applications, in memory: the hot path asks no store.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use sextant_registry::{Error, Registry};
 use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Metric, ModelId, Targets};
+use sextant_types::{ApplicationId, Metric, ModelId, Targets, VariantId};
 
 use crate::{problem::Problem, targets::TargetsBody};
 
-/// Metric and default targets of applications, and by model.
+/// Metric and default targets of applications, and by model; and what belongs to whom.
 #[derive(Debug, Default)]
 pub struct Directory {
     applications: HashMap<ApplicationId, Known>,
-    models: HashMap<ModelId, Known>,
+    models: HashMap<ModelId, (ApplicationId, Known)>,
+    /// Owners that were looked up since this was read.
+    owners: Mutex<Owners>,
+}
+
+#[derive(Debug, Default)]
+struct Owners {
+    models: HashMap<ModelId, ApplicationId>,
+    variants: HashMap<VariantId, ApplicationId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +48,51 @@ impl Directory {
             .collect();
         let models = registry.models(None).await?.into_iter();
         let models = models
-            .filter_map(|model| Some((model.id, *applications.get(&model.application)?)))
+            .filter_map(|model| {
+                let known = *applications.get(&model.application)?;
+                Some((model.id, (model.application, known)))
+            })
             .collect();
         Ok(Self {
             applications,
             models,
+            owners: Mutex::default(),
         })
+    }
+
+    /// The application that a route belongs to; what is not known here is looked up once.
+    pub async fn owner(&self, route: &Route, registry: &Registry) -> Result<ApplicationId, Error> {
+        if let Some(owner) = self.known_owner(route) {
+            return Ok(owner);
+        }
+        match route {
+            Route::Application(id) => Ok(id.clone()),
+            Route::Model(id) => {
+                let owner = registry.model(id).await?.application;
+                self.owners().models.insert(id.clone(), owner.clone());
+                Ok(owner)
+            }
+            Route::Variant(id) => {
+                let owner = registry.variant(id).await?.application;
+                self.owners().variants.insert(id.clone(), owner.clone());
+                Ok(owner)
+            }
+        }
+    }
+
+    fn known_owner(&self, route: &Route) -> Option<ApplicationId> {
+        match route {
+            Route::Application(id) => Some(id.clone()),
+            Route::Model(id) => match self.models.get(id) {
+                Some((owner, _)) => Some(owner.clone()),
+                None => self.owners().models.get(id).cloned(),
+            },
+            Route::Variant(id) => self.owners().variants.get(id).cloned(),
+        }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the targets of a query and fills what they leave open from the application's
@@ -50,7 +100,7 @@ impl Directory {
     pub fn targets(&self, route: &Route, body: TargetsBody) -> Result<Targets, Problem> {
         let known = match route {
             Route::Application(id) => self.applications.get(id),
-            Route::Model(id) => self.models.get(id),
+            Route::Model(id) => self.models.get(id).map(|(_, known)| known),
             Route::Variant(_) => None,
         };
         let Some(Known { metric, defaults }) = known else {

@@ -2,7 +2,6 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_types::Code;
 use utoipa::ToSchema;
 
 use crate::{
@@ -25,7 +24,8 @@ pub async fn live() -> Json<HealthBody> {
     Json(HealthBody { status: "live" })
 }
 
-/// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away.
+/// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away; so does a
+/// process that knows nobody who could answer queries.
 #[utoipa::path(get, operation_id = "health_ready", path = "/health/ready", tag = "health",
     responses(
         (status = 200, description = "Requests are taken", body = HealthBody),
@@ -33,13 +33,6 @@ pub async fn live() -> Json<HealthBody> {
             content_type = "application/problem+json"),
     ))]
 pub async fn ready(State(state): State<ApiState>) -> Result<Json<HealthBody>, Problem> {
-    if state.is_draining() {
-        return Err(draining());
-    }
+    state.check_ready()?;
     Ok(Json(HealthBody { status: "ready" }))
-}
-
-/// The refusal while the service shuts down.
-pub(crate) fn draining() -> Problem {
-    Problem::new(Code::Unavailable, "the service is shutting down").retry_after_ms(1000)
 }

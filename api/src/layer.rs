@@ -11,7 +11,7 @@ use axum::{
 use futures::FutureExt;
 use sextant_types::Code;
 
-use crate::{ApiState, problem::Problem};
+use crate::{ApiState, auth::HEADERS, problem::Problem};
 
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
@@ -31,8 +31,9 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     tracing::debug!(path = uri.path(), ?problem, "refused");
     let protocol = uri.path().starts_with("/v2");
     let mut rendered = problem.render(uri.path(), protocol);
-    for name in [header::ALLOW, header::CONTENT_RANGE] {
-        if let Some(value) = response.headers().get(&name) {
+    let kept = [header::ALLOW, header::CONTENT_RANGE];
+    for name in kept.iter().chain(&HEADERS) {
+        if let Some(value) = response.headers().get(name) {
             rendered.headers_mut().insert(name, value.clone());
         }
     }

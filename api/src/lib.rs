@@ -1,19 +1,22 @@
 //! The HTTP front end: `/v1` (Sextant's own), `/v2` (Open Inference Protocol), health, metrics,
 //! documentation.
 //!
-//! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`].
+//! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`], [`auth`], [`Tls`].
 //!
 //! **Invariant:** only this crate knows HTTP, JSON shapes and OpenAPI, and it never knows how a
 //! variant is chosen: queries go to a dispatcher client, everything else to the stores.
 
+pub mod auth;
 pub mod body;
 pub mod codec;
 pub mod json;
 pub mod limits;
 pub mod problem;
 
+mod allowance;
 mod applications;
 mod artefacts;
+mod audit;
 mod clock;
 mod cluster;
 mod directory;
@@ -21,6 +24,7 @@ mod docs;
 mod extract;
 mod health;
 mod jobs;
+mod keys;
 mod layer;
 mod metrics;
 mod models;
@@ -30,12 +34,16 @@ mod serve;
 mod signature;
 mod state;
 mod targets;
+mod tls;
 mod upload;
 mod v2;
 mod variants;
+mod workers;
 
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use routes::{openapi, router};
-pub use serve::{Error, serve};
-pub use state::{ApiParts, ApiState, WorkerPart};
+pub use serve::{Error, Listener, serve};
+pub use state::{ApiParts, ApiState, Readiness};
+pub use tls::{Tls, TlsError, TlsFiles};
+pub use workers::{WorkerPart, Workers};

@@ -1,7 +1,7 @@
 //! `/v1/models`: registering models and looking at them.
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::{FromRequest, Multipart, Request, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -15,7 +15,9 @@ use sextant_types::{ApplicationId, Code, ModelId};
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, clock,
+    ApiState,
+    auth::{Caller, Subject},
+    clock,
     extract::{Name, Params},
     problem::{Problem, ProblemBody},
 };
@@ -131,14 +133,18 @@ pub struct ModelParams {
         (status = 409, description = "The name is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
     let model = if is_form(request.headers()) {
         let form = Multipart::from_request(request, &state)
             .await
             .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-        files::from_form(&state, form).await?
+        files::from_form(&state, &caller, form).await?
     } else {
-        files::from_store(&state, request).await?
+        files::from_store(&state, &caller, request).await?
     };
     let registration = register(&state, &model).await?;
     state.refresh().await?;
@@ -151,11 +157,15 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     responses((status = 200, description = "Sorted by name", body = ModelsBody)))]
 pub async fn list(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(params): Params<ModelParams>,
 ) -> Result<Json<ModelsBody>, Problem> {
     let found = state.registry().models(params.application.as_ref()).await?;
     let mut models = Vec::with_capacity(found.len());
-    for model in found {
+    for model in found
+        .into_iter()
+        .filter(|model| caller.sees(&model.application))
+    {
         models.push(describe(&state, model).await?);
     }
     Ok(Json(ModelsBody { models }))
@@ -242,7 +252,8 @@ fn registered(registration: &Registration) -> Response {
         model: registration.model.id.to_string(),
         job: registration.job.id.to_string(),
     });
-    (status, [(header::LOCATION, location)], body).into_response()
+    let subject = Extension(Subject(registration.model.id.to_string()));
+    (status, subject, [(header::LOCATION, location)], body).into_response()
 }
 
 async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> {

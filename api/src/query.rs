@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
+    auth::Caller,
     codec::{self, TensorBody, Text, write},
     json,
     problem::{Problem, ProblemBody},
@@ -88,20 +89,29 @@ pub struct QueryBody<'a> {
             content_type = "application/problem+json"),
     )
 )]
-pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
-    let result = create_inner(&state, request).await;
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let result = create_inner(&state, &caller, request).await;
     if let Err(problem) = &result {
         state.metrics().query_failed(problem.code());
     }
     result
 }
 
-async fn create_inner(state: &ApiState, request: Request) -> Result<Response, Problem> {
+async fn create_inner(
+    state: &ApiState,
+    caller: &Caller,
+    request: Request,
+) -> Result<Response, Problem> {
     let _permit = state.admit()?;
     let explain = wants_explanation(request.uri().query());
     let body = crate::body::collect(request.into_body(), state.limits().body()).await?;
     let arrived = Instant::now();
     let (query, id) = read(state, &body, explain, arrived)?;
+    state.check_owner(caller, &query.route).await?;
     let answer = state.dispatcher().query(query).await?;
     let out = answer_json(&answer, id.as_deref());
     state.metrics().query_answered(&answer, arrived.elapsed());

@@ -1,23 +1,28 @@
 //! All routes, registered once: the router and its description come from the same list.
 
+use std::sync::Arc;
+
 use axum::{Router, extract::DefaultBodyLimit};
 use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
-    ApiState, applications, artefacts, cluster, docs, health, jobs, layer, metrics, models, query,
-    v2, variants,
+    ApiState, applications, artefacts, audit,
+    auth::{self, Guard, RuleBook},
+    cluster, docs, health, jobs, keys, layer, metrics, models, query, v2, variants,
 };
 
 /// The complete front end.
 pub fn router(state: ApiState) -> Router {
     let (router, openapi) = described().split_for_parts();
+    let guard = Arc::new(Guard::new(state.clone(), RuleBook::new(&openapi)));
     let openapi = portable(openapi);
     router
         .merge(explorer(openapi))
         .fallback(layer::not_found)
         .method_not_allowed_fallback(layer::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(guard, auth::guard))
         .layer(axum::middleware::from_fn_with_state(
             state.clone(),
             layer::finish,
@@ -30,8 +35,10 @@ pub fn openapi() -> OpenApi {
     portable(described().into_openapi())
 }
 
-/// OpenAPI has no notation for a path's rest: `{*path}` becomes `{path}`.
+/// OpenAPI has no notation for a path's rest: `{*path}` becomes `{path}`. Says which keys are
+/// asked for.
 fn portable(mut openapi: OpenApi) -> OpenApi {
+    auth::describe(&mut openapi);
     let paths = std::mem::take(&mut openapi.paths.paths);
     openapi.paths.paths = paths
         .into_iter()
@@ -77,6 +84,10 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(cluster::workers))
         .routes(routes!(cluster::stats))
         .routes(routes!(cluster::instances))
+        .routes(routes!(cluster::get))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(audit::list))
         .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

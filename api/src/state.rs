@@ -6,14 +6,23 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use sextant_metadata::MetadataStore;
+use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
-use sextant_rpc::{DispatcherClient, Route, WorkerClient};
-use sextant_types::{Code, Targets, WorkerId};
+use sextant_rpc::{DispatcherClient, Route};
+use sextant_types::{ApplicationId, Code, Targets, WorkerId};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{Limits, Metrics, directory::Directory, problem::Problem, targets::TargetsBody};
+use crate::{
+    Limits, Metrics, WorkerPart, Workers,
+    auth::{self, Caller, Keyring},
+    directory::Directory,
+    problem::Problem,
+    targets::TargetsBody,
+};
+
+/// Whether the process can take requests, or why it cannot: a sentence for people.
+pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The clients and stores that the front end works with.
 pub struct ApiParts {
@@ -26,18 +35,15 @@ pub struct ApiParts {
     /// Instances and workers.
     pub metadata: Arc<dyn MetadataStore>,
     /// The workers that can be asked what they did.
-    pub workers: Vec<WorkerPart>,
+    pub workers: Workers,
     /// What requests may cost.
     pub limits: Limits,
-}
-
-/// A worker that can be asked.
-#[derive(Clone)]
-pub struct WorkerPart {
-    /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
-    pub device: String,
-    /// How it is asked.
-    pub client: WorkerClient,
+    /// Who may ask.
+    pub auth: auth::Config,
+    /// The rate limits and quotas of keys, shared by all front ends.
+    pub rates: Arc<dyn RateStore>,
+    /// What `/health/ready` asks, besides whether the process is shutting down.
+    pub readiness: Readiness,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -48,6 +54,7 @@ struct Shared {
     parts: ApiParts,
     metrics: Metrics,
     directory: ArcSwap<Directory>,
+    keyring: Keyring,
     queries: Semaphore,
     draining: AtomicBool,
 }
@@ -56,10 +63,13 @@ impl ApiState {
     /// Wraps the parts.
     pub fn new(parts: ApiParts) -> Self {
         let queries = Semaphore::new(parts.limits.max_concurrent_queries);
+        let rates = Arc::clone(&parts.rates);
+        let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
         Self(Arc::new(Shared {
             parts,
             metrics: Metrics::new(),
             directory: ArcSwap::default(),
+            keyring,
             queries,
             draining: AtomicBool::new(false),
         }))
@@ -77,6 +87,24 @@ impl ApiState {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.0.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether requests are taken; the refusal says why not.
+    pub(crate) fn check_ready(&self) -> Result<(), Problem> {
+        if self.is_draining() {
+            let detail = "the service is shutting down";
+            return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
+        }
+        (self.0.parts.readiness)()
+            .map_err(|why| Problem::new(Code::Unavailable, why).retry_after_ms(1000))
+    }
+
+    pub(crate) fn auth(&self) -> &auth::Config {
+        &self.0.parts.auth
+    }
+
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.0.keyring
     }
 
     pub(crate) fn dispatcher(&self) -> &DispatcherClient {
@@ -109,10 +137,8 @@ impl ApiState {
     }
 
     /// The worker of that name.
-    pub(crate) fn worker(&self, name: &WorkerId) -> Result<&WorkerPart, Problem> {
-        let mut workers = self.0.parts.workers.iter();
-        let found = workers.find(|part| part.client.info().worker == *name);
-        found.ok_or_else(|| {
+    pub(crate) fn worker(&self, name: &WorkerId) -> Result<WorkerPart, Problem> {
+        self.0.parts.workers.get(name).ok_or_else(|| {
             let detail = format!("there is no worker `{name}`");
             Problem::new(Code::WorkerNotFound, detail)
         })
@@ -128,12 +154,36 @@ impl ApiState {
             .saturating_sub(free)
     }
 
-    /// Reads again what queries need to know about applications. [`crate::serve`] does so at its
-    /// start and now and then, for what other processes changed.
+    /// Reads again what requests need to know about applications and keys. [`crate::serve`] does so
+    /// at its start and now and then, for what other processes changed.
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
+        self.refresh_keys().await?;
         let directory = Directory::load(self.registry()).await?;
         self.0.directory.store(Arc::new(directory));
         Ok(())
+    }
+
+    /// Reads the keys again where they have changed.
+    pub(crate) async fn refresh_keys(&self) -> Result<(), sextant_registry::Error> {
+        match self.auth().mode {
+            auth::Mode::Off => Ok(()),
+            auth::Mode::Keys => self.keyring().refresh(self.registry()).await,
+        }
+    }
+
+    /// The application that a route belongs to. The registry is asked only where the directory
+    /// does not know it.
+    pub(crate) async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
+        let directory = self.0.directory.load_full();
+        Ok(directory.owner(route, self.registry()).await?)
+    }
+
+    /// Refuses a caller who is bound to another application than `route` belongs to.
+    pub(crate) async fn check_owner(&self, caller: &Caller, route: &Route) -> Result<(), Problem> {
+        if caller.application().is_none() {
+            return Ok(());
+        }
+        caller.check(&self.owner(route).await?)
     }
 
     /// The targets of a query, filled from the application's defaults.

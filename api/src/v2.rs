@@ -20,8 +20,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     ApiState,
+    auth::Caller,
     codec::short,
-    health,
     problem::{Problem, ProblemBody},
     signature::SpecBody,
 };
@@ -141,9 +141,7 @@ pub async fn live() -> Json<LiveBody> {
             content_type = "application/problem+json"),
     ))]
 pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Problem> {
-    if state.is_draining() {
-        return Err(health::draining());
-    }
+    state.check_ready()?;
     Ok(Json(ReadyBody {
         name: None,
         ready: true,
@@ -220,7 +218,10 @@ pub async fn model_version_ready(
 /// Every variant and whether it is loaded. The body may be empty.
 #[utoipa::path(post, operation_id = "v2_index", path = "/v2/repository/index", tag = "open inference protocol",
     responses((status = 200, description = "Variants", body = Vec<IndexEntryBody>)))]
-pub async fn index(State(state): State<ApiState>) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
+pub async fn index(
+    State(state): State<ApiState>,
+    caller: Caller,
+) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
     let snapshot = state.metadata().snapshot().await?;
     let serving = |id: &VariantId| {
         snapshot
@@ -246,6 +247,7 @@ pub async fn index(State(state): State<ApiState>) -> Result<Json<Vec<IndexEntryB
         snapshot
             .variants
             .iter()
+            .filter(|variant| caller.sees(&variant.application))
             .map(|variant| entry(&variant.id))
             .collect(),
     ))
@@ -268,7 +270,10 @@ impl FromRequestParts<ApiState> for Named {
         } else {
             path.swap_remove(0)
         };
-        resolve(state.dispatcher(), name)
+        let named = resolve(state.dispatcher(), name)?;
+        let caller = Caller::from_request_parts(parts, state).await?;
+        state.check_owner(&caller, &named.route).await?;
+        Ok(named)
     }
 }
 

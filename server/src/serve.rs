@@ -9,19 +9,21 @@ mod cuda;
 mod devices;
 mod engines;
 mod folder;
+mod protection;
 mod remote;
 mod stores;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use sextant_api::{ApiParts, ApiState, WorkerPart};
+use sextant_api::{ApiParts, ApiState, Listener, WorkerPart};
 use sextant_autoscaler as autoscaler;
 use sextant_dispatcher::{
     Dispatcher,
     jobs::{JobConfig, JobService},
 };
 use sextant_engine::Engine;
+use sextant_metadata::InProcessRates;
 use sextant_policies::throttle::Throttle;
 use sextant_rpc::{Work, WorkerClient};
 use sextant_types::WorkerId;
@@ -235,15 +237,24 @@ async fn serve_http(
         registry: stores.registry.clone(),
         objects: Arc::clone(&stores.objects),
         metadata: Arc::clone(&stores.metadata),
-        workers,
+        workers: workers.into_iter().collect(),
         limits: (&config.limits).into(),
+        auth: protection::auth(config)?,
+        rates: Arc::new(InProcessRates::new()),
+        readiness: Arc::new(|| Ok(())),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state
         .refresh()
         .await
         .context("the applications cannot be read")?;
-    announce(&format!("listening on http://{address}"));
+    let tls = protection::tls(config)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    announce(&format!("listening on {scheme}://{address}"));
+    let listener = Listener {
+        socket: listener,
+        tls,
+    };
     sextant_api::serve(listener, state, process.first.clone()).await?;
     Ok(())
 }

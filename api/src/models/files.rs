@@ -12,7 +12,7 @@ use sextant_registry::NewModel;
 use sextant_types::{ApplicationId, Code, ModelId};
 
 use super::NewModelBody;
-use crate::{ApiState, body, codec::short, json, problem::Problem, upload};
+use crate::{ApiState, auth::Caller, body, codec::short, json, problem::Problem, upload};
 
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -27,18 +27,26 @@ struct Form {
 }
 
 /// Takes a model from a form.
-pub async fn from_form(state: &ApiState, mut parts: Multipart) -> Result<NewModel, Problem> {
-    let form = read(state, &mut parts).await;
+pub async fn from_form(
+    state: &ApiState,
+    caller: &Caller,
+    mut parts: Multipart,
+) -> Result<NewModel, Problem> {
+    let form = read(state, caller, &mut parts).await;
     if form.is_err() {
         discard(&mut parts).await;
     }
     form?.complete()
 }
 
-async fn read(state: &ApiState, parts: &mut Multipart) -> Result<Form, Problem> {
+async fn read(
+    state: &ApiState,
+    caller: &Caller,
+    parts: &mut Multipart,
+) -> Result<Form, Problem> {
     let mut form = Form::default();
     while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
-        form.take(state, field).await?;
+        form.take(state, caller, field).await?;
     }
     Ok(form)
 }
@@ -51,7 +59,18 @@ async fn discard(parts: &mut Multipart) {
 }
 
 /// Takes a model from files in the artefact store, named by a JSON body.
-pub async fn from_store(state: &ApiState, request: Request) -> Result<NewModel, Problem> {
+pub async fn from_store(
+    state: &ApiState,
+    caller: &Caller,
+    request: Request,
+) -> Result<NewModel, Problem> {
+    if let Some(own) = caller.application() {
+        let detail = format!(
+            "the key is bound to application `{own}`, and files of the artefact store belong to \
+             none: send the model as a form"
+        );
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
     let bytes = body::collect(request.into_body(), state.limits().body()).await?;
     let body: NewModelBody = json::owned(&bytes)?;
     let form = Form {
@@ -66,11 +85,18 @@ pub async fn from_store(state: &ApiState, request: Request) -> Result<NewModel, 
 // === impl Form ===
 
 impl Form {
-    async fn take(&mut self, state: &ApiState, field: Field<'_>) -> Result<(), Problem> {
+    async fn take(
+        &mut self,
+        state: &ApiState,
+        caller: &Caller,
+        field: Field<'_>,
+    ) -> Result<(), Problem> {
         match field.name().unwrap_or_default() {
             "name" => once("name", &mut self.name, ModelId::new(text(field).await?)?),
             "application" => {
-                let application = existing_application(state, &text(field).await?).await?;
+                let name = text(field).await?;
+                caller.check(&ApplicationId::new(&name)?)?;
+                let application = existing_application(state, &name).await?;
                 once("application", &mut self.application, application)
             }
             "model" => once(

@@ -1,0 +1,82 @@
+//! Who sent a request.
+
+use std::sync::Arc;
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use sextant_registry::KeyScope;
+use sextant_types::{ApplicationId, Code};
+
+use super::keyring::Key;
+use crate::problem::Problem;
+
+/// Who sent a request, and what they may do.
+#[derive(Clone)]
+pub(crate) enum Caller {
+    /// Keys are not asked for.
+    Anyone,
+    /// The administrator's key of the configuration.
+    Administrator,
+    /// A key of the registry.
+    Key(Arc<Key>),
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// As it stands in the audit record.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anyone => "anonymous",
+            Self::Administrator => "administrator",
+            Self::Key(key) => &key.id,
+        }
+    }
+
+    /// The one application that the caller is bound to.
+    pub fn application(&self) -> Option<&ApplicationId> {
+        match self {
+            Self::Key(key) => key.application.as_ref(),
+            Self::Anyone | Self::Administrator => None,
+        }
+    }
+
+    /// Whether the caller has a scope; `admin` has them all.
+    pub fn has(&self, scope: KeyScope) -> bool {
+        match self {
+            Self::Key(key) => key
+                .scopes
+                .iter()
+                .any(|own| [scope, KeyScope::Admin].contains(own)),
+            Self::Anyone | Self::Administrator => true,
+        }
+    }
+
+    /// Whether what belongs to `application` is the caller's business.
+    pub fn sees(&self, application: &ApplicationId) -> bool {
+        self.application().is_none_or(|own| own == application)
+    }
+
+    /// Refuses what belongs to another application than the caller's.
+    pub fn check(&self, application: &ApplicationId) -> Result<(), Problem> {
+        match self.application() {
+            Some(own) if own != application => Err(not_its_own(own)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The refusal of what a bound key has no business with.
+pub(super) fn not_its_own(own: &ApplicationId) -> Problem {
+    let detail = format!("the key is bound to application `{own}`: this belongs to no such");
+    Problem::new(Code::Forbidden, detail)
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Without the guard nobody is let in.
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Problem::new(Code::Unauthenticated, "nobody asked who you are"))
+    }
+}

@@ -1,0 +1,274 @@
+//! The layer that every request passes: who asks, may they, how often, and what is kept of it.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use sextant_registry::{Audit, KeyScope};
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, Code, JobId};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    Caller, Mode,
+    caller::not_its_own,
+    keyring::Key,
+    rules::{Bound, Need, Rule, RuleBook},
+    secret::Hash,
+};
+use crate::{
+    ApiState,
+    allowance::{Refused, Usage},
+    body, clock,
+    problem::Problem,
+};
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+
+/// Headers of the guard, which belong on refusals as well.
+pub(crate) const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WWW_AUTHENTICATE];
+
+/// What the guard looks at.
+pub(crate) struct Guard {
+    state: ApiState,
+    rules: RuleBook,
+}
+
+/// What an audited request was about, where its path does not say: an extension of the response.
+#[derive(Clone)]
+pub(crate) struct Subject(pub String);
+
+/// What is asked for, as far as the guard looks at it.
+struct Asked<'a> {
+    headers: &'a HeaderMap,
+    uri: &'a Uri,
+    /// The route's pattern.
+    pattern: &'a str,
+    rule: Rule,
+}
+
+/// Lets a request in or refuses it.
+pub(crate) async fn guard(
+    State(guard): State<Arc<Guard>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(path) = request.extensions().get::<MatchedPath>().cloned() else {
+        // No route: nothing is there to be guarded.
+        return next.run(request).await;
+    };
+    let rule = guard.rules.find(request.method(), path.as_str());
+    let mut headers = HeaderMap::new();
+    let asked = Asked {
+        headers: request.headers(),
+        uri: request.uri(),
+        pattern: path.as_str(),
+        rule,
+    };
+    let admitted = guard.admit(&asked, &mut headers).await;
+    let mut response = match admitted {
+        Ok((caller, _place)) => {
+            let uri = rule.audited.map(|_| request.uri().clone());
+            if let Some(caller) = &caller {
+                request.extensions_mut().insert(caller.clone());
+            }
+            let response = next.run(request).await;
+            let done = response.status().is_success();
+            if let (Some(action), Some(uri), Some(caller), true) = (rule.audited, uri, caller, done)
+            {
+                let named = response.extensions().get::<Subject>().cloned();
+                let subject = named.map_or_else(|| last(uri.path()).to_owned(), |named| named.0);
+                guard.audit(action, &caller, &subject).await;
+            }
+            response
+        }
+        Err(problem) => {
+            body::discard(&mut request.into_body().into_data_stream()).await;
+            problem.into_response()
+        }
+    };
+    response.headers_mut().extend(headers);
+    response
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// Guards the routes that `rules` were read from.
+    pub fn new(state: ApiState, rules: RuleBook) -> Self {
+        Self { state, rules }
+    }
+
+    /// Who asks, where that matters, and their place among the requests in flight.
+    async fn admit(
+        &self,
+        asked: &Asked<'_>,
+        headers: &mut HeaderMap,
+    ) -> Result<(Option<Caller>, Option<OwnedSemaphorePermit>), Problem> {
+        let config = self.state.auth();
+        if config.mode == Mode::Off {
+            return Ok((Some(Caller::Anyone), None));
+        }
+        let need = asked.rule.need;
+        if need == Need::Nothing || (need == Need::Metrics && !config.metrics) {
+            return Ok((None, None));
+        }
+        let caller = self.authenticate(asked.headers).inspect_err(|_| {
+            let bearer = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, bearer);
+        })?;
+        let place = match &caller {
+            Caller::Key(key) => charge(key, headers).await?,
+            Caller::Anyone | Caller::Administrator => None,
+        };
+        self.check(&caller, asked).await?;
+        Ok((Some(caller), place))
+    }
+
+    fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let secret = presented(headers)?;
+        let hash = Hash::of(secret);
+        let admin = self.state.auth().admin_key.as_ref();
+        if admin.is_some_and(|admin| admin.is(hash)) {
+            return Ok(Caller::Administrator);
+        }
+        let keyring = self.state.keyring();
+        match keyring.find(hash) {
+            Some(key) if key.expires_ms.is_some_and(|end| clock::now_ms() >= end) => {
+                let detail = format!("key `{}` has expired", key.id);
+                Err(Problem::new(Code::Unauthenticated, detail))
+            }
+            Some(key) => Ok(Caller::Key(key)),
+            None if keyring.is_known() => Err(Problem::new(
+                Code::Unauthenticated,
+                "there is no such API key, or it was revoked",
+            )),
+            None => Err(Problem::new(
+                Code::Unavailable,
+                "the API keys could not be read yet",
+            )
+            .retry_after_ms(1000)),
+        }
+    }
+
+    async fn check(&self, caller: &Caller, asked: &Asked<'_>) -> Result<(), Problem> {
+        if let Need::Scope(scope) = asked.rule.need
+            && !caller.has(scope)
+        {
+            return Err(lacks(scope));
+        }
+        let Some(own) = caller.application() else {
+            return Ok(());
+        };
+        match asked.rule.bound {
+            Bound::Handler => Ok(()),
+            Bound::Refused => Err(not_its_own(own)),
+            Bound::Path => match self.owner(asked.pattern, asked.uri).await? {
+                Some(application) => caller.check(&application),
+                None => Err(not_its_own(own)),
+            },
+        }
+    }
+
+    /// The application that what a path names belongs to; never on the way of a query.
+    async fn owner(&self, pattern: &str, uri: &Uri) -> Result<Option<ApplicationId>, Problem> {
+        let mut segments = pattern.split('/').zip(uri.path().split('/'));
+        let Some((what, name)) = segments.find(|(what, _)| what.starts_with('{')) else {
+            return Ok(None);
+        };
+        let route = match what {
+            "{application}" => return Ok(Some(name.parse()?)),
+            "{job}" => {
+                let job: JobId = name.parse()?;
+                return Ok(Some(self.state.registry().job(&job).await?.application));
+            }
+            "{model}" => Route::Model(name.parse()?),
+            "{variant}" => Route::Variant(name.parse()?),
+            _ => return Ok(None),
+        };
+        self.state.owner(&route).await.map(Some)
+    }
+
+    /// Keeps what was done, once it was done.
+    async fn audit(&self, action: &str, caller: &Caller, subject: &str) {
+        let detail = serde_json::json!({});
+        let entry = Audit::new(clock::now_ms(), caller.name(), action, subject, detail);
+        if let Err(error) = self.state.registry().record(&entry).await {
+            let actor = caller.name();
+            tracing::error!(%error, actor, action, subject, "an audit entry was lost");
+        }
+    }
+}
+
+/// What a path names last; of a path behind `/v1/artefacts/` all of it.
+fn last(path: &str) -> &str {
+    let artefact = path.strip_prefix("/v1/artefacts/");
+    artefact.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path))
+}
+
+/// The key that came along.
+fn presented(headers: &HeaderMap) -> Result<&str, Problem> {
+    let missing = || {
+        let detail = "send an API key: `Authorization: Bearer KEY` or `x-api-key: KEY`";
+        Problem::new(Code::Unauthenticated, detail)
+    };
+    if let Some(key) = headers.get(API_KEY) {
+        return key.to_str().map_err(|_| missing());
+    }
+    let value = headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
+    let (scheme, key) = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .ok_or_else(missing)?;
+    match scheme.eq_ignore_ascii_case("bearer") {
+        true => Ok(key.trim()),
+        false => Err(missing()),
+    }
+}
+
+fn lacks(scope: KeyScope) -> Problem {
+    let detail = format!("the key lacks the scope `{}`", scope.as_str());
+    Problem::new(Code::Forbidden, detail)
+}
+
+/// Counts a request against its key, and takes a place for it.
+async fn charge(
+    key: &Key,
+    headers: &mut HeaderMap,
+) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    let place = key.places.as_ref().map(|places| {
+        let taken = Arc::clone(places).try_acquire_owned();
+        taken.map_err(|_| {
+            let detail = "too many requests of this key are in flight";
+            Problem::new(Code::RateLimited, detail).retry_after_ms(100)
+        })
+    });
+    let place = place.transpose()?;
+    let Some(allowance) = &key.allowance else {
+        return Ok(place);
+    };
+    match allowance.take().await {
+        Ok(usage) => tell(&usage, headers),
+        Err(Refused { usage, why }) => {
+            tell(&usage, headers);
+            let problem = Problem::new(Code::RateLimited, why);
+            return Err(problem.retry_after_ms(usage.reset_ms.max(1)));
+        }
+    }
+    Ok(place)
+}
+
+fn tell(usage: &Usage, headers: &mut HeaderMap) {
+    headers.insert(LIMIT, HeaderValue::from(usage.limit));
+    headers.insert(REMAINING, HeaderValue::from(usage.remaining));
+    headers.insert(RESET, HeaderValue::from(usage.reset_ms.div_ceil(1000)));
+}
+

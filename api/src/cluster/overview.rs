@@ -1,0 +1,146 @@
+//! The fleet at a glance.
+
+use std::{fmt, time::Duration};
+
+use sextant_metadata::{Leader, Snapshot};
+use sextant_objects::ListRequest;
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use crate::{ApiState, clock};
+
+/// How long a store may take to answer before it counts as away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who leads, and which stores answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Cluster)]
+pub struct ClusterBody {
+    /// Who plays the roles that only one may play, sorted by role; none where one process plays
+    /// them all.
+    leaders: Vec<LeaderBody>,
+    /// Changes when the metadata store has lost its content; absent while it is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    life: Option<u64>,
+    /// Workers that hold a lease, and those of them that are leaving.
+    workers: CountBody,
+    /// `metadata`, `registry` and `artefacts`.
+    stores: Vec<StoreBody>,
+}
+
+/// Who plays a role that only one may play.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Leader)]
+pub struct LeaderBody {
+    /// `dispatcher` or `autoscaler`.
+    role: String,
+    /// Unique to this life of its process.
+    holder: String,
+    /// Where others reach it.
+    endpoint: String,
+    /// Grows with each change of the holder.
+    token: u64,
+    /// When another may take over, milliseconds since the Unix epoch.
+    lease_until_ms: u64,
+    /// Whether its lease has lapsed without anyone having taken over.
+    lapsed: bool,
+}
+
+/// Workers, counted.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = WorkerCount)]
+pub struct CountBody {
+    /// All of them.
+    total: usize,
+    /// Those that finish what they have accepted and leave.
+    draining: usize,
+}
+
+/// A store that processes share.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Store)]
+pub struct StoreBody {
+    /// `metadata`, `registry` or `artefacts`.
+    name: &'static str,
+    /// `ok` or `away`.
+    state: &'static str,
+    /// Why it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+// === impl ClusterBody ===
+
+impl ClusterBody {
+    /// Asks all stores at once.
+    pub(super) async fn look(state: &ApiState) -> Self {
+        let one = ListRequest {
+            prefix: String::new(),
+            after: None,
+            limit: 1,
+        };
+        let (metadata, registry, artefacts) = tokio::join!(
+            ask(state.metadata().snapshot()),
+            ask(state.registry().keys_revision()),
+            ask(state.objects().list(&one)),
+        );
+        let stores = vec![
+            StoreBody::new("metadata", metadata.as_ref().err()),
+            StoreBody::new("registry", registry.as_ref().err()),
+            StoreBody::new("artefacts", artefacts.as_ref().err()),
+        ];
+        let snapshot = metadata.ok();
+        let now_ms = clock::now_ms();
+        let leaders = snapshot.iter().flat_map(|snapshot| &snapshot.leaders);
+        Self {
+            leaders: leaders.map(|leader| LeaderBody::new(leader, now_ms)).collect(),
+            life: snapshot.as_ref().map(|snapshot| snapshot.life),
+            workers: snapshot.as_ref().map(CountBody::from).unwrap_or_default(),
+            stores,
+        }
+    }
+}
+
+async fn ask<T, E: fmt::Display>(
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match timeout(PATIENCE, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+    }
+}
+
+impl LeaderBody {
+    fn new(leader: &Leader, now_ms: u64) -> Self {
+        Self {
+            role: leader.candidate.role.to_string(),
+            holder: leader.candidate.holder.to_string(),
+            endpoint: leader.candidate.endpoint.to_string(),
+            token: leader.token,
+            lease_until_ms: leader.lease_until_ms,
+            lapsed: leader.lease_until_ms <= now_ms,
+        }
+    }
+}
+
+impl From<&Snapshot> for CountBody {
+    fn from(snapshot: &Snapshot) -> Self {
+        let leaving = snapshot.workers.iter().filter(|worker| worker.record.draining);
+        Self {
+            total: snapshot.workers.len(),
+            draining: leaving.count(),
+        }
+    }
+}
+
+impl StoreBody {
+    fn new(name: &'static str, reason: Option<&String>) -> Self {
+        Self {
+            name,
+            state: if reason.is_none() { "ok" } else { "away" },
+            reason: reason.cloned(),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `/v1/keys`: who may ask, for what, and how often.
+
+use axum::{
+    Extension, Json,
+    extract::{Path, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use sextant_registry::{ApiKey, KeyScope, NewKey};
+use sextant_types::{ApplicationId, Code};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::{Secret, Subject},
+    body, clock,
+    codec::short,
+    json,
+    problem::{Problem, ProblemBody},
+};
+
+/// Longest name of a key, characters.
+const MAX_NAME_CHARS: usize = 200;
+
+/// A key to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewKey)]
+pub struct NewKeyBody {
+    /// For people.
+    #[schema(example = "camera-7")]
+    name: String,
+    /// What it allows: `query`, `register`, `admin`. Every key reads; `admin` allows everything.
+    #[schema(example = json!(["query"]))]
+    scopes: Vec<String>,
+    /// The one application it is good for; all of them when left out.
+    #[serde(default)]
+    application: Option<String>,
+    /// Requests a second in the long run; no limit when left out.
+    #[serde(default)]
+    rate_per_s: Option<f64>,
+    /// Requests at once after a pause; as many as in a second when left out.
+    #[serde(default)]
+    burst: Option<u64>,
+    /// Requests a day, which begins at midnight UTC; no limit when left out.
+    #[serde(default)]
+    quota_per_day: Option<u64>,
+    /// From when on it is refused, milliseconds since the Unix epoch; never when left out.
+    #[serde(default)]
+    expires_ms: Option<u64>,
+}
+
+/// A key; its secret is shown nowhere but where it was created.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Key)]
+pub struct KeyBody {
+    /// Its public name.
+    id: String,
+    /// For people.
+    name: String,
+    /// What it allows.
+    scopes: Vec<&'static str>,
+    /// The one application it is good for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// Requests a second in the long run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_per_s: Option<f64>,
+    /// Requests at once after a pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
+    /// Requests a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota_per_day: Option<u64>,
+    /// When it was created, milliseconds since the Unix epoch.
+    created_ms: u64,
+    /// From when on it is refused, milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    /// When it was revoked, milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_ms: Option<u64>,
+}
+
+/// A key that was just created.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CreatedKey)]
+pub struct CreatedKeyBody {
+    /// The key itself: it is kept nowhere and cannot be shown again.
+    secret: String,
+    /// What it allows.
+    key: KeyBody,
+}
+
+/// Keys.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Keys)]
+pub struct KeysBody {
+    /// Oldest first, revoked and expired ones too.
+    keys: Vec<KeyBody>,
+}
+
+/// Creates a key. Other front ends know it within a second.
+#[utoipa::path(post, operation_id = "keys_create", path = "/v1/keys", tag = "keys",
+    request_body = NewKeyBody,
+    responses(
+        (status = 201, description = "Created; the secret is not shown again",
+            body = CreatedKeyBody),
+        (status = 400, description = "It makes no sense", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let body: NewKeyBody = json::owned(&bytes)?;
+    let secret = Secret::generate().map_err(|error| Problem::internal("a key", &error))?;
+    let now_ms = clock::now_ms();
+    let new = body.read(&secret, now_ms)?;
+    let key = state.registry().create_key(&new, now_ms).await?;
+    state.refresh_keys().await?;
+    let location = format!("/v1/keys/{}", key.id);
+    let subject = Extension(Subject(key.id.clone()));
+    let body = Json(CreatedKeyBody {
+        secret: secret.reveal(),
+        key: key.into(),
+    });
+    let headers = [(header::LOCATION, location)];
+    let mut response = (StatusCode::CREATED, subject, headers, body).into_response();
+    let secret = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, secret);
+    Ok(response)
+}
+
+/// All keys.
+#[utoipa::path(get, operation_id = "keys_list", path = "/v1/keys", tag = "keys",
+    responses((status = 200, description = "Oldest first", body = KeysBody)))]
+pub async fn list(State(state): State<ApiState>) -> Result<Json<KeysBody>, Problem> {
+    let keys = state.registry().keys().await?;
+    let keys = keys.into_iter().map(KeyBody::from).collect();
+    Ok(Json(KeysBody { keys }))
+}
+
+/// Revokes a key: every front end refuses it within two seconds. Revoking it again changes nothing.
+#[utoipa::path(delete, operation_id = "keys_revoke", path = "/v1/keys/{key}", tag = "keys",
+    params(("key" = String, Path, description = "its id")),
+    responses(
+        (status = 200, description = "The key as it stands", body = KeyBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn revoke(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+) -> Result<Json<KeyBody>, Problem> {
+    let key = state.registry().revoke_key(&id, clock::now_ms()).await?;
+    state.refresh_keys().await?;
+    Ok(Json(key.into()))
+}
+
+// === impl NewKeyBody ===
+
+impl NewKeyBody {
+    fn read(self, secret: &Secret, now_ms: u64) -> Result<NewKey, Problem> {
+        let length = self.name.chars().count();
+        if length == 0 || length > MAX_NAME_CHARS {
+            let detail = format!("`name` has `{length}` characters: it must have 1 to {MAX_NAME_CHARS}");
+            return Err(wrong("name", detail));
+        }
+        let scopes = scopes(&self.scopes)?;
+        let application = self.application.map(ApplicationId::new).transpose()?;
+        if application.is_some() && scopes.contains(&KeyScope::Admin) {
+            let detail = "a key with the scope `admin` cannot be bound to one application";
+            return Err(wrong("application", detail));
+        }
+        if self.rate_per_s.is_some_and(|rate| !rate.is_finite() || rate < 1e-3) {
+            return Err(wrong("rate_per_s", "`rate_per_s` must be at least 0.001"));
+        }
+        if self.burst.is_some() && self.rate_per_s.is_none() {
+            return Err(wrong("burst", "`burst` without `rate_per_s` limits nothing"));
+        }
+        for (name, number) in [("burst", self.burst), ("quota_per_day", self.quota_per_day)] {
+            if number.is_some_and(|number| number == 0 || number > u64::from(u32::MAX)) {
+                return Err(wrong(name, format!("`{name}` must be 1 to {}", u32::MAX)));
+            }
+        }
+        if self.expires_ms.is_some_and(|end| end <= now_ms) {
+            return Err(wrong("expires_ms", "`expires_ms` lies in the past"));
+        }
+        Ok(NewKey {
+            application,
+            rate_per_s: self.rate_per_s,
+            burst: self.burst,
+            quota_per_day: self.quota_per_day,
+            expires_ms: self.expires_ms,
+            ..NewKey::new(self.name, secret.hash().to_text(), &scopes)
+        })
+    }
+}
+
+fn scopes(names: &[String]) -> Result<Vec<KeyScope>, Problem> {
+    if names.is_empty() {
+        let detail = "`scopes` is empty: name `query`, `register` or `admin`";
+        return Err(wrong("scopes", detail));
+    }
+    let scope = |name: &String| {
+        KeyScope::parse(name).ok_or_else(|| {
+            let name = short(name);
+            let detail = format!("there is no scope `{name}`: use `query`, `register`, `admin`");
+            wrong("scopes", detail)
+        })
+    };
+    names.iter().map(scope).collect()
+}
+
+fn wrong(field: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidRequest, detail).field(field)
+}
+
+impl From<ApiKey> for KeyBody {
+    fn from(key: ApiKey) -> Self {
+        Self {
+            id: key.id,
+            name: key.name,
+            scopes: key.scopes.iter().map(|scope| scope.as_str()).collect(),
+            application: key.application.map(|application| application.to_string()),
+            rate_per_s: key.rate_per_s,
+            burst: key.burst,
+            quota_per_day: key.quota_per_day,
+            created_ms: key.created_ms,
+            expires_ms: key.expires_ms,
+            revoked_ms: key.revoked_ms,
+        }
+    }
+}
