@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use sextant_metadata::MetadataStore;
+use sextant_fleet::{Follower, News};
+use sextant_metadata::{MetadataStore, View};
 use sextant_rpc::{
     WorkerClient,
     link::{self, Clock},
@@ -17,10 +18,9 @@ use tokio::sync::mpsc;
 
 use crate::GrpcConnector;
 
-mod follow;
 mod keeper;
 
-use self::{follow::Follower, keeper::Keeper};
+use self::keeper::Keeper;
 
 /// How links to workers are kept.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +30,6 @@ pub struct RosterOptions {
     /// Least and longest time between two attempts to reach a worker. It doubles from one to the
     /// other; a heartbeat of the worker in the metadata makes for an attempt at once.
     pub retry: (Duration, Duration),
-    /// Workers that a store which lost its content does not name any more are kept for so long.
-    pub grace: Duration,
     /// The clock here.
     pub clock: Clock,
 }
@@ -68,7 +66,6 @@ impl Default for RosterOptions {
                 ..link::Options::default()
             },
             retry: (Duration::from_millis(50), Duration::from_secs(2)),
-            grace: Duration::from_secs(10),
             clock: Clock::system(),
         }
     }
@@ -123,10 +120,13 @@ impl Roster {
             kept: BTreeMap::new(),
         };
         let following = async {
-            let mut follower = Follower::new(&*metadata, self.options.grace);
+            let mut follower = Follower::new(metadata);
             loop {
-                let wanted = follower.next().await;
-                keepers.keep(wanted);
+                let news = follower.changed().await;
+                if news == News::Structure {
+                    keepers.keep(follower.view());
+                }
+                keepers.nudge(follower.view());
             }
         };
         tokio::select! {
@@ -163,24 +163,30 @@ struct Keepers<'a> {
 
 impl Keepers<'_> {
     /// Ends and begins what has changed.
-    fn keep(&mut self, wanted: &follow::Wanted) {
-        let gone = |name: &WorkerId| !wanted.workers.contains_key(name);
-        self.kept.retain(|name, _| !gone(name));
-        for (name, endpoint) in &wanted.workers {
-            if self.roster.local.contains(name) {
+    fn keep(&mut self, view: &View) {
+        let elsewhere = view.workers.values().filter_map(|worker| {
+            let endpoint = worker.record.endpoint.as_ref()?;
+            let local = self.roster.local.contains(&worker.id);
+            (!local).then_some((&worker.id, endpoint))
+        });
+        let elsewhere: BTreeMap<_, _> = elsewhere.collect();
+        self.kept.retain(|name, _| elsewhere.contains_key(name));
+        for (name, endpoint) in elsewhere {
+            let found = self.kept.get_mut(name);
+            if found.as_ref().is_some_and(|it| it.endpoint == *endpoint) {
                 continue;
             }
-            match self.kept.get_mut(name) {
-                Some(keeper) if keeper.endpoint == *endpoint => {
-                    if wanted.heard.contains(name) {
-                        keeper.nudge();
-                    }
-                }
-                found => {
-                    let before = found.map(Keeper::end);
-                    let keeper = Keeper::start(self.roster, name, endpoint, before);
-                    self.kept.insert(name.clone(), keeper);
-                }
+            let before = found.map(Keeper::end);
+            let keeper = Keeper::start(self.roster, name, endpoint, before);
+            self.kept.insert(name.clone(), keeper);
+        }
+    }
+
+    /// Workers that are not reached and have given the store a sign of life are tried at once.
+    fn nudge(&mut self, view: &View) {
+        for (name, keeper) in &mut self.kept {
+            if let Some(worker) = view.workers.get(name) {
+                keeper.nudge(worker.lease_until_ms);
             }
         }
     }

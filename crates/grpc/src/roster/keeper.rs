@@ -19,6 +19,7 @@ use super::{Roster, Seen};
 /// Keeps a link to one worker until it is dropped.
 pub(super) struct Keeper {
     pub(super) endpoint: Arc<str>,
+    lease_until_ms: u64,
     again: Arc<Notify>,
     end: CancellationToken,
     task: Option<JoinHandle<()>>,
@@ -56,15 +57,19 @@ impl Keeper {
         });
         Self {
             endpoint: Arc::clone(endpoint),
+            lease_until_ms: 0,
             again,
             end,
             task: Some(task),
         }
     }
 
-    /// The worker gave a sign of life elsewhere: if it is not reached, it is tried at once.
-    pub(super) fn nudge(&self) {
-        self.again.notify_one();
+    /// The worker has a lease until then. If that is news and it is not reached, it is tried at once.
+    pub(super) fn nudge(&mut self, lease_until_ms: u64) {
+        if self.lease_until_ms != lease_until_ms {
+            self.lease_until_ms = lease_until_ms;
+            self.again.notify_waiters();
+        }
     }
 
     /// Ends; the task is done when the worker has been published as gone.
