@@ -111,6 +111,11 @@ impl Core {
         }
     }
 
+    /// Positions that devices have been at.
+    pub(crate) fn devices(&self) -> u32 {
+        self.devices
+    }
+
     /// Slots of the devices that are up.
     pub(crate) fn slots(&self) -> u64 {
         self.up.values().map(|device| u64::from(device.slots)).sum()

@@ -298,7 +298,7 @@ impl Driver {
             }
             Touched::Pool(pool) => self.publish_pool(core, pool),
             Touched::Everything => {
-                let pools = 0..self.gauges.pools();
+                let pools = 0..core.devices();
                 return pools.for_each(|pool| self.publish_pool(core, pool));
             }
             Touched::Nothing => {}

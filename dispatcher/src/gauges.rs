@@ -26,11 +26,6 @@ struct Pool {
 struct Grown<T>(ArcSwap<Vec<Arc<T>>>);
 
 impl Gauges {
-    /// Pools there are.
-    pub(crate) fn pools(&self) -> u32 {
-        self.pools.0.load().len() as u32
-    }
-
     /// Called by one thread at a time.
     pub(crate) fn set_load(&self, pool: u32, load: PoolLoad) {
         self.pools.with(pool as usize, |pool| {
