@@ -1,11 +1,12 @@
 //! Applications.
 
 use sextant_types::{ApplicationId, Metric, ModelId, Signature, Targets};
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
     Entity, Error, Registry,
+    database::{Row, Session},
     rows::{Columns, document},
+    sql,
 };
 
 /// An application: what its models are scored by and what its queries ask for by default.
@@ -48,15 +49,13 @@ impl Registry {
 
     /// One application.
     pub async fn application(&self, id: &ApplicationId) -> Result<Application, Error> {
-        let mut reader = self.inner.readers.acquire().await?;
+        let mut reader = self.read().await?;
         get(&mut reader, id).await
     }
 
     /// All applications, sorted by name.
     pub async fn applications(&self) -> Result<Vec<Application>, Error> {
-        let rows = sqlx::query("select * from applications order by id")
-            .fetch_all(&self.inner.readers)
-            .await?;
+        let rows = self.read().await?.rows((&sql::APPLICATIONS).into()).await?;
         rows.iter().map(application).collect()
     }
 
@@ -65,33 +64,22 @@ impl Registry {
     pub async fn delete_application(&self, id: &ApplicationId) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         get(&mut tx, id).await?;
-        let models = sqlx::query("select 1 from models where application = $1 limit 1")
-            .bind(id.as_str())
-            .fetch_optional(&mut *tx)
-            .await?;
-        if models.is_some() {
+        let models = tx.any(sql::MODEL_OF_APPLICATION.bind(id.as_str())).await?;
+        if models {
             return Err(Error::in_use(Entity::Application, id, "it has models"));
         }
-        let jobs = sqlx::query(
-            "select 1 from jobs where application = $1 \
-             and state in ('queued', 'running', 'paused') limit 1",
-        )
-        .bind(id.as_str())
-        .fetch_optional(&mut *tx)
-        .await?;
-        if jobs.is_some() {
+        let jobs = tx
+            .any(sql::UNFINISHED_OF_APPLICATION.bind(id.as_str()))
+            .await?;
+        if jobs {
             return Err(Error::in_use(
                 Entity::Application,
                 id,
                 "it has unfinished jobs",
             ));
         }
-        sqlx::query("delete from applications where id = $1")
-            .bind(id.as_str())
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(())
+        tx.run(sql::DELETE_APPLICATION.bind(id.as_str())).await?;
+        tx.commit().await
     }
 
     /// Fixes the signature of a model's application, or checks that it is the fixed one:
@@ -104,32 +92,27 @@ impl Registry {
         if application.signature.as_ref() == Some(signature) {
             return Ok(());
         }
-        let others = sqlx::query(
-            "select 1 from models where application = $1 and id <> $2 and status <> 'failed' \
-             limit 1",
-        )
-        .bind(model.application.as_str())
-        .bind(model.id.as_str())
-        .fetch_optional(&mut *tx)
-        .await?;
-        if application.signature.is_some() && others.is_some() {
+        let others = tx
+            .any(
+                sql::OTHER_SOUND_MODEL
+                    .bind(model.application.as_str())
+                    .bind(model.id.as_str()),
+            )
+            .await?;
+        if application.signature.is_some() && others {
             return Err(Error::SignatureMismatch {
                 application: model.application,
             });
         }
         let text = document(Entity::Application, &application.id, signature)?;
-        sqlx::query("update applications set signature = $2 where id = $1")
-            .bind(application.id.as_str())
-            .bind(text)
-            .execute(&mut *tx)
+        tx.run(sql::SET_SIGNATURE.bind(application.id.as_str()).bind(text))
             .await?;
-        tx.commit().await?;
-        Ok(())
+        tx.commit().await
     }
 }
 
 pub(crate) async fn get(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     id: &ApplicationId,
 ) -> Result<Application, Error> {
     find(connection, id)
@@ -137,18 +120,12 @@ pub(crate) async fn get(
         .ok_or_else(|| Error::not_found(Entity::Application, id))
 }
 
-async fn find(
-    connection: &mut SqliteConnection,
-    id: &ApplicationId,
-) -> Result<Option<Application>, Error> {
-    let row = sqlx::query("select * from applications where id = $1")
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await?;
+async fn find(connection: &mut Session, id: &ApplicationId) -> Result<Option<Application>, Error> {
+    let row = connection.row(sql::APPLICATION.bind(id.as_str())).await?;
     row.as_ref().map(application).transpose()
 }
 
-async fn insert(connection: &mut SqliteConnection, application: &Application) -> Result<(), Error> {
+async fn insert(connection: &mut Session, application: &Application) -> Result<(), Error> {
     let id = &application.id;
     let targets = document(Entity::Application, id, &application.default_targets)?;
     let signature = application
@@ -156,21 +133,20 @@ async fn insert(connection: &mut SqliteConnection, application: &Application) ->
         .as_ref()
         .map(|signature| document(Entity::Application, id, signature))
         .transpose()?;
-    sqlx::query(
-        "insert into applications (id, metric, description, default_targets, signature) \
-         values ($1, $2, $3, $4, $5)",
-    )
-    .bind(id.as_str())
-    .bind(application.metric.name())
-    .bind(application.description.as_str())
-    .bind(targets)
-    .bind(signature)
-    .execute(connection)
-    .await?;
+    connection
+        .run(
+            sql::CREATE_APPLICATION
+                .bind(id.as_str())
+                .bind(application.metric.name())
+                .bind(application.description.as_str())
+                .bind(targets)
+                .bind(signature),
+        )
+        .await?;
     Ok(())
 }
 
-fn application(row: &SqliteRow) -> Result<Application, Error> {
+fn application(row: &Row) -> Result<Application, Error> {
     let columns = Columns::new(row, Entity::Application, "id")?;
     Ok(Application {
         id: columns.parse("id")?,

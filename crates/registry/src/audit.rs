@@ -1,12 +1,13 @@
 //! The record of who did what: rows are added and read, never changed.
 
 use serde_json::Value;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use crate::{
     Entity, Error, Registry,
+    database::Row,
     rows::{Columns, document, int},
+    sql,
 };
 
 const DEFAULT_PAGE: u32 = 100;
@@ -62,43 +63,40 @@ pub struct AuditFilter {
 impl Registry {
     /// Adds an entry; the same entry twice is one.
     pub async fn record(&self, entry: &Audit) -> Result<(), Error> {
-        let mut tx = self.begin().await?;
-        sqlx::query(
-            "insert into audit (id, at_ms, actor, action, subject, detail) \
-             values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing",
+        let mut tx = self.begin_rows().await?;
+        tx.run(
+            sql::RECORD
+                .bind(entry.id.as_str())
+                .bind(int(entry.at_ms))
+                .bind(entry.actor.as_str())
+                .bind(entry.action.as_str())
+                .bind(entry.subject.as_str())
+                .bind(document(Entity::Audit, &entry.id, &entry.detail)?),
         )
-        .bind(entry.id.as_str())
-        .bind(int(entry.at_ms))
-        .bind(entry.actor.as_str())
-        .bind(entry.action.as_str())
-        .bind(entry.subject.as_str())
-        .bind(document(Entity::Audit, &entry.id, &entry.detail)?)
-        .execute(&mut *tx)
         .await?;
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// Entries, newest first.
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<Audit>, Error> {
-        let rows = sqlx::query(
-            "select * from audit where ($1 is null or actor = $1) and ($2 is null or action = $2) \
-             and ($3 is null or subject = $3) and ($4 is null or at_ms >= $4) \
-             and ($5 is null or (at_ms, id) < (select at_ms, id from audit where id = $5)) \
-             order by at_ms desc, id desc limit $6",
-        )
-        .bind(filter.actor.as_deref())
-        .bind(filter.action.as_deref())
-        .bind(filter.subject.as_deref())
-        .bind(filter.since_ms.map(int))
-        .bind(filter.before.as_deref())
-        .bind(i64::from(filter.limit.unwrap_or(DEFAULT_PAGE)))
-        .fetch_all(&self.inner.readers)
-        .await?;
+        let rows = self
+            .read()
+            .await?
+            .rows(
+                sql::AUDIT
+                    .bind(filter.actor.as_deref())
+                    .bind(filter.action.as_deref())
+                    .bind(filter.subject.as_deref())
+                    .bind(filter.since_ms.map(int))
+                    .bind(filter.before.as_deref())
+                    .bind(i64::from(filter.limit.unwrap_or(DEFAULT_PAGE))),
+            )
+            .await?;
         rows.iter().map(entry).collect()
     }
 }
 
-fn entry(row: &SqliteRow) -> Result<Audit, Error> {
+fn entry(row: &Row) -> Result<Audit, Error> {
     let columns = Columns::new(row, Entity::Audit, "id")?;
     Ok(Audit {
         id: columns.text("id")?,

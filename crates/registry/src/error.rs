@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
+use sqlx::migrate::MigrateError;
 
 /// A kind of row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,10 @@ impl fmt::Display for Entity {
     }
 }
 
-/// An error of the registry. After any of them the registry is unchanged.
+/// An error of the registry. After any of them the registry is unchanged, with one exception: when
+/// the server goes away while a change is being committed ([`Error::Unavailable`]), the change may
+/// have been made. Every call may be repeated; a repeated claim of a job gets another job, and the
+/// first comes back when its lease lapses.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such row.
@@ -89,6 +93,18 @@ pub enum Error {
     /// Another process holds the file, or all connections are taken.
     #[error("the registry is busy")]
     Busy(#[source] sqlx::Error),
+    /// The server does not answer, or not in time; it may a moment later.
+    #[error("the registry's server is away")]
+    Unavailable(#[source] sqlx::Error),
+    /// The server's URL cannot be used. The reason holds no part of it.
+    #[error("the registry's URL is not usable: {reason}")]
+    Url {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text with a character that the database cannot hold (U+0000).
+    #[error("a text holds a character that the registry cannot store")]
+    Text(#[source] sqlx::Error),
     /// A stored row cannot be read.
     #[error("{entity} `{id}` has an unreadable `{column}`: {reason}")]
     Corrupt {
@@ -111,9 +127,21 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The file was written by another version of the service.
+    /// The schema was brought up to date by a later version of the service.
+    #[error(
+        "the registry's schema is of version `{found}`, and this version of the service knows up \
+         to `{known}`: start the later version of the service, or restore the registry as it was \
+         before the upgrade"
+    )]
+    NewerSchema {
+        /// The latest version that was applied.
+        found: i64,
+        /// The latest version that this service knows.
+        known: i64,
+    },
+    /// The schema is not what any version of the service made.
     #[error("the registry's schema does not fit this version of the service")]
-    Schema(#[source] sqlx::migrate::MigrateError),
+    Schema(#[source] MigrateError),
     /// The folder of the file cannot be made.
     #[error("the registry's folder `{folder}` cannot be created")]
     Folder {
@@ -148,8 +176,11 @@ impl Error {
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
             Self::SignatureMismatch { .. } => Code::SignatureMismatch,
             Self::StorageFull(_) => Code::StorageFull,
-            Self::Busy(_) => Code::Unavailable,
+            Self::Busy(_) | Self::Unavailable(_) => Code::Unavailable,
+            Self::Text(_) => Code::InvalidRequest,
             Self::Corrupt { .. }
+            | Self::Url { .. }
+            | Self::NewerSchema { .. }
             | Self::Unstorable { .. }
             | Self::Schema(_)
             | Self::Folder { .. }
@@ -160,6 +191,11 @@ impl Error {
     /// What the error means for the caller.
     pub fn kind(&self) -> ErrorKind {
         self.code().kind()
+    }
+
+    /// Whether the same call may succeed a moment later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Busy(_) | Self::Unavailable(_))
     }
 
     pub(crate) fn not_found(entity: Entity, id: impl fmt::Display) -> Self {
@@ -192,6 +228,7 @@ const SQLITE_FULL: u32 = 13;
 /// Extended: the index of the write-ahead log cannot grow, which only a full disk prevents.
 const SQLITE_IOERR_SHMSIZE: u32 = 4874;
 
+/// What SQLite says; [`Error::of_server`] reads what PostgreSQL does.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::PoolTimedOut) {
@@ -211,12 +248,57 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-impl From<sqlx::migrate::MigrateError> for Error {
-    fn from(error: sqlx::migrate::MigrateError) -> Self {
-        use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
-        match error {
-            Execute(error) | ExecuteMigration(error, _) => error.into(),
-            other => Self::Schema(other),
+#[cfg(feature = "postgres")]
+impl Error {
+    /// A wait that came to its end.
+    pub(crate) fn away() -> Self {
+        let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        Self::Unavailable(sqlx::Error::Io(source))
+    }
+
+    /// What PostgreSQL or the way to it says.
+    pub(crate) fn of_server(error: sqlx::Error) -> Self {
+        use sqlx::Error::{BeginFailed, Io, PoolTimedOut, Protocol, WorkerCrashed};
+        if matches!(
+            error,
+            Io(_) | PoolTimedOut | Protocol(_) | WorkerCrashed | BeginFailed
+        ) {
+            return Self::Unavailable(error);
         }
+        let state = error.as_database_error().and_then(|error| error.code());
+        let state = state.unwrap_or_default().into_owned();
+        match state.as_str() {
+            // disk_full
+            "53100" => Self::StorageFull(error),
+            // lock_not_available, query_canceled, idle_in_transaction_session_timeout
+            "55P03" | "57014" | "25P03" => Self::Busy(error),
+            // read_only_sql_transaction: a standby, until it takes over.
+            "25006" => Self::Unavailable(error),
+            // character_not_in_repertoire, untranslatable_character
+            "22021" | "22P05" => Self::Text(error),
+            other => match other.get(..2) {
+                // Transactions that collided; resources and connections that are used up.
+                Some("40" | "53") => Self::Busy(error),
+                // The connection; the server shuts down or starts up.
+                Some("08" | "57") => Self::Unavailable(error),
+                _ => Self::Database(error),
+            },
+        }
+    }
+}
+
+/// Why the schema cannot be brought up to date; `told` reads what the database itself says.
+pub(crate) fn schema(
+    error: MigrateError,
+    known: &sqlx::migrate::Migrator,
+    told: impl FnOnce(sqlx::Error) -> Error,
+) -> Error {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => told(error),
+        MigrateError::VersionMissing(found) => Error::NewerSchema {
+            found,
+            known: known.iter().map(|one| one.version).max().unwrap_or(0),
+        },
+        other => Error::Schema(other),
     }
 }

@@ -5,13 +5,17 @@
 //! number moved does it read the keys again.
 
 use sextant_types::ApplicationId;
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use crate::{
     Entity, Error, Registry,
+    database::{Row, Session},
     rows::{Columns, int},
+    sql,
 };
+
+/// The revision of the keys.
+const KEYS: &str = "keys";
 
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,15 +150,13 @@ impl Registry {
 
     /// All keys, revoked and expired ones too, oldest first.
     pub async fn keys(&self) -> Result<Vec<ApiKey>, Error> {
-        let rows = sqlx::query("select * from api_keys order by created_ms, id")
-            .fetch_all(&self.inner.readers)
-            .await?;
+        let rows = self.read().await?.rows((&sql::KEYS).into()).await?;
         rows.iter().map(key).collect()
     }
 
     /// One key.
     pub async fn key(&self, id: &str) -> Result<ApiKey, Error> {
-        let mut reader = self.inner.readers.acquire().await?;
+        let mut reader = self.read().await?;
         find(&mut reader, id)
             .await?
             .ok_or_else(|| Error::not_found(Entity::Key, id))
@@ -162,7 +164,7 @@ impl Registry {
 
     /// The key with this hash, valid or not; `None` when there is none.
     pub async fn key_by_hash(&self, hash: &str) -> Result<Option<ApiKey>, Error> {
-        let mut reader = self.inner.readers.acquire().await?;
+        let mut reader = self.read().await?;
         by_hash(&mut reader, hash).await
     }
 
@@ -174,11 +176,7 @@ impl Registry {
         if known.revoked_ms.is_some() {
             return Ok(known);
         }
-        sqlx::query("update api_keys set revoked_ms = $2 where id = $1")
-            .bind(id)
-            .bind(int(now_ms))
-            .execute(&mut *tx)
-            .await?;
+        tx.run(sql::REVOKE_KEY.bind(id).bind(int(now_ms))).await?;
         bump(&mut tx).await?;
         tx.commit().await?;
         Ok(ApiKey {
@@ -189,9 +187,7 @@ impl Registry {
 
     /// A number that grows with each change of the keys, whoever made it: one row is read.
     pub async fn keys_revision(&self) -> Result<u64, Error> {
-        let row = sqlx::query("select name, revision from revisions where name = 'keys'")
-            .fetch_optional(&self.inner.readers)
-            .await?;
+        let row = self.read().await?.row(sql::REVISION.bind(KEYS)).await?;
         let read = |row| Columns::new(row, Entity::Key, "name")?.count("revision");
         row.as_ref().map_or(Ok(0), read)
     }
@@ -226,54 +222,42 @@ fn wanted(new: &NewKey, now_ms: u64) -> Result<ApiKey, Error> {
     })
 }
 
-async fn find(connection: &mut SqliteConnection, id: &str) -> Result<Option<ApiKey>, Error> {
-    let row = sqlx::query("select * from api_keys where id = $1")
-        .bind(id)
-        .fetch_optional(connection)
-        .await?;
+async fn find(connection: &mut Session, id: &str) -> Result<Option<ApiKey>, Error> {
+    let row = connection.row(sql::KEY.bind(id)).await?;
     row.as_ref().map(key).transpose()
 }
 
-async fn by_hash(connection: &mut SqliteConnection, hash: &str) -> Result<Option<ApiKey>, Error> {
-    let row = sqlx::query("select * from api_keys where hash = $1")
-        .bind(hash)
-        .fetch_optional(connection)
-        .await?;
+async fn by_hash(connection: &mut Session, hash: &str) -> Result<Option<ApiKey>, Error> {
+    let row = connection.row(sql::KEY_BY_HASH.bind(hash)).await?;
     row.as_ref().map(key).transpose()
 }
 
-async fn insert(connection: &mut SqliteConnection, key: &ApiKey) -> Result<(), Error> {
+async fn insert(connection: &mut Session, key: &ApiKey) -> Result<(), Error> {
     let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
-    sqlx::query(
-        "insert into api_keys (id, name, hash, scopes, application, rate_per_s, burst, \
-         quota_per_day, created_ms, expires_ms) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    )
-    .bind(key.id.as_str())
-    .bind(key.name.as_str())
-    .bind(key.hash.as_str())
-    .bind(scopes.join(" "))
-    .bind(key.application.as_ref().map(|id| id.as_str()))
-    .bind(key.rate_per_s)
-    .bind(key.burst.map(int))
-    .bind(key.quota_per_day.map(int))
-    .bind(int(key.created_ms))
-    .bind(key.expires_ms.map(int))
-    .execute(connection)
-    .await?;
+    connection
+        .run(
+            sql::CREATE_KEY
+                .bind(key.id.as_str())
+                .bind(key.name.as_str())
+                .bind(key.hash.as_str())
+                .bind(scopes.join(" "))
+                .bind(key.application.as_ref().map(|id| id.as_str()))
+                .bind(key.rate_per_s)
+                .bind(key.burst.map(int))
+                .bind(key.quota_per_day.map(int))
+                .bind(int(key.created_ms))
+                .bind(key.expires_ms.map(int)),
+        )
+        .await?;
     Ok(())
 }
 
-async fn bump(connection: &mut SqliteConnection) -> Result<(), Error> {
-    sqlx::query(
-        "insert into revisions (name, revision) values ('keys', 1) \
-         on conflict (name) do update set revision = revisions.revision + 1",
-    )
-    .execute(connection)
-    .await?;
+async fn bump(connection: &mut Session) -> Result<(), Error> {
+    connection.run(sql::RAISE_REVISION.bind(KEYS)).await?;
     Ok(())
 }
 
-fn key(row: &SqliteRow) -> Result<ApiKey, Error> {
+fn key(row: &Row) -> Result<ApiKey, Error> {
     let columns = Columns::new(row, Entity::Key, "id")?;
     let scopes = columns.one_of("scopes", |text| {
         text.split_whitespace().map(KeyScope::parse).collect()

@@ -10,16 +10,20 @@
 
 mod application;
 mod audit;
+mod database;
 mod error;
 mod job;
 mod key;
 mod model;
 mod registry;
 mod rows;
+mod sql;
 mod variant;
 
 pub use application::Application;
 pub use audit::{Audit, AuditFilter};
+#[cfg(feature = "postgres")]
+pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
 pub use key::{ApiKey, KeyScope, NewKey};

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 use sextant_types::{ApplicationId, Code, Digest, ModelId, VariantId};
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
-    Entity, Error, Job, NewJob, Registry, application, job,
+    Entity, Error, Job, NewJob, Registry, application,
+    database::{Row, Session},
+    job,
     rows::{Columns, document, int},
-    variant,
+    sql, variant,
 };
 
 /// How far a model's registration has come.
@@ -153,8 +154,7 @@ impl Registry {
             Some(earlier) => earlier,
             None => job::create(&mut tx, job, now_ms).await?,
         };
-        tx.commit().await?;
-        self.wake_runners();
+        self.commit_work(tx).await?;
         Ok(Registration {
             model,
             job,
@@ -164,17 +164,17 @@ impl Registry {
 
     /// One model.
     pub async fn model(&self, id: &ModelId) -> Result<Model, Error> {
-        let mut reader = self.inner.readers.acquire().await?;
+        let mut reader = self.read().await?;
         get(&mut reader, id).await
     }
 
     /// All models, or those of one application, sorted by name.
     pub async fn models(&self, application: Option<&ApplicationId>) -> Result<Vec<Model>, Error> {
-        let rows =
-            sqlx::query("select * from models where $1 is null or application = $1 order by id")
-                .bind(application.map(ApplicationId::as_str))
-                .fetch_all(&self.inner.readers)
-                .await?;
+        let rows = self
+            .read()
+            .await?
+            .rows(sql::MODELS.bind(application.map(ApplicationId::as_str)))
+            .await?;
         rows.iter().map(model).collect()
     }
 
@@ -188,17 +188,9 @@ impl Registry {
             return Err(Error::in_use(Entity::Model, id, "it has unfinished jobs"));
         }
         let variants = variant::names_of(&mut tx, id).await?;
-        sqlx::query("delete from models where id = $1")
-            .bind(id.as_str())
-            .execute(&mut *tx)
+        tx.run(sql::DELETE_MODEL.bind(id.as_str())).await?;
+        tx.run(sql::FORGET_SIGNATURE.bind(model.application.as_str()))
             .await?;
-        sqlx::query(
-            "update applications set signature = null where id = $1 \
-             and not exists (select 1 from models where application = $1)",
-        )
-        .bind(model.application.as_str())
-        .execute(&mut *tx)
-        .await?;
         tx.commit().await?;
         Ok(variants)
     }
@@ -207,75 +199,68 @@ impl Registry {
     pub async fn put_step(&self, model: &ModelId, name: &str, result: &Value) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         put_step(&mut tx, model, name, result).await?;
-        tx.commit().await?;
-        Ok(())
+        tx.commit().await
     }
 
     /// The stored results of a model's steps, sorted by name.
     pub async fn steps(&self, model: &ModelId) -> Result<Vec<Step>, Error> {
-        let rows = sqlx::query("select * from steps where model = $1 order by name")
-            .bind(model.as_str())
-            .fetch_all(&self.inner.readers)
+        let rows = self
+            .read()
+            .await?
+            .rows(sql::STEPS.bind(model.as_str()))
             .await?;
         rows.iter().map(step).collect()
     }
 }
 
-pub(crate) async fn get(connection: &mut SqliteConnection, id: &ModelId) -> Result<Model, Error> {
+pub(crate) async fn get(connection: &mut Session, id: &ModelId) -> Result<Model, Error> {
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Model, id))
 }
 
 pub(crate) async fn put_step(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     model: &ModelId,
     name: &str,
     result: &Value,
 ) -> Result<(), Error> {
     get(connection, model).await?;
-    sqlx::query(
-        "insert into steps (model, name, result) values ($1, $2, $3) \
-         on conflict (model, name) do update set result = excluded.result",
-    )
-    .bind(model.as_str())
-    .bind(name)
-    .bind(document(Entity::Model, model, result)?)
-    .execute(connection)
-    .await?;
+    connection
+        .run(sql::PUT_STEP.bind(model.as_str()).bind(name).bind(document(
+            Entity::Model,
+            model,
+            result,
+        )?))
+        .await?;
     Ok(())
 }
 
 /// Sets a model's status; a model that is gone is no error.
 pub(crate) async fn set_status(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     id: &ModelId,
     status: ModelStatus,
     failure: Option<&Failure>,
 ) -> Result<(), Error> {
-    sqlx::query("update models set status = $2, error_code = $3, error_message = $4 where id = $1")
-        .bind(id.as_str())
-        .bind(status.as_str())
-        .bind(failure.map(|failure| failure.code.as_str()))
-        .bind(failure.map(|failure| failure.message.as_str()))
-        .execute(connection)
+    connection
+        .run(
+            sql::SET_MODEL_STATUS
+                .bind(id.as_str())
+                .bind(status.as_str())
+                .bind(failure.map(|failure| failure.code.as_str()))
+                .bind(failure.map(|failure| failure.message.as_str())),
+        )
         .await?;
     Ok(())
 }
 
-async fn find(connection: &mut SqliteConnection, id: &ModelId) -> Result<Option<Model>, Error> {
-    let row = sqlx::query("select * from models where id = $1")
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await?;
+async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, Error> {
+    let row = connection.row(sql::MODEL.bind(id.as_str())).await?;
     row.as_ref().map(model).transpose()
 }
 
-async fn create(
-    connection: &mut SqliteConnection,
-    new: &NewModel,
-    now_ms: u64,
-) -> Result<Created, Error> {
+async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Created, Error> {
     application::get(connection, &new.application).await?;
     if let Some(known) = find(connection, &new.id).await? {
         if known.status != ModelStatus::Failed {
@@ -292,31 +277,29 @@ async fn create(
             };
         }
         // Steps and variants go with it.
-        sqlx::query("delete from models where id = $1")
-            .bind(new.id.as_str())
-            .execute(&mut *connection)
+        connection
+            .run(sql::DELETE_MODEL.bind(new.id.as_str()))
             .await?;
     }
-    sqlx::query(
-        "insert into models (id, application, digest, validation, size_bytes, status, created_ms) \
-         values ($1, $2, $3, $4, $5, $6, $7)",
-    )
-    .bind(new.id.as_str())
-    .bind(new.application.as_str())
-    .bind(new.digest.to_string())
-    .bind(new.validation.to_string())
-    .bind(int(new.size_bytes))
-    .bind(ModelStatus::Registering.as_str())
-    .bind(int(now_ms))
-    .execute(&mut *connection)
-    .await?;
+    connection
+        .run(
+            sql::CREATE_MODEL
+                .bind(new.id.as_str())
+                .bind(new.application.as_str())
+                .bind(new.digest.to_string())
+                .bind(new.validation.to_string())
+                .bind(int(new.size_bytes))
+                .bind(ModelStatus::Registering.as_str())
+                .bind(int(now_ms)),
+        )
+        .await?;
     Ok(Created {
         model: get(connection, &new.id).await?,
         created: true,
     })
 }
 
-fn model(row: &SqliteRow) -> Result<Model, Error> {
+fn model(row: &Row) -> Result<Model, Error> {
     let columns = Columns::new(row, Entity::Model, "id")?;
     Ok(Model {
         id: columns.parse("id")?,
@@ -330,7 +313,7 @@ fn model(row: &SqliteRow) -> Result<Model, Error> {
     })
 }
 
-fn step(row: &SqliteRow) -> Result<Step, Error> {
+fn step(row: &Row) -> Result<Step, Error> {
     let columns = Columns::new(row, Entity::Model, "model")?;
     Ok(Step {
         name: columns.text("name")?,

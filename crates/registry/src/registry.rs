@@ -1,28 +1,20 @@
 //! Opening the registry, and its connections.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
-use sqlx::{
-    Connection, Sqlite, SqliteConnection, SqlitePool, Transaction,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
-};
 use tokio::sync::watch;
 
-use crate::Error;
+#[cfg(feature = "postgres")]
+use crate::database::postgres::{self, ConnectOptions, Wakes};
+use crate::{
+    Error,
+    database::{Database, Exclusion, Session, sqlite},
+};
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/sqlite");
-
-/// How long a connection waits for a lock or a caller for a connection.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Readers at once; each is a thread and a page cache.
-const READERS: u32 = 4;
-
-/// The registry in a SQLite file. Cheap to clone.
+/// The registry in a SQLite file or a PostgreSQL database. Cheap to clone.
 ///
-/// One connection writes, so writers queue in this process and never collide in the file; others
-/// read beside it (write-ahead log). Every commit is synced: what a call returned survives the
-/// loss of the process and of the machine's power.
+/// Every commit is synced: what a call returned survives the loss of the process and of the
+/// machine's power.
 #[derive(Debug, Clone)]
 pub struct Registry {
     pub(crate) inner: Arc<Inner>,
@@ -30,74 +22,87 @@ pub struct Registry {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) writer: SqlitePool,
-    pub(crate) readers: SqlitePool,
-    jobs: watch::Sender<u64>,
+    pub(crate) database: Database,
+    jobs: Arc<watch::Sender<u64>>,
+    #[cfg(feature = "postgres")]
+    wakes: Option<Wakes>,
 }
 
 impl Registry {
-    /// Opens or creates the file, and brings its schema up to date.
+    /// Opens or creates a SQLite file, and brings its schema up to date. One process at a time
+    /// may have it open. [`Error::NewerSchema`] when a later version of the service wrote it.
     pub async fn open(file: impl AsRef<Path>) -> Result<Self, Error> {
-        let file = file.as_ref();
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
-                folder: folder.display().to_string(),
-                source,
-            })?;
-        }
-        let options = SqliteConnectOptions::new()
-            .filename(file)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(BUSY_TIMEOUT);
-        let pool = |connections| {
-            SqlitePoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(BUSY_TIMEOUT)
-                .idle_timeout(None)
-                .max_lifetime(None)
-                .after_release(|connection, _| Box::pin(is_usable(connection)))
-        };
-        let writer = pool(1).connect_with(options.clone()).await?;
-        MIGRATIONS.run(&writer).await?;
+        let pools = sqlite::Pools::open(file.as_ref()).await?;
         Ok(Self {
             inner: Arc::new(Inner {
-                writer,
-                readers: pool(READERS).connect_lazy_with(options),
-                jobs: watch::Sender::new(0),
+                database: Database::Sqlite(pools),
+                jobs: Arc::new(watch::Sender::new(0)),
+                #[cfg(feature = "postgres")]
+                wakes: None,
+            }),
+        })
+    }
+
+    /// Connects to a PostgreSQL database with the settings of [`ConnectOptions::new`], and brings
+    /// its schema up to date; any number of processes may share it.
+    #[cfg(feature = "postgres")]
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(&ConnectOptions::new(url)).await
+    }
+
+    /// [`connect`](Self::connect) with settings. [`Error::Unavailable`] when the server does not
+    /// answer for all of the patience; later on a call ends with it within its limits, and the
+    /// same call succeeds once the server is back.
+    #[cfg(feature = "postgres")]
+    pub async fn connect_with(options: &ConnectOptions) -> Result<Self, Error> {
+        let pool = postgres::Pool::connect(options).await?;
+        let jobs = Arc::new(watch::Sender::new(0));
+        let wakes = pool.wakes(Arc::clone(&jobs));
+        Ok(Self {
+            inner: Arc::new(Inner {
+                database: Database::Postgres(pool),
+                jobs,
+                wakes: Some(wakes),
             }),
         })
     }
 
     /// Closes all connections; later calls fail.
     pub async fn close(&self) {
-        self.inner.readers.close().await;
-        self.inner.writer.close().await;
+        #[cfg(feature = "postgres")]
+        if let Some(wakes) = &self.inner.wakes {
+            wakes.stop();
+        }
+        self.inner.database.close().await;
     }
 
-    /// Changes whenever a job was created, given back or cancelled through this process. Take the
-    /// receiver before looking for work: then no wake-up is lost in between.
+    /// Changes whenever a job was created, given back or cancelled: through this process at once,
+    /// through another one that shares the database as soon as the server has told. Take the
+    /// receiver before looking for work: then no wake-up is lost in between. One may be lost while
+    /// the connection to the server is broken; so look from time to time, too.
     pub fn jobs_changed(&self) -> watch::Receiver<u64> {
         self.inner.jobs.subscribe()
     }
 
-    pub(crate) fn wake_runners(&self) {
+    /// Commits a change after which there may be work for runners, and tells them.
+    pub(crate) async fn commit_work(&self, transaction: Session) -> Result<(), Error> {
+        transaction.commit_work().await?;
         self.inner.jobs.send_modify(|count| *count += 1);
+        Ok(())
     }
 
-    /// A transaction that takes the write lock at once: it never fails half way for the lock.
-    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Sqlite>, Error> {
-        Ok(self.inner.writer.begin_with("begin immediate").await?)
+    /// A connection to read.
+    pub(crate) async fn read(&self) -> Result<Session, Error> {
+        self.inner.database.read().await
     }
-}
 
-/// Whether a connection that comes back may be used again. When the disk is full, and on other
-/// grave errors, SQLite rolls a transaction back by itself; the driver's own rollback then fails,
-/// and it would take the connection for one inside a transaction for ever.
-async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-    // Behind a rollback that is on its way.
-    connection.ping().await?;
-    Ok(!connection.is_in_transaction())
+    /// A transaction that may create and remove rows, one at a time.
+    pub(crate) async fn begin(&self) -> Result<Session, Error> {
+        self.inner.database.begin(Exclusion::Catalogue).await
+    }
+
+    /// A transaction that locks no more than the rows it says.
+    pub(crate) async fn begin_rows(&self) -> Result<Session, Error> {
+        self.inner.database.begin(Exclusion::Rows).await
+    }
 }

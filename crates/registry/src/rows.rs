@@ -3,37 +3,51 @@
 use std::{fmt::Display, str::FromStr};
 
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Entity, Error, Failure};
+use crate::{
+    Entity, Error, Failure,
+    database::{Json, Row},
+};
 use sextant_types::Code;
 
 /// A row whose columns are read with a good error message.
 pub(crate) struct Columns<'r> {
-    row: &'r SqliteRow,
+    row: &'r Row,
     entity: Entity,
     id: String,
 }
 
+/// The value of a column as a type that both databases know.
+macro_rules! value {
+    ($row:expr, $column:expr) => {
+        match $row {
+            Row::Sqlite(row) => row.try_get($column).map_err(Error::from),
+            #[cfg(feature = "postgres")]
+            Row::Postgres(row) => row.try_get($column).map_err(Error::of_server),
+        }
+    };
+}
+
 impl<'r> Columns<'r> {
-    pub(crate) fn new(row: &'r SqliteRow, entity: Entity, key: &str) -> Result<Self, Error> {
-        let id = row.try_get(key)?;
+    pub(crate) fn new(row: &'r Row, entity: Entity, key: &str) -> Result<Self, Error> {
+        let id = value!(row, key)?;
         Ok(Self { row, entity, id })
     }
 
     pub(crate) fn text(&self, column: &'static str) -> Result<String, Error> {
-        Ok(self.row.try_get(column)?)
+        value!(self.row, column)
     }
 
     pub(crate) fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
-        Ok(self.row.try_get(column)?)
+        value!(self.row, column)
     }
 
     pub(crate) fn count<T: TryFrom<i64, Error: Display>>(
         &self,
         column: &'static str,
     ) -> Result<T, Error> {
-        let value: i64 = self.row.try_get(column)?;
+        let value: i64 = value!(self.row, column)?;
         T::try_from(value).map_err(|error| self.corrupt(column, error))
     }
 
@@ -41,14 +55,14 @@ impl<'r> Columns<'r> {
         &self,
         column: &'static str,
     ) -> Result<Option<T>, Error> {
-        let value: Option<i64> = self.row.try_get(column)?;
+        let value: Option<i64> = value!(self.row, column)?;
         value
             .map(|value| T::try_from(value).map_err(|error| self.corrupt(column, error)))
             .transpose()
     }
 
     pub(crate) fn optional_real(&self, column: &'static str) -> Result<Option<f64>, Error> {
-        Ok(self.row.try_get(column)?)
+        value!(self.row, column)
     }
 
     pub(crate) fn parse<T: FromStr<Err: Display>>(&self, column: &'static str) -> Result<T, Error> {
@@ -77,14 +91,23 @@ impl<'r> Columns<'r> {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(&self, column: &'static str) -> Result<T, Error> {
-        serde_json::from_str(&self.text(column)?).map_err(|error| self.corrupt(column, error))
+        let document = self.optional_json(column)?;
+        document.ok_or_else(|| self.corrupt(column, "it is null"))
     }
 
     pub(crate) fn optional_json<T: DeserializeOwned>(
         &self,
         column: &'static str,
     ) -> Result<Option<T>, Error> {
-        self.optional_text(column)?
+        let document: Option<String> = match self.row {
+            Row::Sqlite(row) => row.try_get(column)?,
+            #[cfg(feature = "postgres")]
+            Row::Postgres(row) => {
+                let found: Option<Json> = row.try_get(column).map_err(Error::of_server)?;
+                found.map(|document| document.0)
+            }
+        };
+        document
             .map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(column, error)))
             .transpose()
     }
@@ -111,7 +134,7 @@ impl<'r> Columns<'r> {
 
 /// Writes a document, and reads it back: JSON turns a NaN into a null that would make the row
 /// unreadable later.
-pub(crate) fn document<T>(entity: Entity, id: impl Display, value: &T) -> Result<String, Error>
+pub(crate) fn document<T>(entity: Entity, id: impl Display, value: &T) -> Result<Json, Error>
 where
     T: Serialize + DeserializeOwned,
 {
@@ -122,7 +145,7 @@ where
     };
     let text = serde_json::to_string(value).map_err(unstorable)?;
     serde_json::from_str::<T>(&text).map_err(unstorable)?;
-    Ok(text)
+    Ok(Json(text))
 }
 
 /// A count or a time as SQL knows it.

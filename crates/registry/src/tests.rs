@@ -1,30 +1,26 @@
-//! The registry against real files.
+//! The registry against real files and a real server.
 
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, JobId, Metric, ModelId,
     Optimization, Precision, Profile, Signature, Targets, TensorSpec, Variant, VariantId,
     VariantSpec,
 };
-use tempfile::TempDir;
 
 use crate::{Application, Error, JobKind, NewJob, NewModel, Registry};
 
+use place::{Place, on_both};
+
+mod audit;
 mod catalogue;
 mod dialects;
 mod jobs;
+mod keys;
+mod place;
+mod schema;
+#[cfg(feature = "postgres")]
+mod server;
+mod statements;
 mod storage;
-
-const FILE: &str = "data/registry.sqlite";
-
-async fn fresh() -> (Registry, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let registry = open(&folder).await;
-    (registry, folder)
-}
-
-async fn open(folder: &TempDir) -> Registry {
-    Registry::open(folder.path().join(FILE)).await.unwrap()
-}
 
 fn app() -> ApplicationId {
     ApplicationId::new("digits").unwrap()

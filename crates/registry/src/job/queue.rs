@@ -1,12 +1,14 @@
 //! Creating, finding and claiming jobs.
 
 use sextant_types::{Code, JobId, ModelId};
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{Job, JobFilter, JobKind, JobState, NewJob};
 use crate::{
-    Entity, Error, Failure, ModelStatus, Registry, application, model,
+    Entity, Error, Failure, ModelStatus, Registry, application,
+    database::{Row, Session},
+    model,
     rows::{Columns, document, int},
+    sql,
 };
 
 const DEFAULT_PAGE: u32 = 100;
@@ -17,34 +19,31 @@ impl Registry {
     pub async fn create_job(&self, job: &NewJob, now_ms: u64) -> Result<Job, Error> {
         let mut tx = self.begin().await?;
         let job = create(&mut tx, job, now_ms).await?;
-        tx.commit().await?;
-        self.wake_runners();
+        self.commit_work(tx).await?;
         Ok(job)
     }
 
     /// One job.
     pub async fn job(&self, id: &JobId) -> Result<Job, Error> {
-        let mut reader = self.inner.readers.acquire().await?;
+        let mut reader = self.read().await?;
         get(&mut reader, id).await
     }
 
     /// Jobs, newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<Job>, Error> {
-        let rows = sqlx::query(
-            "select * from jobs where ($1 is null or kind = $1) and ($2 is null or state = $2) \
-             and ($3 is null or application = $3) and ($4 is null or model = $4) \
-             and ($5 is null or (created_ms, id) < \
-                 (select created_ms, id from jobs where id = $5)) \
-             order by created_ms desc, id desc limit $6",
-        )
-        .bind(filter.kind.map(JobKind::as_str))
-        .bind(filter.state.map(JobState::as_str))
-        .bind(filter.application.as_ref().map(|id| id.as_str()))
-        .bind(filter.model.as_ref().map(|id| id.as_str()))
-        .bind(filter.before.as_ref().map(|id| id.as_str()))
-        .bind(i64::from(filter.limit.unwrap_or(DEFAULT_PAGE)))
-        .fetch_all(&self.inner.readers)
-        .await?;
+        let rows = self
+            .read()
+            .await?
+            .rows(
+                sql::JOBS
+                    .bind(filter.kind.map(JobKind::as_str))
+                    .bind(filter.state.map(JobState::as_str))
+                    .bind(filter.application.as_ref().map(|id| id.as_str()))
+                    .bind(filter.model.as_ref().map(|id| id.as_str()))
+                    .bind(filter.before.as_ref().map(|id| id.as_str()))
+                    .bind(i64::from(filter.limit.unwrap_or(DEFAULT_PAGE))),
+            )
+            .await?;
         rows.iter().map(job).collect()
     }
 
@@ -57,21 +56,16 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let mut tx = self.begin().await?;
-        let row = sqlx::query(
-            "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
-             lease_until_ms = $3, updated_ms = $4 where id = ( \
-                 select id from jobs where kind = $1 and (state = 'queued' \
-                 or (state in ('running', 'paused') and lease_until_ms <= $4)) \
-                 order by created_ms, id limit 1) \
-             returning *",
-        )
-        .bind(kind.as_str())
-        .bind(owner)
-        .bind(int(now_ms.saturating_add(lease_ms)))
-        .bind(int(now_ms))
-        .fetch_optional(&mut *tx)
-        .await?;
+        let mut tx = self.begin_rows().await?;
+        let row = tx
+            .row(
+                sql::CLAIM_JOB
+                    .bind(kind.as_str())
+                    .bind(owner)
+                    .bind(int(now_ms.saturating_add(lease_ms)))
+                    .bind(int(now_ms)),
+            )
+            .await?;
         tx.commit().await?;
         row.as_ref().map(job).transpose()
     }
@@ -88,50 +82,42 @@ impl Registry {
     }
 
     async fn requeue(&self, lapsed_by_ms: Option<u64>, now_ms: u64) -> Result<u64, Error> {
-        let mut tx = self.begin().await?;
-        let done = sqlx::query(
-            "update jobs set state = 'queued', owner = null, lease_until_ms = 0, updated_ms = $2 \
-             where state in ('running', 'paused') and ($1 is null or lease_until_ms <= $1)",
-        )
-        .bind(lapsed_by_ms.map(int))
-        .bind(int(now_ms))
-        .execute(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        if done.rows_affected() > 0 {
-            self.wake_runners();
+        let mut tx = self.begin_rows().await?;
+        let done = tx
+            .run(
+                sql::REQUEUE_JOBS
+                    .bind(lapsed_by_ms.map(int))
+                    .bind(int(now_ms)),
+            )
+            .await?;
+        if done > 0 {
+            self.commit_work(tx).await?;
         }
-        Ok(done.rows_affected())
+        Ok(done)
     }
 
     /// Stops a job, and returns it as it stands. Its runner is told by its next call about it;
     /// [`jobs_changed`](Self::jobs_changed) fires. A job that has come to its end stays as it is.
     pub async fn cancel(&self, id: &JobId, now_ms: u64) -> Result<Job, Error> {
-        let mut tx = self.begin().await?;
-        let found = get(&mut tx, id).await?;
+        let mut tx = self.begin_rows().await?;
+        let found = to_change(&mut tx, id).await?;
         if found.state.is_final() {
             return Ok(found);
         }
-        let row = sqlx::query(
-            "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, \
-             updated_ms = $2 where id = $1 returning *",
-        )
-        .bind(id.as_str())
-        .bind(int(now_ms))
-        .fetch_one(&mut *tx)
-        .await?;
+        let row = tx
+            .one(sql::CANCEL_JOB.bind(id.as_str()).bind(int(now_ms)))
+            .await?;
         if let (JobKind::Register, Some(model)) = (found.kind, &found.model) {
             let failure = Failure::new(Code::Unavailable, "the registration was cancelled");
             model::set_status(&mut tx, model, ModelStatus::Failed, Some(&failure)).await?;
         }
-        tx.commit().await?;
-        self.wake_runners();
+        self.commit_work(tx).await?;
         job(&row)
     }
 }
 
 pub(crate) async fn create(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     new: &NewJob,
     now_ms: u64,
 ) -> Result<Job, Error> {
@@ -147,65 +133,59 @@ pub(crate) async fn create(
         };
     }
     application::get(connection, &new.application).await?;
-    let row = sqlx::query(
-        "insert into jobs (id, kind, application, model, spec, state, step, progress_done, \
-         progress_total, attempts, lease_until_ms, created_ms, updated_ms) \
-         values ($1, $2, $3, $4, $5, 'queued', '', 0, 0, 0, 0, $6, $6) returning *",
-    )
-    .bind(new.id.as_str())
-    .bind(new.kind.as_str())
-    .bind(new.application.as_str())
-    .bind(new.model.as_ref().map(|model| model.as_str()))
-    .bind(document(Entity::Job, &new.id, &new.spec)?)
-    .bind(int(now_ms))
-    .fetch_one(connection)
-    .await?;
+    let row = connection
+        .one(
+            sql::CREATE_JOB
+                .bind(new.id.as_str())
+                .bind(new.kind.as_str())
+                .bind(new.application.as_str())
+                .bind(new.model.as_ref().map(|model| model.as_str()))
+                .bind(document(Entity::Job, &new.id, &new.spec)?)
+                .bind(int(now_ms)),
+        )
+        .await?;
     job(&row)
 }
 
 /// The latest job that registered the model or does.
 pub(crate) async fn registration_of(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     model: &ModelId,
 ) -> Result<Option<Job>, Error> {
-    let row = sqlx::query(
-        "select * from jobs where model = $1 and kind = 'register' \
-         order by created_ms desc, id desc limit 1",
-    )
-    .bind(model.as_str())
-    .fetch_optional(connection)
-    .await?;
+    let row = connection
+        .row(sql::REGISTRATION_OF_MODEL.bind(model.as_str()))
+        .await?;
     row.as_ref().map(job).transpose()
 }
 
 pub(crate) async fn unfinished_of(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     model: &ModelId,
 ) -> Result<bool, Error> {
-    let row = sqlx::query(
-        "select 1 from jobs where model = $1 and state in ('queued', 'running', 'paused') limit 1",
-    )
-    .bind(model.as_str())
-    .fetch_optional(connection)
-    .await?;
-    Ok(row.is_some())
+    connection
+        .any(sql::UNFINISHED_OF_MODEL.bind(model.as_str()))
+        .await
 }
 
-pub(super) async fn get(connection: &mut SqliteConnection, id: &JobId) -> Result<Job, Error> {
+pub(super) async fn get(connection: &mut Session, id: &JobId) -> Result<Job, Error> {
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Job, id))
 }
 
-async fn find(connection: &mut SqliteConnection, id: &JobId) -> Result<Option<Job>, Error> {
-    let row = sqlx::query("select * from jobs where id = $1")
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await?;
+/// The job, which nobody else changes before the transaction ends.
+pub(super) async fn to_change(connection: &mut Session, id: &JobId) -> Result<Job, Error> {
+    let row = connection.row(sql::JOB_TO_CHANGE.bind(id.as_str())).await?;
+    let row = row.ok_or_else(|| Error::not_found(Entity::Job, id))?;
+    job(&row)
+}
+
+async fn find(connection: &mut Session, id: &JobId) -> Result<Option<Job>, Error> {
+    let row = connection.row(sql::JOB.bind(id.as_str())).await?;
     row.as_ref().map(job).transpose()
 }
 
-pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
+pub(super) fn job(row: &Row) -> Result<Job, Error> {
     let columns = Columns::new(row, Entity::Job, "id")?;
     Ok(Job {
         id: columns.parse("id")?,

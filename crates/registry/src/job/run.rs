@@ -3,13 +3,14 @@
 
 use serde_json::Value;
 use sextant_types::{JobId, Variant};
-use sqlx::{Sqlite, Transaction};
 
 use super::{Job, JobKind, JobState, queue};
 use crate::{
-    Entity, Error, Failure, ModelStatus, Registry, model,
+    Entity, Error, Failure, ModelStatus, Registry,
+    database::Session,
+    model,
     rows::{document, int},
-    variant,
+    sql, variant,
 };
 
 impl Registry {
@@ -23,18 +24,16 @@ impl Registry {
         now_ms: u64,
     ) -> Result<(), Error> {
         let mut tx = self.held(id, owner).await?.tx;
-        sqlx::query(
-            "update jobs set step = $2, progress_done = $3, progress_total = $4, \
-             updated_ms = $5 where id = $1",
+        tx.run(
+            sql::ADVANCE_JOB
+                .bind(id.as_str())
+                .bind(step)
+                .bind(int(done))
+                .bind(int(total))
+                .bind(int(now_ms)),
         )
-        .bind(id.as_str())
-        .bind(step)
-        .bind(int(done))
-        .bind(int(total))
-        .bind(int(now_ms))
-        .execute(&mut *tx)
         .await?;
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// Extends the claim to `now_ms + lease_ms`. A claim that lapsed may be renewed while nobody
@@ -47,13 +46,14 @@ impl Registry {
         now_ms: u64,
     ) -> Result<(), Error> {
         let mut tx = self.held(id, owner).await?.tx;
-        sqlx::query("update jobs set lease_until_ms = $2, updated_ms = $3 where id = $1")
-            .bind(id.as_str())
-            .bind(int(now_ms.saturating_add(lease_ms)))
-            .bind(int(now_ms))
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+        tx.run(
+            sql::RENEW_JOB
+                .bind(id.as_str())
+                .bind(int(now_ms.saturating_add(lease_ms)))
+                .bind(int(now_ms)),
+        )
+        .await?;
+        tx.commit().await
     }
 
     /// [`put_step`](Self::put_step) for the model of a job that the caller holds: a runner whose
@@ -70,7 +70,7 @@ impl Registry {
             .model
             .ok_or_else(|| Error::not_found(Entity::Model, "of the job"))?;
         model::put_step(&mut tx, &model, name, result).await?;
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// Marks the job as waiting for spare resources, or as running again; the claim stays.
@@ -87,21 +87,21 @@ impl Registry {
             JobState::Running
         };
         let mut tx = self.held(id, owner).await?.tx;
-        sqlx::query("update jobs set state = $2, updated_ms = $3 where id = $1")
-            .bind(id.as_str())
-            .bind(state.as_str())
-            .bind(int(now_ms))
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+        tx.run(
+            sql::SET_JOB_STATE
+                .bind(id.as_str())
+                .bind(state.as_str())
+                .bind(int(now_ms)),
+        )
+        .await?;
+        tx.commit().await
     }
 
     /// Gives the job back unfinished, to go on later where its progress ends.
     pub async fn release(&self, id: &JobId, owner: &str, now_ms: u64) -> Result<(), Error> {
         let mut tx = self.held(id, owner).await?.tx;
         end(&mut tx, id, JobState::Queued, now_ms).await?;
-        tx.commit().await?;
-        self.wake_runners();
+        self.commit_work(tx).await?;
         Ok(())
     }
 
@@ -132,13 +132,14 @@ impl Registry {
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Ready, None).await?;
         }
-        sqlx::query("update jobs set result = $2 where id = $1")
-            .bind(id.as_str())
-            .bind(document(Entity::Job, id, result)?)
-            .execute(&mut *tx)
-            .await?;
+        tx.run(
+            sql::SET_JOB_RESULT
+                .bind(id.as_str())
+                .bind(document(Entity::Job, id, result)?),
+        )
+        .await?;
         end(&mut tx, id, JobState::Succeeded, now_ms).await?;
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// Ends the job with an error. The model of a [`JobKind::Register`] job fails with the same
@@ -154,20 +155,21 @@ impl Registry {
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Failed, Some(failure)).await?;
         }
-        sqlx::query("update jobs set error_code = $2, error_message = $3 where id = $1")
-            .bind(id.as_str())
-            .bind(failure.code.as_str())
-            .bind(failure.message.as_str())
-            .execute(&mut *tx)
-            .await?;
+        tx.run(
+            sql::SET_JOB_ERROR
+                .bind(id.as_str())
+                .bind(failure.code.as_str())
+                .bind(failure.message.as_str()),
+        )
+        .await?;
         end(&mut tx, id, JobState::Failed, now_ms).await?;
-        Ok(tx.commit().await?)
+        tx.commit().await
     }
 
     /// A transaction in which the job is the caller's.
     async fn held(&self, id: &JobId, owner: &str) -> Result<Held, Error> {
-        let mut tx = self.begin().await?;
-        let job = queue::get(&mut tx, id).await?;
+        let mut tx = self.begin_rows().await?;
+        let job = queue::to_change(&mut tx, id).await?;
         if job.state == JobState::Cancelled {
             return Err(Error::Cancelled { job: job.id });
         }
@@ -182,25 +184,18 @@ impl Registry {
 }
 
 struct Held {
-    tx: Transaction<'static, Sqlite>,
+    tx: Session,
     job: Job,
 }
 
 /// Puts the job into a state in which nobody holds it.
-async fn end(
-    tx: &mut Transaction<'static, Sqlite>,
-    id: &JobId,
-    state: JobState,
-    now_ms: u64,
-) -> Result<(), Error> {
-    sqlx::query(
-        "update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 \
-         where id = $1",
+async fn end(tx: &mut Session, id: &JobId, state: JobState, now_ms: u64) -> Result<(), Error> {
+    tx.run(
+        sql::END_JOB
+            .bind(id.as_str())
+            .bind(state.as_str())
+            .bind(int(now_ms)),
     )
-    .bind(id.as_str())
-    .bind(state.as_str())
-    .bind(int(now_ms))
-    .execute(&mut **tx)
     .await?;
     Ok(())
 }

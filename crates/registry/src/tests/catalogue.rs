@@ -6,9 +6,21 @@ use sextant_types::{Code, ErrorKind};
 use super::*;
 use crate::{Failure, JobState, ModelStatus};
 
-#[tokio::test]
-async fn an_application_is_created_once_and_kept() {
-    let (registry, folder) = fresh().await;
+on_both! {
+    an_application_is_created_once_and_kept,
+    a_model_is_created_once_unless_it_failed,
+    a_registration_is_a_model_and_its_job,
+    a_finished_registration_makes_its_variants_ready_at_once,
+    a_cancelled_registration_leaves_a_failed_model,
+    the_first_model_fixes_the_signature,
+    the_last_model_takes_the_signature_along,
+    steps_are_stored_once_per_name,
+    variants_come_back_bit_for_bit,
+    variants_are_stored_all_or_none,
+}
+
+async fn an_application_is_created_once_and_kept(place: Place) {
+    let registry = place.open().await;
     assert!(registry.create_application(&application()).await.unwrap());
     assert!(!registry.create_application(&application()).await.unwrap());
     let other = Application {
@@ -19,7 +31,7 @@ async fn an_application_is_created_once_and_kept() {
     assert_eq!(refused.code(), Code::ApplicationExists);
     assert_eq!(registry.application(&app()).await.unwrap(), application());
     registry.close().await;
-    let registry = open(&folder).await;
+    let registry = place.open().await;
     assert_eq!(registry.applications().await.unwrap(), [application()]);
     registry.delete_application(&app()).await.unwrap();
     let gone = registry.application(&app()).await.unwrap_err();
@@ -30,9 +42,8 @@ async fn an_application_is_created_once_and_kept() {
     assert_eq!(told(registry.delete_application(&app()).await), "NotFound");
 }
 
-#[tokio::test]
-async fn a_model_is_created_once_unless_it_failed() {
-    let (registry, _folder) = fresh().await;
+async fn a_model_is_created_once_unless_it_failed(place: Place) {
+    let registry = place.open().await;
     let orphan = registry.create_model(&new_model("m"), 7).await.unwrap_err();
     assert_eq!(orphan.code(), Code::ApplicationNotFound);
     registry.create_application(&application()).await.unwrap();
@@ -55,9 +66,8 @@ async fn a_model_is_created_once_unless_it_failed() {
     );
 }
 
-#[tokio::test]
-async fn a_registration_is_a_model_and_its_job() {
-    let (registry, _folder) = fresh().await;
+async fn a_registration_is_a_model_and_its_job(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     let first = registry
         .register_model(&new_model("m"), &register_job("m"), 1)
@@ -106,9 +116,8 @@ async fn a_registration_is_a_model_and_its_job() {
     assert_eq!(registry.steps(&model_id("m")).await.unwrap(), []);
 }
 
-#[tokio::test]
-async fn a_finished_registration_makes_its_variants_ready_at_once() {
-    let (registry, _folder) = fresh().await;
+async fn a_finished_registration_makes_its_variants_ready_at_once(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     registry
         .register_model(&new_model("m"), &register_job("m"), 1)
@@ -143,9 +152,8 @@ async fn a_finished_registration_makes_its_variants_ready_at_once() {
     registry.delete_application(&app()).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_cancelled_registration_leaves_a_failed_model() {
-    let (registry, _folder) = fresh().await;
+async fn a_cancelled_registration_leaves_a_failed_model(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     registry
         .register_model(&new_model("m"), &register_job("m"), 1)
@@ -183,9 +191,8 @@ async fn a_cancelled_registration_leaves_a_failed_model() {
     );
 }
 
-#[tokio::test]
-async fn the_first_model_fixes_the_signature() {
-    let (registry, _folder) = fresh().await;
+async fn the_first_model_fixes_the_signature(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     for name in ["a", "b"] {
         registry
@@ -233,9 +240,8 @@ async fn the_first_model_fixes_the_signature() {
     assert_eq!(stored.signature, Some(signature(65)));
 }
 
-#[tokio::test]
-async fn the_last_model_takes_the_signature_along() {
-    let (registry, _folder) = fresh().await;
+async fn the_last_model_takes_the_signature_along(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     for name in ["a", "b"] {
         registry.create_model(&new_model(name), 1).await.unwrap();
@@ -261,9 +267,8 @@ async fn the_last_model_takes_the_signature_along() {
     );
 }
 
-#[tokio::test]
-async fn steps_are_stored_once_per_name() {
-    let (registry, _folder) = fresh().await;
+async fn steps_are_stored_once_per_name(place: Place) {
+    let registry = place.open().await;
     let orphan = registry
         .put_step(&model_id("m"), "inspect", &json!(1))
         .await;
@@ -292,9 +297,8 @@ async fn steps_are_stored_once_per_name() {
     assert_eq!(steps, wanted);
 }
 
-#[tokio::test]
-async fn variants_come_back_bit_for_bit() {
-    let (registry, folder) = fresh().await;
+async fn variants_come_back_bit_for_bit(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     registry.create_model(&new_model("m"), 1).await.unwrap();
     let mut first = variant("m", 1);
@@ -308,7 +312,7 @@ async fn variants_come_back_bit_for_bit() {
         .await
         .unwrap();
     registry.close().await;
-    let registry = open(&folder).await;
+    let registry = place.open().await;
     assert_eq!(registry.variant(&first.id).await.unwrap(), first);
     let both = registry.variants_of(&model_id("m")).await.unwrap();
     assert_eq!(both, [first, variant("m", 8)]);
@@ -323,9 +327,8 @@ async fn variants_come_back_bit_for_bit() {
     assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
 }
 
-#[tokio::test]
-async fn variants_are_stored_all_or_none() {
-    let (registry, _folder) = fresh().await;
+async fn variants_are_stored_all_or_none(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     registry.create_model(&new_model("m"), 1).await.unwrap();
     let stranger = registry

@@ -8,13 +8,26 @@ use sextant_types::Code;
 use super::*;
 use crate::{Failure, Job, JobFilter, JobState};
 
+on_both! {
+    a_lapsed_job_goes_to_one_of_many_claimers,
+    a_job_goes_from_the_queue_to_its_result,
+    the_oldest_comes_first_and_kinds_do_not_mix,
+    a_lapsed_claim_goes_to_another_who_alone_holds_it,
+    cancelling_stops_the_runner,
+    a_finished_job_is_not_cancelled,
+    released_and_orphaned_jobs_go_back_into_the_queue,
+    lists_are_filtered_and_paged_newest_first,
+    a_new_job_wakes_a_waiting_runner,
+    no_job_goes_to_two_claimers,
+}
+
 /// Long enough for a wake-up on any machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn with_application() -> (Registry, TempDir) {
-    let (registry, folder) = fresh().await;
+async fn with_application(place: &Place) -> Registry {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
-    (registry, folder)
+    registry
 }
 
 async fn claim(registry: &Registry, owner: &str, now_ms: u64) -> Option<Job> {
@@ -24,9 +37,8 @@ async fn claim(registry: &Registry, owner: &str, now_ms: u64) -> Option<Job> {
         .unwrap()
 }
 
-#[tokio::test]
-async fn a_job_goes_from_the_queue_to_its_result() {
-    let (registry, _folder) = with_application().await;
+async fn a_job_goes_from_the_queue_to_its_result(place: Place) {
+    let registry = with_application(&place).await;
     let new = offline_job();
     let job = registry.create_job(&new, 10).await.unwrap();
     assert_eq!(
@@ -82,9 +94,8 @@ async fn a_job_goes_from_the_queue_to_its_result() {
     assert_eq!(claim(&registry, "you", 1_000_000).await, None);
 }
 
-#[tokio::test]
-async fn the_oldest_comes_first_and_kinds_do_not_mix() {
-    let (registry, _folder) = with_application().await;
+async fn the_oldest_comes_first_and_kinds_do_not_mix(place: Place) {
+    let registry = with_application(&place).await;
     let late = queued(&registry, 30).await;
     let early = queued(&registry, 10).await;
     registry.create_job(&register_job("m"), 1).await.unwrap();
@@ -93,9 +104,8 @@ async fn the_oldest_comes_first_and_kinds_do_not_mix() {
     assert_eq!(claim(&registry, "me", 40).await, None);
 }
 
-#[tokio::test]
-async fn a_lapsed_claim_goes_to_another_who_alone_holds_it() {
-    let (registry, _folder) = with_application().await;
+async fn a_lapsed_claim_goes_to_another_who_alone_holds_it(place: Place) {
+    let registry = with_application(&place).await;
     let id = queued(&registry, 0).await;
     claim(&registry, "dead", 0).await.unwrap();
     registry
@@ -125,9 +135,8 @@ async fn a_lapsed_claim_goes_to_another_who_alone_holds_it() {
     assert_eq!(registry.job(&id).await.unwrap(), heir);
 }
 
-#[tokio::test]
-async fn cancelling_stops_the_runner() {
-    let (registry, _folder) = with_application().await;
+async fn cancelling_stops_the_runner(place: Place) {
+    let registry = with_application(&place).await;
     let id = queued(&registry, 0).await;
     claim(&registry, "me", 0).await.unwrap();
     let mut changed = registry.jobs_changed();
@@ -149,9 +158,8 @@ async fn cancelling_stops_the_runner() {
     assert_eq!(error.code(), Code::JobNotFound);
 }
 
-#[tokio::test]
-async fn a_finished_job_is_not_cancelled() {
-    let (registry, _folder) = with_application().await;
+async fn a_finished_job_is_not_cancelled(place: Place) {
+    let registry = with_application(&place).await;
     let id = queued(&registry, 0).await;
     claim(&registry, "me", 0).await.unwrap();
     registry.finish(&id, "me", &json!(1), 1).await.unwrap();
@@ -161,9 +169,8 @@ async fn a_finished_job_is_not_cancelled() {
     );
 }
 
-#[tokio::test]
-async fn released_and_orphaned_jobs_go_back_into_the_queue() {
-    let (registry, _folder) = with_application().await;
+async fn released_and_orphaned_jobs_go_back_into_the_queue(place: Place) {
+    let registry = with_application(&place).await;
     let id = queued(&registry, 0).await;
     claim(&registry, "me", 0).await.unwrap();
     registry.release(&id, "me", 1).await.unwrap();
@@ -179,9 +186,8 @@ async fn released_and_orphaned_jobs_go_back_into_the_queue() {
     assert_eq!((back.state, back.attempts), (JobState::Queued, 3));
 }
 
-#[tokio::test]
-async fn lists_are_filtered_and_paged_newest_first() {
-    let (registry, _folder) = with_application().await;
+async fn lists_are_filtered_and_paged_newest_first(place: Place) {
+    let registry = with_application(&place).await;
     let mut ids = Vec::new();
     for index in 0..7 {
         // Pairs share their time, so that the id decides.
@@ -229,9 +235,8 @@ async fn lists_are_filtered_and_paged_newest_first() {
     assert_eq!(registry.jobs(&running).await.unwrap().len(), 1);
 }
 
-#[tokio::test]
-async fn a_new_job_wakes_a_waiting_runner() {
-    let (registry, _folder) = with_application().await;
+async fn a_new_job_wakes_a_waiting_runner(place: Place) {
+    let registry = with_application(&place).await;
     let mut changed = registry.jobs_changed();
     changed.mark_unchanged();
     let runner = tokio::spawn({
@@ -250,16 +255,34 @@ async fn a_new_job_wakes_a_waiting_runner() {
     assert_eq!(claimed.expect("woke in time").unwrap(), id);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_job_goes_to_two_claimers() {
+async fn a_lapsed_job_goes_to_one_of_many_claimers(place: Place) {
+    let registry = with_application(&place).await;
+    let id = queued(&registry, 0).await;
+    claim(&registry, "dead", 0).await.unwrap();
+    let claimers: Vec<_> = (0..8)
+        .map(|index| {
+            let registry = registry.clone();
+            tokio::spawn(async move { claim(&registry, &format!("{index}"), 100).await })
+        })
+        .collect();
+    let mut heirs = Vec::new();
+    for claimer in claimers {
+        heirs.extend(claimer.await.unwrap());
+    }
+    assert_eq!(heirs.len(), 1);
+    assert_eq!((heirs[0].attempts, &heirs[0].id), (2, &id));
+    assert_eq!(registry.job(&id).await.unwrap(), heirs[0]);
+}
+
+async fn no_job_goes_to_two_claimers(place: Place) {
     const JOBS: usize = 60;
-    let (registry, folder) = with_application().await;
+    let registry = with_application(&place).await;
     for index in 0..JOBS {
         queued(&registry, index as u64).await;
     }
     // Two of the three have connections of their own, as other processes have.
-    let handles = [registry, open(&folder).await, open(&folder).await];
-    let claimers: Vec<_> = (0..6)
+    let handles = [registry, place.open().await, place.open().await];
+    let claimers: Vec<_> = (0..8)
         .map(|index| {
             let registry = handles[index % handles.len()].clone();
             tokio::spawn(async move {

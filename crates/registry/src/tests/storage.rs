@@ -1,4 +1,4 @@
-//! The file: full, broken, foreign, and under a process that is killed.
+//! What lies below: full, broken, foreign, and under a process that is killed.
 
 use std::{
     io::{BufRead, BufReader},
@@ -8,20 +8,25 @@ use std::{
 use serde_json::json;
 use sextant_types::{Code, ErrorKind};
 
-use super::*;
+use super::{
+    place::{open, pools},
+    *,
+};
+use crate::database::sqlite::Pools;
 
 #[tokio::test]
 async fn a_full_file_is_told_and_nothing_is_lost() {
-    let (registry, _folder) = fresh().await;
+    let place = Place::file();
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     registry.create_model(&new_model("m"), 1).await.unwrap();
     let pages: i64 = sqlx::query_scalar("pragma page_count")
-        .fetch_one(&registry.inner.writer)
+        .fetch_one(&pools(&registry).writer)
         .await
         .unwrap();
     let limit = sqlx::AssertSqlSafe(format!("pragma max_page_count = {}", pages + 8));
     sqlx::query(limit)
-        .execute(&registry.inner.writer)
+        .execute(&pools(&registry).writer)
         .await
         .unwrap();
     let large = json!("x".repeat(10_000));
@@ -54,10 +59,11 @@ async fn a_full_file_is_told_and_nothing_is_lost() {
 
 #[tokio::test]
 async fn a_broken_row_is_named() {
-    let (registry, _folder) = fresh().await;
+    let place = Place::file();
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     sqlx::query("update applications set default_targets = '{\"latency_ms\": tru'")
-        .execute(&registry.inner.writer)
+        .execute(&pools(&registry).writer)
         .await
         .unwrap();
     let error = registry.application(&app()).await.unwrap_err();
@@ -85,29 +91,29 @@ async fn what_is_no_registry_is_refused() {
 
 #[tokio::test]
 async fn a_schema_of_another_version_is_refused() {
-    let (registry, folder) = fresh().await;
+    let place = Place::file();
+    let registry = place.open().await;
     sqlx::query("update _sqlx_migrations set checksum = x'00'")
-        .execute(&registry.inner.writer)
+        .execute(&pools(&registry).writer)
         .await
         .unwrap();
     registry.close().await;
-    assert_eq!(
-        told(Registry::open(folder.path().join(FILE)).await),
-        "Schema"
-    );
+    assert_eq!(told(Registry::open(place.address()).await), "Schema");
 }
 
 #[tokio::test]
 async fn commits_are_synced() {
-    let (registry, _folder) = fresh().await;
+    let place = Place::file();
+    let registry = place.open().await;
     for (pragma, wanted) in [("pragma synchronous", 2), ("pragma foreign_keys", 1)] {
-        for pool in [&registry.inner.writer, &registry.inner.readers] {
+        let Pools { writer, readers } = pools(&registry);
+        for pool in [writer, readers] {
             let value: i64 = sqlx::query_scalar(pragma).fetch_one(pool).await.unwrap();
             assert_eq!(value, wanted, "{pragma}");
         }
     }
     let journal: String = sqlx::query_scalar("pragma journal_mode")
-        .fetch_one(&registry.inner.writer)
+        .fetch_one(&pools(&registry).writer)
         .await
         .unwrap();
     assert_eq!(journal, "wal");
@@ -118,10 +124,10 @@ const CHILD: &str = "SEXTANT_REGISTRY_TEST_CHILD";
 /// Not a test of its own: what the killed process of the next one does.
 #[tokio::test]
 async fn child_advances_until_killed() {
-    let Some(file) = std::env::var_os(CHILD) else {
+    let Ok(address) = std::env::var(CHILD) else {
         return;
     };
-    let registry = Registry::open(file).await.unwrap();
+    let registry = open(&address).await;
     registry.void_leases(0).await.unwrap();
     let job = registry
         .claim(JobKind::Offline, "child", 1_000, 0)
@@ -137,9 +143,12 @@ async fn child_advances_until_killed() {
     }
 }
 
-#[tokio::test]
-async fn a_killed_process_loses_nothing_it_was_told_is_stored() {
-    let (registry, folder) = fresh().await;
+on_both! {
+    a_killed_process_loses_nothing_it_was_told_is_stored,
+}
+
+async fn a_killed_process_loses_nothing_it_was_told_is_stored(place: Place) {
+    let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     let id = queued(&registry, 0).await;
     registry.close().await;
@@ -151,7 +160,7 @@ async fn a_killed_process_loses_nothing_it_was_told_is_stored() {
                 "tests::storage::child_advances_until_killed",
                 "--nocapture",
             ])
-            .env(CHILD, folder.path().join(FILE))
+            .env(CHILD, place.address())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -172,7 +181,7 @@ async fn a_killed_process_loses_nothing_it_was_told_is_stored() {
             told > least,
             "the child went on behind `{least}`, not from `{told}`"
         );
-        let registry = open(&folder).await;
+        let registry = place.open().await;
         let job = registry.job(&id).await.unwrap();
         assert!(
             job.progress_done >= told,

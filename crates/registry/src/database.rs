@@ -1,0 +1,211 @@
+//! The two databases behind one face: statements with values in, rows out.
+//!
+//! A [`Session`] is a connection on loan: one that reads, or a transaction. What differs between
+//! the databases (how a transaction begins, how long a call may take, how a value is bound) stays
+//! in the two modules below.
+
+use crate::{Error, sql::Sql};
+
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+
+#[derive(Debug)]
+pub(crate) enum Database {
+    Sqlite(sqlite::Pools),
+    #[cfg(feature = "postgres")]
+    Postgres(postgres::Pool),
+}
+
+/// What a transaction keeps others from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    /// Creating or removing rows, or anything that depends on rows that are not there: one such
+    /// transaction at a time.
+    Catalogue,
+    /// Only the rows that its statements lock. SQLite has one writer in any case.
+    Rows,
+}
+
+impl Database {
+    pub(crate) async fn read(&self) -> Result<Session, Error> {
+        match self {
+            Self::Sqlite(pools) => pools.read().await.map(Session::Sqlite),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => pool.read().await.map(Session::Postgres),
+        }
+    }
+
+    pub(crate) async fn begin(&self, exclusion: Exclusion) -> Result<Session, Error> {
+        match self {
+            Self::Sqlite(pools) => pools.begin().await.map(Session::Sqlite),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => pool.begin(exclusion).await.map(Session::Postgres),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite(pools) => pools.close().await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+/// A connection on loan. A transaction that is dropped is rolled back.
+pub(crate) enum Session {
+    Sqlite(sqlite::Session),
+    #[cfg(feature = "postgres")]
+    Postgres(postgres::Session),
+}
+
+impl Session {
+    pub(crate) async fn rows(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Sqlite(session) => session.rows(query).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => session.rows(query).await,
+        }
+    }
+
+    /// The first row of the answer.
+    pub(crate) async fn row(&mut self, query: Query) -> Result<Option<Row>, Error> {
+        Ok(self.rows(query).await?.into_iter().next())
+    }
+
+    /// The row of an answer that has one.
+    pub(crate) async fn one(&mut self, query: Query) -> Result<Row, Error> {
+        let row = self.row(query).await?;
+        row.ok_or(Error::Database(sqlx::Error::RowNotFound))
+    }
+
+    /// Whether the answer has a row.
+    pub(crate) async fn any(&mut self, query: Query) -> Result<bool, Error> {
+        Ok(self.row(query).await?.is_some())
+    }
+
+    /// Runs a statement without an answer and returns how many rows it touched.
+    pub(crate) async fn run(&mut self, query: Query) -> Result<u64, Error> {
+        match self {
+            Self::Sqlite(session) => session.run(query).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => session.run(query).await,
+        }
+    }
+
+    /// Makes the transaction's changes durable.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        match self {
+            Self::Sqlite(session) => session.commit().await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => session.commit().await,
+        }
+    }
+
+    /// [`commit`](Self::commit), which also tells other processes that there may be work.
+    pub(crate) async fn commit_work(self) -> Result<(), Error> {
+        match self {
+            // No other process works on the file.
+            Self::Sqlite(session) => session.commit().await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => session.commit_work().await,
+        }
+    }
+}
+
+pub(crate) enum Row {
+    Sqlite(sqlx::sqlite::SqliteRow),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::postgres::PgRow),
+}
+
+/// A statement with its values.
+pub(crate) struct Query {
+    sql: &'static Sql,
+    values: Vec<Value>,
+}
+
+impl Sql {
+    /// Begins with the value of `$1`.
+    pub(crate) fn bind(&'static self, value: impl Into<Value>) -> Query {
+        Query::from(self).bind(value)
+    }
+}
+
+impl From<&'static Sql> for Query {
+    fn from(sql: &'static Sql) -> Self {
+        Self {
+            sql,
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Query {
+    /// Adds the value of the next parameter.
+    pub(crate) fn bind(mut self, value: impl Into<Value>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+}
+
+/// A document that is known to be JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Json(pub(crate) String);
+
+/// What a column may hold; null keeps its type.
+pub(crate) enum Value {
+    Text(Option<String>),
+    Json(Option<Json>),
+    Integer(Option<i64>),
+    Real(Option<f64>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<Option<&str>> for Value {
+    fn from(text: Option<&str>) -> Self {
+        Self::Text(text.map(str::to_owned))
+    }
+}
+
+impl From<Json> for Value {
+    fn from(document: Json) -> Self {
+        Self::Json(Some(document))
+    }
+}
+
+impl From<Option<Json>> for Value {
+    fn from(document: Option<Json>) -> Self {
+        Self::Json(document)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Value {
+    fn from(value: Option<i64>) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<Option<f64>> for Value {
+    fn from(value: Option<f64>) -> Self {
+        Self::Real(value)
+    }
+}

@@ -1,0 +1,134 @@
+//! SQLite: a file of one process.
+
+use std::{path::Path, time::Duration};
+
+use sqlx::{
+    Connection, Sqlite, SqliteConnection, SqlitePool, Transaction,
+    pool::PoolConnection,
+    sqlite::{
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions,
+        SqliteSynchronous,
+    },
+};
+
+use super::{Query, Row, Value};
+use crate::{Error, error::schema};
+
+pub(crate) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/sqlite");
+
+/// How long a connection waits for a lock or a caller for a connection.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Readers at once; each is a thread and a page cache.
+const READERS: u32 = 4;
+
+/// One connection writes, so writers queue in this process and never collide in the file; others
+/// read beside it (write-ahead log). Every commit is synced: what a call returned survives the
+/// loss of the process and of the machine's power.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pub(crate) writer: SqlitePool,
+    pub(crate) readers: SqlitePool,
+}
+
+impl Pools {
+    /// Opens or creates the file, and brings its schema up to date.
+    pub(crate) async fn open(file: &Path) -> Result<Self, Error> {
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
+                folder: folder.display().to_string(),
+                source,
+            })?;
+        }
+        let options = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(BUSY_TIMEOUT);
+        let pool = |connections| {
+            SqlitePoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(BUSY_TIMEOUT)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .after_release(|connection, _| Box::pin(is_usable(connection)))
+        };
+        let writer = pool(1).connect_with(options.clone()).await?;
+        let migrated = MIGRATIONS.run(&writer).await;
+        migrated.map_err(|error| schema(error, &MIGRATIONS, Error::from))?;
+        Ok(Self {
+            writer,
+            readers: pool(READERS).connect_lazy_with(options),
+        })
+    }
+
+    pub(super) async fn read(&self) -> Result<Session, Error> {
+        Ok(Session::Reader(self.readers.acquire().await?))
+    }
+
+    /// A transaction that takes the write lock at once: it never fails half way for the lock.
+    pub(super) async fn begin(&self) -> Result<Session, Error> {
+        let begun = self.writer.begin_with("begin immediate").await?;
+        Ok(Session::Writer(begun))
+    }
+
+    pub(super) async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+pub(crate) enum Session {
+    Reader(PoolConnection<Sqlite>),
+    Writer(Transaction<'static, Sqlite>),
+}
+
+impl Session {
+    pub(super) async fn rows(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+        let rows = bound(query).fetch_all(self.connection()).await?;
+        Ok(rows.into_iter().map(Row::Sqlite).collect())
+    }
+
+    pub(super) async fn run(&mut self, query: Query) -> Result<u64, Error> {
+        let done = bound(query).execute(self.connection()).await?;
+        Ok(done.rows_affected())
+    }
+
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        match self {
+            Self::Reader(_) => Ok(()),
+            Self::Writer(transaction) => Ok(transaction.commit().await?),
+        }
+    }
+
+    fn connection(&mut self) -> &mut SqliteConnection {
+        match self {
+            Self::Reader(connection) => connection,
+            Self::Writer(transaction) => transaction,
+        }
+    }
+}
+
+fn bound(query: Query) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+    let statement = sqlx::query(query.sql.sqlite);
+    query
+        .values
+        .into_iter()
+        .fold(statement, |statement, value| match value {
+            Value::Text(text) => statement.bind(text),
+            Value::Json(document) => statement.bind(document.map(|document| document.0)),
+            Value::Integer(value) => statement.bind(value),
+            Value::Real(value) => statement.bind(value),
+        })
+}
+
+/// Whether a connection that comes back may be used again. When the disk is full, and on other
+/// grave errors, SQLite rolls a transaction back by itself; the driver's own rollback then fails,
+/// and it would take the connection for one inside a transaction for ever.
+async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    // Behind a rollback that is on its way.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}

@@ -1,0 +1,209 @@
+//! Every statement of the registry, once for both dialects.
+//!
+//! Columns are named one by one: a column that a later version adds changes nothing for the
+//! processes of this one. `{table}` stands for the columns of a table; what stands in brackets is
+//! said to PostgreSQL alone, where rows are locked one by one and not all together.
+
+/// A statement in both dialects; its parameters are `$1`, `$2` and so on.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    pub(crate) sqlite: &'static str,
+    #[cfg(feature = "postgres")]
+    pub(crate) postgres: &'static str,
+}
+
+macro_rules! columns {
+    (applications) => {
+        "id, metric, description, default_targets, signature"
+    };
+    (models) => {
+        "id, application, digest, validation, size_bytes, status, error_code, error_message, \
+         created_ms"
+    };
+    (jobs) => {
+        "id, kind, application, model, spec, state, step, progress_done, progress_total, \
+         error_code, error_message, attempts, owner, lease_until_ms, created_ms, updated_ms, result"
+    };
+    (api_keys) => {
+        "id, name, hash, scopes, application, rate_per_s, burst, quota_per_day, created_ms, \
+         expires_ms, revoked_ms"
+    };
+    (audit) => {
+        "id, at_ms, actor, action, subject, detail"
+    };
+}
+
+macro_rules! for_sqlite {
+    ([$piece:literal]) => {
+        ""
+    };
+    ({$table:ident}) => {
+        columns!($table)
+    };
+    ($piece:literal) => {
+        $piece
+    };
+}
+
+#[cfg(feature = "postgres")]
+macro_rules! for_postgres {
+    ([$piece:literal]) => {
+        $piece
+    };
+    ({$table:ident}) => {
+        columns!($table)
+    };
+    ($piece:literal) => {
+        $piece
+    };
+}
+
+macro_rules! statements {
+    ($($name:ident = ($($piece:tt)+);)+) => {
+        $(pub(crate) static $name: Sql = Sql {
+            sqlite: concat!($(for_sqlite!($piece)),+),
+            #[cfg(feature = "postgres")]
+            postgres: concat!($(for_postgres!($piece)),+),
+        };)+
+
+        /// All of them by name.
+        #[cfg(test)]
+        pub(crate) static ALL: &[(&str, &Sql)] = &[$((stringify!($name), &$name)),+];
+    };
+}
+
+statements! {
+    APPLICATION = ("select " {applications} " from applications where id = $1");
+    APPLICATIONS = ("select " {applications} " from applications order by id");
+    CREATE_APPLICATION = (
+        "insert into applications (id, metric, description, default_targets, signature) \
+         values ($1, $2, $3, $4, $5)"
+    );
+    DELETE_APPLICATION = ("delete from applications where id = $1");
+    MODEL_OF_APPLICATION = ("select id from models where application = $1 limit 1");
+    UNFINISHED_OF_APPLICATION = (
+        "select id from jobs where application = $1 \
+         and state in ('queued', 'running', 'paused') limit 1"
+    );
+    OTHER_SOUND_MODEL = (
+        "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
+    );
+    SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
+    FORGET_SIGNATURE = (
+        "update applications set signature = null where id = $1 \
+         and not exists (select 1 from models where application = $1)"
+    );
+
+    MODEL = ("select " {models} " from models where id = $1");
+    MODELS = (
+        "select " {models} " from models where $1 is null or application = $1 order by id"
+    );
+    CREATE_MODEL = (
+        "insert into models (id, application, digest, validation, size_bytes, status, created_ms) \
+         values ($1, $2, $3, $4, $5, $6, $7)"
+    );
+    SET_MODEL_STATUS = (
+        "update models set status = $2, error_code = $3, error_message = $4 where id = $1"
+    );
+    DELETE_MODEL = ("delete from models where id = $1");
+
+    STEPS = ("select model, name, result from steps where model = $1 order by name");
+    PUT_STEP = (
+        "insert into steps (model, name, result) values ($1, $2, $3) \
+         on conflict (model, name) do update set result = excluded.result"
+    );
+
+    VARIANT = ("select id, document from variants where id = $1");
+    VARIANTS_OF_MODEL = ("select id, document from variants where model = $1 order by id");
+    READY_VARIANTS = (
+        "select variants.id, variants.document from variants \
+         join models on models.id = variants.model \
+         where models.status = 'ready' order by variants.id"
+    );
+    PUT_VARIANT = (
+        "insert into variants (id, model, application, document) values ($1, $2, $3, $4) \
+         on conflict (id) do update set model = excluded.model, \
+         application = excluded.application, document = excluded.document"
+    );
+    VARIANT_NAMES = ("select id from variants where model = $1 order by id");
+    DELETE_VARIANTS = ("delete from variants where model = $1");
+
+    JOB = ("select " {jobs} " from jobs where id = $1");
+    JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
+    JOBS = (
+        "select " {jobs} " from jobs where ($1 is null or kind = $1) and ($2 is null or state = $2) \
+         and ($3 is null or application = $3) and ($4 is null or model = $4) \
+         and ($5 is null or (created_ms, id) < \
+             (select created_ms, id from jobs where id = $5)) \
+         order by created_ms desc, id desc limit $6"
+    );
+    REGISTRATION_OF_MODEL = (
+        "select " {jobs} " from jobs where model = $1 and kind = 'register' \
+         order by created_ms desc, id desc limit 1"
+    );
+    UNFINISHED_OF_MODEL = (
+        "select id from jobs where model = $1 and state in ('queued', 'running', 'paused') limit 1"
+    );
+    CREATE_JOB = (
+        "insert into jobs (id, kind, application, model, spec, state, step, progress_done, \
+         progress_total, attempts, lease_until_ms, created_ms, updated_ms) \
+         values ($1, $2, $3, $4, $5, 'queued', '', 0, 0, 0, 0, $6, $6) returning " {jobs}
+    );
+    // Runners that ask at once get different jobs: each passes over what another is taking.
+    CLAIM_JOB = (
+        "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
+         lease_until_ms = $3, updated_ms = $4 where id = ( \
+             select id from jobs where kind = $1 and (state = 'queued' \
+             or (state in ('running', 'paused') and lease_until_ms <= $4)) \
+             order by created_ms, id limit 1" [" for update skip locked"] ") \
+         returning " {jobs}
+    );
+    // A job that is being changed at this moment has somebody who lives.
+    REQUEUE_JOBS = (
+        "update jobs set state = 'queued', owner = null, lease_until_ms = 0, updated_ms = $2 \
+         where id in (select id from jobs where state in ('running', 'paused') \
+         and ($1 is null or lease_until_ms <= $1) order by id" [" for update skip locked"] ")"
+    );
+    CANCEL_JOB = (
+        "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, \
+         updated_ms = $2 where id = $1 returning " {jobs}
+    );
+    ADVANCE_JOB = (
+        "update jobs set step = $2, progress_done = $3, progress_total = $4, \
+         updated_ms = $5 where id = $1"
+    );
+    RENEW_JOB = ("update jobs set lease_until_ms = $2, updated_ms = $3 where id = $1");
+    SET_JOB_STATE = ("update jobs set state = $2, updated_ms = $3 where id = $1");
+    SET_JOB_RESULT = ("update jobs set result = $2 where id = $1");
+    SET_JOB_ERROR = ("update jobs set error_code = $2, error_message = $3 where id = $1");
+    END_JOB = (
+        "update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 \
+         where id = $1"
+    );
+
+    KEY = ("select " {api_keys} " from api_keys where id = $1");
+    KEY_BY_HASH = ("select " {api_keys} " from api_keys where hash = $1");
+    KEYS = ("select " {api_keys} " from api_keys order by created_ms, id");
+    CREATE_KEY = (
+        "insert into api_keys (id, name, hash, scopes, application, rate_per_s, burst, \
+         quota_per_day, created_ms, expires_ms) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+    );
+    REVOKE_KEY = ("update api_keys set revoked_ms = $2 where id = $1");
+    REVISION = ("select name, revision from revisions where name = $1");
+    RAISE_REVISION = (
+        "insert into revisions (name, revision) values ($1, 1) \
+         on conflict (name) do update set revision = revisions.revision + 1"
+    );
+
+    RECORD = (
+        "insert into audit (id, at_ms, actor, action, subject, detail) \
+         values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing"
+    );
+    AUDIT = (
+        "select " {audit} " from audit where ($1 is null or actor = $1) \
+         and ($2 is null or action = $2) and ($3 is null or subject = $3) \
+         and ($4 is null or at_ms >= $4) \
+         and ($5 is null or (at_ms, id) < (select at_ms, id from audit where id = $5)) \
+         order by at_ms desc, id desc limit $6"
+    );
+}

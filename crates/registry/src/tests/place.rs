@@ -1,0 +1,115 @@
+//! Where a registry is kept: a file of its own, or a database of its own on a shared server.
+
+#[cfg(feature = "postgres")]
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicU64, Ordering},
+};
+
+#[cfg(feature = "postgres")]
+use sextant_test_servers::postgres::Postgres;
+use tempfile::TempDir;
+
+use crate::{
+    Registry,
+    database::{Database, sqlite::Pools},
+};
+
+pub(super) const FILE: &str = "data/registry.sqlite";
+
+/// Empty at first; goes with the value.
+pub(super) enum Place {
+    File(TempDir),
+    #[cfg(feature = "postgres")]
+    Server {
+        url: String,
+        _server: Arc<Postgres>,
+    },
+}
+
+impl Place {
+    pub(super) fn file() -> Self {
+        Self::File(tempfile::tempdir().unwrap())
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(super) fn server() -> Self {
+        Self::server_with(&[])
+    }
+
+    /// A database that is created with these options.
+    #[cfg(feature = "postgres")]
+    pub(super) fn server_with(options: &[&str]) -> Self {
+        static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let server = {
+            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.upgrade().unwrap_or_else(|| {
+                let server = Arc::new(Postgres::start());
+                *shared = Arc::downgrade(&server);
+                server
+            })
+        };
+        let name = format!("registry{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::Server {
+            url: server.database_with(&name, options),
+            _server: server,
+        }
+    }
+
+    /// Another handle, with connections of its own.
+    pub(super) async fn open(&self) -> Registry {
+        open(&self.address()).await
+    }
+
+    /// The file's path or the server's URL.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::File(folder) => folder.path().join(FILE).display().to_string(),
+            #[cfg(feature = "postgres")]
+            Self::Server { url, .. } => url.clone(),
+        }
+    }
+}
+
+pub(super) async fn open(address: &str) -> Registry {
+    #[cfg(feature = "postgres")]
+    if address.starts_with("postgres://") {
+        return Registry::connect(address).await.unwrap();
+    }
+    Registry::open(address).await.unwrap()
+}
+
+/// The connections of a registry in a file.
+pub(super) fn pools(registry: &Registry) -> &Pools {
+    match &registry.inner.database {
+        Database::Sqlite(pools) => pools,
+        #[cfg(feature = "postgres")]
+        Database::Postgres(_) => panic!("it is on a server"),
+    }
+}
+
+/// Makes two tests of each `async fn(Place)`: over a file and over a server.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            use crate::tests::place::Place;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $name() {
+                super::$name(Place::file()).await;
+            })+
+        }
+
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            use crate::tests::place::Place;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $name() {
+                super::$name(Place::server()).await;
+            })+
+        }
+    };
+}
+pub(super) use on_both;
