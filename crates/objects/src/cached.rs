@@ -1,0 +1,318 @@
+//! A store with a bounded folder of blobs in front of it: what a worker reads models through.
+//!
+//! ```text
+//! <folder>/lock           held while the cache is open
+//! <folder>/<digest>       a whole blob; its time of change is that of its last use
+//! <folder>/<digest>.part  the beginning of one
+//! ```
+//!
+//! - A blob read from the folder is verified like one from the store; a damaged file is removed and
+//!   fetched again. So nothing needs to be synced: what a crash leaves is either right or noticed.
+//! - Room is taken for a blob before its first byte is written, by removing those that were not used
+//!   for longest. What does not fit beside the blobs just being fetched goes past the cache. The
+//!   folder never holds more than its bound.
+//! - A download that broke off, by an error or with its process, goes on where it ended.
+//! - However many ask for a blob at the same time, one fetches it and all get its bytes.
+//! - A fault of the cache's disk costs the cache, never the read.
+//!
+//! Blobs are immutable, so one that was deleted from the store elsewhere may still be read here.
+
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+use sextant_types::Digest;
+use tokio::task::spawn_blocking;
+
+use crate::{
+    ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob, digest_of,
+};
+
+mod disk;
+mod flights;
+mod index;
+
+use disk::{Disk, Room};
+use flights::Flights;
+
+/// Bytes fetched by one request of the store.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// Requests of one download under way at a time.
+const PIECES_AHEAD: usize = 4;
+
+/// Most memory taken for a blob because of its stated size alone.
+const MAX_AHEAD_BYTES: u64 = 1 << 30;
+
+/// A cache of blobs before another store. Cheap to clone.
+#[derive(Clone)]
+pub struct CachedStore {
+    store: Arc<dyn ObjectStore>,
+    disk: Arc<Disk>,
+    flights: Arc<Flights>,
+    counters: Arc<Counters>,
+}
+
+/// What a cache did since it was opened, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStats {
+    /// Reads answered from the folder.
+    pub hits: u64,
+    /// Reads for which the store was asked.
+    pub misses: u64,
+    /// Reads answered with the bytes of another read of the same moment.
+    pub shared: u64,
+    /// Misses that found no room, and went past the cache.
+    pub bypassed: u64,
+    /// Misses that went on with an earlier download.
+    pub resumed: u64,
+    /// Blobs found damaged and fetched again.
+    pub damaged: u64,
+    /// Blobs removed to make room.
+    pub evicted: u64,
+    /// Bytes fetched from the store.
+    pub fetched_bytes: u64,
+    /// Bytes in the folder, what is being fetched included.
+    pub used_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    shared: AtomicU64,
+    bypassed: AtomicU64,
+    resumed: AtomicU64,
+    damaged: AtomicU64,
+    fetched_bytes: AtomicU64,
+}
+
+impl CachedStore {
+    /// Opens or creates a cache of at most `max_bytes` in a folder of its own, and finds what an
+    /// earlier process left there. Blocks the calling thread.
+    ///
+    /// Fails when the folder cannot be used, or is used by another process.
+    pub fn open(
+        store: Arc<dyn ObjectStore>,
+        folder: impl AsRef<Path>,
+        max_bytes: u64,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            store,
+            disk: Arc::new(Disk::open(folder.as_ref(), max_bytes)?),
+            flights: Arc::default(),
+            counters: Arc::default(),
+        })
+    }
+
+    /// What the cache did and holds.
+    pub fn stats(&self) -> CacheStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        CacheStats {
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            shared: read(&counters.shared),
+            bypassed: read(&counters.bypassed),
+            resumed: read(&counters.resumed),
+            damaged: read(&counters.damaged),
+            evicted: self.disk.evicted(),
+            fetched_bytes: read(&counters.fetched_bytes),
+            used_bytes: self.disk.used_bytes(),
+        }
+    }
+
+    /// Runs disk work where it may block; a disk that fails is as if nothing were cached.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Disk>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let disk = self.disk.clone();
+        spawn_blocking(move || work(&disk)).await.ok()
+    }
+
+    async fn read(&self, digest: Digest) -> Result<Bytes, Error> {
+        match self.on_disk(move |disk| disk.read(&digest)).await {
+            Some(disk::Read::Whole(bytes)) => {
+                count(&self.counters.hits, 1);
+                return Ok(bytes);
+            }
+            Some(disk::Read::Damaged) => count(&self.counters.damaged, 1),
+            Some(disk::Read::Absent) | None => {}
+        }
+        count(&self.counters.misses, 1);
+        let size = self.store.stat_blob(&digest).await?;
+        let size = size.ok_or_else(|| Error::NotFound {
+            object: digest.to_string(),
+        })?;
+        let room = self.on_disk(move |disk| disk.take_room(&digest, size));
+        let Some((room, begun)) = room.await.flatten() else {
+            count(&self.counters.bypassed, 1);
+            return self.fetch_past(&digest).await;
+        };
+        if !begun.is_empty() {
+            count(&self.counters.resumed, 1);
+        }
+        match self.fetch(digest, size, room, begun).await? {
+            Some(bytes) => Ok(bytes),
+            None => {
+                count(&self.counters.damaged, 1);
+                self.fetch_anew(digest).await
+            }
+        }
+    }
+
+    /// Fetches what `begun` lacks, into memory and the folder; `None` when the whole is not what its
+    /// name says.
+    async fn fetch(
+        &self,
+        digest: Digest,
+        size: u64,
+        room: Room,
+        begun: Vec<u8>,
+    ) -> Result<Option<Bytes>, Error> {
+        let mut bytes = BytesMut::from(begun.as_slice());
+        let ahead = size.min(MAX_AHEAD_BYTES).saturating_sub(bytes.len() as u64);
+        bytes.reserve(usize::try_from(ahead).unwrap_or(0));
+        let mut room = Some(room);
+        let ranges = cut(bytes.len() as u64..size);
+        let mut pieces = stream::iter(ranges)
+            .map(|range| self.piece(&digest, range))
+            .buffered(PIECES_AHEAD);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            bytes.extend_from_slice(&piece);
+            // While a write runs, it owns the room: given up in between, the room is still counted.
+            if let Some(taken) = room.take() {
+                let written = self.on_disk(move |_| taken.append(&piece)).await;
+                room = written.flatten();
+            }
+        }
+        let whole = bytes.freeze();
+        let kept = self.on_disk({
+            let whole = whole.clone();
+            move |_| {
+                let right = digest_of(&whole) == digest;
+                match room {
+                    Some(room) if right => room.keep(),
+                    Some(room) => room.discard(),
+                    None => {}
+                }
+                right
+            }
+        });
+        Ok(kept.await.unwrap_or(false).then_some(whole))
+    }
+
+    async fn piece(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+        let piece = self.store.get_blob_range(digest, range).await?;
+        count(&self.counters.fetched_bytes, piece.len() as u64);
+        Ok(piece)
+    }
+
+    /// The store's own verified read, whose bytes then go into the folder.
+    async fn fetch_anew(&self, digest: Digest) -> Result<Bytes, Error> {
+        let bytes = self.fetch_past(&digest).await?;
+        let stored = bytes.clone();
+        self.on_disk(move |disk| {
+            let room = disk.take_room(&digest, stored.len() as u64);
+            if let Some(room) = room.and_then(|(room, _)| room.restart().append(&stored)) {
+                room.keep();
+            }
+        })
+        .await;
+        Ok(bytes)
+    }
+
+    async fn fetch_past(&self, digest: &Digest) -> Result<Bytes, Error> {
+        let bytes = self.store.get_blob(digest).await?;
+        count(&self.counters.fetched_bytes, bytes.len() as u64);
+        Ok(bytes)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for CachedStore {
+    async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
+        self.store.put_blob(bytes).await
+    }
+
+    async fn put_blob_stream(&self, bytes: ByteStream<'_>) -> Result<PutBlob, Error> {
+        self.store.put_blob_stream(bytes).await
+    }
+
+    async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error> {
+        let flight = self.flights.join(digest);
+        let seat = flight.board().await;
+        if let Some(landed) = seat.landed() {
+            count(&self.counters.shared, 1);
+            return landed;
+        }
+        let read = self.read(*digest).await;
+        // Who asks from now on reads anew.
+        self.flights.close(digest, &flight);
+        seat.land(read)
+    }
+
+    async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+        self.store.get_blob_range(digest, range).await
+    }
+
+    async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.store.stat_blob(digest).await
+    }
+
+    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        let deleted = self.store.delete_blob(digest).await?;
+        let digest = *digest;
+        self.on_disk(move |disk| disk.remove(&digest)).await;
+        Ok(deleted)
+    }
+
+    async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error> {
+        self.store.put(path, bytes).await
+    }
+
+    async fn put_stream(&self, path: &ObjectPath, bytes: ByteStream<'_>) -> Result<u64, Error> {
+        self.store.put_stream(path, bytes).await
+    }
+
+    async fn get(&self, path: &ObjectPath) -> Result<Bytes, Error> {
+        self.store.get(path).await
+    }
+
+    async fn get_range(&self, path: &ObjectPath, range: Range<u64>) -> Result<Bytes, Error> {
+        self.store.get_range(path, range).await
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Option<ObjectInfo>, Error> {
+        self.store.stat(path).await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
+        self.store.list(request).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<bool, Error> {
+        self.store.delete(path).await
+    }
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// The range in pieces of one request each.
+fn cut(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    let starts = range.step_by(PIECE_BYTES as usize);
+    starts.map(move |start| start..end.min(start + PIECE_BYTES))
+}

@@ -1,0 +1,318 @@
+//! The folder of a cache: the index and the files, changed together. Everything here blocks.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use sextant_types::Digest;
+
+use super::index::{Index, State};
+use crate::{Error, digest_of};
+
+const LOCK: &str = "lock";
+const PART: &str = ".part";
+
+/// A folder of blobs with a bound.
+#[derive(Debug)]
+pub(super) struct Disk {
+    folder: PathBuf,
+    index: Mutex<Index>,
+    evicted: AtomicU64,
+    /// Held as long as the folder is used.
+    _lock: File,
+}
+
+/// What the folder has of a blob.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// Its bytes, verified.
+    Whole(Bytes),
+    /// There was a file with other bytes; it is gone.
+    Damaged,
+    /// Nothing, or its beginning.
+    Absent,
+}
+
+/// Room for a blob that is being written. Dropped before [`Room::keep`], what was written stays as a
+/// beginning, and the rest of the room is given back.
+#[derive(Debug)]
+pub(super) struct Room {
+    disk: Arc<Disk>,
+    digest: Digest,
+    file: Option<File>,
+    written: u64,
+}
+
+impl Disk {
+    pub(super) fn open(folder: &Path, max_bytes: u64) -> Result<Self, Error> {
+        let failed = |source| Error::Io {
+            object: folder.display().to_string(),
+            source,
+        };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        lock.try_lock().map_err(|error| {
+            failed(match error {
+                TryLockError::WouldBlock => io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "the cache is used by another process: give each a folder of its own",
+                ),
+                TryLockError::Error(error) => error,
+            })
+        })?;
+        let disk = Self {
+            folder: folder.to_owned(),
+            index: Mutex::new(Index::new(max_bytes)),
+            evicted: AtomicU64::new(0),
+            _lock: lock,
+        };
+        disk.find().map_err(failed)?;
+        Ok(disk)
+    }
+
+    /// Enters what an earlier process left, in the order of its last use.
+    fn find(&self) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let (digest, state) = match name.strip_suffix(PART) {
+                Some(digest) => (digest.parse(), State::Begun),
+                None => (name.parse(), State::Whole),
+            };
+            let metadata = entry.metadata()?;
+            // What is not called as ours is not ours.
+            if let (Ok(digest), true) = (digest, metadata.is_file()) {
+                let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((used, state == State::Whole, digest, metadata.len()));
+            }
+        }
+        found.sort_unstable_by_key(|(used, whole, ..)| (*used, *whole));
+        let mut index = self.index();
+        for (_, whole, digest, bytes) in found {
+            let state = if whole { State::Whole } else { State::Begun };
+            if index.state(&digest).is_some() {
+                // Both: the whole one serves.
+                remove_file(&self.part(&digest));
+                let bytes = fs::metadata(self.whole(&digest))?.len();
+                index.set(&digest, bytes, State::Whole);
+            } else {
+                index.set(&digest, bytes, state);
+            }
+        }
+        let evicted = index.shrink();
+        self.evict(&evicted);
+        Ok(())
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.index().used_bytes()
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Reads and verifies a whole blob.
+    pub(super) fn read(&self, digest: &Digest) -> Read {
+        if self.index().state(digest) != Some(State::Whole) {
+            return Read::Absent;
+        }
+        let read = File::open(self.whole(digest)).and_then(|mut file| {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            // The order of use outlives the process; without it the cache still works.
+            file.set_modified(SystemTime::now()).ok();
+            Ok(bytes)
+        });
+        let mut index = self.index();
+        match read {
+            Ok(bytes) if digest_of(&bytes) == *digest => {
+                index.touch(digest);
+                Read::Whole(bytes.into())
+            }
+            // Evicted in between.
+            Err(_) if index.state(digest) != Some(State::Whole) => Read::Absent,
+            _ => {
+                remove_file(&self.whole(digest));
+                index.remove(digest);
+                tracing::warn!(blob = %digest, "a cached blob is damaged; it is fetched again");
+                Read::Damaged
+            }
+        }
+    }
+
+    /// Takes room for a blob of `size` bytes and opens its file; also returns what an earlier
+    /// download left of it. `None` when there is no room or the disk fails.
+    pub(super) fn take_room(
+        self: &Arc<Self>,
+        digest: &Digest,
+        size: u64,
+    ) -> Option<(Room, Vec<u8>)> {
+        {
+            // Held until the evicted files are gone: their room is given to nobody before.
+            let mut index = self.index();
+            if index.state(digest) == Some(State::Busy) {
+                return None;
+            }
+            let evicted = index.reserve(digest, size)?;
+            self.evict(&evicted);
+        }
+        let mut room = Room {
+            disk: self.clone(),
+            digest: *digest,
+            file: None,
+            written: 0,
+        };
+        match self.begin(digest, size) {
+            Ok((file, begun)) => {
+                room.file = Some(file);
+                room.written = begun.len() as u64;
+                Some((room, begun))
+            }
+            Err(error) => {
+                room.give_up(&error);
+                None
+            }
+        }
+    }
+
+    fn begin(&self, digest: &Digest, size: u64) -> io::Result<(File, Vec<u8>)> {
+        remove_file(&self.whole(digest));
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        let mut file = options.open(self.part(digest))?;
+        let mut begun = Vec::new();
+        if file.metadata()?.len() <= size {
+            file.read_to_end(&mut begun)?;
+        } else {
+            file.set_len(0)?;
+        }
+        Ok((file, begun))
+    }
+
+    pub(super) fn remove(&self, digest: &Digest) {
+        let mut index = self.index();
+        // What is being written is named after its content; it may stay.
+        if index.state(digest) != Some(State::Busy) {
+            remove_file(&self.whole(digest));
+            remove_file(&self.part(digest));
+            index.remove(digest);
+        }
+    }
+
+    fn evict(&self, digests: &[Digest]) {
+        for digest in digests {
+            remove_file(&self.whole(digest));
+            remove_file(&self.part(digest));
+        }
+        self.evicted
+            .fetch_add(digests.len() as u64, Ordering::Relaxed);
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn whole(&self, digest: &Digest) -> PathBuf {
+        self.folder.join(digest.to_string())
+    }
+
+    fn part(&self, digest: &Digest) -> PathBuf {
+        self.folder.join(format!("{digest}{PART}"))
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// Appends bytes; `None`, and nothing kept, when the disk fails.
+    pub(super) fn append(mut self, bytes: &[u8]) -> Option<Self> {
+        let Some(file) = &mut self.file else {
+            return None;
+        };
+        match file.write_all(bytes) {
+            Ok(()) => {
+                self.written += bytes.len() as u64;
+                Some(self)
+            }
+            Err(error) => {
+                self.give_up(&error);
+                None
+            }
+        }
+    }
+
+    /// Forgets what an earlier download left.
+    pub(super) fn restart(mut self) -> Self {
+        if let Some(file) = &self.file
+            && file.set_len(0).is_ok()
+        {
+            self.written = 0;
+        } else {
+            self.file = None;
+        }
+        self
+    }
+
+    /// The blob is whole and verified.
+    pub(super) fn keep(mut self) {
+        let disk = self.disk.clone();
+        let renamed = fs::rename(disk.part(&self.digest), disk.whole(&self.digest));
+        match renamed {
+            Ok(()) => {
+                self.file = None;
+                disk.index().set(&self.digest, self.written, State::Whole);
+            }
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    /// What was written is of no use.
+    pub(super) fn discard(mut self) {
+        self.file = None;
+        self.forget();
+    }
+
+    fn give_up(mut self, error: &io::Error) {
+        tracing::warn!(blob = %self.digest, %error, "a blob is not cached: the cache's disk fails");
+        self.file = None;
+        self.forget();
+    }
+
+    fn forget(&self) {
+        let mut index = self.disk.index();
+        remove_file(&self.disk.part(&self.digest));
+        index.remove(&self.digest);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.file.take().is_none() {
+            return;
+        }
+        let mut index = self.disk.index();
+        if index.state(&self.digest) == Some(State::Busy) {
+            index.set(&self.digest, self.written, State::Begun);
+        }
+    }
+}
+
+fn remove_file(path: &Path) {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a cached file stays behind");
+        }
+        _ => {}
+    }
+}
