@@ -122,6 +122,11 @@ impl Mailbox {
         mailbox
     }
 
+    /// Bytes of inputs that wait for their batch.
+    pub fn held_bytes(&self) -> u64 {
+        self.table().bytes()
+    }
+
     fn put(&self, ticket: Ticket, content: Content, link: &ServerLink) {
         let put = self.table().put(ticket, content, link, now());
         match put {

@@ -1,7 +1,6 @@
 //! A link inside the process: messages become JSON and take random times, in order.
 
 use std::{
-    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,7 +20,7 @@ use tokio::{
 use crate::double::Double;
 
 /// Where the clock of the sending side begins.
-const HERE_NS: u64 = 1 << 60;
+pub const HERE_NS: u64 = 1 << 60;
 
 /// One end.
 struct End<In> {
@@ -43,8 +42,13 @@ pub struct World {
     pub connection: tokio::task::JoinHandle<Result<(), Broken>>,
 }
 
-pub type ClientEnd = Arc<dyn Link<wire::ToWorker, wire::FromWorker>>;
-pub type ServerEnd = Arc<dyn Link<wire::FromWorker, wire::ToWorker>>;
+/// An end that sends `Out` and receives `In`.
+pub type Near<Out, In> = Arc<dyn Link<Out, In>>;
+
+/// What a cable carries.
+pub trait Message: Serialize + DeserializeOwned + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Message for T {}
 
 /// Connects a double whose clock is `skew_ns` ahead.
 pub async fn connect(skew_ns: i64, seed: u64) -> World {
@@ -73,24 +77,20 @@ pub fn clock(now_ns: u64) -> Clock {
 }
 
 /// Two ends whose messages take 1 to 12 ms.
-pub fn cable(seed: u64) -> (ClientEnd, ServerEnd, Cable) {
+pub fn cable<A: Message, B: Message>(seed: u64) -> (Near<A, B>, Near<B, A>, Cable) {
     let least_ms = Arc::new(AtomicU64::new(1));
     let (requests, requests_in, forth) = carry(seed, &least_ms);
     let (reports, reports_in, back) = carry(!seed, &least_ms);
-    let client = End {
+    let near = End {
         out: requests,
         inbox: Mutex::new(reports_in),
     };
-    let server = End {
+    let far = End {
         out: reports,
         inbox: Mutex::new(requests_in),
     };
     let carriers = [forth, back];
-    (
-        Arc::new(client),
-        Arc::new(server),
-        Cable { carriers, least_ms },
-    )
+    (Arc::new(near), Arc::new(far), Cable { carriers, least_ms })
 }
 
 impl Cable {
@@ -111,7 +111,7 @@ impl Drop for Cable {
     }
 }
 
-fn carry<T: Serialize + DeserializeOwned + PartialEq + Debug + Send + 'static>(
+fn carry<T: Message>(
     seed: u64,
     least_ms: &Arc<AtomicU64>,
 ) -> (

@@ -231,9 +231,12 @@ impl State {
         }
     }
 
+    /// In the order of their coming.
     fn select(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u64> {
         let queries = self.queries.iter().filter(|(_, entry)| wanted(entry));
-        queries.map(|(query, _)| *query).collect()
+        let mut queries: Vec<u64> = queries.map(|(query, _)| *query).collect();
+        queries.sort_unstable();
+        queries
     }
 
     fn tell_given_up(&mut self, query: u64, entry: &Entry) {

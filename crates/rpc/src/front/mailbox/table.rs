@@ -247,7 +247,8 @@ impl Table {
         let options = self.options;
         let batches = self.batches.iter();
         let late = batches.filter(|(_, batch)| batch.due(&options) <= now);
-        let ids: Vec<u64> = late.map(|(id, _)| *id).collect();
+        let mut ids: Vec<u64> = late.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
         let batches = ids.into_iter().filter_map(|id| self.take(id));
         let batches = batches.map(|batch| *batch).collect();
         let gone = self
@@ -266,6 +267,11 @@ impl Table {
             inputs,
             next: self.look,
         }
+    }
+
+    /// Bytes of the inputs that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Takes out every batch.

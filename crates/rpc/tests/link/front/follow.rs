@@ -1,0 +1,1 @@
+//! A view that outlives the store's content.
