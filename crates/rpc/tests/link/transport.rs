@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
-use sextant_rpc::link::{Broken, Clock, Link, Options, RemoteWorker, serve_worker, wire};
+use sextant_rpc::link::{Broken, Clock, Link, Options, RemoteWorker, serve_worker};
 use tokio::{
     sync::{Mutex, mpsc},
     task::AbortHandle,

@@ -13,7 +13,7 @@ const QUERIES: usize = 400;
 
 #[tokio::test(start_paused = true)]
 async fn every_query_is_answered_once_or_refused() {
-    for seed in 1..=6 {
+    for seed in 1..=4 {
         let (answered, refused) = storm(seed).await;
         println!("seed {seed}: {answered} answered, {refused} refused");
         assert_eq!(answered + refused, QUERIES, "seed {seed}");
