@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fleet;
+mod handover;
 mod jobs;
 mod queries;
 mod scheduling;
+mod severable;
 mod world;

@@ -194,10 +194,21 @@ impl World {
 
     /// A dispatcher over `count` workers of `cores` each.
     pub async fn with_cores(config: Config, count: usize, cores: u16) -> Self {
+        let store = Arc::new(InProcessStore::new());
+        Self::over(store, config, (count, cores), |worker| worker).await
+    }
+
+    /// The same over another metadata store, with workers that the dispatcher reaches through what
+    /// `reach` makes of them.
+    pub async fn over(
+        metadata: Arc<dyn MetadataStore>,
+        config: Config,
+        (count, cores): (usize, u16),
+        reach: impl Fn(WorkerClient) -> WorkerClient,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path().join("objects"), None).unwrap());
-        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let gate = Arc::<Gate>::default();
         let engine: Arc<dyn Engine> = Arc::new(Doubling {
             gate: Arc::clone(&gate),
@@ -214,13 +225,10 @@ impl World {
             let stores = (Arc::clone(&objects), Arc::clone(&metadata));
             let (worker, mut service) = Worker::start(config, engines, stores.0, stores.1).unwrap();
             service.announce().await;
-            workers.push(worker);
+            workers.push(reach(worker));
         }
-        let (dispatcher, service) =
-            Dispatcher::start(config, workers.clone(), Arc::clone(&metadata));
         let stop = tokio::sync::watch::Sender::new(false);
-        let mut stopped = stop.subscribe();
-        tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
+        let dispatcher = start(config, workers.clone(), &metadata, &stop);
         Self {
             dispatcher,
             worker: Arc::clone(&workers[0]),
@@ -231,6 +239,11 @@ impl World {
             folder,
             stop,
         }
+    }
+
+    /// One more dispatcher over the same store.
+    pub fn another(&self, workers: Vec<WorkerClient>) -> Arc<Dispatcher> {
+        start(Config::default(), workers, &self.metadata, &self.stop)
     }
 
     /// Publishes a variant of application `app` and waits until the dispatcher knows it.
@@ -323,6 +336,18 @@ impl World {
         let dispatcher = Arc::clone(&self.dispatcher);
         tokio::spawn(async move { dispatcher.query(query).await })
     }
+}
+
+fn start(
+    config: Config,
+    workers: Vec<WorkerClient>,
+    metadata: &Arc<dyn MetadataStore>,
+    stop: &tokio::sync::watch::Sender<bool>,
+) -> Arc<Dispatcher> {
+    let (dispatcher, service) = Dispatcher::start(config, workers, Arc::clone(metadata));
+    let mut stopped = stop.subscribe();
+    tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
+    dispatcher
 }
 
 impl Drop for World {
