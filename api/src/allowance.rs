@@ -212,7 +212,10 @@ impl Allowance {
 impl Pools {
     fn spend(&mut self, now_ms: u64) -> Look {
         self.used_ms = now_ms;
-        let rate = self.rate.as_mut().map_or(Spent::Yes, |pool| pool.spend(now_ms));
+        let rate = self
+            .rate
+            .as_mut()
+            .map_or(Spent::Yes, |pool| pool.spend(now_ms));
         match rate {
             Spent::Yes => {}
             Spent::Wait => return Look::Wait,
@@ -221,7 +224,10 @@ impl Pools {
                 return self.refuse(retry_after_ms, why);
             }
         }
-        let quota = self.quota.as_mut().map_or(Spent::Yes, |pool| pool.spend(now_ms));
+        let quota = self
+            .quota
+            .as_mut()
+            .map_or(Spent::Yes, |pool| pool.spend(now_ms));
         if quota == Spent::Yes {
             return Look::Done(Ok(self.usage(0)));
         }

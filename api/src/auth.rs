@@ -18,8 +18,8 @@ pub(crate) use caller::Caller;
 pub(crate) use guard::{Guard, HEADERS, Subject, guard};
 pub(crate) use keyring::Keyring;
 pub(crate) use rules::{RuleBook, describe};
-pub use secret::{AdminKey, WeakKey};
 pub(crate) use secret::Secret;
+pub use secret::{AdminKey, WeakKey};
 
 /// Whether requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -163,7 +163,8 @@ impl NewKeyBody {
     fn read(self, secret: &Secret, now_ms: u64) -> Result<NewKey, Problem> {
         let length = self.name.chars().count();
         if length == 0 || length > MAX_NAME_CHARS {
-            let detail = format!("`name` has `{length}` characters: it must have 1 to {MAX_NAME_CHARS}");
+            let detail =
+                format!("`name` has `{length}` characters: it must have 1 to {MAX_NAME_CHARS}");
             return Err(wrong("name", detail));
         }
         let scopes = scopes(&self.scopes)?;
@@ -172,11 +173,17 @@ impl NewKeyBody {
             let detail = "a key with the scope `admin` cannot be bound to one application";
             return Err(wrong("application", detail));
         }
-        if self.rate_per_s.is_some_and(|rate| !rate.is_finite() || rate < 1e-3) {
+        if self
+            .rate_per_s
+            .is_some_and(|rate| !rate.is_finite() || rate < 1e-3)
+        {
             return Err(wrong("rate_per_s", "`rate_per_s` must be at least 0.001"));
         }
         if self.burst.is_some() && self.rate_per_s.is_none() {
-            return Err(wrong("burst", "`burst` without `rate_per_s` limits nothing"));
+            return Err(wrong(
+                "burst",
+                "`burst` without `rate_per_s` limits nothing",
+            ));
         }
         for (name, number) in [("burst", self.burst), ("quota_per_day", self.quota_per_day)] {
             if number.is_some_and(|number| number == 0 || number > u64::from(u32::MAX)) {

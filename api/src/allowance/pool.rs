@@ -169,7 +169,9 @@ impl Pool {
         if granted < wanted {
             self.debt = 0;
             let wait_ms = match self.kind {
-                Kind::Rate(rate) => (1000.0 / rate.per_s).ceil().clamp(1.0, LONGEST_PAUSE_MS) as u64,
+                Kind::Rate(rate) => {
+                    (1000.0 / rate.per_s).ceil().clamp(1.0, LONGEST_PAUSE_MS) as u64
+                }
                 Kind::Quota(_) => ASK_AGAIN_MS,
             };
             self.not_before_ms = asked_at_ms + wait_ms;

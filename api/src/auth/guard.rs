@@ -150,11 +150,10 @@ impl Guard {
                 Code::Unauthenticated,
                 "there is no such API key, or it was revoked",
             )),
-            None => Err(Problem::new(
-                Code::Unavailable,
-                "the API keys could not be read yet",
-            )
-            .retry_after_ms(1000)),
+            None => Err(
+                Problem::new(Code::Unavailable, "the API keys could not be read yet")
+                    .retry_after_ms(1000),
+            ),
         }
     }
 
@@ -271,4 +270,3 @@ fn tell(usage: &Usage, headers: &mut HeaderMap) {
     headers.insert(REMAINING, HeaderValue::from(usage.remaining));
     headers.insert(RESET, HeaderValue::from(usage.reset_ms.div_ceil(1000)));
 }
-

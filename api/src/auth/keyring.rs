@@ -1,9 +1,6 @@
 //! All valid keys in memory.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::{Rate, RateStore};
@@ -118,7 +115,10 @@ impl Keyring {
         }
         let rate = row.rate_per_s.map(|per_s| {
             let burst = row.burst.map_or(per_s.ceil(), |burst| burst as f64);
-            Rate { per_s, burst: burst.max(1.0) }
+            Rate {
+                per_s,
+                burst: burst.max(1.0),
+            }
         });
         let limited = rate.is_some() || row.quota_per_day.is_some();
         let allowance = || Allowance::new(&row.id, rate, row.quota_per_day, self.rates.clone());

@@ -148,7 +148,11 @@ impl RuleBook {
                 .collect()
         };
         let paths = openapi.paths.paths.iter();
-        Self(paths.map(|(path, item)| (path.clone(), rules(item))).collect())
+        Self(
+            paths
+                .map(|(path, item)| (path.clone(), rules(item)))
+                .collect(),
+        )
     }
 
     /// The rule of a route. `HEAD` is answered by what answers `GET`; a method that the route does

@@ -30,7 +30,9 @@ pub struct AdminKey(Hash);
 
 /// An administrator's key that could be guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the administrator's key has `{length}` bytes: give it at least {LEAST_BYTES}, random ones")]
+#[error(
+    "the administrator's key has `{length}` bytes: give it at least {LEAST_BYTES}, random ones"
+)]
 pub struct WeakKey {
     /// Its length, bytes.
     pub length: usize,

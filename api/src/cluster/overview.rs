@@ -2,9 +2,9 @@
 
 use std::{fmt, time::Duration};
 
+use serde::Serialize;
 use sextant_metadata::{Leader, Snapshot};
 use sextant_objects::ListRequest;
-use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
@@ -94,7 +94,9 @@ impl ClusterBody {
         let now_ms = clock::now_ms();
         let leaders = snapshot.iter().flat_map(|snapshot| &snapshot.leaders);
         Self {
-            leaders: leaders.map(|leader| LeaderBody::new(leader, now_ms)).collect(),
+            leaders: leaders
+                .map(|leader| LeaderBody::new(leader, now_ms))
+                .collect(),
             life: snapshot.as_ref().map(|snapshot| snapshot.life),
             workers: snapshot.as_ref().map(CountBody::from).unwrap_or_default(),
             stores,
@@ -102,9 +104,7 @@ impl ClusterBody {
     }
 }
 
-async fn ask<T, E: fmt::Display>(
-    answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, String> {
+async fn ask<T, E: fmt::Display>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match timeout(PATIENCE, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
@@ -127,7 +127,10 @@ impl LeaderBody {
 
 impl From<&Snapshot> for CountBody {
     fn from(snapshot: &Snapshot) -> Self {
-        let leaving = snapshot.workers.iter().filter(|worker| worker.record.draining);
+        let leaving = snapshot
+            .workers
+            .iter()
+            .filter(|worker| worker.record.draining);
         Self {
             total: snapshot.workers.len(),
             draining: leaving.count(),

@@ -39,11 +39,7 @@ pub async fn from_form(
     form?.complete()
 }
 
-async fn read(
-    state: &ApiState,
-    caller: &Caller,
-    parts: &mut Multipart,
-) -> Result<Form, Problem> {
+async fn read(state: &ApiState, caller: &Caller, parts: &mut Multipart) -> Result<Form, Problem> {
     let mut form = Form::default();
     while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
         form.take(state, caller, field).await?;

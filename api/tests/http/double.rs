@@ -10,10 +10,14 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use serde_json::Value;
-use sextant_api::{ApiParts, ApiState, Limits, WorkerPart, router};
+use sextant_api::{
+    ApiParts, ApiState, Limits, Readiness, WorkerPart,
+    auth::{self, AdminKey, Mode},
+    router,
+};
 
 use crate::worker::Idle;
-use sextant_metadata::{InProcessStore, MetadataStore};
+use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
@@ -165,8 +169,19 @@ pub struct Api {
     pub registry: Registry,
     pub objects: Arc<dyn ObjectStore>,
     pub metadata: Arc<dyn MetadataStore>,
-    _folder: TempDir,
+    _folder: Arc<TempDir>,
 }
+
+/// What a front end is built with, besides its stores.
+pub struct Settings {
+    pub limits: Limits,
+    pub auth: auth::Config,
+    pub rates: Arc<dyn RateStore>,
+    pub readiness: Readiness,
+}
+
+/// The administrator's key of fronts that ask for keys.
+pub const ADMIN: &str = "an-administrator's-key";
 
 /// A response, read to its end.
 pub struct Reading {
@@ -199,37 +214,117 @@ impl Reading {
     }
 }
 
+/// What front ends share.
+struct Stores {
+    registry: Registry,
+    objects: Arc<dyn ObjectStore>,
+    metadata: Arc<dyn MetadataStore>,
+    folder: Arc<TempDir>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            auth: auth::Config::default(),
+            rates: Arc::new(InProcessRates::new()),
+            readiness: Arc::new(|| Ok(())),
+        }
+    }
+}
+
+impl Settings {
+    /// Every request needs a key.
+    pub fn keys() -> Self {
+        Self {
+            auth: auth::Config {
+                mode: Mode::Keys,
+                admin_key: Some(AdminKey::new(ADMIN).expect("long enough")),
+                ..auth::Config::default()
+            },
+            ..Self::default()
+        }
+    }
+}
+
 impl Api {
     pub async fn new(dispatcher: Arc<Recorder>) -> Self {
         Self::limited(dispatcher, Limits::default()).await
     }
 
     pub async fn limited(dispatcher: Arc<Recorder>, limits: Limits) -> Self {
+        let settings = Settings {
+            limits,
+            ..Settings::default()
+        };
+        Self::with(dispatcher, settings).await
+    }
+
+    pub async fn with(dispatcher: Arc<Recorder>, settings: Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let registry = Registry::open(folder.path().join("registry.db"));
-        let registry = registry.await.expect("a registry");
         let objects = LocalStore::open(folder.path().join("objects"), None);
-        let objects: Arc<dyn ObjectStore> = Arc::new(objects.expect("a store"));
-        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
+        let stores = Stores {
+            registry: registry.await.expect("a registry"),
+            objects: Arc::new(objects.expect("a store")),
+            metadata: Arc::new(InProcessStore::new()),
+            folder: Arc::new(folder),
+        };
+        Self::over(stores, dispatcher, settings).await
+    }
+
+    /// Another front end over the same stores.
+    pub async fn beside(&self, dispatcher: Arc<Recorder>, settings: Settings) -> Self {
+        let stores = Stores {
+            registry: self.registry.clone(),
+            objects: Arc::clone(&self.objects),
+            metadata: Arc::clone(&self.metadata),
+            folder: Arc::clone(&self._folder),
+        };
+        Self::over(stores, dispatcher, settings).await
+    }
+
+    async fn over(stores: Stores, dispatcher: Arc<Recorder>, settings: Settings) -> Self {
         let state = ApiState::new(ApiParts {
             dispatcher,
-            registry: registry.clone(),
-            objects: objects.clone(),
-            metadata: metadata.clone(),
-            workers: vec![WorkerPart {
+            registry: stores.registry.clone(),
+            objects: Arc::clone(&stores.objects),
+            metadata: Arc::clone(&stores.metadata),
+            workers: std::iter::once(WorkerPart {
                 device: "emulated:0".to_owned(),
                 client: Arc::new(Idle),
-            }],
-            limits,
+            })
+            .collect(),
+            limits: settings.limits,
+            auth: settings.auth,
+            rates: settings.rates,
+            readiness: settings.readiness,
         });
+        state.refresh().await.expect("a registry");
         Self {
             router: router(state.clone()),
             state,
-            registry,
-            objects,
-            metadata,
-            _folder: folder,
+            registry: stores.registry,
+            objects: stores.objects,
+            metadata: stores.metadata,
+            _folder: stores.folder,
         }
+    }
+
+    /// Sends a body with a key.
+    pub async fn keyed(
+        &self,
+        key: &str,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Reading {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {key}"))
+            .body(body.into());
+        self.send(request.expect("a request")).await
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reading {

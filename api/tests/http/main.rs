@@ -1,10 +1,13 @@
 //! The wire format, through the complete router and without a socket.
 
+mod auth;
 mod documents;
 mod double;
 mod errors;
 mod protocol;
 mod queries;
+mod rates;
 mod resources;
 mod serving;
+mod tls;
 mod worker;

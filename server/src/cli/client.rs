@@ -1,10 +1,16 @@
 //! HTTP to a server: addresses, problem documents, broken connections.
 
-use reqwest::{Method, RequestBuilder, Response, Url, header};
+use reqwest::{
+    Method, RequestBuilder, Response, Url,
+    header::{self, HeaderMap, HeaderValue},
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Error, error::Problem};
+
+/// The environment variable with the API key: on a command line others could read it.
+const API_KEY: &str = "SEXTANT_API_KEY";
 
 /// A server to ask.
 #[derive(Debug, Clone)]
@@ -25,6 +31,7 @@ impl Client {
         let http = reqwest::Client::builder()
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
+            .default_headers(authorization()?)
             .build()
             .map_err(|source| Error::Http {
                 server: server.to_owned(),
@@ -120,4 +127,19 @@ impl Client {
             },
         }
     }
+}
+
+/// The API key, where the environment has one.
+fn authorization() -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    let key = std::env::var(API_KEY).unwrap_or_default();
+    if !key.is_empty() {
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut value = value.map_err(|_| {
+            Error::Usage(format!("`{API_KEY}` holds what no API key can hold"))
+        })?;
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    Ok(headers)
 }

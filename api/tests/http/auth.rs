@@ -1,0 +1,444 @@
+//! Who is let in.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{body::Body, http::Request};
+use serde_json::{Value, json};
+use sextant_api::auth::{AdminKey, Mode, check};
+
+use crate::double::{ADMIN, Api, Reading, Recorder, Settings, variant};
+
+const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
+
+async fn with_keys() -> Api {
+    let api = Api::with(Recorder::answering(), Settings::keys()).await;
+    for name in ["digits", "letters"] {
+        let body = json!({"name": name, "metric": "top1"}).to_string();
+        let created = api.keyed(ADMIN, "POST", "/v1/applications", body).await;
+        assert_eq!(created.status, 201);
+    }
+    api
+}
+
+/// Creates a key and returns its id and secret.
+async fn create(api: &Api, mut key: Value) -> (String, String) {
+    key["name"] = json!("a key");
+    let created = api.keyed(ADMIN, "POST", "/v1/keys", key.to_string()).await;
+    let json = created.json();
+    assert_eq!(created.status, 201, "{json}");
+    assert_eq!(created.headers["cache-control"], "no-store");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    (text(&json["key"]["id"]), text(&json["secret"]))
+}
+
+async fn key(api: &Api, scope: &str) -> String {
+    create(api, json!({"scopes": [scope]})).await.1
+}
+
+async fn bound(api: &Api, scopes: &[&str]) -> String {
+    let key = json!({"scopes": scopes, "application": "digits"});
+    create(api, key).await.1
+}
+
+async fn put_variant(api: &Api) {
+    use sextant_registry::{JobKind, NewJob, NewModel};
+    use sextant_types::Digest;
+    let model = NewModel {
+        id: "mlp".parse().expect("a name"),
+        application: "digits".parse().expect("a name"),
+        digest: Digest::from_bytes([1; 32]),
+        validation: Digest::from_bytes([2; 32]),
+        size_bytes: 4,
+    };
+    let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
+    let job = job.for_model(model.id.clone());
+    let registered = api.registry.register_model(&model, &job, 1).await;
+    registered.expect("registered");
+    let stored = api.registry.put_variants(&[variant()]).await;
+    stored.expect("stored");
+    let published = api.metadata.publish_variant(Arc::new(variant())).await;
+    published.expect("published");
+    api.state.refresh().await.expect("read");
+}
+
+#[tokio::test]
+async fn a_request_without_a_valid_key_is_refused() {
+    let api = with_keys().await;
+    let missing = api.call("POST", "/v1/queries", QUERY).await;
+    assert_eq!(missing.status, 401);
+    assert_eq!(missing.headers["www-authenticate"], "Bearer");
+    missing.problem("unauthenticated");
+    let wrong = format!("sx_{}", "0".repeat(64));
+    for key in [wrong.as_str(), "", "an-administrator's-kez"] {
+        let refused = api.keyed(key, "POST", "/v1/queries", QUERY).await;
+        let problem = refused.problem("unauthenticated");
+        assert!(
+            key.is_empty() || !problem.to_string().contains(key),
+            "{problem}"
+        );
+    }
+    let basic = Request::get("/v1/models").header("authorization", "Basic YTpi");
+    let basic = basic.body(Body::empty()).expect("a request");
+    api.send(basic).await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn a_key_comes_in_either_header() {
+    let api = with_keys().await;
+    let key = key(&api, "query").await;
+    assert!(key.starts_with("sx_") && key.len() == 67, "{}", key.len());
+    let bearer = api.keyed(&key, "POST", "/v1/queries", QUERY).await;
+    assert_eq!(bearer.status, 200);
+    let own = Request::post("/v1/queries").header("x-api-key", &key);
+    let own = own.body(QUERY.into()).expect("a request");
+    assert_eq!(api.send(own).await.status, 200);
+}
+
+#[tokio::test]
+async fn health_and_documentation_are_open() {
+    let mut settings = Settings::keys();
+    settings.auth.metrics = true;
+    let api = Api::with(Recorder::answering(), settings).await;
+    for path in [
+        "/",
+        "/health/live",
+        "/health/ready",
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/openapi.json",
+        "/docs/",
+        "/docs/errors/forbidden",
+    ] {
+        assert_eq!(api.get(path).await.status, 200, "{path}");
+    }
+    api.get("/nowhere").await.problem("route_not_found");
+    api.get("/metrics").await.problem("unauthenticated");
+    assert_eq!(api.keyed(ADMIN, "GET", "/metrics", "").await.status, 200);
+    let open = Api::with(Recorder::answering(), Settings::keys()).await;
+    assert_eq!(open.get("/metrics").await.status, 200);
+}
+
+/// A path that the description's pattern matches.
+fn example(pattern: &str) -> String {
+    let fill = |segment: &str| match segment.starts_with('{') {
+        true => "mlp".to_owned(),
+        false => segment.to_owned(),
+    };
+    pattern.split('/').map(fill).collect::<Vec<_>>().join("/")
+}
+
+/// Every operation of the description, asked with every kind of key: what is refused is exactly
+/// what the description says needs another.
+#[tokio::test]
+async fn every_operation_asks_for_what_it_describes() {
+    let api = with_keys().await;
+    let keys = [
+        ("query", key(&api, "query").await),
+        ("register", key(&api, "register").await),
+        ("admin", key(&api, "admin").await),
+    ];
+    let openapi = serde_json::to_value(sextant_api::openapi()).expect("serialises");
+    for (pattern, item) in openapi["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let (method, path) = (method.to_uppercase(), example(pattern));
+            let security = operation["security"].as_array();
+            let without = api.call(&method, &path, "").await.status;
+            let is_open = security.is_none_or(|either| either.contains(&json!({})));
+            assert_eq!(without != 401, is_open, "{method} {path}");
+            let Some(security) = security else { continue };
+            let needed = security.iter().find_map(|one| one["bearer"].as_array());
+            let needed = needed.and_then(|scopes| scopes.first()?.as_str());
+            for (scope, key) in &keys {
+                let status = api.keyed(key, &method, &path, "").await.status;
+                let may = needed.is_none_or(|needed| [needed, "admin"].contains(scope));
+                assert_ne!(status, 401, "{method} {path} with `{scope}`");
+                assert_eq!(
+                    status != 403,
+                    may,
+                    "{method} {path} with `{scope}`: {status}"
+                );
+            }
+        }
+    }
+}
+
+fn refused(reading: &Reading, what: &str) {
+    assert_eq!(
+        reading.status,
+        403,
+        "{what}: {}",
+        String::from_utf8_lossy(&reading.bytes)
+    );
+    reading.problem("forbidden");
+}
+
+#[tokio::test]
+async fn a_bound_key_sees_its_application_only() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    let recorder_knows = "/v2/models/mlp/infer";
+    let variant = variant().id.to_string();
+    for body in [
+        QUERY.to_owned(),
+        QUERY
+            .replace("application", "model")
+            .replace("digits", "mlp"),
+        QUERY
+            .replace("application", "variant")
+            .replace("digits", &variant),
+    ] {
+        let answered = api.keyed(&own, "POST", "/v1/queries", body.clone()).await;
+        assert_eq!(answered.status, 200, "{body}");
+        let other = api
+            .keyed(&foreign, "POST", "/v1/queries", body.clone())
+            .await;
+        refused(&other, &body);
+    }
+    let infer = r#"{"inputs":[]}"#;
+    assert_eq!(
+        api.keyed(&own, "POST", recorder_knows, infer).await.status,
+        200
+    );
+    refused(
+        &api.keyed(&foreign, "POST", recorder_knows, infer).await,
+        recorder_knows,
+    );
+    for path in [
+        "/v1/applications/digits".to_owned(),
+        "/v1/applications/digits/variants".to_owned(),
+        "/v1/models/mlp".to_owned(),
+        "/v1/models/mlp/variants".to_owned(),
+        format!("/v1/variants/{variant}"),
+        "/v2/models/mlp".to_owned(),
+    ] {
+        assert_eq!(
+            api.keyed(&own, "GET", &path, "").await.status,
+            200,
+            "{path}"
+        );
+        refused(&api.keyed(&foreign, "GET", &path, "").await, &path);
+    }
+    for path in ["/v1/artefacts", "/v1/jobs", "/v1/workers", "/v1/cluster"] {
+        refused(&api.keyed(&own, "GET", path, "").await, path);
+    }
+}
+
+#[tokio::test]
+async fn a_bound_key_lists_its_own() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    for (path, list) in [("/v1/models", "/models"), ("/v2/repository/index", "")] {
+        let method = if path.starts_with("/v2") {
+            "POST"
+        } else {
+            "GET"
+        };
+        let count = async |key: &str| {
+            let json = api.keyed(key, method, path, "").await.json();
+            json.pointer(list).and_then(Value::as_array).map(Vec::len)
+        };
+        assert_eq!(
+            (count(&own).await, count(&foreign).await),
+            (Some(1), Some(0)),
+            "{path}"
+        );
+    }
+    let applications = api.keyed(&own, "GET", "/v1/applications", "").await.json();
+    let names = applications["applications"].as_array().expect("a list");
+    assert_eq!((names.len(), &names[0]["name"]), (1, &json!("digits")));
+}
+
+#[tokio::test]
+async fn a_bound_key_registers_for_its_application_only() {
+    let api = with_keys().await;
+    let own = bound(&api, &["register"]).await;
+    let form = |application: &str, name: &str| {
+        let part = |name: &str, value: &str| {
+            format!("--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let parts = [
+            part("name", name),
+            part("application", application),
+            part("model", "onnx"),
+            part("validation", "labels"),
+        ];
+        let body = format!("{}--edge--\r\n", parts.concat());
+        Request::post("/v1/models")
+            .header("content-type", "multipart/form-data; boundary=edge")
+            .header("x-api-key", &own)
+            .body(Body::from(body))
+            .expect("a request")
+    };
+    let taken = api.send(form("digits", "own")).await;
+    assert_eq!(taken.status, 202);
+    let job = taken.headers["location"]
+        .to_str()
+        .expect("a path")
+        .to_owned();
+    assert_eq!(api.keyed(&own, "GET", &job, "").await.status, 200);
+    refused(&api.send(form("letters", "foreign")).await, "a form");
+    let stored = json!({"name": "a", "application": "digits", "model_path": "a",
+        "validation_path": "b"});
+    refused(
+        &api.keyed(&own, "POST", "/v1/models", stored.to_string())
+            .await,
+        "files",
+    );
+    let application = json!({"name": "more", "metric": "top1"}).to_string();
+    refused(
+        &api.keyed(&own, "POST", "/v1/applications", application)
+            .await,
+        "creating",
+    );
+    let path = "/v1/applications/letters";
+    refused(&api.keyed(&own, "DELETE", path, "").await, path);
+}
+
+#[tokio::test]
+async fn a_revoked_or_expired_key_is_refused_everywhere() {
+    let one = with_keys().await;
+    let other = one.beside(Recorder::answering(), Settings::keys()).await;
+    let (id, key) = create(&one, json!({"scopes": ["query"]})).await;
+    other.state.refresh().await.expect("read");
+    for api in [&one, &other] {
+        let asked = api.keyed(&key, "POST", "/v1/queries", QUERY).await;
+        assert_eq!(asked.status, 200);
+    }
+    let path = format!("/v1/keys/{id}");
+    let revoked = one.keyed(ADMIN, "DELETE", &path, "").await;
+    assert!(revoked.json()["revoked_ms"].is_u64());
+    other.state.refresh().await.expect("read");
+    for api in [&one, &other] {
+        let refused = api.keyed(&key, "POST", "/v1/queries", QUERY).await;
+        refused.problem("unauthenticated");
+    }
+    let again = one.keyed(ADMIN, "DELETE", &path, "").await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, revoked.json()));
+    let unknown = one.keyed(ADMIN, "DELETE", "/v1/keys/unknown", "").await;
+    unknown.problem("key_not_found");
+    let ended = sextant_registry::NewKey {
+        expires_ms: Some(1),
+        ..sextant_registry::NewKey::new("old", sha256("old key"), &[])
+    };
+    one.registry.create_key(&ended, 0).await.expect("stored");
+    one.state.refresh().await.expect("read");
+    let expired = one.keyed("old key", "GET", "/v1/models", "").await;
+    let problem = expired.problem("unauthenticated");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("expired"))
+    );
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::{Digest, Sha256};
+    hex::encode(Sha256::digest(text))
+}
+
+#[tokio::test]
+async fn keys_without_sense_are_refused() {
+    let api = with_keys().await;
+    let good = json!({"name": "a", "scopes": ["query"]});
+    for (field, value) in [
+        ("name", json!("")),
+        ("name", json!("x".repeat(201))),
+        ("scopes", json!([])),
+        ("scopes", json!(["read"])),
+        ("rate_per_s", json!(0)),
+        ("rate_per_s", json!(-1.5)),
+        ("burst", json!(5)),
+        ("quota_per_day", json!(0)),
+        ("expires_ms", json!(1)),
+        ("application", json!("Digits!")),
+        ("unknown", json!(1)),
+    ] {
+        let mut body = good.clone();
+        body[field] = value;
+        let refused = api.keyed(ADMIN, "POST", "/v1/keys", body.to_string()).await;
+        assert_eq!(refused.status, 400, "{body}");
+    }
+    let bound = json!({"name": "a", "scopes": ["admin"], "application": "digits"});
+    let refused = api
+        .keyed(ADMIN, "POST", "/v1/keys", bound.to_string())
+        .await;
+    refused.problem("invalid_request");
+    let list = api.keyed(ADMIN, "GET", "/v1/keys", "").await.json();
+    assert_eq!(list, json!({"keys": []}));
+}
+
+#[tokio::test]
+async fn what_was_done_is_kept_with_who_did_it() {
+    let api = with_keys().await;
+    let (id, register) = create(&api, json!({"scopes": ["register"]})).await;
+    let body = json!({"name": "more", "metric": "top1"}).to_string();
+    api.keyed(&register, "POST", "/v1/applications", body).await;
+    api.keyed(&register, "DELETE", "/v1/applications/more", "")
+        .await;
+    api.keyed(&register, "DELETE", "/v1/applications/nothing", "")
+        .await;
+    api.keyed(&register, "PUT", "/v1/artefacts/in/a.npy", "x")
+        .await;
+    api.keyed(&register, "GET", "/v1/applications", "").await;
+    let path = format!("/v1/audit?actor={id}");
+    let audit = api.keyed(ADMIN, "GET", &path, "").await.json();
+    let entries = audit["entries"].as_array().expect("a list").iter();
+    let done: Vec<_> = entries
+        .map(|entry| (entry["action"].as_str(), entry["subject"].as_str()))
+        .collect();
+    let wanted = [
+        (Some("artefact.put"), Some("in/a.npy")),
+        (Some("application.delete"), Some("more")),
+        (Some("application.create"), Some("more")),
+    ];
+    assert_eq!(done, wanted);
+    let by = "/v1/audit?actor=administrator&action=key.create";
+    let audit = api.keyed(ADMIN, "GET", by, "").await.json();
+    assert_eq!(audit["entries"][0]["subject"], id);
+    assert!(!audit.to_string().contains("sx_"), "{audit}");
+}
+
+#[tokio::test]
+async fn requests_of_one_key_at_once_are_limited() {
+    let mut settings = Settings::keys();
+    settings.auth.max_concurrent_per_key = Some(0);
+    let api = Api::with(Recorder::answering(), settings).await;
+    let key = key(&api, "query").await;
+    let refused = api.keyed(&key, "POST", "/v1/queries", QUERY).await;
+    assert_eq!(refused.status, 429);
+    refused.problem("rate_limited");
+}
+
+#[test]
+fn being_open_to_others_has_to_be_said() {
+    let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+    for loopback in [
+        "127.0.0.1:80",
+        "127.8.9.1:80",
+        "[::1]:80",
+        "[::ffff:127.0.0.1]:80",
+    ] {
+        assert_eq!(check(address(loopback), None), Ok(Mode::Off), "{loopback}");
+    }
+    for reachable in ["0.0.0.0:80", "10.0.0.1:80", "[::]:80"] {
+        let refused = check(address(reachable), None).expect_err("refused");
+        assert!(
+            refused.to_string().contains("auth.mode = \"keys\""),
+            "{refused}"
+        );
+        for mode in [Mode::Off, Mode::Keys] {
+            assert_eq!(check(address(reachable), Some(mode)), Ok(mode));
+        }
+    }
+    let weak = AdminKey::new("secret").expect_err("too short");
+    assert!(!weak.to_string().contains("secret"), "{weak}");
+    let kept = AdminKey::new(ADMIN).expect("long enough");
+    assert!(!format!("{kept:?}").contains(ADMIN));
+}

@@ -1,0 +1,169 @@
+//! How often a key may ask.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sextant_metadata::{Error, InProcessRates, Rate, RateStore};
+
+use crate::double::{ADMIN, Api, Recorder, Settings};
+
+const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
+
+/// A store that can be taken away.
+#[derive(Default)]
+struct Flaky {
+    store: InProcessRates,
+    is_away: AtomicBool,
+}
+
+impl Flaky {
+    fn check(&self) -> Result<(), Error> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(Error::Unavailable {
+                reason: "taken away".to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl RateStore for Flaky {
+    async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error> {
+        self.check()?;
+        self.store.take(name, most, rate, now_ms).await
+    }
+
+    async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error> {
+        self.check()?;
+        self.store.give_back(name, tokens, rate).await
+    }
+
+    async fn spend(
+        &self,
+        name: &str,
+        most: u32,
+        window: (u64, u64),
+        now_ms: u64,
+    ) -> Result<u32, Error> {
+        self.check()?;
+        self.store.spend(name, most, window, now_ms).await
+    }
+}
+
+async fn front_ends(rates: &Arc<Flaky>) -> (Api, Api) {
+    let settings = || Settings {
+        rates: Arc::clone(rates) as Arc<dyn RateStore>,
+        ..Settings::keys()
+    };
+    let one = Api::with(Recorder::answering(), settings()).await;
+    let other = one.beside(Recorder::answering(), settings()).await;
+    (one, other)
+}
+
+async fn create(apis: [&Api; 2], key: &Value) -> String {
+    let created = apis[0]
+        .keyed(ADMIN, "POST", "/v1/keys", key.to_string())
+        .await;
+    apis[1].state.refresh().await.expect("read");
+    let secret = created.json()["secret"].as_str().map(str::to_owned);
+    secret.unwrap_or_else(|| panic!("{}", created.json()))
+}
+
+/// Asks as often at each front end and counts what was admitted.
+async fn admitted(apis: [&Api; 2], key: &str, each: usize) -> usize {
+    let ask = |api| async move {
+        let reading = Api::keyed(api, key, "POST", "/v1/queries", QUERY).await;
+        let is_admitted = reading.status == 200;
+        if !is_admitted {
+            reading.problem("rate_limited");
+            assert!(reading.headers.contains_key("retry-after"));
+        }
+        assert!(reading.headers.contains_key("ratelimit-remaining"));
+        usize::from(is_admitted)
+    };
+    let asked = (0..2 * each).map(|index| ask(apis[index % 2]));
+    futures::future::join_all(asked).await.into_iter().sum()
+}
+
+#[tokio::test]
+async fn two_front_ends_together_keep_to_rate_and_burst() {
+    let (one, other) = front_ends(&Arc::default()).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 2, "burst": 40});
+    let key = create([&one, &other], &limits).await;
+    let began = Instant::now();
+    let mut count = 0;
+    for _ in 0..5 {
+        count += admitted([&one, &other], &key, 20).await;
+    }
+    let most = 40.0 + 2.0 * began.elapsed().as_secs_f64();
+    assert!(count as f64 <= most, "{count} of {most}");
+    // A burst is all there for who asks first.
+    assert!(count >= 40, "{count}");
+}
+
+#[tokio::test]
+async fn a_refusal_says_when_to_come_again() {
+    let (one, other) = front_ends(&Arc::default()).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 0.1, "burst": 1});
+    let key = create([&one, &other], &limits).await;
+    let first = one.keyed(&key, "POST", "/v1/queries", QUERY).await;
+    assert_eq!(first.status, 200);
+    assert_eq!(first.headers["ratelimit-limit"], "1");
+    let second = one.keyed(&key, "POST", "/v1/queries", QUERY).await;
+    assert_eq!(second.status, 429);
+    let seconds = second.headers["retry-after"].to_str().expect("a number");
+    let seconds: u64 = seconds.parse().expect("a number");
+    assert!((1..=10).contains(&seconds), "{seconds}");
+    assert_eq!(second.headers["ratelimit-remaining"], "0");
+    let problem = second.problem("rate_limited");
+    assert_eq!(problem["detail"], "the key's rate is used up");
+    // Open routes and other keys are not counted.
+    assert_eq!(one.get("/health/ready").await.status, 200);
+    assert_eq!(one.keyed(ADMIN, "GET", "/v1/models", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn two_front_ends_together_keep_to_a_quota() {
+    let (one, other) = front_ends(&Arc::default()).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "quota_per_day": 25});
+    let key = create([&one, &other], &limits).await;
+    let count = admitted([&one, &other], &key, 30).await;
+    // At midnight a second quota begins.
+    assert!((23..=25).contains(&count) || count > 40, "{count}");
+    let refused = one.keyed(&key, "POST", "/v1/queries", QUERY).await;
+    let problem = refused.problem("rate_limited");
+    assert_eq!(problem["detail"], "the key's quota for today is used up");
+}
+
+#[tokio::test]
+async fn limits_go_on_while_their_store_is_away() {
+    let rates = Arc::<Flaky>::default();
+    let (one, other) = front_ends(&rates).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1000, "burst": 5});
+    let key = create([&one, &other], &limits).await;
+    assert!(admitted([&one, &other], &key, 3).await >= 1);
+    rates.is_away.store(true, Ordering::SeqCst);
+    // Each front end admits by the last known rate: some get through, a flood does not.
+    let mut count = 0;
+    let began = Instant::now();
+    while count < 20 {
+        count += admitted([&one, &other], &key, 2).await;
+    }
+    let most = 10.0 + 2.0 * (6.0 + 1000.0 * began.elapsed().as_secs_f64());
+    assert!(
+        f64::from(u32::try_from(count).expect("few")) <= most,
+        "{count} of {most}"
+    );
+    rates.is_away.store(false, Ordering::SeqCst);
+    while admitted([&one, &other], &key, 1).await < 2 {
+        tokio::task::yield_now().await;
+    }
+}
