@@ -22,8 +22,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = LocalStore::open(folder.path().join("store"), None).unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = LocalStore::open(folder.path().join("store"), None).expect("a store");
         let store = Arc::new(store);
         Self { store, folder }
     }
@@ -33,11 +33,12 @@ impl Bench {
     }
 
     fn open(&self, max_bytes: u64) -> CachedStore {
-        CachedStore::open(self.store.clone(), self.cache(), max_bytes).unwrap()
+        CachedStore::open(self.store.clone(), self.cache(), max_bytes).expect("a cache")
     }
 
     async fn blob(&self, fill: u8, bytes: usize) -> Digest {
-        self.store.put_blob(content(fill, bytes)).await.unwrap()
+        let put = self.store.put_blob(content(fill, bytes)).await;
+        put.expect("stored")
     }
 
     fn is_cached(&self, digest: &Digest) -> bool {
@@ -50,10 +51,11 @@ fn content(fill: u8, bytes: usize) -> Bytes {
 }
 
 fn folder_bytes(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).unwrap();
-    entries
-        .map(|it| it.unwrap().metadata().unwrap().len())
-        .sum()
+    let entries = fs::read_dir(folder).expect("the folder can be read");
+    let sizes = entries.map(|entry| Ok::<_, std::io::Error>(entry?.metadata()?.len()));
+    sizes
+        .sum::<Result<u64, _>>()
+        .expect("the files can be seen")
 }
 
 async fn fresh() -> (Store, TempDir) {

@@ -9,7 +9,7 @@ use super::support::{PART_BYTES, content, path, start, stream};
 #[tokio::test]
 async fn what_is_large_goes_in_parts_and_comes_back() {
     let (store, server) = start().await;
-    for bytes in [PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES + 12_345] {
+    for bytes in [PART_BYTES, 2 * PART_BYTES + 12_345] {
         let whole = content(bytes as u64, bytes);
         let put = store.put_blob_stream(stream(&whole)).await.unwrap();
         assert_eq!(put.digest, digest_of(&whole));

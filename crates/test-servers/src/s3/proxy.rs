@@ -57,6 +57,8 @@ pub struct Request {
     pub path: String,
     /// What stands behind the `?`; empty if nothing.
     pub query: String,
+    /// Where the asked-for range of the object begins, if there is one.
+    pub first_byte: Option<u64>,
     /// How many requests came before it since the server was started.
     pub number: usize,
 }

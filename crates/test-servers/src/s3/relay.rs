@@ -117,7 +117,10 @@ fn answer(mut server: &TcpStream, mut client: &TcpStream, fault: Option<Fault>) 
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the lost time is the fault asked for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the lost time is the fault asked for"
+)]
 fn delay(time: Duration) {
     thread::sleep(time);
 }
@@ -182,6 +185,7 @@ impl Head {
             method: method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
+            first_byte: self.first_byte(),
             number: 0,
         })
     }
@@ -191,6 +195,11 @@ impl Head {
             let (key, value) = line.split_once(':')?;
             key.eq_ignore_ascii_case(name).then(|| value.trim())
         })
+    }
+
+    fn first_byte(&self) -> Option<u64> {
+        let range = self.header("range")?.strip_prefix("bytes=")?;
+        range.split('-').next()?.parse().ok()
     }
 
     fn body_bytes(&self) -> Option<u64> {
