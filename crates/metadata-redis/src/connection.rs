@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisError,
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError,
     RedisResult, ScriptInvocation,
     aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
     io::tcp::TcpSettings,
@@ -105,6 +105,12 @@ impl Connection {
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         let mut manager = self.manager.clone();
         self.within(command.query_async(&mut manager)).await
+    }
+
+    /// Runs commands, all at one moment.
+    pub async fn together<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
+        let mut manager = self.manager.clone();
+        self.within(commands.query_async(&mut manager)).await
     }
 
     /// `now_ms` as scripts take it: empty where the server's clock counts.

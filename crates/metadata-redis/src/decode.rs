@@ -120,6 +120,11 @@ pub fn position(id: &str) -> Result<u64, Error> {
     number(id.split('-').next().unwrap_or(id))
 }
 
+/// The position before that of an entry of the feed.
+pub fn previous((_, fields): &Entry) -> Result<u64, Error> {
+    number(fields.get(1).map_or("", String::as_str))
+}
+
 /// A leader from its candidate's document, its token and its lease.
 pub fn leader((text, token, lease_until_ms): &(String, u64, u64)) -> Result<Leader, Error> {
     Ok(Leader {

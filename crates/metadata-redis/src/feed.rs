@@ -1,4 +1,5 @@
-//! Waiting for changes: one reader of a store watches the feed and wakes all who wait.
+//! Following the feed: reading what came after a position, and waiting for it. One reader of a
+//! store watches the feed and wakes all who wait.
 
 use std::time::Duration;
 
@@ -6,19 +7,80 @@ use redis::{
     aio::MultiplexedConnection,
     streams::{StreamReadOptions, StreamReadReply},
 };
-use sextant_metadata::{Cursor, Error};
+use sextant_metadata::{Changes, Cursor, Error};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     connection::{Connection, failed, unavailable},
+    decode::{self, Entry},
     scripts,
 };
 
 /// After a change its followers read; what comes within this time they read with it.
 const GATHER: Duration = Duration::from_millis(3);
+/// Events in one answer: a follower that is far behind must not hold the server up.
+const PAGE: usize = 1024;
 /// Between two attempts to reach the server; doubled each time up to the greatest.
 const LEAST_BACK_OFF: Duration = Duration::from_millis(20);
 const GREATEST_BACK_OFF: Duration = Duration::from_millis(500);
+
+/// What followed `cursor`.
+pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes, Error> {
+    let mut changes = Changes {
+        events: Vec::new(),
+        cursor,
+    };
+    loop {
+        let (head, entries) = match page(connection, changes.cursor).await {
+            Ok(page) => page,
+            // What has been read still counts; the next call says what went wrong.
+            Err(_) if !changes.events.is_empty() => return Ok(changes),
+            Err(error) => return Err(error),
+        };
+        for entry in &entries {
+            changes.events.push(decode::event(entry)?);
+        }
+        match entries.last() {
+            Some((id, _)) if entries.len() == PAGE => {
+                changes.cursor = Cursor(decode::position(id)?);
+            }
+            _ => {
+                changes.cursor = head;
+                return Ok(changes);
+            }
+        }
+    }
+}
+
+/// Some of what followed `cursor`, and where the feed ends.
+///
+/// A cursor counts if it is the feed's end, one of its events, or just before the first of them. One
+/// between two events is of writes that the server has lost. No script: it would turn each event
+/// into its own values and back.
+async fn page(connection: &Connection, cursor: Cursor) -> Result<(Cursor, Vec<Entry>), Error> {
+    let feed = connection.key("feed");
+    let id = format!("{cursor}-0");
+    let mut read = redis::pipe();
+    read.atomic()
+        .hget(connection.key("state"), "cursor")
+        .xrange_count(&feed, "-", "+", 1)
+        .xrange_count(&feed, &id, &id, 1)
+        .xrange_count(&feed, format!("({id}"), "+", PAGE);
+    type Answer = (Option<u64>, Vec<Entry>, Vec<Entry>, Vec<Entry>);
+    let (head, first, asked, entries): Answer = connection.together(&read).await?;
+    let head = match head {
+        Some(head) => Cursor(head),
+        None => Cursor(read_head(connection).await?),
+    };
+    let oldest = match first.first() {
+        Some(entry) => Cursor(decode::previous(entry)?),
+        None => head,
+    };
+    if cursor != head && cursor != oldest && asked.is_empty() {
+        return Err(Error::Trimmed { cursor, oldest });
+    }
+    Ok((head, entries))
+}
 
 /// What the reader knows of the feed's end.
 #[derive(Debug, Clone, PartialEq)]

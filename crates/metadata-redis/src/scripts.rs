@@ -40,8 +40,6 @@ scripts! {
     RESIGN = ["prelude", "resign"];
     /// Content at one moment.
     SNAPSHOT = ["prelude", "snapshot"];
-    /// What followed a position.
-    CHANGES = ["prelude", "changes"];
     /// Takes from a token bucket.
     TAKE = ["take"];
     /// Gives tokens back.

@@ -16,13 +16,11 @@ use sextant_types::{Variant, VariantId, WorkerId};
 use crate::{
     RedisConfig, RedisRates,
     connection::Connection,
-    decode::{self, Content, Entry, document},
-    feed::Reader,
+    decode::{self, Content, document},
+    feed::{self, Reader},
     scripts, transition,
 };
 
-/// Events in one answer: a follower that is far behind must not hold the server up.
-const PAGE: usize = 1024;
 /// No lease is longer, in ms: numbers in scripts are exact up to 2^53.
 const LONGEST_LEASE_MS: u64 = 1 << 52;
 
@@ -60,21 +58,6 @@ impl RedisStore {
                 call.arg(parts);
             });
         decode::snapshot(read.await?)
-    }
-
-    async fn page(&self, cursor: Cursor) -> Result<(Cursor, Vec<Entry>), Error> {
-        let read = self.connection.script(&scripts::CHANGES, 0, |call| {
-            call.arg(cursor.0).arg(PAGE);
-        });
-        let (goes_on, position, entries): (bool, u64, Vec<Entry>) = read.await?;
-        let position = Cursor(position);
-        if goes_on {
-            return Ok((position, entries));
-        }
-        Err(Error::Trimmed {
-            cursor,
-            oldest: position,
-        })
     }
 
     /// Runs a script that takes texts and says whether it did anything, or the like.
@@ -196,30 +179,7 @@ impl MetadataStore for RedisStore {
     }
 
     async fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
-        let mut changes = Changes {
-            events: Vec::new(),
-            cursor,
-        };
-        loop {
-            let (head, entries) = match self.page(changes.cursor).await {
-                Ok(page) => page,
-                // What has been read still counts; the next call says what went wrong.
-                Err(_) if !changes.events.is_empty() => return Ok(changes),
-                Err(error) => return Err(error),
-            };
-            for entry in &entries {
-                changes.events.push(decode::event(entry)?);
-            }
-            match entries.last() {
-                Some((id, _)) if entries.len() == PAGE => {
-                    changes.cursor = Cursor(decode::position(id)?);
-                }
-                _ => {
-                    changes.cursor = head;
-                    return Ok(changes);
-                }
-            }
-        }
+        feed::changes(&self.connection, cursor).await
     }
 
     async fn changed(&self, cursor: Cursor) -> Result<(), Error> {

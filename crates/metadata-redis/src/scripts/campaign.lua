@@ -16,4 +16,5 @@ local token = text(emit('leader_changed', role, document, text(lease)))
 redis.call('HSET', key, 'holder', holder, 'document', document, 'token', token,
   'lease', text(lease))
 redis.call('SADD', prefix .. 'leaders', role)
+save()
 return { document, token, text(lease) }

@@ -5,4 +5,5 @@ local fresh = redis.call('EXISTS', key) == 0
 redis.call('HSET', key, 'record', record, 'lease', lease)
 redis.call('ZADD', prefix .. 'workers', lease, worker)
 emit('worker_changed', worker, record, lease)
+save()
 return { lease, fresh and 1 or 0 }

@@ -20,14 +20,18 @@ if not cursor then
 end
 
 -- Positions follow the time where they can: should the server lose its last writes, those that
--- come after never take the positions of the lost ones. Each event names the one before it.
+-- come after never take the positions of the lost ones. Each event names the one before it. Whoever
+-- emits saves before it returns.
 local function emit(kind, id, document, lease)
   local previous = cursor
   cursor = math.max(cursor + 1, micros)
   redis.call('XADD', feed, 'MAXLEN', '~', history, text(cursor) .. '-0',
     'p', text(previous), 'k', kind, 'i', id, 'd', document, 'l', lease)
-  redis.call('HSET', state, 'cursor', text(cursor))
   return cursor
+end
+
+local function save()
+  redis.call('HSET', state, 'cursor', text(cursor))
 end
 
 local function forget_instance(name, application)

@@ -14,4 +14,5 @@ redis.call('SADD', prefix .. 'variants', id)
 redis.call('ZADD', prefix .. 'application:' .. application .. ':accuracy', ARGV[7], id)
 redis.call('ZADD', prefix .. 'application:' .. application .. ':latency', ARGV[8], id)
 emit('variant_published', id, document, '')
+save()
 return 1

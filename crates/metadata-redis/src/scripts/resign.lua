@@ -6,4 +6,5 @@ end
 redis.call('DEL', key)
 redis.call('SREM', prefix .. 'leaders', ARGV[4])
 emit('leader_gone', ARGV[4], '', '')
+save()
 return 1

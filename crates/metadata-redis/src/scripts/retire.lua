@@ -9,4 +9,5 @@ redis.call('SREM', prefix .. 'variants', id)
 redis.call('ZREM', prefix .. 'application:' .. application .. ':accuracy', id)
 redis.call('ZREM', prefix .. 'application:' .. application .. ':latency', id)
 emit('variant_retired', id, '', '')
+save()
 return 1

@@ -34,4 +34,5 @@ for index = 4, #ARGV, 11 do
     answers[#answers + 1] = 0
   end
 end
+save()
 return answers
