@@ -158,8 +158,8 @@ fn element(value: &str) -> Result<Element, String> {
     }
     DataType::ALL
         .into_iter()
-        .find(|data_type| descr(*data_type).is_some_and(|descr| &descr[1..] == kind))
         .filter(|data_type| *data_type != DataType::Bf16)
+        .find(|data_type| descr(*data_type).is_some_and(|descr| &descr[1..] == kind))
         .map(Element::Plain)
         .ok_or_else(unknown)
 }

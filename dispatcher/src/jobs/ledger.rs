@@ -177,3 +177,109 @@ pub(crate) async fn is_over(registry: &Registry, job: &JobId) -> bool {
     let state = registry.job(job).await.map(|job| job.state);
     state.is_ok_and(JobState::is_final)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use sextant_objects::LocalStore;
+    use sextant_registry::{JobKind, NewJob};
+    use sextant_types::{ApplicationId, VariantId};
+
+    use super::*;
+
+    const CHUNK_RECORDS: u64 = 3;
+
+    fn job(attempts: u32) -> Job {
+        let application = ApplicationId::new("a").expect("a name");
+        let new = NewJob::new(JobKind::Offline, application, serde_json::Value::Null);
+        Job {
+            id: JobId::new("job").expect("a name"),
+            kind: new.kind,
+            application: new.application,
+            model: None,
+            spec: new.spec,
+            state: JobState::Running,
+            step: String::new(),
+            progress_done: 0,
+            progress_total: 0,
+            error: None,
+            attempts,
+            owner: None,
+            lease_until_ms: 0,
+            created_ms: 0,
+            updated_ms: 0,
+            result: None,
+        }
+    }
+
+    fn plan(number: u32) -> Plan {
+        Plan {
+            variant: VariantId::new(format!("v{number}")).expect("a name"),
+            sources: Vec::new(),
+        }
+    }
+
+    /// Claims follow each other at chance moments while earlier ones go on writing.
+    async fn play(seed: u64) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = LocalStore::open(folder.path(), None).expect("a store");
+        let files = Files::new(Arc::new(store));
+        let (mut committed, mut settled) = (0, None);
+        let mut written = BTreeMap::new();
+        let mut late: Vec<(Ledger, u64)> = Vec::new();
+        for number in 1..12 {
+            let mut ledger = Ledger::open(&files, "out", &job(number))
+                .await
+                .expect("read");
+            let found = ledger.plan(committed * CHUNK_RECORDS).await.expect("read");
+            if random.random_bool(0.2) {
+                // It died, or wrote a plan too late for anybody to follow.
+                drop(ledger.put_plan(&plan(number)).await);
+                continue;
+            }
+            let kept = match found {
+                Some((kept, found)) => {
+                    assert_eq!(found, plan(kept), "seed {seed}");
+                    kept
+                }
+                None => ledger.put_plan(&plan(number)).await.expect("written"),
+            };
+            if committed > 0 {
+                assert_eq!(Some(kept), settled, "seed {seed}: the plan changed");
+            }
+            let begun = ledger.begin(committed * CHUNK_RECORDS, kept).await;
+            begun.expect("written");
+            for _ in 0..random.random_range(0..4) {
+                let part = ledger.part(committed, committed * CHUNK_RECORDS);
+                written.insert(committed, part.expect("a path"));
+                (committed, settled) = (committed + 1, Some(kept));
+            }
+            for (ledger, next) in &late {
+                let part = ledger.part(*next, next * CHUNK_RECORDS).expect("a path");
+                let taken = written.values().any(|written| *written == part);
+                assert!(
+                    !taken,
+                    "seed {seed}: a late part `{part}` is one that counts"
+                );
+            }
+            let reader = Ledger::open(&files, "out", &job(number + 1)).await;
+            let reader = reader.expect("read");
+            for (chunk, part) in &written {
+                let found = reader.part(*chunk, chunk * CHUNK_RECORDS);
+                assert_eq!(found.expect("a path"), *part, "seed {seed}");
+            }
+            late.push((ledger, committed));
+        }
+    }
+
+    #[tokio::test]
+    async fn of_each_chunk_the_part_that_counts_is_that_of_who_committed_it() {
+        for seed in 0..40 {
+            play(seed).await;
+        }
+    }
+}

@@ -10,9 +10,13 @@ use sextant_policies::throttle::Throttle;
 use sextant_registry::{Application, Job, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{Dispatch, OfflineSpec, Route};
 use sextant_types::{ApplicationId, Metric, Targets};
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::world::{Kind, PATIENCE, SLOW, World, query};
+
+mod formats;
+mod races;
+mod webhooks;
 
 const RECORDS: usize = 100;
 const CHUNK: u32 = 7;
@@ -32,41 +36,99 @@ async fn registry(world: &World) -> Registry {
     registry
 }
 
-/// Starts a runner; dropping the sender kills it where it stands.
-fn runner(world: &World, registry: &Registry, life: u32) -> oneshot::Sender<()> {
+fn service(world: &World, registry: &Registry, life: u32) -> JobService {
+    service_with(world, registry, life, Throttle::default())
+}
+
+fn service_with(world: &World, registry: &Registry, life: u32, throttle: Throttle) -> JobService {
     let config = JobConfig {
         owner: format!("runner-{life}"),
         lease_ms: 60_000,
-        throttle: Throttle::default(),
+        throttle,
         look_ms: 10,
     };
     let (dispatcher, objects) = (Arc::clone(&world.dispatcher), Arc::clone(&world.objects));
-    let service = JobService::new(config, dispatcher, registry.clone(), objects);
-    let (kill, killed) = oneshot::channel::<()>();
-    tokio::spawn(service.run(async move { drop(killed.await) }));
-    kill
+    JobService::new(config, dispatcher, registry.clone(), objects)
 }
 
-async fn submit(world: &World, registry: &Registry, input: String) -> Job {
-    let path = ObjectPath::parse("in.jsonl").unwrap();
-    world.objects.put(&path, Bytes::from(input)).await.unwrap();
-    let spec = OfflineSpec {
+/// A runner that dies where it stands when this is dropped.
+struct Runner(JoinHandle<()>);
+
+impl Runner {
+    fn start(service: JobService) -> Self {
+        Self(tokio::spawn(service.run(std::future::pending())))
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn runner(world: &World, registry: &Registry, life: u32) -> Runner {
+    Runner::start(service(world, registry, life))
+}
+
+fn spec(input: &str, output: &str) -> OfflineSpec {
+    OfflineSpec {
         route: Route::Application(ApplicationId::new("app").unwrap()),
         targets: Targets::default(),
-        input: "in.jsonl".to_owned(),
-        output: "out.jsonl".to_owned(),
+        input: input.to_owned(),
+        output: output.to_owned(),
         chunk: CHUNK,
         input_format: None,
         output_format: None,
         webhook: None,
-    };
+    }
+}
+
+async fn put(world: &World, path: &str, bytes: impl Into<Bytes>) {
+    let path = ObjectPath::parse(path).unwrap();
+    world.objects.put(&path, bytes.into()).await.unwrap();
+}
+
+async fn get(world: &World, path: &str) -> Bytes {
+    let path = ObjectPath::parse(path).unwrap();
+    world.objects.get(&path).await.unwrap()
+}
+
+async fn submit(world: &World, registry: &Registry, input: String) -> Job {
+    put(world, "in.jsonl", input).await;
+    submit_spec(registry, &spec("in.jsonl", "out.jsonl")).await
+}
+
+async fn submit_spec(registry: &Registry, spec: &OfflineSpec) -> Job {
     let application = ApplicationId::new("app").unwrap();
-    let job = NewJob::new(
-        JobKind::Offline,
-        application,
-        serde_json::to_value(spec).unwrap(),
-    );
+    let spec = serde_json::to_value(spec).unwrap();
+    let job = NewJob::new(JobKind::Offline, application, spec);
     registry.create_job(&job, 1).await.unwrap()
+}
+
+async fn succeeded(registry: &Registry, job: &Job) -> Job {
+    let done = wait_for(registry, job, |job| job.state.is_final()).await;
+    assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    done
+}
+
+/// Waits until nothing that a job kept is left: it goes when the job's end is recorded, not before.
+async fn nothing_is_left(world: &World, prefix: &str) {
+    let gone = async {
+        let request = sextant_objects::ListRequest::prefix(prefix);
+        while !world
+            .objects
+            .list(&request)
+            .await
+            .unwrap()
+            .objects
+            .is_empty()
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("the parts to go");
 }
 
 async fn wait_for(registry: &Registry, job: &Job, state: impl Fn(&Job) -> bool) -> Job {
@@ -85,11 +147,7 @@ async fn wait_for(registry: &Registry, job: &Job, state: impl Fn(&Job) -> bool) 
 }
 
 async fn answers(world: &World) -> Vec<Value> {
-    let bytes = world
-        .objects
-        .get(&ObjectPath::parse("out.jsonl").unwrap())
-        .await
-        .unwrap();
+    let bytes = get(world, "out.jsonl").await;
     let lines = bytes
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
@@ -99,7 +157,11 @@ async fn answers(world: &World) -> Vec<Value> {
 }
 
 fn records() -> String {
-    (0..RECORDS)
+    many_records(RECORDS)
+}
+
+fn many_records(count: usize) -> String {
+    (0..count)
         .map(|n| format!("{{\"inputs\": {{\"x\": [{n}, 1]}}}}\n"))
         .collect()
 }
@@ -127,16 +189,7 @@ async fn every_record_is_answered_in_order_and_the_parts_are_gone() {
         (RECORDS as u64, RECORDS as u64)
     );
     check(&answers(&world).await);
-    let part = ObjectPath::parse("out.jsonl.parts/plan.json").unwrap();
-    // They go when the end of the job is recorded, not before.
-    let gone = async {
-        while world.objects.stat(&part).await.unwrap().is_some() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, gone)
-        .await
-        .expect("the parts to go");
+    nothing_is_left(&world, "out.jsonl.parts/").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,4 +298,28 @@ async fn a_job_pauses_while_online_queries_need_the_device_and_goes_on_afterward
     let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
     assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
     check(&answers(&world).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_pauses_while_online_queries_take_longer_than_their_profile_says() {
+    let world = Arc::new(World::new().await);
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let online = Arc::clone(&world);
+    let load = tokio::spawn(async move {
+        loop {
+            online.ask(query(&[SLOW, 0.0])).await.unwrap();
+        }
+    });
+    // Utilisation alone would never pause it.
+    let throttle = Throttle {
+        pause_utilization: 2.0,
+        ..Throttle::default()
+    };
+    let job = submit(&world, &registry, many_records(2000)).await;
+    let _runner = Runner::start(service_with(&world, &registry, 1, throttle));
+    wait_for(&registry, &job, |job| job.state == JobState::Paused).await;
+    load.abort();
+    let done = succeeded(&registry, &job).await;
+    assert_eq!(done.progress_done, 2000);
 }

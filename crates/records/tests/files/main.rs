@@ -1,0 +1,5 @@
+//! Files of records over a real store: what NumPy wrote, what chance makes, what is damaged.
+
+mod reading;
+mod support;
+mod writing;

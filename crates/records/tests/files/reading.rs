@@ -1,0 +1,324 @@
+//! Reading.
+
+use bytes::Bytes;
+use npyz::WriterBuilder;
+use proptest::prelude::*;
+use sextant_records::{Error, Outline, Reader};
+use sextant_rpc::offline::RecordFormat;
+use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor};
+
+use crate::support::{Store, block_on, model, numpy, one_input, path, spec};
+
+const PAIR: &[Option<u64>] = &[Some(2)];
+
+fn inputs(record: &sextant_records::Record) -> &[NamedTensor] {
+    record.as_ref().expect("inputs")
+}
+
+fn floats(record: &sextant_records::Record) -> Vec<f32> {
+    inputs(record)[0].tensor.to_vec().expect("floats")
+}
+
+#[tokio::test]
+async fn arrays_of_numpy_are_read_row_by_row() {
+    let store = Store::new();
+    let signature = one_input(DataType::Fp32, PAIR);
+    for name in ["floats.npy", "version2.npy"] {
+        store.put(name, numpy(name)).await;
+        for (first, chunk) in [(0, 6), (0, 1), (2, 3), (5, 4), (6, 1)] {
+            let records = store.read(name, &signature, (first, chunk)).await;
+            let records = records.expect("records");
+            assert_eq!(records.len() as u64, 6 - first);
+            for (row, record) in records.iter().enumerate() {
+                let at = (first as usize + row) * 2;
+                let expected = [at as f32 / 4.0, (at + 1) as f32 / 4.0];
+                assert_eq!(floats(record), expected);
+                assert_eq!(inputs(record)[0].tensor.shape(), [1, 2]);
+            }
+        }
+    }
+    store.put("empty.npy", numpy("empty.npy")).await;
+    let none = store.read("empty.npy", &signature, (0, 1)).await;
+    assert!(none.expect("no records").is_empty());
+}
+
+#[tokio::test]
+async fn every_element_type_of_numpy_keeps_its_values() {
+    let store = Store::new();
+    for (name, data_type) in [
+        ("bool", DataType::Bool),
+        ("uint8", DataType::Uint8),
+        ("uint16", DataType::Uint16),
+        ("uint32", DataType::Uint32),
+        ("uint64", DataType::Uint64),
+        ("int8", DataType::Int8),
+        ("int16", DataType::Int16),
+        ("int32", DataType::Int32),
+        ("int64", DataType::Int64),
+        ("float16", DataType::Fp16),
+        ("float32", DataType::Fp32),
+        ("float64", DataType::Fp64),
+    ] {
+        let name = format!("type_{name}.npy");
+        store.put(&name, numpy(&name)).await;
+        let records = store.read(&name, &one_input(data_type, PAIR), (0, 2)).await;
+        let records = records.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let bytes = |record: &sextant_records::Record| match inputs(record)[0].tensor.data() {
+            Data::Plain(bytes) => bytes.clone(),
+            Data::Strings(_) => Bytes::new(),
+        };
+        let (first, second) = (bytes(&records[0]), bytes(&records[1]));
+        let half = first.len() / 2;
+        // Zero and one, then one and zero.
+        assert!(first[..half].iter().all(|byte| *byte == 0), "{name}");
+        assert_eq!(first[..half], second[half..], "{name}");
+        assert_eq!(first[half..], second[..half], "{name}");
+        assert!(first[half..].iter().any(|byte| *byte != 0), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn strings_of_numpy_lose_only_what_fills_them_up() {
+    let store = Store::new();
+    let signature = one_input(DataType::Bytes, PAIR);
+    let expected: [(&str, Vec<[&[u8]; 2]>); 2] = [
+        (
+            "text.npy",
+            vec![
+                [b"a", b"bc"],
+                ["é€".as_bytes(), b""],
+                ["😀".as_bytes(), b"x"],
+            ],
+        ),
+        ("bytes.npy", vec![[b"a", b"bc"], [b"\xff", b""]]),
+    ];
+    for (name, rows) in expected {
+        store.put(name, numpy(name)).await;
+        let records = store.read(name, &signature, (0, 2)).await.expect("records");
+        assert_eq!(records.len(), rows.len());
+        for (record, row) in records.iter().zip(rows) {
+            let strings = row.map(Bytes::from_static).to_vec();
+            let tensor = Tensor::from_strings(vec![1, 2], strings).expect("a tensor");
+            assert_eq!(inputs(record), [NamedTensor::new("x", tensor)]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_archive_has_an_array_for_each_input() {
+    let store = Store::new();
+    let n = spec("n", DataType::Int64, &[]);
+    let signature = model(vec![n, spec("x", DataType::Fp32, PAIR)], vec![]);
+    store.put("two.npz", numpy("two.npz")).await;
+    let records = store.read("two.npz", &signature, (1, 2)).await;
+    for (row, record) in records.expect("records").iter().enumerate() {
+        for input in inputs(record) {
+            match input.name.as_str() {
+                "n" => assert_eq!(input.tensor.to_vec::<i64>(), Some(vec![row as i64 + 1])),
+                _ => assert_eq!(input.tensor.shape(), [1, 2]),
+            }
+        }
+        assert_eq!(inputs(record).len(), 2);
+    }
+    for (name, word) in [
+        ("uneven.npz", "one length"),
+        ("foreign.npz", "no input `z`"),
+        ("missing.npz", "no array for input `n`"),
+        ("compressed.npz", "savez"),
+    ] {
+        store.put(name, numpy(name)).await;
+        let error = store.read(name, &signature, (0, 1)).await;
+        let error = error.expect_err("it is refused").to_string();
+        assert!(error.contains(word), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_model_cannot_take_is_refused_with_advice() {
+    let store = Store::new();
+    let pairs = one_input(DataType::Fp32, PAIR);
+    let two = model(
+        vec![
+            spec("x", DataType::Fp32, PAIR),
+            spec("n", DataType::Int64, &[]),
+        ],
+        vec![],
+    );
+    let cut = numpy("floats.npy")[..150].to_vec();
+    store.put("cut.npy", cut).await;
+    store.put("nothing.npy", Vec::new()).await;
+    for (name, signature, word) in [
+        ("fortran.npy", &pairs, "ascontiguousarray"),
+        ("big_endian.npy", &pairs, "big-endian"),
+        ("doubles.npy", &pairs, "astype"),
+        ("one_dimension.npy", &pairs, "shape [1]"),
+        ("structured.npy", &pairs, "structured"),
+        ("floats.npy", &two, ".npz"),
+        ("cut.npy", &pairs, "cut off"),
+        ("nothing.npy", &pairs, "NumPy"),
+    ] {
+        if !["cut.npy", "nothing.npy"].contains(&name) {
+            store.put(name, numpy(name)).await;
+        }
+        let error = store.read(name, signature, (0, 1)).await;
+        let error = error.expect_err("it is refused");
+        assert_eq!(error.code(), Code::InvalidRecord);
+        assert!(error.to_string().contains(word), "{name}: {error}");
+    }
+    let missing = store.read("none.npy", &pairs, (0, 1)).await;
+    assert_eq!(
+        missing.expect_err("there is none").code(),
+        Code::ArtefactNotFound
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_changed_since_is_refused() {
+    let store = Store::new();
+    let signature = one_input(DataType::Fp32, PAIR);
+    let line = "{\"x\": [1, 2]}\n";
+    let path = store.put("a.jsonl", line.repeat(4)).await;
+    let format = RecordFormat::Jsonl;
+    let outline = Outline::scan(&store.files, &path, format, &signature).await;
+    let outline = outline.expect("an outline");
+    store.put("a.jsonl", line.repeat(3)).await;
+    let opened = Reader::open(&store.files, &path, &outline, &signature, 0).await;
+    assert!(matches!(opened.err(), Some(Error::Changed { .. })));
+}
+
+#[tokio::test]
+async fn lines_are_found_again_far_into_a_large_file() {
+    const LINES: u64 = 36_000;
+    let store = Store::new();
+    let signature = one_input(DataType::Fp32, PAIR);
+    let padding = " ".repeat(980);
+    let text: String = (0..LINES)
+        .map(|line| format!("{{\"x\": [{line}, {padding}0]}}\n"))
+        .collect();
+    let path = store.put("large.jsonl", text).await;
+    let format = RecordFormat::Jsonl;
+    let outline = Outline::scan(&store.files, &path, format, &signature).await;
+    let outline = outline.expect("an outline");
+    assert_eq!((outline.records, outline.marks.len()), (LINES, 2));
+    for first in [0, 1, 16_900, 20_000, LINES - 1] {
+        let reader = Reader::open(&store.files, &path, &outline, &signature, first).await;
+        let records = reader.expect("a reader").read(1).await.expect("a record");
+        assert_eq!(floats(&records[0]), [first as f32, 0.0]);
+    }
+}
+
+/// Lines as people write them, and whether they hold a record.
+fn lines() -> impl Strategy<Value = Vec<(String, bool)>> {
+    let record = (-1000i32..1000).prop_map(|n| (format!("{{\"x\": [{n}, 1]}}"), true));
+    let blank = "[ \t\r]{0,3}".prop_map(|line| (line, false));
+    let wrong = "[a-z]{1,8}".prop_map(|line| (line, true));
+    prop::collection::vec(prop_oneof![3 => record, 1 => blank, 1 => wrong], 0..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lines_are_the_same_however_they_are_cut(
+        lines in lines(),
+        end in prop::sample::select(vec!["\n", "\r\n"]),
+        closed in any::<bool>(),
+        first in 0u64..40,
+        chunk in 1u32..9,
+    ) {
+        let mut text: String = lines.iter().map(|(line, _)| format!("{line}{end}")).collect();
+        if !closed {
+            text.truncate(text.trim_end_matches(['\r', '\n']).len());
+        }
+        let expected: Vec<&str> = lines
+            .iter()
+            .filter(|(_, holds)| *holds)
+            .map(|(line, _)| line.trim())
+            .collect();
+        let signature = one_input(DataType::Fp32, PAIR);
+        let first = first.min(expected.len() as u64);
+        let records = block_on(async {
+            let store = Store::new();
+            store.put("a.jsonl", text).await;
+            store.read("a.jsonl", &signature, (first, chunk)).await
+        });
+        let records = records.expect("records");
+        let expected = &expected[first as usize..];
+        prop_assert_eq!(records.len(), expected.len());
+        for (record, line) in records.iter().zip(expected) {
+            prop_assert_eq!(record.is_ok(), line.starts_with('{'));
+            if record.is_ok() {
+                let number: f32 = line[7..].split(',').next().unwrap_or("").parse().expect("a number");
+                prop_assert_eq!(floats(record), vec![number, 1.0]);
+            }
+        }
+    }
+
+    #[test]
+    fn arrays_are_the_same_however_they_are_cut(
+        rows in 0usize..30,
+        row in prop::collection::vec(0u64..4, 0..3),
+        first in 0u64..30,
+        chunk in 1u32..9,
+    ) {
+        let size = row.iter().product::<u64>() as usize;
+        let values: Vec<i32> = (0..rows * size).map(|value| value as i32).collect();
+        let shape: Vec<u64> = [&[rows as u64], &row[..]].concat();
+        let mut bytes = Vec::new();
+        let options = npyz::WriteOptions::new().default_dtype().shape(&shape);
+        let mut writer = options.writer(&mut bytes).begin_nd().expect("a header");
+        writer.extend(values.iter().copied()).expect("elements");
+        writer.finish().expect("an array");
+        let dims: Vec<Option<u64>> = row.iter().copied().map(Some).collect();
+        let signature = one_input(DataType::Int32, &dims);
+        let first = first.min(rows as u64);
+        let records = block_on(async {
+            let store = Store::new();
+            store.put("a.npy", bytes).await;
+            store.read("a.npy", &signature, (first, chunk)).await
+        });
+        let records = records.expect("records");
+        prop_assert_eq!(records.len(), rows - first as usize);
+        for (at, record) in records.iter().enumerate() {
+            let start = (first as usize + at) * size;
+            let tensor = &inputs(record)[0].tensor;
+            prop_assert_eq!(tensor.to_vec::<i32>(), Some(values[start..start + size].to_vec()));
+        }
+    }
+
+    #[test]
+    fn damaged_files_end_in_an_error_or_in_records(
+        name in prop::sample::select(vec!["floats.npy", "two.npz", "text.npy", "version2.npy"]),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+    ) {
+        let mut bytes = numpy(name);
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if is_cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let signature = match name {
+            "text.npy" => one_input(DataType::Bytes, PAIR),
+            "two.npz" => Signature {
+                inputs: vec![spec("x", DataType::Fp32, PAIR), spec("n", DataType::Int64, &[])],
+                outputs: vec![],
+                batched: true,
+            },
+            _ => one_input(DataType::Fp32, PAIR),
+        };
+        // Whatever it is, it comes back.
+        block_on(async {
+            let store = Store::new();
+            store.put(name, bytes).await;
+            let format = RecordFormat::of_path(name).expect("a suffix");
+            let scanned = Outline::scan(&store.files, &path(name), format, &signature).await;
+            if scanned.is_ok_and(|outline| outline.records < 1000) {
+                drop(store.read(name, &signature, (0, 3)).await);
+            }
+        });
+    }
+}

@@ -1,0 +1,237 @@
+//! Writing: chunks of answers become parts, parts become a file.
+
+use std::io::Cursor;
+
+use npyz::{NpyFile, npz::NpzArchive};
+use proptest::prelude::*;
+use sextant_objects::ObjectPath;
+use sextant_records::{Answered, Chunk, Error, Join, PartHeader, Refused, Tally, check_output};
+use sextant_rpc::offline::RecordFormat;
+use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor};
+
+use crate::support::{Store, block_on, model, path, spec};
+
+fn signature() -> Signature {
+    let outputs = vec![
+        spec("scores", DataType::Fp32, &[Some(3)]),
+        spec("class", DataType::Int64, &[]),
+    ];
+    model(vec![], outputs)
+}
+
+fn only_scores() -> Signature {
+    model(vec![], vec![spec("scores", DataType::Fp32, &[Some(3)])])
+}
+
+/// The answer to record `n`; every number below `failing` in `0..4` of the last two bits fails.
+fn answer(n: u64, failing: u64, outputs: usize) -> Answered {
+    if n % 4 < failing {
+        return Err(Refused {
+            code: Code::InvalidRecord,
+            message: format!("record {n}"),
+        });
+    }
+    let scores = [n as f32, n as f32 + 0.5, -1.0];
+    let scores = Tensor::from_elements(vec![1, 3], &scores).expect("a tensor");
+    let class = Tensor::from_elements(vec![1], &[n as i64]).expect("a tensor");
+    let named = [("scores", scores), ("class", class)];
+    let named = named.into_iter().take(outputs);
+    Ok(named
+        .map(|(name, tensor)| NamedTensor::new(name, tensor))
+        .collect())
+}
+
+fn part(chunk: u64) -> Result<ObjectPath, sextant_objects::InvalidPath> {
+    ObjectPath::parse(&format!("out.parts/{chunk}"))
+}
+
+/// Writes `answers` in chunks of these sizes over and over, joins them, and returns the file and
+/// the lines about failures.
+async fn write(
+    store: &Store,
+    format: RecordFormat,
+    answers: &[Answered],
+    (sizes, signature): (&[usize], &Signature),
+) -> Result<(Vec<u8>, Option<String>), Error> {
+    let mut tally = Tally::default();
+    let (mut chunks, mut first) = (0, 0);
+    while first < answers.len() {
+        let size = sizes[chunks as usize % sizes.len()];
+        let end = (first + size).min(answers.len());
+        let chunk = Chunk {
+            first: first as u64,
+            answers: &answers[first..end],
+            batched: true,
+        };
+        let bytes = tally.encode(format, chunk)?;
+        store
+            .files
+            .put(&part(chunks).expect("a path"), bytes)
+            .await?;
+        let header = PartHeader::read(&store.files, &part(chunks).expect("a path")).await?;
+        // What a later runner takes up.
+        tally = header.tally;
+        (chunks, first) = (chunks + 1, end);
+    }
+    let failed = answers.iter().filter(|answer| answer.is_err()).count() as u64;
+    assert_eq!(tally.failed, failed);
+    let join = Join::new(&store.files, format, 0..chunks, part, signature).await?;
+    let yes = || std::future::ready(true);
+    let bytes = join.write(&path("out"), yes).await?.expect("confirmed");
+    let whole = store.files.get(&path("out")).await?;
+    assert_eq!(whole.len() as u64, bytes);
+    let errors = match join.has_errors() {
+        false => None,
+        true => {
+            join.write_errors(&path("errors"), yes).await?;
+            let text = store.files.get(&path("errors")).await?;
+            Some(String::from_utf8(text.to_vec()).expect("text"))
+        }
+    };
+    Ok((whole.to_vec(), errors))
+}
+
+fn array<T: npyz::Deserialize>(bytes: &[u8]) -> (Vec<u64>, Vec<T>) {
+    let file = NpyFile::new(bytes).expect("an array");
+    let shape = file.shape().to_vec();
+    (shape, file.into_vec().expect("elements"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_same_answers_make_the_same_file_however_they_are_cut(
+        records in 0u64..40,
+        failing in 0u64..5,
+        sizes in prop::collection::vec(1usize..9, 1..4),
+        format in prop::sample::select(RecordFormat::ALL.to_vec()),
+    ) {
+        let outputs = if format == RecordFormat::Npy { 1 } else { 2 };
+        let signature = if outputs == 1 { only_scores() } else { signature() };
+        let answers: Vec<Answered> = (0..records).map(|n| answer(n, failing, outputs)).collect();
+        let (one, many) = block_on(async {
+            let whole = write(&Store::new(), format, &answers, (&[1000], &signature)).await;
+            let many = write(&Store::new(), format, &answers, (&sizes, &signature)).await;
+            (whole.expect("a file"), many.expect("a file"))
+        });
+        prop_assert_eq!(&one, &many);
+        let (bytes, errors) = one;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let row = |n: u64| if n % 4 < failing { [0.0; 3] } else { [n as f32, n as f32 + 0.5, -1.0] };
+        let scores: Vec<f32> = (0..records).flat_map(row).collect();
+        match format {
+            RecordFormat::Jsonl => {
+                let text = String::from_utf8(bytes).expect("text");
+                prop_assert_eq!(text.lines().count() as u64, records);
+                for (n, line) in text.lines().enumerate() {
+                    let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                    prop_assert_eq!(&line["index"], n);
+                    prop_assert_eq!(line["error"].is_object(), answers[n].is_err());
+                }
+            }
+            RecordFormat::Npy => {
+                prop_assert_eq!(array::<f32>(&bytes), (vec![records, 3], scores));
+            }
+            RecordFormat::Npz => {
+                let mut archive = NpzArchive::new(Cursor::new(bytes)).expect("an archive");
+                let found = archive.by_name("scores").expect("readable").expect("there");
+                prop_assert_eq!(found.shape(), [records, 3]);
+                prop_assert_eq!(found.into_vec::<f32>().expect("elements"), scores);
+                let found = archive.by_name("class").expect("readable").expect("there");
+                let class = |n: u64| if n % 4 < failing { 0 } else { n as i64 };
+                let classes: Vec<i64> = (0..records).map(class).collect();
+                prop_assert_eq!(found.into_vec::<i64>().expect("elements"), classes);
+            }
+        }
+        let lines = errors.map_or(0, |errors| errors.lines().count());
+        prop_assert_eq!(lines, if format == RecordFormat::Jsonl { 0 } else { failed });
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_is_not_confirmed_does_not_appear() {
+    let store = Store::new();
+    let answers: Vec<Answered> = (0..5).map(|n| answer(n, 0, 2)).collect();
+    let sizes: &[usize] = &[2];
+    let format = RecordFormat::Jsonl;
+    let written = write(&store, format, &answers, (sizes, &signature())).await;
+    let (before, _) = written.expect("a file");
+    let join = Join::new(&store.files, format, 0..2, part, &signature()).await;
+    let join = join.expect("parts");
+    let no = || std::future::ready(false);
+    assert_eq!(join.write(&path("out"), no).await.expect("asked"), None);
+    assert_eq!(join.write(&path("new"), no).await.expect("asked"), None);
+    let after = store.files.get(&path("out")).await.expect("the old one");
+    assert_eq!(after, before);
+    assert_eq!(store.files.stat(&path("new")).await.expect("asked"), None);
+}
+
+#[tokio::test]
+async fn damage_in_a_part_is_found_before_the_file_appears() {
+    let store = Store::new();
+    let answers: Vec<Answered> = (0..6).map(|n| answer(n, 1, 2)).collect();
+    for format in RecordFormat::ALL
+        .into_iter()
+        .filter(|f| *f != RecordFormat::Npy)
+    {
+        let written = write(&store, format, &answers, (&[3], &signature())).await;
+        written.expect("a file");
+        let second = part(1).expect("a path");
+        let sound = store.files.get(&second).await.expect("the part");
+        let header = PartHeader::read(&store.files, &second).await;
+        assert_eq!(header.expect("sound").records, 3);
+        // The lines of failures come last and are not joined here.
+        for damage in [sound.len() - 200, 0] {
+            let mut bytes = sound.to_vec();
+            bytes[damage] ^= 1;
+            store.put(second.as_str(), bytes).await;
+            let join = Join::new(&store.files, format, 0..2, part, &signature()).await;
+            let yes = || std::future::ready(true);
+            let ended = match join {
+                Ok(join) => join.write(&path("damaged"), yes).await.map(drop),
+                Err(error) => Err(error),
+            };
+            assert!(matches!(ended, Err(Error::Part { .. })), "{ended:?}");
+            let appeared = store.files.stat(&path("damaged")).await;
+            assert_eq!(appeared.expect("asked"), None);
+        }
+        store
+            .put(second.as_str(), sound[..sound.len() - 30].to_vec())
+            .await;
+        let join = Join::new(&store.files, format, 0..2, part, &signature()).await;
+        let join = join.expect("headers are whole");
+        let yes = || std::future::ready(true);
+        let ended = match format {
+            RecordFormat::Jsonl => join.write(&path("damaged"), yes).await,
+            _ => join.write_errors(&path("damaged"), yes).await,
+        };
+        assert!(ended.is_err(), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_no_array_are_refused_with_advice() {
+    let refused = |format, outputs: Vec<_>| {
+        let error = check_output(format, &model(vec![], outputs));
+        let error = error.expect_err("it is refused");
+        assert_eq!(error.code(), Code::InvalidRequest);
+        error.to_string()
+    };
+    let text = spec("text", DataType::Bytes, &[]);
+    let scores = spec("scores", DataType::Fp32, &[None]);
+    assert!(refused(RecordFormat::Npz, vec![text]).contains("jsonl"));
+    let two = vec![scores.clone(), scores.clone()];
+    assert!(refused(RecordFormat::Npy, two).contains("npz"));
+    assert!(check_output(RecordFormat::Npz, &model(vec![], vec![scores])).is_ok());
+    let uneven: Vec<Answered> = [2usize, 3]
+        .map(|size| {
+            let tensor = Tensor::from_elements(vec![1, size], &vec![0f32; size]);
+            Ok(vec![NamedTensor::new("scores", tensor.expect("a tensor"))])
+        })
+        .to_vec();
+    let store = Store::new();
+    let parts: (&[usize], _) = (&[1], &only_scores());
+    let error = write(&store, RecordFormat::Npy, &uneven, parts).await;
+    assert!(error.expect_err("uneven").to_string().contains("jsonl"));
+}
