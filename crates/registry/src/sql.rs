@@ -96,7 +96,7 @@ statements! {
 
     MODEL = ("select " {models} " from models where id = $1");
     MODELS = (
-        "select " {models} " from models where $1 is null or application = $1 order by id"
+        "select " {models} " from models where application = $1 or $1 is null order by id"
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms) \
@@ -131,10 +131,10 @@ statements! {
     JOB = ("select " {jobs} " from jobs where id = $1");
     JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
     JOBS = (
-        "select " {jobs} " from jobs where ($1 is null or kind = $1) and ($2 is null or state = $2) \
-         and ($3 is null or application = $3) and ($4 is null or model = $4) \
-         and ($5 is null or (created_ms, id) < \
-             (select created_ms, id from jobs where id = $5)) \
+        "select " {jobs} " from jobs where (kind = $1 or $1 is null) and (state = $2 or $2 is null) \
+         and (application = $3 or $3 is null) and (model = $4 or $4 is null) \
+         and ((created_ms, id) < \
+             (select created_ms, id from jobs where id = $5) or $5 is null) \
          order by created_ms desc, id desc limit $6"
     );
     REGISTRATION_OF_MODEL = (
@@ -162,7 +162,7 @@ statements! {
     REQUEUE_JOBS = (
         "update jobs set state = 'queued', owner = null, lease_until_ms = 0, updated_ms = $2 \
          where id in (select id from jobs where state in ('running', 'paused') \
-         and ($1 is null or lease_until_ms <= $1) order by id" [" for update skip locked"] ")"
+         and (lease_until_ms <= $1 or $1 is null) order by id" [" for update skip locked"] ")"
     );
     CANCEL_JOB = (
         "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, \
@@ -200,10 +200,10 @@ statements! {
          values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing"
     );
     AUDIT = (
-        "select " {audit} " from audit where ($1 is null or actor = $1) \
-         and ($2 is null or action = $2) and ($3 is null or subject = $3) \
-         and ($4 is null or at_ms >= $4) \
-         and ($5 is null or (at_ms, id) < (select at_ms, id from audit where id = $5)) \
+        "select " {audit} " from audit where (actor = $1 or $1 is null) \
+         and (action = $2 or $2 is null) and (subject = $3 or $3 is null) \
+         and (at_ms >= $4 or $4 is null) \
+         and ((at_ms, id) < (select at_ms, id from audit where id = $5) or $5 is null) \
          order by at_ms desc, id desc limit $6"
     );
 }
