@@ -169,7 +169,11 @@ fn ask() -> impl Strategy<Value = FrontRequest> {
         name().prop_map(|it| Route::Model(ModelId::new(it).expect("a name"))),
         variant().prop_map(Route::Variant),
     ];
-    let targets = (option::of(figure()), option::of(figure()), option::of(figure()));
+    let targets = (
+        option::of(figure()),
+        option::of(figure()),
+        option::of(figure()),
+    );
     let rest = (any::<u32>(), any::<bool>(), any::<bool>(), any::<u64>());
     let ask = (ticket(), route, targets, rest).prop_map(
         |(ticket, route, targets, (rows, best_effort, explain, arrived_ns))| {
@@ -230,16 +234,20 @@ fn placement() -> impl Strategy<Value = FrontReport> {
         },
     );
     let code = prop::sample::select(Code::ALL.to_vec());
-    let refusal = (code, ".{0,20}", any::<Option<u64>>(), vec(candidate(), 0..3)).prop_map(
-        |(code, message, retry_after_ms, closest)| {
+    let refusal = (
+        code,
+        ".{0,20}",
+        any::<Option<u64>>(),
+        vec(candidate(), 0..3),
+    )
+        .prop_map(|(code, message, retry_after_ms, closest)| {
             Err(QueryError {
                 code,
                 message,
                 retry_after_ms,
                 closest,
             })
-        },
-    );
+        });
     let outcome = prop_oneof![Just(Ok(())), refusal];
     prop_oneof![
         (figure(), any::<bool>())

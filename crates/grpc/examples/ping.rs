@@ -1,0 +1,222 @@
+//! What a message costs: pairs of messages between two halves of a link over the loopback interface,
+//! one at a time and many at once, and tensors.
+//!
+//! ```text
+//! cargo run --release -p sextant-grpc --example ping
+//! ```
+//!
+//! Prints one JSON document. `pair_p50_us` and `pair_p99_us` are one message forth and one back;
+//! `messages_per_s` and `cpu_us_per_message` count both directions, with `in_flight` pairs under way.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use sextant_grpc::{
+    Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+};
+use sextant_rpc::{
+    BatchResult, BatchTimings, Infer, InferOutcome, Load, LoadTimings, Pages, Part, VariantUsage,
+    Work, WorkError, WorkerInfo, WorkerStats,
+    front::{Mailbox, MailboxOptions},
+    link::{Clock, Options, RemoteWorker},
+};
+use sextant_types::{DataType, NamedTensor, Tensor, VariantId, WorkerId};
+use tokio::sync::{mpsc, watch};
+
+const PAIRS: usize = 20_000;
+const FLOOD: usize = 500_000;
+const IN_FLIGHT: usize = 256;
+const TENSORS: usize = 64;
+const TENSOR_BYTES: usize = 16 << 20;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let worker = connect().await?;
+    let variant = VariantId::new("m")?;
+    let mut pairs = measure_pairs(&worker, &variant, PAIRS).await;
+    pairs.sort_unstable();
+    let quantile = |share: f64| {
+        let index = (pairs.len() as f64 * share) as usize;
+        pairs[index.min(pairs.len() - 1)].as_secs_f64() * 1e6
+    };
+
+    let (begun, cpu) = (Instant::now(), cpu_ms());
+    flood(&worker, &variant, FLOOD).await;
+    let (took, cpu) = (begun.elapsed().as_secs_f64(), cpu_ms() - cpu);
+
+    let tensor = Tensor::from_bytes(
+        DataType::Uint8,
+        vec![TENSOR_BYTES],
+        vec![1; TENSOR_BYTES].into(),
+    )?;
+    let begun = Instant::now();
+    for _ in 0..TENSORS {
+        let inputs = vec![NamedTensor::new("x", tensor.clone())];
+        call(&worker, &variant, vec![Part::Inputs(inputs)]).await?;
+    }
+    let tensors_mib_per_s = (TENSORS * TENSOR_BYTES >> 20) as f64 / begun.elapsed().as_secs_f64();
+
+    let figures = serde_json::json!({
+        "pair_p50_us": quantile(0.5),
+        "pair_p99_us": quantile(0.99),
+        "in_flight": IN_FLIGHT,
+        "messages_per_s": 2.0 * FLOOD as f64 / took,
+        "cpu_us_per_message": cpu * 1e3 / (2.0 * FLOOD as f64),
+        "tensors_mib_per_s": tensors_mib_per_s,
+    });
+    write(&figures)?;
+    Ok(())
+}
+
+fn write(figures: &serde_json::Value) -> std::io::Result<()> {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{figures:#}")
+}
+
+/// A worker that answers at once, behind a port of this machine.
+async fn connect() -> Result<Arc<RemoteWorker>, Error> {
+    let server = GrpcServer::bind(GrpcConfig::new(([127, 0, 0, 1], 0).into(), "ping")).await?;
+    let mailbox = Mailbox::new(Arc::new(Echo), MailboxOptions::default());
+    let name = mailbox.info().worker;
+    server.roles().add_worker(mailbox);
+    let endpoint = server.endpoint();
+    tokio::spawn(server.run(std::future::pending()));
+    let connector = GrpcConnector::new(ConnectorConfig::new(Hello {
+        fleet: "ping".into(),
+        caller: Caller::Dispatcher,
+        fence: Fence::following(watch::Sender::new(Some(1)).subscribe()),
+    }))?;
+    let link = connector.connect_worker(&name, &endpoint).await?;
+    let connected = RemoteWorker::connect(link, Clock::system(), Options::default()).await;
+    let (worker, connection) = connected.map_err(|error| Error::Serve(error.to_string()))?;
+    tokio::spawn(connection.run(std::future::pending()));
+    Ok(worker)
+}
+
+async fn measure_pairs(worker: &RemoteWorker, variant: &VariantId, pairs: usize) -> Vec<Duration> {
+    let mut times = Vec::with_capacity(pairs);
+    for _ in 0..pairs {
+        let begun = Instant::now();
+        drop(call(worker, variant, Vec::new()).await);
+        times.push(begun.elapsed());
+    }
+    times
+}
+
+async fn flood(worker: &RemoteWorker, variant: &VariantId, calls: usize) {
+    let (answered, mut answers) = mpsc::unbounded_channel();
+    let send = || {
+        let answered = answered.clone();
+        worker.infer(infer(
+            variant,
+            Vec::new(),
+            Box::new(move |outcome| {
+                let _ = answered.send(outcome.is_ok());
+            }),
+        ));
+    };
+    (0..IN_FLIGHT).for_each(|_| send());
+    for number in 0..calls {
+        answers.recv().await;
+        if number + IN_FLIGHT < calls {
+            send();
+        }
+    }
+}
+
+async fn call(worker: &RemoteWorker, variant: &VariantId, parts: Vec<Part>) -> InferOutcome {
+    let (done, outcome) = tokio::sync::oneshot::channel();
+    worker.infer(infer(
+        variant,
+        parts,
+        Box::new(move |outcome| drop(done.send(outcome))),
+    ));
+    outcome
+        .await
+        .map_err(|_| sextant_rpc::InferError::ShuttingDown)?
+}
+
+fn infer(
+    variant: &VariantId,
+    parts: Vec<Part>,
+    done: Box<dyn FnOnce(InferOutcome) + Send>,
+) -> Infer {
+    Infer {
+        variant: variant.clone(),
+        parts,
+        earliest: Instant::now(),
+        latest: None,
+        expected: Duration::from_millis(1),
+        done,
+    }
+}
+
+/// CPU time of this process, milliseconds.
+fn cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The fields behind the name in brackets; user and system time are the 12th and 13th of them, in
+    // hundredths of a second.
+    let fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .filter_map(|it| it.parse::<f64>().ok())
+        .sum();
+    ticks * 10.0
+}
+
+struct Echo;
+
+#[async_trait]
+impl Work for Echo {
+    fn info(&self) -> WorkerInfo {
+        WorkerInfo {
+            worker: WorkerId::new("echo").unwrap_or_else(|_| unreachable!("a sound name")),
+            cores: 1,
+            engines: Vec::new(),
+            pages: Pages::default(),
+            utilization: 0.0,
+        }
+    }
+
+    fn usage(&self) -> Vec<VariantUsage> {
+        Vec::new()
+    }
+
+    fn infer(&self, infer: Infer) {
+        let outputs = infer.parts.into_iter().map(|part| match part {
+            Part::Inputs(inputs) => Ok(inputs.into_iter().map(|it| it.tensor).collect()),
+            Part::Held(_) => Ok(Vec::new()),
+        });
+        (infer.done)(Ok(BatchResult {
+            outputs: outputs.collect(),
+            timings: BatchTimings {
+                started: Instant::now(),
+                queue_us: 0.0,
+                input_us: 0.0,
+                exec_us: 0.0,
+                output_us: 0.0,
+                device_us: None,
+            },
+        }));
+    }
+
+    async fn load(&self, _load: Load) -> Result<LoadTimings, WorkError> {
+        Ok(LoadTimings::default())
+    }
+
+    async fn unload(&self, _variant: &VariantId) -> Result<(), WorkError> {
+        Ok(())
+    }
+
+    async fn stats(&self) -> Result<WorkerStats, WorkError> {
+        Ok(WorkerStats::default())
+    }
+}

@@ -1,0 +1,156 @@
+//! A query's four messages: asked at the dispatcher, its inputs sent to the worker.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sextant_grpc::{Caller, Limits};
+use sextant_rpc::{
+    Answer, Ask, Assignment, Dispatch, Holder, Part, Query, QueryError, Route, Ticket,
+    WorkerClient,
+    front::{
+        Connector, DispatcherHalf,
+        wire::{FromMailbox, FrontReport, FrontRequest, ToDispatcher, ToMailbox, WireAsk},
+    },
+    link::{
+        Clock,
+        wire::{Stamp, WireData, WireNamedTensor, WireTensor},
+    },
+};
+use sextant_types::{ApplicationId, Code, DataType, ModelId, Signature, Targets};
+
+use crate::{
+    double::{infer, there, variant_id, worker_id},
+    process::{Process, config, connector, dispatcher, hello, reach},
+};
+
+/// Sends each query as a batch of its own to one worker.
+struct Direct(WorkerClient);
+
+#[async_trait]
+impl Dispatch for Direct {
+    async fn query(&self, _query: Query) -> Result<Answer, QueryError> {
+        Err(QueryError::new(Code::Unavailable, "asks only"))
+    }
+
+    async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
+        if ask.rows == 0 {
+            return Err(QueryError::new(Code::InvalidTensor, "no rows"));
+        }
+        holder.assign(Assignment {
+            ticket: ask.ticket,
+            worker: worker_id("there"),
+            variant: variant_id("m"),
+            model: ModelId::new("m").expect("a name"),
+            suits: true,
+            explanation: None,
+        });
+        let result = infer(&*self.0, vec![Part::Held(ask.ticket)]).await;
+        let result = result.map_err(|error| QueryError::new(Code::Unavailable, error.to_string()));
+        // The outputs went straight to the front end.
+        assert_eq!(result?.outputs, [Ok(Vec::new())]);
+        Ok(())
+    }
+
+    fn signature(&self, _route: &Route) -> Result<Signature, QueryError> {
+        Err(QueryError::new(Code::ModelNotFound, "none"))
+    }
+
+    fn utilization(&self) -> f64 {
+        0.5
+    }
+
+    fn is_ready(&self, _route: &Route) -> bool {
+        true
+    }
+}
+
+fn ask(ticket: Ticket, rows: u32) -> ToDispatcher {
+    ToDispatcher {
+        stamp: Stamp {
+            sent_at_ns: 1 << 60,
+            least_delta_ns: None,
+        },
+        body: FrontRequest::Ask(WireAsk {
+            ticket,
+            route: Route::Application(ApplicationId::new("a").expect("a name")),
+            rows,
+            targets: Targets::default(),
+            best_effort: false,
+            explain: false,
+            arrived_ns: 1 << 60,
+        }),
+    }
+}
+
+fn ticket(query: u64) -> Ticket {
+    Ticket {
+        holder: u64::MAX,
+        query,
+        attempt: 1,
+    }
+}
+
+#[tokio::test]
+async fn inputs_go_to_the_worker_and_outputs_come_from_there() {
+    let process = Process::start(config()).await;
+    let reached = reach(&dispatcher(), &process.endpoint).await;
+    let leading = Process::start(config()).await;
+    leading.roles.set_dispatcher(DispatcherHalf {
+        dispatcher: Arc::new(Direct(reached.worker)),
+        leads: Arc::new(|| true),
+        clock: Clock::system(),
+    });
+
+    let front = connector(Limits::default(), hello(Caller::FrontEnd, None));
+    let asking = front.connect_dispatcher(&leading.endpoint).await;
+    let asking = asking.expect("it is let in");
+    let delivering = front.connect_mailbox(there(), &process.endpoint);
+    let delivering = delivering.await.expect("it is let in");
+
+    let tensor = WireTensor {
+        data_type: DataType::Uint8,
+        shape: vec![1, 3],
+        data: WireData::Plain(vec![1, 2, 3].into()),
+    };
+    for query in 0..10 {
+        asking.send(ask(ticket(query), 1)).expect("the link holds");
+        match asking.receive().await.expect("the link holds").body {
+            FrontReport::Assign(assignment) => assert_eq!(assignment.ticket, ticket(query)),
+            other => panic!("{other:?}"),
+        }
+        let inputs = ToMailbox::Inputs {
+            ticket: ticket(query),
+            rows: 1,
+            inputs: vec![WireNamedTensor {
+                name: "x".to_owned(),
+                tensor: tensor.clone(),
+            }],
+        };
+        delivering.send(inputs).expect("the link holds");
+        match delivering.receive().await.expect("the link holds") {
+            FromMailbox::Outputs {
+                ticket: of,
+                outcome: Ok(part),
+            } => {
+                assert_eq!(of, ticket(query));
+                assert_eq!(part.outputs, Ok(vec![tensor.clone()]));
+            }
+            other => panic!("{other:?}"),
+        }
+        let done = asking.receive().await.expect("the link holds").body;
+        let outcome = Ok(());
+        assert_eq!(done, FrontReport::Done { query, outcome });
+    }
+
+    // A refusal comes with its code.
+    asking.send(ask(ticket(10), 0)).expect("the link holds");
+    match asking.receive().await.expect("the link holds").body {
+        FrontReport::Done {
+            query: 10,
+            outcome: Err(error),
+        } => assert_eq!(error.code, Code::InvalidTensor),
+        other => panic!("{other:?}"),
+    }
+    leading.stop().await;
+    process.stop().await;
+}
