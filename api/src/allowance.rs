@@ -179,14 +179,16 @@ impl Allowance {
     async fn fetch(&self, block: Block) {
         let now_ms = clock::now_ms();
         let granted = self.ask(block, now_ms).await;
-        if let Err(error) = &granted {
-            tracing::warn!(%error, key = self.name, "the rate limits go on without their store");
-        }
         let mut pools = self.lock();
         if let Some(pool) = pools.of(block.kind) {
             match granted {
                 Ok(granted) => pool.arrived(block.tokens, granted, now_ms),
-                Err(_) => pool.failed(clock::now_ms()),
+                Err(error) => {
+                    if pool.failed(clock::now_ms()) {
+                        let key = &self.name;
+                        tracing::warn!(%error, key, "the key's limits go on without their store");
+                    }
+                }
             }
         }
         drop(pools);

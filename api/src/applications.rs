@@ -1,7 +1,7 @@
 //! `/v1/applications`: what is scored how, and what its queries ask for by default.
 
 use axum::{
-    Extension, Json,
+    Json,
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
-    auth::{Caller, Subject},
+    auth::Caller,
     body,
     extract::Name,
     json,
@@ -87,9 +87,8 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     } else {
         StatusCode::OK
     };
-    let subject = Extension(Subject(stored.id.to_string()));
     let body = Json(ApplicationBody::from(stored));
-    Ok((status, subject, [(header::LOCATION, location)], body).into_response())
+    Ok((status, [(header::LOCATION, location)], body).into_response())
 }
 
 /// All applications.

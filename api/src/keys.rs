@@ -1,7 +1,7 @@
 //! `/v1/keys`: who may ask, for what, and how often.
 
 use axum::{
-    Extension, Json,
+    Json,
     extract::{Path, Request, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
-    auth::{Secret, Subject},
+    auth::Secret,
     body, clock,
     codec::short,
     json,
@@ -119,13 +119,12 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     let key = state.registry().create_key(&new, now_ms).await?;
     state.refresh_keys().await?;
     let location = format!("/v1/keys/{}", key.id);
-    let subject = Extension(Subject(key.id.clone()));
     let body = Json(CreatedKeyBody {
         secret: secret.reveal(),
         key: key.into(),
     });
     let headers = [(header::LOCATION, location)];
-    let mut response = (StatusCode::CREATED, subject, headers, body).into_response();
+    let mut response = (StatusCode::CREATED, headers, body).into_response();
     let secret = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, secret);
     Ok(response)

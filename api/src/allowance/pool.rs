@@ -58,7 +58,9 @@ pub struct Pool {
     asking: bool,
     /// Before that there is no point in asking.
     not_before_ms: u64,
-    /// What is admitted while the store is away.
+    /// The store failed to answer last time.
+    is_away: bool,
+    /// What is admitted while the store is away, or slow.
     alone: Option<Alone>,
     /// Admitted while the store was away, and not yet counted: quotas only.
     debt: u32,
@@ -83,6 +85,7 @@ impl Pool {
             asked_ms: 0,
             asking: false,
             not_before_ms: 0,
+            is_away: false,
             alone: None,
             debt: 0,
         }
@@ -162,6 +165,7 @@ impl Pool {
     /// A block came that was asked for at `asked_at_ms`, possibly smaller than wished for.
     pub fn arrived(&mut self, wanted: u32, granted: u32, asked_at_ms: u64) {
         self.asking = false;
+        self.is_away = false;
         self.alone = None;
         let settled = granted.min(self.debt);
         self.debt -= settled;
@@ -178,11 +182,13 @@ impl Pool {
         }
     }
 
-    /// The store did not answer.
-    pub fn failed(&mut self, now_ms: u64) {
+    /// The store did not answer. Returns whether that is news.
+    pub fn failed(&mut self, now_ms: u64) -> bool {
         self.asking = false;
         self.not_before_ms = now_ms + ASK_AGAIN_MS;
+        let is_news = !std::mem::replace(&mut self.is_away, true);
         self.begin_alone(now_ms);
+        is_news
     }
 
     /// A block is on its way for longer than anyone waits.

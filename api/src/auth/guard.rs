@@ -41,7 +41,7 @@ pub(crate) struct Guard {
     rules: RuleBook,
 }
 
-/// What an audited request was about, where its path does not say: an extension of the response.
+/// What an audited request was about, where no path says it: an extension of the response.
 #[derive(Clone)]
 pub(crate) struct Subject(pub String);
 
@@ -83,8 +83,7 @@ pub(crate) async fn guard(
             let done = response.status().is_success();
             if let (Some(action), Some(uri), Some(caller), true) = (rule.audited, uri, caller, done)
             {
-                let named = response.extensions().get::<Subject>().cloned();
-                let subject = named.map_or_else(|| last(uri.path()).to_owned(), |named| named.0);
+                let subject = subject(&uri, &response);
                 guard.audit(action, &caller, &subject).await;
             }
             response
@@ -204,6 +203,16 @@ impl Guard {
             tracing::error!(%error, actor, action, subject, "an audit entry was lost");
         }
     }
+}
+
+/// What was changed: as the handler says, or what the path or that of what was created names.
+fn subject(uri: &Uri, response: &Response) -> String {
+    if let Some(Subject(name)) = response.extensions().get() {
+        return name.clone();
+    }
+    let created = response.headers().get(header::LOCATION);
+    let created = created.and_then(|path| path.to_str().ok());
+    last(created.unwrap_or(uri.path())).to_owned()
 }
 
 /// What a path names last; of a path behind `/v1/artefacts/` all of it.

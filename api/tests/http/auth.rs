@@ -387,6 +387,11 @@ async fn what_was_done_is_kept_with_who_did_it() {
     api.keyed(&register, "PUT", "/v1/artefacts/in/a.npy", "x")
         .await;
     api.keyed(&register, "GET", "/v1/applications", "").await;
+    let job = json!({"application": "digits", "input": "in/a.npy", "output": "out/a.npy"});
+    let job = api
+        .keyed(&register, "POST", "/v1/jobs", job.to_string())
+        .await;
+    let job = job.json()["id"].as_str().expect("a job").to_owned();
     let path = format!("/v1/audit?actor={id}");
     let audit = api.keyed(ADMIN, "GET", &path, "").await.json();
     let entries = audit["entries"].as_array().expect("a list").iter();
@@ -394,6 +399,7 @@ async fn what_was_done_is_kept_with_who_did_it() {
         .map(|entry| (entry["action"].as_str(), entry["subject"].as_str()))
         .collect();
     let wanted = [
+        (Some("job.create"), Some(job.as_str())),
         (Some("artefact.put"), Some("in/a.npy")),
         (Some("application.delete"), Some("more")),
         (Some("application.create"), Some("more")),
