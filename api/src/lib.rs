@@ -28,6 +28,7 @@ mod keys;
 mod layer;
 mod metrics;
 mod models;
+mod observe;
 mod query;
 mod routes;
 mod serve;
@@ -42,6 +43,7 @@ mod workers;
 
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use observe::observe;
 pub use routes::{openapi, router};
 pub use serve::{Error, Listener, serve};
 pub use state::{ApiParts, ApiState, Readiness};

@@ -17,8 +17,10 @@ mod client;
 mod docs;
 mod error;
 mod follow;
+mod health;
 mod input;
 mod job;
+mod key;
 mod listing;
 mod npy;
 mod output;
@@ -81,8 +83,13 @@ enum Command {
     /// Put, get, list and delete files of the artefact store.
     #[command(subcommand)]
     Artefact(artefact::Artefact),
+    /// Create, list and revoke API keys.
+    #[command(subcommand)]
+    Key(key::Key),
     /// List workers.
     Workers,
+    /// Ask whether the server is ready; exits with 1 and says why where it is not.
+    Health,
     /// Show what workers did.
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -134,10 +141,12 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
         Command::Workers => listing::workers(client, output).await,
+        Command::Health => health::run(client, output).await,
         Command::Profile(profile) => profile.run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
+        Command::Key(key) => key.run(client, output).await,
         Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Simulate(_) => Ok(()),
     }
 }

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use sextant_types::WorkerId;
+
 mod docs;
 mod error;
 mod fleet;
@@ -44,6 +46,7 @@ impl Config {
     /// Replaces what is left to the machine (cores, memory, threads) by what this machine has, and
     /// hides what is secret: for people to read.
     pub fn resolved(mut self) -> Self {
+        self.worker.name = Some(self.worker_name());
         self.worker.cores = Some(self.worker_cores());
         self.worker.memory_bytes = Some(self.worker_memory_bytes());
         self.variants.max_threads = Some(self.max_threads());
@@ -51,8 +54,20 @@ impl Config {
         for url in [&mut self.metadata.url, &mut self.registry.url] {
             *url = url.take().map(|url| without_password(&url));
         }
-        self.auth.admin_key = self.auth.admin_key.map(|_| HIDDEN.to_owned());
+        for secret in [&mut self.auth.admin_key, &mut self.jobs.webhook_secret] {
+            *secret = secret.take().map(|_| HIDDEN.to_owned());
+        }
         self
+    }
+
+    /// The name of the CPU's worker: as configured, else `local`, or this machine's name where
+    /// other machines have workers, too.
+    pub fn worker_name(&self) -> WorkerId {
+        let fleet = self.metadata.url.is_some();
+        let configured = self.worker.name.clone();
+        let machine = || fleet.then(machine::name).flatten();
+        let local = || WorkerId::new("local").expect("`local` obeys the naming rule");
+        configured.or_else(machine).unwrap_or_else(local)
     }
 
     /// Most intra-op threads of a generated variant: as configured, never more than the worker's

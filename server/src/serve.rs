@@ -1,168 +1,96 @@
 //! Starts the roles of this process and stops them in order.
 //!
-//! One short `build_*` function for each role; what they share is opened once, in [`Stores`]. A
-//! process on the embedded default plays all roles over a folder of its own.
+//! One short module or `build_*` function for each role; what they share is opened once, in
+//! [`Stores`]. A process on the embedded default plays all roles over a folder of its own; in a
+//! fleet a [`Port`] connects it with those that play the others.
 
 pub(crate) mod memory;
 
 mod cuda;
 mod devices;
+mod dispatcher;
 mod engines;
 mod folder;
-mod protection;
+mod front;
+mod port;
+mod process;
 mod remote;
+mod roles;
 mod stores;
+mod workers;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use sextant_api::{ApiParts, ApiState, Listener, WorkerPart};
 use sextant_autoscaler as autoscaler;
-use sextant_dispatcher::{
-    Dispatcher,
-    jobs::{JobConfig, JobService},
-};
 use sextant_engine::Engine;
-use sextant_metadata::InProcessRates;
-use sextant_policies::throttle::Throttle;
-use sextant_rpc::{Work, WorkerClient};
-use sextant_types::WorkerId;
+use sextant_fleet::Leadership;
+use sextant_grpc::{Caller, Seen};
+use sextant_metadata::Candidate;
+use sextant_rpc::WorkerClient;
 use sextant_variant_gen::{Generator, RegistrationService, measure::Effort};
-use sextant_worker::{Watchdog, Worker};
-use tokio::{net::TcpListener, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpListener;
 
-use crate::config::{Config, DeviceSpec, Role};
-use devices::{Fleet, Place};
+use crate::config::{Config, Role};
+use devices::Fleet;
+use port::Port;
+use process::Process;
 use stores::Stores;
 
-/// Time between two heartbeats and looks at the instances, ms.
-const WORKER_PERIOD_MS: u64 = 1000;
-
-/// How long a worker or the runner of a job is believed in without a sign of life, ms.
+/// How long the runner of a job is believed in without a sign of life, ms.
 const LEASE_MS: u64 = 10_000;
 
 /// Runs the configured roles until the process is told to stop. Logging has been started.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    check_roles(&config)?;
+    roles::check(&config)?;
+    front::check_access(&config)?;
     let stores = Stores::open(&config).await?;
-    let Fleet { places, measured } = devices::open(&config)?;
-    let mut process = Process::new(stop_on_signal()?);
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on `{}`", config.listen))?;
-    let parts = build_workers(&config, &stores, places, &mut process).await?;
-    let workers: Vec<WorkerClient> = parts.iter().map(|part| Arc::clone(&part.client)).collect();
-    let dispatcher = build_dispatcher(&config, &stores, &workers, &mut process);
-    build_variant_gen(&config, &stores, &measured, &mut process).await?;
-    build_autoscaler(&config, &stores, workers, &mut process);
-    let served = serve_http(&config, &stores, dispatcher, parts, listener, &process).await;
+    let mut process = Process::stopped_by_signals()?;
+    let served = play(&config, &stores, listener, &mut process).await;
     process.stop().await;
-    stores.registry.close().await;
+    stores.close().await;
     served
 }
 
-/// The roles that one process must play together while the stores are its own.
-fn check_roles(config: &Config) -> anyhow::Result<()> {
-    for role in [Role::Api, Role::Dispatcher, Role::Worker] {
-        anyhow::ensure!(
-            config.roles.contains(role),
-            "role `{role}` is missing: with embedded stores one process plays `api`, \
-             `dispatcher` and `worker` together"
-        );
-    }
-    Ok(())
-}
-
-/// One worker for each device.
-async fn build_workers(
+/// Starts every role of this process, and serves until it is told to stop.
+async fn play(
     config: &Config,
     stores: &Stores,
-    places: Vec<Place>,
+    listener: TcpListener,
     process: &mut Process,
-) -> anyhow::Result<Vec<WorkerPart>> {
-    let mut parts = Vec::with_capacity(places.len());
-    for place in places {
-        let Place {
-            worker,
-            device,
-            engines,
-        } = place;
-        let settings = worker_settings(config, worker, &device);
-        let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
-        let (client, mut service) = Worker::start(settings, engines, objects, metadata)
-            .with_context(|| format!("the worker of `{device}` cannot start"))?;
-        service.announce().await;
-        let stop = process.last.clone();
-        process
-            .tasks
-            .spawn(async move { service.run(stop.cancelled()).await });
-        tracing::info!(worker = %client.info().worker, device, "runs batches");
-        parts.push(WorkerPart { device, client });
-    }
-    Ok(parts)
-}
-
-fn worker_settings(config: &Config, worker: WorkerId, device: &str) -> sextant_worker::Config {
-    let settings = &config.worker;
-    let is_cpu = device == DeviceSpec::Cpu.to_string();
-    // A runtime is given the time that its requests may take before its batches count as stuck.
-    let request_ms = settings
-        .remote
-        .get(device)
-        .map_or(0, |remote| remote.request_timeout_ms.saturating_add(1000));
-    let (cores, memory) = (config.worker_cores(), config.worker_memory_bytes());
-    let pin = settings.pin.iter().map(|core| *core as usize).collect();
-    sextant_worker::Config {
-        page_bytes: settings.page_bytes,
-        io_bytes: settings.io_bytes,
-        horizon: Duration::from_millis(settings.horizon_ms),
-        watchdog: Watchdog {
-            batch_floor: Duration::from_millis(settings.stuck_batch_ms.max(request_ms)),
-            load_floor: Duration::from_millis(settings.stuck_load_ms),
-            factor: settings.stuck_factor,
-        },
-        pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
-        period_ms: WORKER_PERIOD_MS,
-        lease_ms: LEASE_MS,
-        ..sextant_worker::Config::new(worker, cores, memory)
-    }
-}
-
-fn build_dispatcher(
-    config: &Config,
-    stores: &Stores,
-    workers: &[WorkerClient],
-    process: &mut Process,
-) -> Arc<Dispatcher> {
-    let settings = sextant_dispatcher::Config {
-        max_waiting_rows: config.limits.max_queue_per_variant,
-        schedule: config.dispatcher.schedule.options(),
-        estimation: config.dispatcher.schedule.run_times.0,
-        placement: config.dispatcher.placement.options(),
-        parallelism: config.dispatcher.schedule.parallelism.policy(),
-        tenants: config.dispatcher.schedule.tenants(),
-        ..sextant_dispatcher::Config::default()
+) -> anyhow::Result<()> {
+    let plays = |role| config.roles.contains(role);
+    let port = match roles::is_split(config) {
+        true => Some(Port::open(config, process).await?),
+        false => None,
     };
-    let metadata = Arc::clone(&stores.metadata);
-    let (dispatcher, service) = Dispatcher::start(settings, workers.to_vec(), metadata);
-    let stop = process.last.clone();
-    process
-        .tasks
-        .spawn(async move { service.run(stop.cancelled()).await });
-    let jobs = JobConfig {
-        owner: stores.owner.clone(),
-        lease_ms: LEASE_MS,
-        throttle: Throttle {
-            pause_utilization: config.jobs.pause_utilization,
-            ..Throttle::default()
-        },
-        look_ms: 200,
+    let port = port.as_ref();
+    let Fleet { places, measured } = match plays(Role::Worker) || plays(Role::VariantGen) {
+        true => devices::open(config)?,
+        false => Fleet::default(),
     };
-    let (registry, objects) = (stores.registry.clone(), Arc::clone(&stores.objects));
-    let jobs = JobService::new(jobs, Arc::clone(&dispatcher), registry, objects);
-    process.spawn(|stop| async move { jobs.run(stop.cancelled()).await });
-    dispatcher
+    let parts = match plays(Role::Worker) {
+        true => workers::build(config, stores, places, port, process).await?,
+        false => Vec::new(),
+    };
+    let clients: Vec<WorkerClient> = parts.iter().map(|part| Arc::clone(&part.client)).collect();
+    let dispatcher = match plays(Role::Dispatcher) {
+        true => Some(dispatcher::build(config, stores, &clients, port, process)?),
+        false => None,
+    };
+    if plays(Role::VariantGen) || port.is_none() {
+        build_variant_gen(config, stores, &measured, process).await?;
+    }
+    if plays(Role::Autoscaler) {
+        build_autoscaler(config, stores, clients, port, process)?;
+    }
+    match plays(Role::Api) {
+        true => front::serve(config, stores, dispatcher, parts, port, listener, process).await,
+        false => front::observe(listener, process).await,
+    }
 }
 
 /// Registration; without the role, what earlier lives registered is still published.
@@ -185,7 +113,7 @@ async fn build_variant_gen(
         ..sextant_variant_gen::Config::default()
     };
     let shared = sextant_variant_gen::Stores {
-        registry: stores.registry.clone(),
+        registry: stores.registry()?,
         objects: Arc::clone(&stores.objects),
         metadata: Arc::clone(&stores.metadata),
     };
@@ -207,55 +135,39 @@ fn build_autoscaler(
     config: &Config,
     stores: &Stores,
     workers: Vec<WorkerClient>,
+    port: Option<&Port>,
     process: &mut Process,
-) {
-    if !config.roles.contains(Role::Autoscaler) {
-        return;
-    }
+) -> anyhow::Result<()> {
     let settings = autoscaler::Config {
         period_ms: config.autoscaler.period_ms,
         idle_unload_s: config.autoscaler.idle_unload_s,
         warm_memory_share: config.autoscaler.warm_memory_share,
     };
-    let service = autoscaler::Service::new(settings, Arc::clone(&stores.metadata), workers);
-    process.spawn(|stop| async move { service.run(stop.cancelled()).await });
-}
-
-async fn serve_http(
-    config: &Config,
-    stores: &Stores,
-    dispatcher: Arc<Dispatcher>,
-    workers: Vec<WorkerPart>,
-    listener: TcpListener,
-    process: &Process,
-) -> anyhow::Result<()> {
-    let address = listener
-        .local_addr()
-        .context("the listener has no address")?;
-    let state = ApiState::new(ApiParts {
-        dispatcher,
-        registry: stores.registry.clone(),
-        objects: Arc::clone(&stores.objects),
-        metadata: Arc::clone(&stores.metadata),
-        workers: workers.into_iter().collect(),
-        limits: (&config.limits).into(),
-        auth: protection::auth(config)?,
-        rates: Arc::new(InProcessRates::new()),
-        readiness: Arc::new(|| Ok(())),
-    });
-    // From the first query on, targets are checked against the application's metric and defaults.
-    state
-        .refresh()
-        .await
-        .context("the applications cannot be read")?;
-    let tls = protection::tls(config)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    announce(&format!("listening on {scheme}://{address}"));
-    let listener = Listener {
-        socket: listener,
-        tls,
+    let metadata = Arc::clone(&stores.metadata);
+    let Some(port) = port else {
+        let service = autoscaler::Service::new(settings, metadata, workers);
+        process.spawn(|stop| async move { service.run(stop.cancelled()).await });
+        return Ok(());
     };
-    sextant_api::serve(listener, state, process.first.clone()).await?;
+    let candidate = Candidate {
+        role: "autoscaler".into(),
+        holder: stores.owner.as_str().into(),
+        endpoint: port.endpoint(),
+    };
+    let ttl = Duration::from_millis(config.fleet.leader_lease_ms);
+    let leadership = Leadership::new(Arc::clone(&metadata), candidate, ttl);
+    let token = leadership.token();
+    process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
+    let service = autoscaler::Service::new(settings, metadata, Vec::new()).led_by(token.clone());
+    let known = service.workers();
+    let caller = (Caller::Autoscaler, Some(token));
+    port.follow_workers(stores, caller, &workers, process, move |seen| match seen {
+        Seen::Up(_, client) => known.add(client),
+        Seen::Down(worker) => {
+            known.remove(&worker);
+        }
+    })?;
+    process.spawn(|stop| async move { service.run(stop.cancelled()).await });
     Ok(())
 }
 
@@ -264,59 +176,4 @@ async fn serve_http(
 fn announce(line: &str) {
     println!("{line}");
     tracing::info!("{line}");
-}
-
-/// The background work of this process and the order in which it ends.
-struct Process {
-    /// Cancelled by a signal: no new work.
-    first: CancellationToken,
-    /// Cancelled when nothing asks any more: workers drain.
-    last: CancellationToken,
-    tasks: JoinSet<()>,
-}
-
-impl Process {
-    fn new(first: CancellationToken) -> Self {
-        Self {
-            first,
-            last: CancellationToken::new(),
-            tasks: JoinSet::new(),
-        }
-    }
-
-    /// Runs a service until the signal.
-    fn spawn<F>(&mut self, service: impl FnOnce(CancellationToken) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.tasks.spawn(service(self.first.clone()));
-    }
-
-    async fn stop(&mut self) {
-        self.first.cancel();
-        self.last.cancel();
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a service ended by a panic");
-            }
-        }
-    }
-}
-
-/// A token that SIGTERM and SIGINT cancel.
-fn stop_on_signal() -> anyhow::Result<CancellationToken> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let token = CancellationToken::new();
-    let stopped = token.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping: finishing what is in flight");
-        stopped.cancel();
-    });
-    Ok(token)
 }

@@ -32,6 +32,7 @@ pub struct Leadership {
     metadata: Arc<dyn MetadataStore>,
     candidate: Candidate,
     ttl: Duration,
+    outlasts: bool,
     token: watch::Sender<Option<u64>>,
 }
 
@@ -43,7 +44,18 @@ impl Leadership {
             metadata,
             candidate,
             ttl,
+            outlasts: false,
             token: watch::Sender::new(None),
+        }
+    }
+
+    /// Leads on while the store does not answer, beyond the lease and until another is known to
+    /// lead. Only for a role whose orders carry the token to those who refuse a lesser one: nobody
+    /// can take over without the store, and whoever has reached it is obeyed instead.
+    pub fn outlasting_the_store(self) -> Self {
+        Self {
+            outlasts: true,
+            ..self
         }
     }
 
@@ -83,10 +95,9 @@ impl Leadership {
             let asked = Instant::now();
             let ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
             let call = self.metadata.campaign(&self.candidate, ttl_ms, unix_ms());
-            let end = if self.leads() {
-                until
-            } else {
-                asked + self.ttl
+            let end = match self.leads() && !self.outlasts {
+                true => until,
+                false => asked + self.ttl,
             };
             match timeout_at(end, call).await {
                 Ok(Ok(leader)) if self.is_ours(&leader) => {
@@ -98,7 +109,7 @@ impl Leadership {
                 Err(_) => tracing::warn!(role = %self.candidate.role, "the store did not answer"),
             }
             let next = asked + period;
-            if self.leads() && until <= next {
+            if self.leads() && until <= next && !self.outlasts {
                 sleep_until(until).await;
                 self.stand_by("the lease ran out");
             }

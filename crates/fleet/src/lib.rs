@@ -6,11 +6,13 @@
 //! **Invariant:** nothing here decides about queries, variants or workers. Who believes to lead does
 //! so for no longer than the lease that the store granted, by a clock that is never set.
 
+mod expiry;
 mod follower;
 mod leadership;
 
 #[cfg(feature = "unsteady")]
 pub mod unsteady;
 
+pub use expiry::expire_leases;
 pub use follower::{Follower, News};
 pub use leadership::{Leadership, Token, always};

@@ -135,9 +135,8 @@ fn authorization() -> Result<HeaderMap, Error> {
     let key = std::env::var(API_KEY).unwrap_or_default();
     if !key.is_empty() {
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| {
-            Error::Usage(format!("`{API_KEY}` holds what no API key can hold"))
-        })?;
+        let mut value = value
+            .map_err(|_| Error::Usage(format!("`{API_KEY}` holds what no API key can hold")))?;
         value.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, value);
     }

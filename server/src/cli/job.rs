@@ -4,6 +4,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use sextant_objects::ObjectPath;
+use sextant_rpc::offline::check_webhook;
 use sextant_types::JobId;
 
 use super::{
@@ -13,10 +14,13 @@ use super::{
     targets::{Addressee, Targets},
 };
 
+/// How files of records are written.
+const FORMATS: [&str; 3] = ["jsonl", "npy", "npz"];
+
 /// Submit and follow jobs.
 #[derive(Debug, Subcommand)]
 pub enum Job {
-    /// Answer every record of a file in the artefact store.
+    /// Answer every record of a file, or of all files of a folder, in the artefact store.
     Submit(Box<Submit>),
     /// Show one job.
     Show {
@@ -25,31 +29,42 @@ pub enum Job {
     },
     /// List jobs.
     List,
-    /// Follow a job to its end; exit code 1 where it fails.
-    Wait {
+    /// Follow a job to its end, with its progress; exit code 1 where it fails.
+    #[command(visible_alias = "wait")]
+    Follow {
         /// Its id.
         id: JobId,
     },
-    /// Stop a job; what it has committed stays.
+    /// Stop a job; files that it has not finished do not appear.
     Cancel {
         /// Its id.
         id: JobId,
     },
 }
 
-/// Answer every record of a file in the artefact store.
+/// Answer every record of a file, or of all files of a folder, in the artefact store.
 #[derive(Debug, clap::Args)]
 pub struct Submit {
     #[command(flatten)]
     addressee: Addressee,
     #[command(flatten)]
     targets: Targets,
-    /// Path of the input in the artefact store: one JSON record per line.
+    /// Path of the input in the artefact store: JSONL, NPY or NPZ; all files below it where it
+    /// ends in `/`.
     #[arg(long, value_name = "PATH")]
     input: String,
-    /// Path of the output in the artefact store: one line per record.
+    /// Path of the output in the artefact store; a file for each input file where it ends in `/`.
     #[arg(long, value_name = "PATH")]
     output: String,
+    /// How the input is written [default: by its suffix].
+    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
+    format: Option<String>,
+    /// How the output is written [default: by its suffix].
+    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
+    output_format: Option<String>,
+    /// Address that is told when the job has come to its end.
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
     /// Records that are answered and committed together [default: as the server has it].
     #[arg(long, value_name = "RECORDS")]
     chunk: Option<u32>,
@@ -64,7 +79,7 @@ impl Job {
         match self {
             Self::Submit(submit) => submit.run(client, output).await,
             Self::List => list(client, output).await,
-            Self::Wait { id } => wait(client, id.as_str(), output).await,
+            Self::Follow { id } => follow_to_the_end(client, id.as_str(), output).await,
             Self::Show { id } => {
                 let job: Value = client.get(&["v1", "jobs", id.as_str()]).await?;
                 output.either(&job, || text(&job))
@@ -80,8 +95,11 @@ impl Job {
 
 impl Submit {
     async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
-        check_path("--input", &self.input)?;
-        check_path("--output", &self.output)?;
+        check_path("--input", without_slash(&self.input))?;
+        check_path("--output", without_slash(&self.output))?;
+        if let Some(Err(reason)) = self.webhook.as_deref().map(check_webhook) {
+            return Err(Error::Usage(format!("`--webhook`: {reason}")));
+        }
         let mut request = Map::new();
         self.addressee.fill(&mut request);
         if let Some(targets) = self.targets.document() {
@@ -92,11 +110,21 @@ impl Submit {
         if let Some(chunk) = self.chunk {
             request.insert("chunk".to_owned(), json!(chunk));
         }
+        let others = [
+            ("format", self.format),
+            ("output_format", self.output_format),
+            ("webhook", self.webhook),
+        ];
+        for (name, value) in others {
+            if let Some(value) = value {
+                request.insert(name.to_owned(), json!(value));
+            }
+        }
         let job: Value = client
             .post(&["v1", "jobs"], &Value::Object(request))
             .await?;
         match self.wait {
-            true => wait(client, &cell(&job, "/id"), output).await,
+            true => follow_to_the_end(client, &cell(&job, "/id"), output).await,
             false => output.either(&job, || text(&job)),
         }
     }
@@ -110,7 +138,12 @@ pub fn check_path(flag: &str, path: &str) -> Result<(), Error> {
         .map_err(|error| Error::Usage(format!("`{flag}`: {error}")))
 }
 
-async fn wait(client: &Client, id: &str, output: Output) -> Result<(), Error> {
+/// A path that means a folder ends in a slash, which the path of a file may not.
+fn without_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
+}
+
+async fn follow_to_the_end(client: &Client, id: &str, output: Output) -> Result<(), Error> {
     let (job, document) = follow::follow(client, id, output.json).await?;
     output.either(&document, || text(&document))?;
     job.outcome()

@@ -97,11 +97,17 @@ impl Create {
         key.insert("scopes".to_owned(), json!(scopes));
         let days = self.expires_in_days.map(u64::from);
         let optional = [
-            ("application", self.application.as_ref().map(|name| json!(name.as_str()))),
+            (
+                "application",
+                self.application.as_ref().map(|name| json!(name.as_str())),
+            ),
             ("rate_per_s", self.rate.map(Value::from)),
             ("burst", self.burst.map(Value::from)),
             ("quota_per_day", self.quota.map(Value::from)),
-            ("expires_ms", days.map(|days| json!(now_ms() + days * DAY_MS))),
+            (
+                "expires_ms",
+                days.map(|days| json!(now_ms() + days * DAY_MS)),
+            ),
         ];
         for (name, value) in optional {
             key.extend(value.map(|value| (name.to_owned(), value)));
@@ -113,7 +119,15 @@ impl Create {
 async fn list(client: &Client, output: Output) -> Result<(), Error> {
     let answer: Value = client.get(&["v1", "keys"]).await?;
     output.either(&answer, || {
-        let headings = ["key", "name", "scopes", "application", "#rate", "#quota", "state"];
+        let headings = [
+            "key",
+            "name",
+            "scopes",
+            "application",
+            "#rate",
+            "#quota",
+            "state",
+        ];
         let mut table = Table::new(&headings);
         let now_ms = now_ms();
         for key in rows(&answer, "/keys") {

@@ -66,6 +66,8 @@ section! {
         key: Option<PathBuf> = None, unset "none";
         /// Certificates that those of the others are checked against, PEM.
         ca: Option<PathBuf> = None, unset "none";
+        /// The name that the others' certificates have, where it is not that of their addresses.
+        server_name: Option<String> = None, unset "the host of each address";
         /// A process that says nothing for so long is lost, milliseconds.
         silence_ms: u64 = 1000, within 100.0..=60_000.0;
         /// Without renewal for so long another takes over as the leading dispatcher or autoscaler,
@@ -89,6 +91,8 @@ section! {
         mode: Option<AuthMode> = None, unset "`off` on the loopback interface, else an error";
         /// A key with every right, for making the first one; best set in the environment.
         admin_key: Option<String> = None, unset "none";
+        /// Most requests of one key in flight at one process.
+        max_concurrent_per_key: Option<usize> = None, unset "no such limit", within 1.0..=ANY;
         /// Whether `/metrics` asks for a key, too.
         metrics: bool = false;
     }

@@ -2,6 +2,8 @@
 
 use std::{fs, thread};
 
+use sextant_types::WorkerId;
+
 /// Memory that is assumed where the system does not tell: 4 GiB.
 const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 
@@ -23,6 +25,13 @@ pub fn memory_bytes() -> u64 {
         .min();
     let known = machine.into_iter().chain(group);
     known.min().unwrap_or(ASSUMED_MEMORY_BYTES)
+}
+
+/// The machine's name as the name of a worker, where it has one that can be.
+pub fn name() -> Option<WorkerId> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim().to_ascii_lowercase();
+    WorkerId::new(name.split('.').next()?).ok()
 }
 
 fn total_of(meminfo: &str) -> Option<u64> {

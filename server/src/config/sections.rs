@@ -136,6 +136,11 @@ section! {
     Jobs in "jobs" {
         /// Jobs pause while online queries keep more than this share of the cores busy.
         pause_utilization: f64 = 0.4, within 0.0..=1.0;
+        /// Secret that messages to webhooks are signed with (HMAC-SHA256).
+        webhook_secret: Option<String> = None, unset "they are not signed";
+        /// Whether webhooks may name addresses of the machine's own network link, where clouds keep
+        /// their credentials.
+        webhook_link_local: bool = false;
     }
 }
 

@@ -48,7 +48,7 @@ fn later_layers_win() {
     let config = Config::load(&sources).expect("valid");
     assert_eq!(config.listen, SocketAddr::from(([0, 0, 0, 0], 3)));
     assert_eq!(config.worker_cores(), 2);
-    assert_eq!(config.worker.name.as_str(), "a");
+    assert_eq!(config.worker_name().as_str(), "a");
     assert_eq!(config.worker_memory_bytes(), 3_000_000);
     assert_eq!(config.jobs.pause_utilization, 0.8);
     assert_eq!(config.autoscaler.warm_memory_share, 0.5);

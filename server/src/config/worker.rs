@@ -14,7 +14,7 @@ section! {
     Worker in "worker" {
         /// The name of the CPU's worker among all workers; those of other devices add theirs, such
         /// as `local-cuda-0`.
-        name: WorkerId = local();
+        name: Option<WorkerId> = None, unset "`local`; where `metadata.url` is set, this machine's name";
         /// What runs batches: `cpu`, the machine's cores; `cuda:0`, the GPU of that number, or
         /// `cuda`, every GPU that is visible; `emulated:4`, so many emulated devices. Variants are
         /// made for the engines of every device that is listed.
@@ -233,8 +233,4 @@ impl std::fmt::Display for DeviceSpec {
 impl Binary {
     /// The words of the configuration.
     pub(super) const NAMES: &'static [&'static str] = &["auto", "always", "never"];
-}
-
-fn local() -> WorkerId {
-    WorkerId::new("local").expect("`local` obeys the naming rule")
 }

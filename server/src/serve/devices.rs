@@ -21,6 +21,7 @@ pub(super) struct Place {
 }
 
 /// All devices, and what registration makes variants for.
+#[derive(Default)]
 pub(super) struct Fleet {
     pub(super) places: Vec<Place>,
     /// One engine of each name.
@@ -55,7 +56,7 @@ impl Fleet {
         engines.retain(|engine| engine.name() != emulated::NAME || !emulated_elsewhere);
         self.measured.extend(engines.iter().cloned());
         self.places.push(Place {
-            worker: config.worker.name.clone(),
+            worker: config.worker_name(),
             device: DeviceSpec::Cpu.to_string(),
             engines,
         });
@@ -96,7 +97,7 @@ impl Fleet {
         let Device::Dedicated { name: device, .. } = engine.device() else {
             anyhow::bail!("engine `{}` has no device of its own", engine.name());
         };
-        let name = format!("{}-{}", config.worker.name, device.replace(':', "-"));
+        let name = format!("{}-{}", config.worker_name(), device.replace(':', "-"));
         let worker = WorkerId::new(&name).with_context(|| format!("worker of `{device}`"))?;
         if measured {
             self.measured.push(Arc::clone(&engine));

@@ -1,4 +1,4 @@
-//! What the roles of one process share: registry, artefacts, metadata.
+//! What the roles share: registry, artefacts, metadata. Of the process itself, or of servers.
 
 use std::{
     sync::Arc,
@@ -6,18 +6,23 @@ use std::{
 };
 
 use anyhow::Context;
-use sextant_metadata::{InProcessStore, MetadataStore};
+use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 
 use super::folder::FolderLock;
-use crate::config::Config;
+use crate::config::{Config, Role};
 
-/// The embedded stores, over one folder.
+#[cfg(feature = "fleet")]
+mod remote;
+
+/// The stores that the roles of this process need.
 pub(super) struct Stores {
-    pub(super) registry: Registry,
+    /// `None` where no role of this process needs it.
+    registry: Option<Registry>,
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) metadata: Arc<dyn MetadataStore>,
+    pub(super) rates: Arc<dyn RateStore>,
     /// Names this life of this process as the owner of leases.
     pub(super) owner: String,
     _folder: FolderLock,
@@ -26,30 +31,96 @@ pub(super) struct Stores {
 impl Stores {
     pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
         let folder = FolderLock::take(&config.data_dir)?;
-        let objects =
-            LocalStore::open(config.data_dir.join("objects"), config.limits.storage_bytes)
-                .context("the artefact store cannot be opened")?;
-        let registry = Registry::open(config.data_dir.join("registry.sqlite"))
-            .await
-            .context("the registry cannot be opened")?;
+        let (metadata, rates) = open_metadata(config).await?;
         let now_ms = unix_ms();
-        // The folder's lock says that every earlier holder of a lease is dead.
-        let resumed = registry
-            .void_leases(now_ms)
-            .await
-            .context("jobs cannot be taken over")?;
-        if resumed > 0 {
-            tracing::info!(jobs = resumed, "going on with jobs of an earlier life");
-        }
+        let registry = match needs_registry(config) {
+            true => Some(open_registry(config, now_ms).await?),
+            false => None,
+        };
+        let name = config.worker_name();
         Ok(Self {
             registry,
-            objects: Arc::new(objects),
-            metadata: Arc::new(InProcessStore::new()),
-            owner: format!("{}-{}-{now_ms}", config.worker.name, std::process::id()),
+            objects: open_objects(config).await?,
+            metadata,
+            rates,
+            owner: format!("{name}-{}-{now_ms}", std::process::id()),
             _folder: folder,
         })
     }
+
+    /// The registry, for a role that needs it.
+    pub(super) fn registry(&self) -> anyhow::Result<Registry> {
+        self.registry.clone().context("no role needs the registry")
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(registry) = self.registry {
+            registry.close().await;
+        }
+    }
 }
+
+/// Workers and autoscalers know nothing of models.
+fn needs_registry(config: &Config) -> bool {
+    let roles = [Role::Api, Role::Dispatcher, Role::VariantGen];
+    roles.into_iter().any(|role| config.roles.contains(role))
+}
+
+async fn open_metadata(
+    config: &Config,
+) -> anyhow::Result<(Arc<dyn MetadataStore>, Arc<dyn RateStore>)> {
+    match &config.metadata.url {
+        None => Ok((
+            Arc::new(InProcessStore::new()),
+            Arc::new(InProcessRates::new()),
+        )),
+        #[cfg(feature = "fleet")]
+        Some(url) => remote::metadata(config, url).await,
+        #[cfg(not(feature = "fleet"))]
+        Some(_) => anyhow::bail!("`metadata.url`: {UNBUILT}"),
+    }
+}
+
+async fn open_registry(config: &Config, now_ms: u64) -> anyhow::Result<Registry> {
+    match &config.registry.url {
+        None => {
+            let registry = Registry::open(config.data_dir.join("registry.sqlite"))
+                .await
+                .context("the registry cannot be opened")?;
+            // The folder's lock says that every earlier holder of a lease is dead.
+            let resumed = registry
+                .void_leases(now_ms)
+                .await
+                .context("jobs cannot be taken over")?;
+            if resumed > 0 {
+                tracing::info!(jobs = resumed, "going on with jobs of an earlier life");
+            }
+            Ok(registry)
+        }
+        #[cfg(feature = "fleet")]
+        Some(url) => remote::registry(config, url).await,
+        #[cfg(not(feature = "fleet"))]
+        Some(_) => anyhow::bail!("`registry.url`: {UNBUILT}"),
+    }
+}
+
+async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    match &config.objects.url {
+        None => {
+            let folder = config.data_dir.join("objects");
+            let store = LocalStore::open(folder, config.limits.storage_bytes)
+                .context("the artefact store cannot be opened")?;
+            Ok(Arc::new(store))
+        }
+        #[cfg(feature = "fleet")]
+        Some(url) => remote::objects(config, url).await,
+        #[cfg(not(feature = "fleet"))]
+        Some(_) => anyhow::bail!("`objects.url`: {UNBUILT}"),
+    }
+}
+
+#[cfg(not(feature = "fleet"))]
+const UNBUILT: &str = "this binary was built without the feature `fleet`";
 
 /// Milliseconds since the Unix epoch.
 fn unix_ms() -> u64 {

@@ -1,0 +1,142 @@
+//! The dispatcher, and the offline jobs that run beside it.
+
+use std::{sync::Arc, time::Duration};
+
+use sextant_dispatcher::{
+    Dispatcher,
+    jobs::{JobConfig, JobService},
+};
+use sextant_fleet::{Leadership, expire_leases};
+use sextant_grpc::{Caller, Seen};
+use sextant_metadata::Candidate;
+use sextant_policies::{schedule::Delay, throttle::Throttle};
+use sextant_rpc::WorkerClient;
+use sextant_webhook::{Options, Webhooks};
+
+use super::{LEASE_MS, Process, port::Port, stores::Stores};
+use crate::config::Config;
+
+/// Time between two looks at the leases of workers.
+const EXPIRY: Duration = Duration::from_millis(500);
+
+/// A dispatcher over `workers`, and in a fleet over all that come and go.
+pub(super) fn build(
+    config: &Config,
+    stores: &Stores,
+    workers: &[WorkerClient],
+    port: Option<&Port>,
+    process: &mut Process,
+) -> anyhow::Result<Arc<Dispatcher>> {
+    let settings = settings(config, port.is_some());
+    let metadata = Arc::clone(&stores.metadata);
+    let own = match port {
+        Some(_) => Vec::new(),
+        None => workers.to_vec(),
+    };
+    let (dispatcher, service) = Dispatcher::start(settings, own, metadata);
+    process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
+    if let Some(port) = port {
+        lead(config, stores, workers, port, &dispatcher, process)?;
+    }
+    build_jobs(config, stores, &dispatcher, process)?;
+    Ok(dispatcher)
+}
+
+fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
+    let schedule = &config.dispatcher.schedule;
+    let message = config.fleet.network_us.saturating_mul(1000);
+    sextant_dispatcher::Config {
+        max_waiting_rows: config.limits.max_queue_per_variant,
+        schedule: schedule.options(),
+        network: match is_split {
+            // To the front end, and from there with the inputs to the worker.
+            true => Delay {
+                control: message * 2,
+                data_per_row: 0,
+                response: message,
+            },
+            false => Delay::default(),
+        },
+        estimation: schedule.run_times.0,
+        placement: config.dispatcher.placement.options(),
+        parallelism: schedule.parallelism.policy(),
+        tenants: schedule.tenants(),
+        ..sextant_dispatcher::Config::default()
+    }
+}
+
+/// Stands for the leadership, and takes queries of front ends while it is held.
+fn lead(
+    config: &Config,
+    stores: &Stores,
+    workers: &[WorkerClient],
+    port: &Port,
+    dispatcher: &Arc<Dispatcher>,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    dispatcher.set_leading(false);
+    let candidate = Candidate {
+        role: "dispatcher".into(),
+        holder: stores.owner.as_str().into(),
+        endpoint: port.endpoint(),
+    };
+    let ttl = Duration::from_millis(config.fleet.leader_lease_ms);
+    let metadata = Arc::clone(&stores.metadata);
+    let leadership = Leadership::new(metadata, candidate, ttl).outlasting_the_store();
+    let token = leadership.token();
+    process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
+    let (follower, follows) = (Arc::clone(dispatcher), token.clone());
+    process.spawn_late(|stop| async move {
+        tokio::select! {
+            () = follower.lead_with(follows) => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    let (metadata, holds) = (Arc::clone(&stores.metadata), token.clone());
+    process.spawn(|stop| async move {
+        expire_leases(metadata, holds, EXPIRY, stop.cancelled()).await;
+    });
+    let known = Arc::clone(dispatcher);
+    let caller = (Caller::Dispatcher, Some(token));
+    port.follow_workers(stores, caller, workers, process, move |seen| match seen {
+        Seen::Up(worker, client) => {
+            tracing::info!(%worker, "reached");
+            known.add_worker(client);
+        }
+        Seen::Down(worker) => {
+            tracing::warn!(%worker, "lost");
+            known.remove_worker(&worker);
+        }
+    })?;
+    let leads = Arc::clone(dispatcher);
+    let leads = Arc::new(move || leads.is_leading());
+    port.offer_dispatcher(Arc::clone(dispatcher) as _, leads);
+    Ok(())
+}
+
+fn build_jobs(
+    config: &Config,
+    stores: &Stores,
+    dispatcher: &Arc<Dispatcher>,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let settings = JobConfig {
+        owner: stores.owner.clone(),
+        lease_ms: LEASE_MS,
+        throttle: Throttle {
+            pause_utilization: config.jobs.pause_utilization,
+            ..Throttle::default()
+        },
+        look_ms: 200,
+    };
+    let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
+    let webhooks = Webhooks::new(Options {
+        secret: config.jobs.webhook_secret.clone(),
+        allow_link_local: config.jobs.webhook_link_local,
+    });
+    let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)
+        .with_notifier(Arc::new(webhooks));
+    let leading = dispatcher.leading();
+    process.spawn(|stop| async move { jobs.run_while(leading, stop.cancelled()).await });
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The HTTP front end, over a dispatcher of this process or of another.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use sextant_api::{
+    ApiParts, ApiState, Listener, Readiness, Tls, TlsFiles, WorkerPart, Workers,
+    auth::{self, AdminKey},
+};
+use sextant_dispatcher::Dispatcher;
+use sextant_grpc::{Caller, Seen};
+use sextant_metadata::MetadataStore;
+use sextant_rpc::{
+    DispatcherClient,
+    front::{FrontEnd, FrontOptions},
+    link::Clock,
+};
+use sextant_types::WorkerId;
+use tokio::net::TcpListener;
+
+use super::{Process, announce, port::Port, stores::Stores};
+use crate::config::{AuthMode, Config};
+
+/// Who may ask; refuses a service that others can reach and nobody protects.
+pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
+    let mode = config.auth.mode.map(|mode| match mode {
+        AuthMode::Off => auth::Mode::Off,
+        AuthMode::Keys => auth::Mode::Keys,
+    });
+    let key = config.auth.admin_key.as_deref();
+    let key = key.filter(|key| !key.is_empty()).map(AdminKey::new);
+    Ok(auth::Config {
+        mode: auth::check(config.listen, mode)?,
+        admin_key: key.transpose().context("`auth.admin_key`")?,
+        metrics: config.auth.metrics,
+        max_concurrent_per_key: config.auth.max_concurrent_per_key,
+    })
+}
+
+/// Serves HTTP until the process is told to stop.
+pub(super) async fn serve(
+    config: &Config,
+    stores: &Stores,
+    dispatcher: Option<Arc<Dispatcher>>,
+    workers: Vec<WorkerPart>,
+    port: Option<&Port>,
+    listener: TcpListener,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    let parts: Workers = workers.iter().cloned().collect();
+    let (client, readiness) = match (port, dispatcher) {
+        (Some(port), _) => reach_dispatcher(config, stores, port, process)?,
+        (None, Some(dispatcher)) => (dispatcher as DispatcherClient, always_ready()),
+        (None, None) => anyhow::bail!("role `api` needs a dispatcher"),
+    };
+    if let Some(port) = port {
+        follow_workers(stores, port, &workers, &parts, process)?;
+    }
+    let state = ApiState::new(ApiParts {
+        dispatcher: client,
+        registry: stores.registry()?,
+        objects: Arc::clone(&stores.objects),
+        metadata: Arc::clone(&stores.metadata),
+        workers: parts,
+        limits: (&config.limits).into(),
+        auth: check_access(config)?,
+        rates: Arc::clone(&stores.rates),
+        readiness,
+    });
+    // From the first query on, targets are checked against the application's metric and defaults.
+    state
+        .refresh()
+        .await
+        .context("the applications cannot be read")?;
+    let tls = tls(config)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    announce(&format!("listening on {scheme}://{address}"));
+    let listener = Listener {
+        socket: listener,
+        tls,
+    };
+    sextant_api::serve(listener, state, process.first()).await?;
+    Ok(())
+}
+
+/// A process without the role `api` shows how it is.
+pub(super) async fn observe(listener: TcpListener, process: &Process) -> anyhow::Result<()> {
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    announce(&format!("listening on http://{address}"));
+    Ok(sextant_api::observe(listener, always_ready(), process.first()).await?)
+}
+
+fn always_ready() -> Readiness {
+    Arc::new(|| Ok(()))
+}
+
+/// A dispatcher elsewhere: whichever leads.
+fn reach_dispatcher(
+    config: &Config,
+    stores: &Stores,
+    port: &Port,
+    process: &mut Process,
+) -> anyhow::Result<(DispatcherClient, Readiness)> {
+    let options = FrontOptions {
+        longest: Duration::from_millis(config.fleet.query_limit_ms),
+        max_waiting: config.limits.max_concurrent_queries,
+        silence: Duration::from_millis(config.fleet.silence_ms),
+        ..FrontOptions::default()
+    };
+    let front = FrontEnd::new(options, Clock::system());
+    let connector = port.connector(Caller::FrontEnd, None)?;
+    let (running, metadata) = (Arc::clone(&front), Arc::clone(&stores.metadata));
+    process.spawn_late(|stop| async move {
+        running.run(connector, metadata, stop.cancelled()).await;
+    });
+    let looked_at = Arc::clone(&front);
+    let readiness = move || match looked_at.leader() {
+        Some(_) => Ok(()),
+        None => Err("no dispatcher leads, or none can be reached".to_owned()),
+    };
+    Ok((front, Arc::new(readiness)))
+}
+
+/// The workers of the fleet, for their statistics.
+fn follow_workers(
+    stores: &Stores,
+    port: &Port,
+    local: &[WorkerPart],
+    parts: &Workers,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let local: Vec<_> = local.iter().map(|part| Arc::clone(&part.client)).collect();
+    let own: Vec<WorkerId> = local.iter().map(|client| client.info().worker).collect();
+    let (metadata, parts) = (Arc::clone(&stores.metadata), parts.clone());
+    let caller = (Caller::FrontEnd, None);
+    port.follow_workers(stores, caller, &local, process, move |seen| match seen {
+        Seen::Up(worker, _) if own.contains(&worker) => {}
+        Seen::Up(worker, client) => {
+            let (metadata, parts) = (Arc::clone(&metadata), parts.clone());
+            tokio::spawn(async move {
+                let device = device_of(metadata.as_ref(), &worker).await;
+                parts.add(WorkerPart { device, client });
+            });
+        }
+        Seen::Down(worker) => {
+            parts.remove(&worker);
+        }
+    })
+}
+
+/// What a worker runs batches on, as it says itself.
+async fn device_of(metadata: &dyn MetadataStore, worker: &WorkerId) -> String {
+    let workers = metadata.workers(0).await.unwrap_or_default();
+    let found = workers.into_iter().find(|it| it.id == *worker);
+    found.map_or_else(String::new, |it| it.record.device.to_string())
+}
+
+fn tls(config: &Config) -> anyhow::Result<Option<Tls>> {
+    let (Some(certificate), Some(key)) = (&config.tls.certificate, &config.tls.key) else {
+        return Ok(None);
+    };
+    let tls = Tls::load(TlsFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_ca: config.tls.client_ca.clone(),
+    });
+    Ok(Some(tls.context("the HTTP API cannot be encrypted")?))
+}

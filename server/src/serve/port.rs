@@ -1,0 +1,151 @@
+//! How this process and the others of a fleet reach each other.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use sextant_fleet::Token;
+use sextant_grpc::{
+    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, MutualTls, Roles,
+    Roster, RosterOptions, Seen,
+};
+use sextant_rpc::{
+    DispatcherClient, WorkerClient,
+    front::{DispatcherHalf, Mailbox, MailboxOptions},
+    link::{self, Clock},
+};
+
+use super::{Process, stores::Stores};
+use crate::config::Config;
+
+/// The port for the others, where there is one, and what opens links to them.
+pub(super) struct Port {
+    roles: Option<Roles>,
+    endpoint: Arc<str>,
+    fleet: Arc<str>,
+    tls: Option<MutualTls>,
+    silence: Duration,
+}
+
+impl Port {
+    /// Takes the port that is configured and answers on it as long as the process lives.
+    pub(super) async fn open(config: &Config, process: &mut Process) -> anyhow::Result<Self> {
+        let fleet: Arc<str> = config.fleet.name.as_str().into();
+        let tls = tls(config);
+        let mut port = Self {
+            roles: None,
+            endpoint: "".into(),
+            fleet: Arc::clone(&fleet),
+            tls: tls.clone(),
+            silence: Duration::from_millis(config.fleet.silence_ms),
+        };
+        let Some(listen) = config.fleet.listen else {
+            return Ok(port);
+        };
+        let settings = GrpcConfig {
+            advertise: config.fleet.advertise.clone(),
+            tls,
+            ..GrpcConfig::new(listen, fleet)
+        };
+        let server = GrpcServer::bind(settings).await?;
+        port.roles = Some(server.roles());
+        port.endpoint = server.endpoint();
+        tracing::info!(endpoint = %port.endpoint, "reached by the fleet");
+        process.spawn_last(|stop| async move {
+            if let Err(error) = server.run(stop.cancelled()).await {
+                tracing::error!(%error, "the fleet cannot reach this process any more");
+            }
+        });
+        Ok(port)
+    }
+
+    /// `host:port` under which the others reach this process.
+    pub(super) fn endpoint(&self) -> Arc<str> {
+        Arc::clone(&self.endpoint)
+    }
+
+    /// Lets the others reach a worker; the answer is how this process does.
+    pub(super) fn offer_worker(&self, worker: WorkerClient) -> WorkerClient {
+        let mailbox = Mailbox::new(worker, MailboxOptions::default());
+        if let Some(roles) = &self.roles {
+            roles.add_worker(Arc::clone(&mailbox));
+        }
+        mailbox
+    }
+
+    /// Lets front ends reach the dispatcher.
+    pub(super) fn offer_dispatcher(
+        &self,
+        dispatcher: DispatcherClient,
+        leads: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) {
+        if let Some(roles) = &self.roles {
+            roles.set_dispatcher(DispatcherHalf {
+                dispatcher,
+                leads,
+                clock: Clock::system(),
+            });
+        }
+    }
+
+    /// What opens links on behalf of a role.
+    pub(super) fn connector(
+        &self,
+        caller: Caller,
+        token: Option<Token>,
+    ) -> anyhow::Result<Arc<GrpcConnector>> {
+        let hello = Hello {
+            fleet: Arc::clone(&self.fleet),
+            caller,
+            fence: token.map_or_else(Fence::none, Fence::following),
+        };
+        let settings = ConnectorConfig {
+            tls: self.tls.clone(),
+            ..ConnectorConfig::new(hello)
+        };
+        let connector = GrpcConnector::new(settings);
+        Ok(Arc::new(connector.context("the fleet cannot be reached")?))
+    }
+
+    /// Keeps a link to every worker of the fleet on behalf of a role; `seen` is called as they come
+    /// and go.
+    pub(super) fn follow_workers(
+        &self,
+        stores: &Stores,
+        (caller, token): (Caller, Option<Token>),
+        local: &[WorkerClient],
+        process: &mut Process,
+        seen: impl Fn(Seen) + Send + Sync + 'static,
+    ) -> anyhow::Result<()> {
+        let connector = self.connector(caller, token)?;
+        let mut options = RosterOptions::default();
+        options.link = link::Options {
+            silence: self.silence,
+            ..options.link
+        };
+        let roster = Roster::new(connector, local.to_vec(), options);
+        let mut workers = roster.subscribe();
+        let metadata = Arc::clone(&stores.metadata);
+        process.spawn_late(|stop| async move {
+            let telling = async {
+                while let Some(news) = workers.recv().await {
+                    seen(news);
+                }
+            };
+            tokio::select! {
+                () = telling => {}
+                () = roster.run(metadata, stop.cancelled()) => {}
+            }
+        });
+        Ok(())
+    }
+}
+
+fn tls(config: &Config) -> Option<MutualTls> {
+    let fleet = &config.fleet;
+    Some(MutualTls {
+        ca: fleet.ca.clone()?,
+        certificate: fleet.certificate.clone()?,
+        key: fleet.key.clone()?,
+        server_name: fleet.server_name.clone(),
+    })
+}

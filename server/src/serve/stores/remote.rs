@@ -1,0 +1,94 @@
+//! Redis, PostgreSQL and S3.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use sextant_metadata::{MetadataStore, RateStore};
+use sextant_metadata_redis::{RedisConfig, RedisStore};
+use sextant_objects::{CachedStore, ObjectStore};
+use sextant_objects_s3::{S3Config, S3Store};
+use sextant_registry::{ConnectOptions, Registry};
+
+use crate::config::{Config, Role, without_password};
+
+pub(super) async fn metadata(
+    config: &Config,
+    url: &str,
+) -> anyhow::Result<(Arc<dyn MetadataStore>, Arc<dyn RateStore>)> {
+    let redis = RedisConfig {
+        prefix: config.fleet.name.clone(),
+        history: usize::try_from(config.metadata.history).unwrap_or(usize::MAX),
+        timeout: Duration::from_millis(config.metadata.timeout_ms),
+        ..RedisConfig::new(url)
+    };
+    let store = RedisStore::connect(redis).await;
+    let store = store.with_context(|| named("metadata.url", url))?;
+    let rates = Arc::new(store.rates());
+    Ok((store, rates))
+}
+
+pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Registry> {
+    let options = ConnectOptions {
+        connections: config.registry.connections,
+        ..ConnectOptions::new(url)
+    };
+    let registry = Registry::connect_with(&options).await;
+    registry.with_context(|| named("registry.url", url))
+}
+
+/// The bucket; in a process with workers behind a cache.
+pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    let (bucket, prefix) = bucket(url)?;
+    let settings = &config.objects;
+    let spool = config.data_dir.join("uploads");
+    std::fs::create_dir_all(&spool).context("the folder for uploads cannot be created")?;
+    let s3 = S3Config {
+        prefix,
+        endpoint: settings.endpoint.clone(),
+        region: settings.region.clone(),
+        path_style: settings.path_style.unwrap_or(settings.endpoint.is_some()),
+        spool: Some(spool),
+        ..S3Config::new(bucket)
+    };
+    let store = S3Store::open(s3).await;
+    let store: Arc<dyn ObjectStore> = Arc::new(store.with_context(|| named("objects.url", url))?);
+    if !config.roles.contains(Role::Worker) {
+        return Ok(store);
+    }
+    let folder = config.data_dir.join("cache");
+    let cache = CachedStore::open(store, folder, settings.cache_bytes);
+    Ok(Arc::new(
+        cache.context("the cache of models cannot be opened")?,
+    ))
+}
+
+/// `s3://bucket/prefix` as bucket and prefix.
+fn bucket(url: &str) -> anyhow::Result<(String, String)> {
+    let place = url.strip_prefix("s3://");
+    let place = place.context("`objects.url` must begin with `s3://`")?;
+    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+    let prefix = match prefix.trim_matches('/') {
+        "" => String::new(),
+        prefix => format!("{prefix}/"),
+    };
+    Ok((bucket.to_owned(), prefix))
+}
+
+fn named(key: &str, url: &str) -> String {
+    format!("`{key}` is `{}`", without_password(url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_may_have_a_prefix() {
+        let read = |url| bucket(url).expect("a bucket");
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(read("s3://models"), pair("models", ""));
+        assert_eq!(read("s3://models/"), pair("models", ""));
+        assert_eq!(read("s3://models/a/b/"), pair("models", "a/b/"));
+        assert!(bucket("http://models").is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! The workers of this process: one for each device.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use sextant_api::WorkerPart;
+use sextant_rpc::WorkerClient;
+use sextant_types::WorkerId;
+use sextant_worker::{Watchdog, Worker};
+
+use super::{Process, devices::Place, port::Port, stores::Stores};
+use crate::config::{Config, DeviceSpec};
+
+/// Time between two heartbeats and looks at the instances, ms.
+const PERIOD_MS: u64 = 1000;
+
+/// Starts one worker for each place.
+pub(super) async fn build(
+    config: &Config,
+    stores: &Stores,
+    places: Vec<Place>,
+    port: Option<&Port>,
+    process: &mut Process,
+) -> anyhow::Result<Vec<WorkerPart>> {
+    let mut parts = Vec::with_capacity(places.len());
+    for place in places {
+        let Place {
+            worker,
+            device,
+            engines,
+        } = place;
+        let settings = settings(config, worker, &device, port);
+        let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
+        let (worker, mut service) = Worker::start(settings, engines, objects, metadata)
+            .with_context(|| format!("the worker of `{device}` cannot start"))?;
+        let client: WorkerClient = match port {
+            // Reached by the others before they hear of it.
+            Some(port) => port.offer_worker(worker),
+            None => worker,
+        };
+        service.announce().await;
+        process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
+        tracing::info!(worker = %client.info().worker, device, "runs batches");
+        parts.push(WorkerPart { device, client });
+    }
+    Ok(parts)
+}
+
+fn settings(
+    config: &Config,
+    worker: WorkerId,
+    device: &str,
+    port: Option<&Port>,
+) -> sextant_worker::Config {
+    let settings = &config.worker;
+    let is_cpu = device == DeviceSpec::Cpu.to_string();
+    // A runtime is given the time that its requests may take before its batches count as stuck.
+    let request_ms = settings
+        .remote
+        .get(device)
+        .map_or(0, |remote| remote.request_timeout_ms.saturating_add(1000));
+    let (cores, memory) = (config.worker_cores(), config.worker_memory_bytes());
+    let pin = settings.pin.iter().map(|core| *core as usize).collect();
+    let lease_ms = config.fleet.worker_lease_ms;
+    sextant_worker::Config {
+        endpoint: port.map(Port::endpoint),
+        device: device.into(),
+        page_bytes: settings.page_bytes,
+        io_bytes: settings.io_bytes,
+        horizon: Duration::from_millis(settings.horizon_ms),
+        watchdog: Watchdog {
+            batch_floor: Duration::from_millis(settings.stuck_batch_ms.max(request_ms)),
+            load_floor: Duration::from_millis(settings.stuck_load_ms),
+            factor: settings.stuck_factor,
+        },
+        pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
+        period_ms: PERIOD_MS.min(lease_ms / 3),
+        drain: match port {
+            Some(_) => Duration::from_millis(config.limits.drain_timeout_ms),
+            None => Duration::ZERO,
+        },
+        lease_ms,
+        ..sextant_worker::Config::new(worker, cores, memory)
+    }
+}
