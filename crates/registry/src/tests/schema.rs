@@ -65,7 +65,7 @@ mod postgres {
 
     #[tokio::test]
     async fn an_older_database_is_brought_up_to_date_with_what_is_in_it() {
-        let place = Place::server();
+        let place = Place::server().await;
         let mut connection = PgConnection::connect(&place.address()).await.unwrap();
         MIGRATIONS.run_to(1, &mut connection).await.unwrap();
         connection.execute(OLD_ROW).await.unwrap();
@@ -76,7 +76,7 @@ mod postgres {
 
     #[tokio::test]
     async fn a_newer_database_is_refused() {
-        let place = Place::server();
+        let place = Place::server().await;
         place.open().await.close().await;
         let mut connection = PgConnection::connect(&place.address()).await.unwrap();
         connection.execute(NEWER).await.unwrap();
@@ -85,7 +85,7 @@ mod postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn processes_that_begin_at_once_make_one_schema() {
-        let place = Place::server();
+        let place = Place::server().await;
         let openers: Vec<_> = (0..6)
             .map(|_| {
                 let url = place.address();
@@ -100,7 +100,7 @@ mod postgres {
 
     #[tokio::test]
     async fn what_a_later_version_adds_disturbs_no_running_process() {
-        let place = Place::server();
+        let place = Place::server().await;
         let registry = place.open().await;
         registry.create_application(&application()).await.unwrap();
         let id = queued(&registry, 1).await;

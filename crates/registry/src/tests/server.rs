@@ -36,7 +36,7 @@ fn is_away<T: std::fmt::Debug>(answer: Result<T, Error>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_row_is_created_once_however_many_try() {
-    let place = Place::server();
+    let place = Place::server().await;
     let handles = [place.open().await, place.open().await];
     let racers: Vec<_> = (0..8)
         .map(|index: usize| {
@@ -61,7 +61,7 @@ async fn the_same_row_is_created_once_however_many_try() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn another_process_is_woken() {
-    let place = Place::server();
+    let place = Place::server().await;
     let (here, there) = (place.open().await, place.open().await);
     there.create_application(&application()).await.unwrap();
     let mut changed = here.jobs_changed();
@@ -87,7 +87,7 @@ async fn names_are_sorted_by_their_bytes_in_any_database() {
         "--locale-provider=icu",
         "--icu-locale=en",
     ];
-    let place = Place::server_with(&dictionary);
+    let place = Place::database(&dictionary);
     let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
     let mut names = ["a-b", "ab", "a.b", "a_b", "b", "a-c", "aa"];
@@ -102,7 +102,7 @@ async fn names_are_sorted_by_their_bytes_in_any_database() {
 
 #[tokio::test]
 async fn a_text_that_cannot_be_stored_is_the_callers_mistake() {
-    let place = Place::server();
+    let place = Place::server().await;
     let registry = place.open().await;
     let odd = Application {
         description: "before\u{0}after".to_owned(),
@@ -161,7 +161,11 @@ async fn calls_end_while_the_server_is_away_and_succeed_once_it_is_back() {
     server.kill();
     is_away(within("a read", registry.applications()).await);
     is_away(within("a write", registry.create_model(&new_model("m"), 1)).await);
-    is_away(within("a connection", Registry::connect_with(&options)).await);
+    let impatient = ConnectOptions {
+        patience: Duration::from_millis(500),
+        ..options.clone()
+    };
+    is_away(within("a connection", Registry::connect_with(&impatient)).await);
     server.start_again();
     let kept = registry.applications().await.unwrap();
     assert_eq!(kept, [application()], "what was committed is there");

@@ -64,7 +64,7 @@ async fn sqlite_takes_every_statement() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn both_databases_take_every_statement_alike() {
-    let place = Place::server();
+    let place = Place::server().await;
     let registry = place.open().await;
     let crate::database::Database::Postgres(database) = &registry.inner.database else {
         panic!("it is in a file");
