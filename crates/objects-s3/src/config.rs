@@ -2,22 +2,10 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use aws_sdk_s3::{
-    Client,
-    config::{
-        BehaviorVersion, Config, Region, RequestChecksumCalculation, ResponseChecksumValidation,
-        StalledStreamProtectionConfig, retry::RetryConfig, timeout::TimeoutConfig,
-    },
-};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-
 use crate::{Error, keys::MAX_PREFIX_BYTES};
 
 /// S3 refuses smaller parts, but for the last one.
 const MIN_PART_BYTES: usize = 5 << 20;
-
-/// Where S3 servers other than Amazon's believe themselves to be.
-const USUAL_REGION: &str = "us-east-1";
 
 /// A text that shows itself to nobody by accident.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,6 +71,10 @@ impl Secret {
     /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
     }
 }
 
@@ -153,80 +145,5 @@ impl S3Config {
             return fault("max_attempts, parallel_parts", "they must be at least 1");
         }
         Ok(())
-    }
-
-    /// A client that tries each request once: trying again is ours, since a broken body must be tried
-    /// again as well.
-    pub(crate) async fn client(&self) -> Result<Client, Error> {
-        let timeouts = TimeoutConfig::builder().connect_timeout(self.connect_timeout);
-        let builder = Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .http_client(self.http_client())
-            .force_path_style(self.path_style)
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(timeouts.build())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .request_checksum_calculation(RequestChecksumCalculation::WhenSupported)
-            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
-        let mut builder = self.identify(builder).await?;
-        builder.set_endpoint_url(self.endpoint.clone());
-        Ok(Client::from_conf(builder.build()))
-    }
-
-    fn http_client(&self) -> aws_sdk_s3::config::SharedHttpClient {
-        let builder = aws_smithy_http_client::Builder::new();
-        let in_clear = self.endpoint.as_deref();
-        if in_clear.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-            return builder.build_http();
-        }
-        builder
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
-            .build_https()
-    }
-
-    async fn identify(
-        &self,
-        builder: aws_sdk_s3::config::Builder,
-    ) -> Result<aws_sdk_s3::config::Builder, Error> {
-        let given = self.region.clone().map(Region::new);
-        if let Credentials::Given {
-            access_key,
-            secret_key,
-        } = &self.credentials
-        {
-            let region = given.unwrap_or(Region::from_static(USUAL_REGION));
-            let credentials = aws_sdk_s3::config::Credentials::new(
-                access_key,
-                &secret_key.0,
-                None,
-                None,
-                "sextant",
-            );
-            return Ok(builder.region(region).credentials_provider(credentials));
-        }
-        let mut loader = aws_config::defaults(BehaviorVersion::latest());
-        if self.endpoint.is_none() || given.is_none() {
-            loader = loader.http_client(
-                aws_smithy_http_client::Builder::new()
-                    .tls_provider(Provider::Rustls(CryptoMode::Ring))
-                    .build_https(),
-            );
-        }
-        if let Credentials::Profile(profile) = &self.credentials {
-            loader = loader.profile_name(profile);
-        }
-        if let Some(region) = given {
-            loader = loader.region(region);
-        }
-        let found = loader.load().await;
-        let usual = self.endpoint.as_ref().map(|_| Region::new(USUAL_REGION));
-        let region = found.region().cloned().or(usual);
-        let region = region.ok_or_else(|| Error::Config {
-            setting: "region",
-            problem: "none is given, and neither the environment nor a profile names one".into(),
-        })?;
-        let mut builder = builder.region(region);
-        builder.set_credentials_provider(found.credentials_provider());
-        Ok(builder)
     }
 }

@@ -148,7 +148,7 @@ fn causes(error: &aws_sdk_s3::error::ConnectorError) -> String {
 }
 
 /// An error's causes in one line.
-fn chain(head: &str, error: &dyn StdError) -> String {
+pub(crate) fn chain(head: &str, error: &dyn StdError) -> String {
     let mut text = head.to_owned();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -159,4 +159,39 @@ fn chain(head: &str, error: &dyn StdError) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_mean_what_the_store_says() {
+        for (status, code, wanted) in [
+            (404, "NoSuchKey", Reason::Missing),
+            (404, "", Reason::Missing),
+            (404, "NoSuchBucket", Reason::Lasting),
+            (403, "AccessDenied", Reason::Lasting),
+            (403, "QuotaExceeded", Reason::Full),
+            (507, "XMinioStorageFull", Reason::Full),
+            (416, "InvalidRange", Reason::Range),
+            (500, "InternalError", Reason::Internal),
+            (503, "SlowDown", Reason::Passing),
+            (429, "TooManyRequests", Reason::Passing),
+            (400, "BadDigest", Reason::Passing),
+            (400, "InvalidArgument", Reason::Lasting),
+        ] {
+            assert_eq!(reason(status, code), wanted, "{status} `{code}`");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let text = describe(403, "AccessDenied", "not you");
+        assert_eq!(
+            text,
+            "status 403 `AccessDenied` (not you): the credentials do not permit it"
+        );
+        assert!(describe(400, "x", &"m".repeat(1000)).len() < 300);
+    }
 }

@@ -16,6 +16,7 @@
 //!
 //! **Invariant:** whole objects or errors, never wrong bytes; no secret reaches a log or an error.
 
+mod client;
 mod config;
 mod failure;
 mod get;

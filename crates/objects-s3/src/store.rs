@@ -11,7 +11,7 @@ use sextant_objects::{
 use sextant_types::Digest;
 
 use crate::{
-    Error as OpenError, S3Config,
+    Error as OpenError, S3Config, client,
     failure::{Failure, Reason},
     keys::Keys,
     retry::{Attempts, Policy},
@@ -45,7 +45,7 @@ impl S3Store {
     /// Opens a bucket, and looks whether it is there and open to us.
     pub async fn open(config: S3Config) -> Result<Self, OpenError> {
         config.check()?;
-        let client = config.client().await?;
+        let client = client::build(&config).await?;
         let store = Self {
             inner: Arc::new(Inner {
                 client,

@@ -203,6 +203,19 @@ async fn what_does_not_fit_goes_past_the_cache() {
     );
 }
 
+#[tokio::test]
+async fn a_cache_without_its_disk_still_reads() {
+    let bench = Bench::new();
+    let digest = bench.blob(22, 10_000).await;
+    let cache = bench.open(50_000);
+    cache.get_blob(&digest).await.unwrap();
+    fs::remove_dir_all(bench.cache()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(cache.get_blob(&digest).await.unwrap(), content(22, 10_000));
+    }
+    assert_eq!(cache.stats().used_bytes, 0);
+}
+
 #[test]
 fn a_folder_serves_one_cache_and_keeps_what_is_not_ours() {
     let bench = Bench::new();

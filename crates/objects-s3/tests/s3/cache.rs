@@ -9,7 +9,7 @@ use std::{
 };
 
 use sextant_objects::{CachedStore, Error, ObjectStore};
-use sextant_objects_s3::{Credentials, S3Config, S3Store, Secret};
+use sextant_objects_s3::{Credentials, S3Config, S3Store};
 use sextant_test_servers::s3::{Fault, Request, S3};
 
 use super::support::{content, path, start, start_with, stream};
@@ -67,10 +67,7 @@ async fn child_reads_until_killed() {
         prefix: "some/fleet/".into(),
         endpoint: Some(endpoint),
         path_style: true,
-        credentials: Credentials::Given {
-            access_key: std::env::var("AWS_ACCESS_KEY_ID").unwrap(),
-            secret_key: Secret::new(std::env::var("AWS_SECRET_ACCESS_KEY").unwrap()),
-        },
+        credentials: Credentials::Environment,
         timeout: Duration::from_secs(600),
         ..S3Config::new("artefacts")
     };
@@ -116,6 +113,34 @@ fn child(server: &S3, folder: &Path, digest: &str) -> std::process::Child {
         .stdout(Stdio::null())
         .spawn()
         .expect("the child starts")
+}
+
+#[tokio::test]
+async fn a_read_given_up_is_taken_over_by_the_next() {
+    let (store, server) = start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let whole = content(35, 2 * PIECE_BYTES as usize + 1_000);
+    let digest = store.put_blob_stream(stream(&whole)).await.unwrap().digest;
+    let part = folder.path().join(format!("{digest}.part"));
+    let cache = open(store, folder.path());
+    let after_bytes = 500;
+    server
+        .faults()
+        .set(after_the_first(Fault::Stall { after_bytes }));
+    let [first, second] = [0, 1].map(|_| {
+        let cache = cache.clone();
+        tokio::spawn(async move { cache.get_blob(&digest).await })
+    });
+    while fs::metadata(&part).map_or(0, |part| part.len()) < PIECE_BYTES {
+        tokio::task::yield_now().await;
+    }
+    server.faults().clear();
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert_eq!(second.await.unwrap().unwrap(), whole);
+    let stats = cache.stats();
+    assert_eq!((stats.resumed, stats.bypassed), (1, 0));
+    assert_eq!(stats.fetched_bytes, whole.len() as u64);
 }
 
 #[tokio::test]

@@ -57,6 +57,18 @@ async fn a_bucket_that_cannot_be_used_is_said_to_be() {
 }
 
 #[tokio::test]
+async fn a_profile_that_is_not_there_is_named() {
+    let server = S3::start();
+    let config = sextant_objects_s3::S3Config {
+        credentials: Credentials::Profile("nobodys".into()),
+        ..config(&server)
+    };
+    let error = S3Store::open(config).await.unwrap_err().to_string();
+    assert!(error.contains("`nobodys`"), "{error}");
+    assert_eq!(server.faults().requests(), 0);
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_an_error_soon() {
     let mut server = S3::start();
     let mut config = config(&server);

@@ -5,10 +5,10 @@ use std::{
     io::{self, Read as _, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -20,11 +20,16 @@ use crate::{Error, digest_of};
 const LOCK: &str = "lock";
 const PART: &str = ".part";
 
+/// How long a read waits for the last write of one that was given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A folder of blobs with a bound.
 #[derive(Debug)]
 pub(super) struct Disk {
     folder: PathBuf,
     index: Mutex<Index>,
+    /// Told when a blob is no longer being written.
+    released: Condvar,
     evicted: AtomicU64,
     /// Held as long as the folder is used.
     _lock: File,
@@ -71,6 +76,7 @@ impl Disk {
         let disk = Self {
             folder: folder.to_owned(),
             index: Mutex::new(Index::new(max_bytes)),
+            released: Condvar::new(),
             evicted: AtomicU64::new(0),
             _lock: lock,
         };
@@ -160,8 +166,9 @@ impl Disk {
     ) -> Option<(Room, Vec<u8>)> {
         {
             // Held until the evicted files are gone: their room is given to nobody before.
-            let mut index = self.index();
-            if index.state(digest) == Some(State::Busy) {
+            let mut index = self.when_released(digest);
+            // Written by a read that was given up meanwhile, or still being written.
+            if matches!(index.state(digest), Some(State::Whole | State::Busy)) {
                 return None;
             }
             let evicted = index.reserve(digest, size)?;
@@ -219,6 +226,15 @@ impl Disk {
             .fetch_add(digests.len() as u64, Ordering::Relaxed);
     }
 
+    /// The index, as soon as nobody writes the blob, or after a while.
+    fn when_released(&self, digest: &Digest) -> MutexGuard<'_, Index> {
+        let busy = |index: &mut Index| index.state(digest) == Some(State::Busy);
+        let waited = self
+            .released
+            .wait_timeout_while(self.index(), PATIENCE, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -272,6 +288,7 @@ impl Room {
             Ok(()) => {
                 self.file = None;
                 disk.index().set(&self.digest, self.written, State::Whole);
+                disk.released.notify_all();
             }
             Err(error) => self.give_up(&error),
         }
@@ -293,6 +310,7 @@ impl Room {
         let mut index = self.disk.index();
         remove_file(&self.disk.part(&self.digest));
         index.remove(&self.digest);
+        self.disk.released.notify_all();
     }
 }
 
@@ -304,6 +322,7 @@ impl Drop for Room {
         let mut index = self.disk.index();
         if index.state(&self.digest) == Some(State::Busy) {
             index.set(&self.digest, self.written, State::Begun);
+            self.disk.released.notify_all();
         }
     }
 }
