@@ -22,6 +22,7 @@
 
 mod carry;
 mod members;
+mod variants;
 
 use std::{
     cell::Cell,
@@ -29,11 +30,9 @@ use std::{
 };
 
 use sextant_policies::{
-    placement::{ResidentAction, ResidentModel},
+    placement::ResidentAction,
     schedule::{Delay, NEVER, Nanos, Options, Policy, Request},
 };
-use sextant_rpc::{Load, WorkerInfo};
-use sextant_types::Variant;
 
 use crate::{
     Config,
@@ -41,7 +40,7 @@ use crate::{
     core::{Actions, Core},
     gauges::Gauges,
     meter::OnlineMeter,
-    mover::{Move, Moved, Movers},
+    mover::Movers,
     pending::Pending,
     workers::Workers,
 };
@@ -135,103 +134,6 @@ impl Driver {
         });
     }
 
-    /// A variant is published, or published anew; `eligible` are the workers that have its engine.
-    pub(crate) fn on_variant(
-        &self,
-        model: u32,
-        variant: &Arc<Variant>,
-        spec: ResidentModel,
-        eligible: Vec<u32>,
-    ) {
-        self.movers.know(model, variant);
-        self.step(Touched::Everything, |core, now, actions| {
-            core.know(now, model, spec, eligible, actions);
-            self.gauges.set_excess(model, core.excess(model));
-        });
-    }
-
-    /// Workers have come: these are the ones that have a variant's engine.
-    pub(crate) fn on_eligible(&self, model: u32, eligible: Vec<u32>) {
-        self.step(Touched::Nothing, |core, now, _| {
-            core.set_eligible(now, model, eligible);
-        });
-    }
-
-    /// A batch of a variant occupies so many slots from now on.
-    pub(crate) fn set_slots(&self, model: u32, slots: u16) {
-        self.step(Touched::Queue(model), |core, now, actions| {
-            core.set_slots(now, model, slots, actions);
-        });
-    }
-
-    /// A variant may not be asked for any more.
-    pub(crate) fn on_retired(&self, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.retire(now, model, actions);
-        });
-    }
-
-    /// The worker at position `at` serves `model`.
-    pub(crate) fn on_loaded(&self, at: usize, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.loaded(now, (at as u32, model), actions);
-            self.gauges.set_excess(model, core.excess(model));
-        });
-    }
-
-    /// The worker at position `at` serves `model` no longer.
-    pub(crate) fn on_unloaded(&self, at: usize, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.unloaded(now, (at as u32, model), actions);
-            self.gauges.set_excess(model, core.excess(model));
-        });
-    }
-
-    /// What came of a LOAD or UNLOAD at the worker at position `at`.
-    fn on_moved(&self, at: usize, moved: Moved) {
-        match moved {
-            Moved::Loaded { model } => self.on_loaded(at, model),
-            Moved::Unloaded { model } => self.on_unloaded(at, model),
-            Moved::LoadFailed { model } => {
-                self.step(Touched::Everything, |core, now, actions| {
-                    core.load_failed(now, (at as u32, model), actions);
-                });
-            }
-        }
-    }
-
-    /// Has a variant loaded that no waiting query needs, where there is most room; nothing is
-    /// unloaded for it.
-    pub(crate) fn warm(&self, model: u32) {
-        let Some(variant) = self.movers.begin_warming(model) else {
-            return;
-        };
-        let room = |info: WorkerInfo| {
-            let runs = info.engines.contains(&variant.spec.engine);
-            runs.then(|| info.pages.free.saturating_mul(info.pages.page_bytes))
-        };
-        let members = self.workers.load();
-        let clients = members.iter().enumerate().filter_map(|(at, member)| {
-            let client = member.client.as_ref()?;
-            self.movers.serves(at).then_some((at, client))
-        });
-        let most = clients
-            .filter_map(|(at, client)| Some((room(client.info())?, at)))
-            .max_by_key(|(room, at)| (*room, std::cmp::Reverse(*at)));
-        match most {
-            Some((_, at)) => {
-                let load = Load::at_once(variant);
-                self.movers.send(at, Move::Load { model, load });
-            }
-            None => self.movers.end_warming(model),
-        }
-    }
-
-    /// Why the last LOAD of a variant failed, if it did.
-    pub(crate) fn load_failure(&self, model: u32) -> Option<String> {
-        self.movers.failure(model)
-    }
-
     /// Takes estimates that no result has confirmed for a while back to the profiles.
     pub(crate) fn refresh_estimates(&self) {
         self.step(Touched::Nothing, |core, now, actions| {
@@ -272,20 +174,42 @@ impl Driver {
     /// One step of the scheduler, then what it asks for, outside the lock.
     fn step(&self, touched: Touched, step: impl FnOnce(&mut Core, Nanos, &mut Actions)) {
         let mut actions = SPARE.try_with(Cell::take).unwrap_or_default();
-        {
-            let mut core = self.lock();
-            // Read under the lock: the scheduler's time never goes back.
-            let now = self.clock.now();
-            core.catch_up(now, self.precision, &mut actions);
-            step(&mut core, now, &mut actions);
-            core.last = now;
-            core.next = core.resident.next_timer().unwrap_or(NEVER);
-            self.publish(&core, touched, &actions);
-            self.alarm.set(core.next);
+        self.decide(touched, step, &mut actions);
+        loop {
+            let mut unsent = Vec::new();
+            for action in actions.drain(..) {
+                unsent.extend(self.carry_out(action));
+            }
+            if unsent.is_empty() {
+                break;
+            }
+            // Their devices are free again.
+            let finish = |core: &mut Core, now: Nanos, actions: &mut Actions| {
+                for batch in &unsent {
+                    core.finished(now, *batch, actions);
+                }
+            };
+            self.decide(Touched::Everything, finish, &mut actions);
         }
-        actions.drain(..).for_each(|action| self.carry_out(action));
         // A thread that is ending keeps nothing.
         SPARE.try_with(|spare| spare.set(actions)).ok();
+    }
+
+    fn decide(
+        &self,
+        touched: Touched,
+        step: impl FnOnce(&mut Core, Nanos, &mut Actions),
+        actions: &mut Actions,
+    ) {
+        let mut core = self.lock();
+        // Read under the lock: the scheduler's time never goes back.
+        let now = self.clock.now();
+        core.catch_up(now, self.precision, actions);
+        step(&mut core, now, actions);
+        core.last = now;
+        core.next = core.resident.next_timer().unwrap_or(NEVER);
+        self.publish(&core, touched, actions);
+        self.alarm.set(core.next);
     }
 
     /// Copies the estimates that may have changed.

@@ -9,6 +9,7 @@
 //! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
 //! decided in `sextant-policies`; this crate only asks and carries out.
 
+mod ask;
 mod clock;
 mod core;
 mod driver;

@@ -16,9 +16,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     Dispatcher,
+    ask::{Ask, suits},
     index::Known,
     pending::{Done, Held, Inputs, Pending, Refusal, Reply},
-    query::{Ask, Chosen, suits},
+    query::Chosen,
     refusal::{refused, standing_by, warming},
 };
 

@@ -1,10 +1,7 @@
 //! The way of one query through the dispatcher: what is asked for, which variant answers it, and what
 //! the answer is made of.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sextant_policies::select::{self, Decision, Demand};
@@ -13,6 +10,7 @@ use sextant_types::{Code, NamedTensor, Signature, Targets};
 
 use crate::{
     Dispatcher,
+    ask::{Ask, met},
     explain::explain,
     families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
@@ -258,73 +256,6 @@ fn check(targets: &Targets) -> Result<(), QueryError> {
 
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
-}
-
-fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
-    targets
-        .latency_ms
-        .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
-        && suits(targets, known)
-}
-
-/// Whether a variant meets the targets that do not depend on when it answers.
-pub(crate) fn suits(targets: &Targets, known: &Known) -> bool {
-    let variant = &known.variant;
-    targets
-        .min_quality
-        .is_none_or(|least| variant.accuracy.quality_bound() >= least)
-        && targets
-            .max_cost_per_1k_usd
-            .is_none_or(|most| variant.cost_per_1k_usd <= most)
-}
-
-// === Ask ===
-
-/// A query without its inputs.
-pub(crate) struct Ask {
-    route: Route,
-    pub(crate) targets: Targets,
-    pub(crate) rows: u32,
-    best_effort: bool,
-    explain: bool,
-    arrived: Instant,
-}
-
-impl Ask {
-    /// When the answer must be ready. A best-effort query is never dropped for being late.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.best_effort {
-            return None;
-        }
-        let ms = self.targets.latency_ms?;
-        self.arrived.checked_add(Duration::from_secs_f64(ms / 1e3))
-    }
-
-    fn demand(&self) -> Demand {
-        let spent_ms = self.arrived.elapsed().as_secs_f64() * 1e3;
-        Demand {
-            latency_ms: self
-                .targets
-                .latency_ms
-                .map_or(f64::INFINITY, |ms| ms - spent_ms),
-            min_quality: self.targets.min_quality.unwrap_or(f64::NEG_INFINITY),
-            max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
-            rows: self.rows,
-        }
-    }
-}
-
-impl From<sextant_rpc::Ask> for Ask {
-    fn from(ask: sextant_rpc::Ask) -> Self {
-        Self {
-            route: ask.route,
-            targets: ask.targets,
-            rows: ask.rows.max(1),
-            best_effort: ask.best_effort,
-            explain: ask.explain,
-            arrived: ask.arrived,
-        }
-    }
 }
 
 // === impl Dispatch ===

@@ -8,6 +8,7 @@ use sextant_policies::{
     schedule::{BatchId, NEVER, Nanos, Request},
 };
 use sextant_rpc::{Infer, InferError, InferOutcome, Load};
+use sextant_types::VariantId;
 use tokio::sync::oneshot;
 
 use super::{Driver, Touched};
@@ -29,7 +30,8 @@ struct Batch {
 }
 
 impl Driver {
-    pub(super) fn carry_out(&self, action: ResidentAction<Pending>) {
+    /// Does what was decided. Tells of a batch that was not sent to its device.
+    pub(super) fn carry_out(&self, action: ResidentAction<Pending>) -> Option<BatchId> {
         match action {
             ResidentAction::Drop {
                 request, reason, ..
@@ -54,7 +56,7 @@ impl Driver {
                     expected,
                     waiting: Vec::with_capacity(requests.len()),
                 };
-                self.send(batch, requests, (earliest, latest));
+                return self.send(batch, requests, (earliest, latest));
             }
             ResidentAction::Load {
                 device,
@@ -63,9 +65,7 @@ impl Driver {
                 latest,
                 expected,
             } => {
-                let Some(variant) = self.movers.variant(model) else {
-                    return;
-                };
+                let variant = self.movers.variant(model)?;
                 let load = Load {
                     variant,
                     earliest: self.clock.instant(earliest),
@@ -83,35 +83,27 @@ impl Driver {
                 }
             }
         }
+        None
     }
 
     fn send(
         &self,
         mut batch: Batch,
-        requests: Vec<Request<Pending>>,
+        mut requests: Vec<Request<Pending>>,
         (earliest, latest): (Nanos, Nanos),
-    ) {
-        let Some(driver) = self.this.upgrade() else {
-            return;
-        };
-        let mut requests = requests;
+    ) -> Option<BatchId> {
+        let unsent = Some(batch.id);
         requests.retain(|request| !request.payload.is_given_up());
         batch.rows = requests.iter().map(|request| request.rows).sum();
-        let Some(first) = requests.first() else {
-            return self.skip(&batch);
+        let (Some(driver), Some(first)) = (self.this.upgrade(), requests.first()) else {
+            return unsent;
         };
         let variant = first.payload.variant.clone();
         let members = self.workers.load();
         let member = members.get(batch.pool as usize);
         let Some((member, client)) = member.and_then(|of| Some((of, of.client.clone()?))) else {
-            for request in requests {
-                let lost = InferError::Lost {
-                    variant: variant.clone(),
-                    reason: "its worker is gone".to_owned(),
-                };
-                request.payload.answer(Err(Refusal::Worker(lost)));
-            }
-            return self.skip(&batch);
+            refuse_all(requests, &variant);
+            return unsent;
         };
         batch.life = member.life;
         // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
@@ -136,13 +128,7 @@ impl Driver {
             expected: Duration::from_nanos(batch.expected),
             done: Box::new(move |outcome| driver.finish(batch, outcome)),
         });
-    }
-
-    /// A batch that is not sent: its device is free again.
-    fn skip(&self, batch: &Batch) {
-        self.step(Touched::Pool(batch.pool), |core, now, actions| {
-            core.finished(now, batch.id, actions);
-        });
+        None
     }
 
     /// The device is free again: first keep it busy, then answer.
@@ -199,6 +185,17 @@ impl Driver {
                 }
             }
         }
+    }
+}
+
+/// Answers a batch whose worker went away at the moment at which it was to be sent there.
+fn refuse_all(requests: Vec<Request<Pending>>, variant: &VariantId) {
+    for request in requests {
+        let lost = InferError::Lost {
+            variant: variant.clone(),
+            reason: "its worker is gone".to_owned(),
+        };
+        request.payload.answer(Err(Refusal::Worker(lost)));
     }
 }
 

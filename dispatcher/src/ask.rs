@@ -1,0 +1,75 @@
+//! What a query asks for.
+
+use std::time::{Duration, Instant};
+
+use sextant_policies::select::Demand;
+use sextant_rpc::Route;
+use sextant_types::Targets;
+
+use crate::index::Known;
+
+/// A query without its inputs.
+pub(crate) struct Ask {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) rows: u32,
+    pub(crate) best_effort: bool,
+    pub(crate) explain: bool,
+    pub(crate) arrived: Instant,
+}
+
+impl Ask {
+    /// When the answer must be ready. A best-effort query is never dropped for being late.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.best_effort {
+            return None;
+        }
+        let ms = self.targets.latency_ms?;
+        self.arrived.checked_add(Duration::from_secs_f64(ms / 1e3))
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        let spent_ms = self.arrived.elapsed().as_secs_f64() * 1e3;
+        Demand {
+            latency_ms: self
+                .targets
+                .latency_ms
+                .map_or(f64::INFINITY, |ms| ms - spent_ms),
+            min_quality: self.targets.min_quality.unwrap_or(f64::NEG_INFINITY),
+            max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
+            rows: self.rows,
+        }
+    }
+}
+
+impl From<sextant_rpc::Ask> for Ask {
+    fn from(ask: sextant_rpc::Ask) -> Self {
+        Self {
+            route: ask.route,
+            targets: ask.targets,
+            rows: ask.rows.max(1),
+            best_effort: ask.best_effort,
+            explain: ask.explain,
+            arrived: ask.arrived,
+        }
+    }
+}
+
+/// Whether an answer that took so long meets its targets.
+pub(crate) fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
+    targets
+        .latency_ms
+        .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
+        && suits(targets, known)
+}
+
+/// Whether a variant meets the targets that do not depend on when it answers.
+pub(crate) fn suits(targets: &Targets, known: &Known) -> bool {
+    let variant = &known.variant;
+    targets
+        .min_quality
+        .is_none_or(|least| variant.accuracy.quality_bound() >= least)
+        && targets
+            .max_cost_per_1k_usd
+            .is_none_or(|most| variant.cost_per_1k_usd <= most)
+}
