@@ -41,29 +41,24 @@ async fn main() -> Outcome<()> {
         let share = instances / WORKERS + usize::from(index < instances % WORKERS);
         workers.push(Worker::announce(&server, index, share).await?);
     }
-    let delays = Arc::new(Mutex::new(Vec::new()));
+    let rounds = seconds * 1000 / PERIOD.as_millis() as u64;
+    let updates = instances * rounds as usize;
     let follower = tokio::spawn(follow(
         RedisStore::connect(RedisConfig::new(server.url())).await?,
         sent.clone(),
-        delays.clone(),
+        updates,
     ));
     let (begun, used) = (Instant::now(), ticks(server.process_id())?);
-    let length = Duration::from_secs(seconds);
     let reports = workers
         .into_iter()
-        .map(|worker| tokio::spawn(worker.report(sent.clone(), length)));
+        .map(|worker| tokio::spawn(worker.report(sent.clone(), rounds)));
     let reports: Vec<_> = reports.collect();
-    let mut updates = 0;
     for report in reports {
-        updates += report.await??;
+        report.await??;
     }
     let wall_s = begun.elapsed().as_secs_f64();
     let used_s = (ticks(server.process_id())? - used) / TICKS_PER_S;
-    follower.abort();
-    let mut delays_ms = delays
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let mut delays_ms = follower.await??;
     delays_ms.sort_by(f64::total_cmp);
     let quantile = |share: f64| {
         let index = (delays_ms.len() as f64 * share) as usize;
@@ -118,13 +113,12 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Reports everything once a period, each worker at its own moment of it; how many reports.
-    async fn report(self, sent: Sent, length: Duration) -> Outcome<usize> {
+    /// Reports everything once a period, each worker at its own moment of it.
+    async fn report(self, sent: Sent, rounds: u64) -> Outcome<()> {
         let offset = PERIOD * self.index as u32 / WORKERS as u32;
         let start = tokio::time::Instant::now() + offset;
         let mut timer = tokio::time::interval_at(start, PERIOD);
-        let mut updates = 0;
-        for round in 0..length.as_millis() / PERIOD.as_millis() {
+        for round in 0..rounds {
             timer.tick().await;
             self.beat().await?;
             let now = Instant::now();
@@ -138,12 +132,11 @@ impl Worker {
                 .await
             {
                 answer?;
-                updates += 1;
             }
         }
-        // The last worker's period ends with that of the others.
-        tokio::time::sleep_until(start + length - offset).await;
-        Ok(updates)
+        // The last period of each worker ends with that of the others.
+        tokio::time::sleep_until(start - offset + PERIOD * rounds as u32).await;
+        Ok(())
     }
 
     async fn beat(&self) -> Outcome<()> {
@@ -175,24 +168,25 @@ impl Worker {
     }
 }
 
-/// Keeps a view current and notes how old each report is that it takes over.
-async fn follow(store: Arc<RedisStore>, sent: Sent, delays: Arc<Mutex<Vec<f64>>>) -> Outcome<()> {
+/// Keeps a view current until it has taken over `wanted` reports; how old each was, in ms.
+async fn follow(store: Arc<RedisStore>, sent: Sent, wanted: usize) -> Outcome<Vec<f64>> {
     let mut view = View::from(store.snapshot().await?);
-    loop {
+    let mut delays_ms = Vec::with_capacity(wanted);
+    while delays_ms.len() < wanted {
         store.changed(view.cursor).await?;
         let changes = store.changes(view.cursor).await?;
         view.follow(&changes);
         let now = Instant::now();
         let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
         for event in &changes.events {
             if let Event::InstanceChanged(instance) = event
                 && let Some(sent) = sent.get(&instance.key)
             {
-                delays.push((now - *sent).as_secs_f64() * 1e3);
+                delays_ms.push((now - *sent).as_secs_f64() * 1e3);
             }
         }
     }
+    Ok(delays_ms)
 }
 
 /// Processor time that a process has used, in clock ticks.

@@ -98,6 +98,8 @@ struct Decision {
     lease_until_ms: u64,
     /// Where the key was free: the version that its first one must exceed.
     floor: Option<u64>,
+    /// Nothing but the version and the load is new.
+    is_report: bool,
     next: Instance,
     document: String,
 }
@@ -199,7 +201,9 @@ fn decide(
         });
     }
     let next = apply(&before, &transition.command, clock_ms)?;
+    let same = (before.state, before.since_ms, &before.reason);
     Ok(Decision {
+        is_report: !is_free && same == (next.state, next.since_ms, &next.reason),
         name,
         version,
         lease_until_ms,
@@ -219,11 +223,12 @@ fn add(call: &mut ScriptInvocation<'_>, decision: &Decision) {
         .arg(decision.version)
         .arg(decision.lease_until_ms)
         .arg(floor.unwrap_or_default())
+        .arg(next.version)
+        .arg(next.load)
+        .arg(u8::from(decision.is_report))
         .arg(next.application.as_str())
         .arg(next.state.as_str())
-        .arg(next.version)
         .arg(next.since_ms)
-        .arg(next.load)
         .arg(reason)
         .arg(&decision.document);
 }

@@ -1,11 +1,25 @@
--- For each instance 11 arguments: name; what must still hold (its version or 0, its worker's lease,
--- the floor or '' where it does not matter); application, state, version, since, load, reason;
--- the event's document. Answers 1 for each that was written, 0 where something no longer held.
-local answers, leases = {}, {}
+-- For each instance 12 arguments: name; what must still hold (its version or 0, its worker's lease,
+-- the floor or '' where it does not matter); version and load; '1' where nothing else changes;
+-- application, state, since, reason; the event's document. Answers 1 for each that was written,
+-- 0 where something no longer held.
+local answers, leases, loads = {}, {}, {}
 local floor = redis.call('HGET', state, 'floor')
-for index = 4, #ARGV, 11 do
+
+-- Only what is below its peak is looked up by its load. One call for all: each costs as much as
+-- what it does.
+local function note_load(name, application, condition, load)
+  if condition ~= 'active' then
+    redis.call('ZREM', prefix .. 'application:' .. application .. ':load', name)
+    return
+  end
+  local pairs_of = loads[application] or {}
+  loads[application] = pairs_of
+  pairs_of[#pairs_of + 1] = load
+  pairs_of[#pairs_of + 1] = name
+end
+
+for index = 4, #ARGV, 12 do
   local name, version, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]
-  local application, condition = ARGV[index + 4], ARGV[index + 5]
   local worker = string.match(name, '@(.*)$')
   if leases[worker] == nil then
     leases[worker] = redis.call('HGET', prefix .. 'worker:' .. worker, 'lease')
@@ -14,25 +28,26 @@ for index = 4, #ARGV, 11 do
   local current = redis.call('HGET', key, 'version') or '0'
   local free = ARGV[index + 3] == '' or ARGV[index + 3] == floor
   if current == version and leases[worker] == lease and free then
-    redis.call('HSET', key, 'application', application, 'state', condition,
-      'version', ARGV[index + 6], 'since', ARGV[index + 7], 'load', ARGV[index + 8],
-      'reason', ARGV[index + 9])
+    if ARGV[index + 6] == '1' then
+      redis.call('HSET', key, 'version', ARGV[index + 4], 'load', ARGV[index + 5])
+    else
+      redis.call('HSET', key, 'version', ARGV[index + 4], 'load', ARGV[index + 5],
+        'application', ARGV[index + 7], 'state', ARGV[index + 8], 'since', ARGV[index + 9],
+        'reason', ARGV[index + 10])
+    end
     if version == '0' then
       redis.call('SADD', prefix .. 'instances', name)
       redis.call('SADD', prefix .. 'worker:' .. worker .. ':instances', name)
     end
-    -- Only what is below its peak is looked up by its load.
-    local loads = prefix .. 'application:' .. application .. ':load'
-    if condition == 'active' then
-      redis.call('ZADD', loads, ARGV[index + 8], name)
-    else
-      redis.call('ZREM', loads, name)
-    end
-    emit('instance_changed', name, ARGV[index + 10], '')
+    note_load(name, ARGV[index + 7], ARGV[index + 8], ARGV[index + 5])
+    emit('instance_changed', name, ARGV[index + 11], '')
     answers[#answers + 1] = 1
   else
     answers[#answers + 1] = 0
   end
+end
+for application, pairs_of in pairs(loads) do
+  redis.call('ZADD', prefix .. 'application:' .. application .. ':load', unpack(pairs_of))
 end
 save()
 return answers
