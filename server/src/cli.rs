@@ -30,6 +30,7 @@ mod register;
 mod settings;
 mod simulate;
 mod targets;
+mod trust;
 mod upload;
 mod variants;
 mod worker;

@@ -53,6 +53,8 @@ pub struct Upload<'a> {
 impl Api {
     /// A client of the service at `address`.
     pub fn new(address: &str) -> Self {
+        // The client may have been built with TLS, which then insists on it. Fails where it was done.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = || reqwest::Client::builder().no_proxy();
         let uploads = builder().pool_max_idle_per_host(0);
         Self {

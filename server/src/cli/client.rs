@@ -7,7 +7,7 @@ use reqwest::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Error, error::Problem};
+use super::{Error, error::Problem, trust::trusting};
 
 /// The environment variable with the API key: on a command line others could read it.
 const API_KEY: &str = "SEXTANT_API_KEY";
@@ -24,11 +24,11 @@ impl Client {
     pub fn new(server: &str) -> Result<Self, Error> {
         let base = Url::parse(server)
             .map_err(|error| Error::Usage(format!("`--server {server}`: {error}")))?;
-        if base.scheme() != "http" || base.cannot_be_a_base() {
-            let text = format!("`--server {server}`: it must begin with `http://`");
+        if !["http", "https"].contains(&base.scheme()) || base.cannot_be_a_base() {
+            let text = format!("`--server {server}`: it must begin with `http://` or `https://`");
             return Err(Error::Usage(text));
         }
-        let http = reqwest::Client::builder()
+        let http = trusting(reqwest::Client::builder(), &base)?
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             .default_headers(authorization()?)
