@@ -33,7 +33,9 @@ fn certificates(path: PathBuf) -> Result<Vec<Certificate>, Error> {
     let certificates = certificates.filter(|certificates| !certificates.is_empty());
     certificates.ok_or_else(|| {
         let path = path.display();
-        Error::Usage(format!("`{CA}` names `{path}`, which holds no certificate in PEM"))
+        Error::Usage(format!(
+            "`{CA}` names `{path}`, which holds no certificate in PEM"
+        ))
     })
 }
 
