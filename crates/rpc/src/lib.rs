@@ -1,10 +1,11 @@
 //! The client types through which roles reach each other.
 //!
-//! Entry points: [`DispatcherClient`], [`WorkerClient`].
+//! Entry points: [`DispatcherClient`] and [`WorkerClient`]; [`front::FrontEnd`] and
+//! [`link::RemoteWorker`], which are such clients of roles in other processes.
 //!
-//! **Invariant:** only messages and traits; a role implements a trait, another role holds the
-//! client. A client is built from a local handle today; a remote channel fits behind the same
-//! traits.
+//! **Invariant:** a role implements a trait, another role holds the client, and neither knows whether
+//! the other is in its process. Messages are plain data that travel on a [`link::Link`]; no
+//! transport and no serialisation is known here.
 
 use std::sync::Arc;
 

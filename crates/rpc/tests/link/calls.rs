@@ -1,8 +1,10 @@
 //! Every call has the answer that the worker itself gives.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
-use sextant_rpc::{Infer, InferError, InferOutcome, Load, LoadTimings, Part, Work, WorkError};
+use sextant_rpc::{
+    Infer, InferError, InferOutcome, Load, LoadTimings, Part, Work, WorkError, link::Options,
+};
 use sextant_types::{DataType, NamedTensor, Tensor};
 use tokio::sync::oneshot;
 
@@ -30,6 +32,16 @@ async fn what_the_worker_has_is_known_at_once() {
     let world = connect(0, 1).await;
     assert_eq!(world.worker.info(), world.double.info());
     assert_eq!(world.worker.usage(), world.double.usage());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_says_so() {
+    let world = connect(0, 1).await;
+    assert!(!world.worker.is_draining());
+    world.double.draining.store(true, Ordering::Relaxed);
+    let looked = Options::default().beat * Options::default().beats_per_look;
+    tokio::time::sleep(2 * looked).await;
+    assert!(world.worker.is_draining());
 }
 
 #[tokio::test(start_paused = true)]

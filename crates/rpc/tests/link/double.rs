@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,6 +38,7 @@ pub struct Double {
     pub keep: Mutex<bool>,
     pub kept: Mutex<Vec<Infer>>,
     pub unloaded: Mutex<Vec<VariantId>>,
+    pub draining: AtomicBool,
 }
 
 impl Double {
@@ -71,6 +75,10 @@ impl Work for Double {
             variant: id("m-a"),
             idle_ms: 40,
         }]
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     fn infer(&self, infer: Infer) {

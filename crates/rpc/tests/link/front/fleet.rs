@@ -94,7 +94,7 @@ impl Net {
             tokio::spawn(connection.run(std::future::pending()));
             placer.set_worker(&worker, client);
             // Kept for good.
-            self.keep(&format!("{worker} from {:p}", placer), cable);
+            self.keep(&format!("{worker} from {placer:p}"), cable);
         }
     }
 
@@ -164,7 +164,7 @@ impl Fleet {
                 .lock()
                 .expect("sound")
                 .insert(worker.clone(), mailbox);
-            announce(&*store, &worker).await;
+            announce(&store, &worker).await;
             doubles.insert(worker, double);
         }
         let front = FrontEnd::new(options, clock(HERE_NS));

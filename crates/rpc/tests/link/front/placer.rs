@@ -86,13 +86,13 @@ async fn batches(
             return;
         };
         match placer.pick(&mut random) {
-            Some((worker, client)) => send(batch.split_off(0), worker, &client, &mut random),
+            Some((worker, client)) => send(batch.split_off(0), &worker, &client, &mut random),
             None => batch.clear(),
         }
     }
 }
 
-fn send(batch: Vec<Waiting>, worker: WorkerId, client: &WorkerClient, random: &mut u64) {
+fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &mut u64) {
     let assign = |waiting: &Waiting| {
         waiting.holder.assign(Assignment {
             ticket: waiting.ticket,
