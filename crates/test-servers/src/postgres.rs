@@ -3,9 +3,13 @@
 use std::{
     fs::{self, File, Permissions},
     net::Ipv4Addr,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -30,6 +34,7 @@ pub struct Postgres {
     port: u16,
     process: Process,
     folder: TempDir,
+    guard: Child,
 }
 
 impl Postgres {
@@ -42,12 +47,24 @@ impl Postgres {
         let folder = initialized(&programs);
         let port = free_port();
         let process = launch(&programs, port, folder.path());
+        let guard = guard(folder.path());
         Self {
             programs,
             port,
             process,
             folder,
+            guard,
         }
+    }
+
+    /// One server for all tests of a process, which each take a database or a schema of it. It
+    /// ends with the process.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
     }
 
     /// `postgres://postgres:PASSWORD@127.0.0.1:PORT/postgres`; the same over restarts.
@@ -151,6 +168,8 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        self.guard.kill().ok();
+        self.guard.wait().ok();
         self.cont();
         self.end(Signal::QUIT);
     }
@@ -238,6 +257,32 @@ fn await_ready(programs: &Path, port: u16) {
         assert!(begun.elapsed() < PATIENCE, "PostgreSQL does not get ready");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Ends the server and removes its folder when this process ends without doing so itself: then
+/// the pipe to the guard breaks.
+fn guard(folder: &Path) -> Child {
+    const SCRIPT: &str = r#"
+        read -r line
+        server=$(head -n 1 "$1/data/postmaster.pid") || server=
+        if [ -n "$server" ]; then
+            kill -CONT "$server" $(cat "/proc/$server/task/$server/children")
+            kill -QUIT "$server"
+            while kill -0 "$server"; do sleep 0.1; done
+        fi
+        rm -rf "$1"
+    "#;
+    Command::new("sh")
+        .args(["-c", SCRIPT, "sh"])
+        .arg(folder)
+        // What interrupts the tests must not interrupt their guard.
+        .process_group(0)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell can be started")
 }
 
 /// A program, run by the account where we are root.

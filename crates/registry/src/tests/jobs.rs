@@ -275,7 +275,7 @@ async fn a_lapsed_job_goes_to_one_of_many_claimers(place: Place) {
 }
 
 async fn no_job_goes_to_two_claimers(place: Place) {
-    const JOBS: usize = 60;
+    const JOBS: usize = 40;
     let registry = with_application(&place).await;
     for index in 0..JOBS {
         queued(&registry, index as u64).await;

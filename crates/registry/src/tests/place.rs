@@ -1,10 +1,7 @@
 //! Where a registry is kept: a file of its own, or a database of its own on a shared server.
 
 #[cfg(feature = "postgres")]
-use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(feature = "postgres")]
 use sextant_test_servers::postgres::Postgres;
@@ -19,13 +16,12 @@ use crate::{
 
 pub(super) const FILE: &str = "data/registry.sqlite";
 
-/// Empty at first; goes with the value.
+/// Empty at first. A file goes with the value, what is on the server with the server.
 pub(super) enum Place {
     File(TempDir),
     #[cfg(feature = "postgres")]
     Server {
         url: String,
-        _server: Arc<Postgres>,
     },
 }
 
@@ -37,24 +33,22 @@ impl Place {
     /// A schema of its own in one database: quicker than a database.
     #[cfg(feature = "postgres")]
     pub(super) async fn server() -> Self {
-        let server = shared();
+        let server = Postgres::shared();
         let name = new_name();
         let mut connection = PgConnection::connect(&server.url()).await.unwrap();
         let statement = AssertSqlSafe(format!("create schema {name}"));
         connection.execute(statement).await.unwrap();
         Self::Server {
             url: format!("{}?options[search_path]={name}", server.url()),
-            _server: server,
         }
     }
 
     /// A database that is created with these options.
     #[cfg(feature = "postgres")]
     pub(super) fn database(options: &[&str]) -> Self {
-        let server = shared();
+        let server = Postgres::shared();
         Self::Server {
             url: server.database_with(&new_name(), options),
-            _server: server,
         }
     }
 
@@ -68,21 +62,9 @@ impl Place {
         match self {
             Self::File(folder) => folder.path().join(FILE).display().to_string(),
             #[cfg(feature = "postgres")]
-            Self::Server { url, .. } => url.clone(),
+            Self::Server { url } => url.clone(),
         }
     }
-}
-
-/// The server of the tests that run at this time.
-#[cfg(feature = "postgres")]
-fn shared() -> Arc<Postgres> {
-    static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(Postgres::start());
-        *shared = Arc::downgrade(&server);
-        server
-    })
 }
 
 #[cfg(feature = "postgres")]

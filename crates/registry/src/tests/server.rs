@@ -123,7 +123,7 @@ async fn a_text_that_cannot_be_stored_is_the_callers_mistake() {
 
 #[tokio::test]
 async fn no_message_holds_the_password() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let (url, secret) = (server.url(), "wrong-horse");
     let wrong = url.replace(server.password(), secret);
     let nowhere = wrong.replace(&server.port().to_string(), "1");
@@ -265,7 +265,7 @@ async fn finish(registry: &Registry, id: &JobId, owner: &str, now_ms: u64) -> bo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn runners_go_on_over_restarts_and_no_job_is_finished_twice() {
-    const JOBS: usize = 40;
+    const JOBS: usize = 24;
     let mut server = Postgres::start();
     let options = hasty(server.url());
     let registry = Registry::connect_with(&options).await.unwrap();
@@ -275,7 +275,7 @@ async fn runners_go_on_over_restarts_and_no_job_is_finished_twice() {
         ids.insert(queued(&registry, index as u64).await);
     }
     let mut runners = Vec::new();
-    for index in 0..8 {
+    for index in 0..4 {
         let registry = match index % 2 {
             0 => registry.clone(),
             _ => Registry::connect_with(&options).await.unwrap(),
