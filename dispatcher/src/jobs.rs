@@ -203,7 +203,7 @@ impl JobService {
 /// Waits until the value is `wanted`; for ever when nobody can change it any more.
 async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
     if leading.wait_for(|now| *now == wanted).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can be wrong with a file of records.
 
+use sextant_objects::ObjectPath;
 use sextant_types::{Code, InvalidTensor};
 
 /// An error that ends the reading or writing of a whole file.
@@ -51,7 +52,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn input(path: impl ToString, reason: impl Into<String>) -> Self {
+    pub(crate) fn input(path: &ObjectPath, reason: impl Into<String>) -> Self {
         Self::Input {
             path: path.to_string(),
             reason: reason.into(),
@@ -65,7 +66,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn tensor(path: impl ToString, error: &InvalidTensor) -> Self {
+    pub(crate) fn tensor(path: &ObjectPath, error: &InvalidTensor) -> Self {
         Self::input(path, error.to_string())
     }
 }

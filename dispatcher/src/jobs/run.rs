@@ -113,7 +113,7 @@ impl JobService {
             reader: None,
             began: (Instant::now(), committed),
         };
-        run.to_the_end(committed).await?;
+        run.finish(committed).await?;
         let failed = run.tally.failed;
         let joined = self.join(job, &layout, &ledger, &signature).await?;
         let mut result = json!({
@@ -194,7 +194,7 @@ fn specification(job: &Job) -> Result<OfflineSpec, Stop> {
 // === impl Run ===
 
 impl Run<'_> {
-    async fn to_the_end(&mut self, committed: u64) -> Result<(), Stop> {
+    async fn finish(&mut self, committed: u64) -> Result<(), Stop> {
         let first = self.layout.chunk_at(committed);
         self.recall(first).await?;
         self.advance(first, committed).await?;

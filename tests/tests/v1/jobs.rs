@@ -1,7 +1,10 @@
 //! `/v1/jobs`: files of records in, files of answers out.
 
+use std::{io::Cursor, time::Duration};
+
+use npyz::{NpyFile, WriterBuilder, npz::NpzArchive};
 use serde_json::{Value, json};
-use sextant_tests::{Api, digits};
+use sextant_tests::{Api, Settings, digits};
 
 /// One record per line: the images of the test set, over and over.
 fn records(count: usize) -> String {
@@ -162,4 +165,187 @@ async fn jobs_that_cannot_run_are_refused() {
         _ => answer.json(422)["code"].clone(),
     };
     assert_eq!(code, "target_infeasible");
+}
+
+/// The same images as an array, one row each.
+fn array(count: usize) -> Vec<u8> {
+    let images = digits::Images::load("test");
+    let mut bytes = Vec::new();
+    let options = npyz::WriteOptions::new().default_dtype();
+    let options = options.shape(&[count as u64, digits::PIXELS as u64]);
+    let mut writer = options.writer(&mut bytes).begin_nd().expect("a header");
+    for index in 0..count {
+        let pixels = images.pixels(index % images.len());
+        writer.extend(pixels.iter().copied()).expect("elements");
+    }
+    writer.finish().expect("an array");
+    bytes
+}
+
+async fn bytes(api: &Api, path: &str) -> Vec<u8> {
+    let answer = api.get(&format!("/v1/artefacts/{path}")).await;
+    assert_eq!(answer.status, 200, "{path}");
+    answer.body
+}
+
+#[tokio::test]
+async fn arrays_and_folders_are_answered_as_they_are_asked_for() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let put = |path: &str, body: Vec<u8>| {
+        let (api, path) = (api.clone(), format!("/v1/artefacts/{path}"));
+        async move { api.put(&path, body).await.json(201) }
+    };
+    put("shapes/in/a.npy", array(70)).await;
+    put("shapes/in/b.jsonl", records(30).into_bytes()).await;
+    for (input, output, files) in [
+        ("shapes/in/a.npy", "shapes/a.npy", 1),
+        ("shapes/in/a.npy", "shapes/a.npz", 1),
+        ("shapes/in/", "shapes/all.jsonl", 1),
+        ("shapes/in/", "shapes/each/", 2),
+    ] {
+        let body = json!({"model": "mlp", "input": input, "output": output, "chunk": 32});
+        let queued = api.post("/v1/jobs", &body).await.json(202);
+        let job = api.job_over(queued["id"].as_str().expect("an id")).await;
+        assert_eq!(job["state"], "succeeded", "{job}");
+        assert_eq!(job["result"]["files"], files);
+        assert_eq!(job["progress"]["failed"], 0, "{job}");
+    }
+    let file = bytes(&api, "shapes/a.npy").await;
+    let file = NpyFile::new(&file[..]).expect("an array");
+    assert_eq!(file.shape(), [70, 10]);
+    let scores: Vec<f32> = file.into_vec().expect("floats");
+    let archive = bytes(&api, "shapes/a.npz").await;
+    let mut archive = NpzArchive::new(Cursor::new(archive)).expect("an archive");
+    let found = archive.by_name("scores").expect("readable").expect("there");
+    assert_eq!(found.into_vec::<f32>().expect("floats"), scores);
+    let all = answers(&api, "shapes/all.jsonl").await;
+    assert_eq!(all.len(), 100);
+    for (index, answer) in all.iter().enumerate() {
+        assert_eq!(answer["index"], index);
+    }
+    let each = answers(&api, "shapes/each/b.jsonl").await;
+    assert_eq!(each.len(), 30);
+    assert_eq!(each[7]["outputs"], all[77]["outputs"]);
+    assert_eq!(answers(&api, "shapes/each/a.npy.jsonl").await.len(), 70);
+}
+
+#[tokio::test]
+async fn formats_folders_and_webhooks_that_make_no_sense_are_refused() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    api.put("/v1/artefacts/sense/in/a.jsonl", records(1))
+        .await
+        .json(201);
+    let file = "sense/in/a.jsonl";
+    for (name, value, input, output, field) in [
+        ("format", "csv", file, "sense/out.jsonl", "format"),
+        (
+            "output_format",
+            "",
+            file,
+            "sense/out.jsonl",
+            "output_format",
+        ),
+        ("webhook", "ftp://host/", file, "sense/out.jsonl", "webhook"),
+        (
+            "webhook",
+            "http://me:secret@host/",
+            file,
+            "sense/out.jsonl",
+            "webhook",
+        ),
+        ("format", "jsonl", file, "sense/out/", "output"),
+        (
+            "format",
+            "jsonl",
+            "sense/in/",
+            "sense/in/out.jsonl",
+            "output",
+        ),
+    ] {
+        let mut body = json!({"model": "mlp", "input": input, "output": output});
+        body[name] = json!(value);
+        let problem = api.post("/v1/jobs", &body).await;
+        let text = problem.text();
+        assert_eq!(problem.status, 400, "{text}");
+        assert!(text.contains(&format!("\"{field}\"")), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+    let body = json!({"model": "mlp", "input": "sense/none/", "output": "sense/out.jsonl"});
+    api.post("/v1/jobs", &body)
+        .await
+        .problem(404, "artefact_not_found");
+}
+
+/// Numbers that look random and are the same each time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+#[tokio::test]
+async fn twenty_power_cuts_leave_the_bytes_of_an_undisturbed_run() {
+    const CUTS: u32 = 20;
+    const RECORDS: usize = 3000;
+    const SEED: u64 = 20;
+    let settings = Settings {
+        faults: true,
+        ..Settings::default()
+    };
+    let mut cluster = digits::service(settings).await;
+    let api = cluster.api();
+    api.put("/v1/artefacts/cuts/in.jsonl", records(RECORDS))
+        .await
+        .json(201);
+    api.put("/v1/artefacts/cuts/in.npy", array(RECORDS))
+        .await
+        .json(201);
+    let kinds = [("in.jsonl", "jsonl"), ("in.npy", "npz")];
+    let body = |id: &str, kind: usize| {
+        let (input, suffix) = kinds[kind % kinds.len()];
+        json!({
+            "id": id, "variant": "cnn-small-ort-fp32-all-t1-b8", "chunk": 40,
+            "input": format!("cuts/{input}"), "output": format!("cuts/{id}.{suffix}")
+        })
+    };
+    let mut undisturbed = Vec::new();
+    for (kind, (_, suffix)) in kinds.iter().enumerate() {
+        let id = format!("calm{kind}");
+        api.post("/v1/jobs", &body(&id, kind)).await.json(202);
+        let job = api.job_over(&id).await;
+        assert_eq!(job["state"], "succeeded", "{job}");
+        undisturbed.push(bytes(&api, &format!("cuts/{id}.{suffix}")).await);
+    }
+    let mut chance = Chance(SEED);
+    let (mut cuts, mut round) = (0, 0);
+    while cuts < CUTS {
+        let (id, suffix) = (format!("cut{round}"), kinds[round % kinds.len()].1);
+        let mut api = cluster.api();
+        api.post("/v1/jobs", &body(&id, round)).await.json(202);
+        while cuts < CUTS && api.job(&id).await["state"] != "succeeded" {
+            // Not to wait for anything: the moment is what chance says.
+            tokio::time::sleep(Duration::from_millis(chance.below(600))).await;
+            cluster.kill();
+            cluster.launch();
+            cuts += 1;
+            api = cluster.api();
+        }
+        let job = api.job_over(&id).await;
+        assert_eq!(job["state"], "succeeded", "seed {SEED}: {job}");
+        assert_eq!(job["progress"]["done"], RECORDS, "seed {SEED}");
+        let output = bytes(&api, &format!("cuts/{id}.{suffix}")).await;
+        assert!(
+            output == undisturbed[round % kinds.len()],
+            "seed {SEED}: `{id}` differs from an undisturbed run after {cuts} cuts"
+        );
+        round += 1;
+    }
+    println!("{cuts} power cuts in {round} jobs");
 }
