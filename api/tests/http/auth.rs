@@ -338,6 +338,29 @@ async fn a_revoked_or_expired_key_is_refused_everywhere() {
     );
 }
 
+#[tokio::test]
+async fn a_front_end_that_serves_follows_the_keys_by_itself() {
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+    let one = with_keys().await;
+    let other = one.beside(Recorder::answering(), Settings::keys()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let shutdown = CancellationToken::new();
+    let serving = sextant_api::serve(listener, other.state.clone(), shutdown.clone());
+    let serving = tokio::spawn(serving);
+    let (id, key) = create(&one, json!({"scopes": ["query"]})).await;
+    while other.keyed(&key, "GET", "/v1/models", "").await.status != 200 {
+        tokio::task::yield_now().await;
+    }
+    one.keyed(ADMIN, "DELETE", &format!("/v1/keys/{id}"), "")
+        .await;
+    while other.keyed(&key, "GET", "/v1/models", "").await.status != 401 {
+        tokio::task::yield_now().await;
+    }
+    shutdown.cancel();
+    serving.await.expect("no panic").expect("a clean end");
+}
+
 fn sha256(text: &str) -> String {
     use sha2::{Digest, Sha256};
     hex::encode(Sha256::digest(text))

@@ -21,10 +21,15 @@ const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
 struct Flaky {
     store: InProcessRates,
     is_away: AtomicBool,
+    /// It takes calls and never answers them.
+    is_stuck: AtomicBool,
 }
 
 impl Flaky {
-    fn check(&self) -> Result<(), Error> {
+    async fn check(&self) -> Result<(), Error> {
+        if self.is_stuck.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         match self.is_away.load(Ordering::SeqCst) {
             true => Err(Error::Unavailable {
                 reason: "taken away".to_owned(),
@@ -37,12 +42,12 @@ impl Flaky {
 #[async_trait]
 impl RateStore for Flaky {
     async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error> {
-        self.check()?;
+        self.check().await?;
         self.store.take(name, most, rate, now_ms).await
     }
 
     async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error> {
-        self.check()?;
+        self.check().await?;
         self.store.give_back(name, tokens, rate).await
     }
 
@@ -53,7 +58,7 @@ impl RateStore for Flaky {
         window: (u64, u64),
         now_ms: u64,
     ) -> Result<u32, Error> {
-        self.check()?;
+        self.check().await?;
         self.store.spend(name, most, window, now_ms).await
     }
 }
@@ -165,5 +170,19 @@ async fn limits_go_on_while_their_store_is_away() {
     rates.is_away.store(false, Ordering::SeqCst);
     while admitted([&one, &other], &key, 1).await < 2 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn requests_do_not_wait_for_a_store_that_is_stuck() {
+    let rates = Arc::<Flaky>::default();
+    rates.is_stuck.store(true, Ordering::SeqCst);
+    let (one, other) = front_ends(&rates).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1e6, "quota_per_day": 9});
+    let key = create([&one, &other], &limits).await;
+    // Both limits go on without the store: the rate as it was, the quota uncounted for now.
+    for _ in 0..12 {
+        let asked = one.keyed(&key, "POST", "/v1/queries", QUERY).await;
+        assert_eq!(asked.status, 200);
     }
 }
