@@ -34,6 +34,8 @@ pub(crate) struct Known {
     pub(crate) workers: Vec<usize>,
     /// 99th percentile of a batch by rows.
     pub(crate) latency: LatencyTable,
+    /// What messages cost a query on its way to a worker and back, ns.
+    pub(crate) round_trip: Nanos,
 }
 
 /// What may answer an application or a model.
@@ -70,10 +72,12 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view. `positions` has the workers that may be used.
+    /// Builds the index from the store's view. `positions` has the workers that may be used,
+    /// `round_trip` is what messages cost a query, ns.
     pub(crate) fn build(
         view: &View,
         positions: &BTreeMap<&WorkerId, usize>,
+        round_trip: Nanos,
         interner: &mut Interner,
     ) -> Self {
         let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
@@ -89,7 +93,10 @@ impl Snapshot {
         for variant in view.variants.values() {
             let instances = states.get(&variant.id).map_or(&[][..], Vec::as_slice);
             let known = Known::new(interner.ordinal(&variant.id), variant, instances);
-            snapshot.insert(known);
+            snapshot.insert(Known {
+                round_trip,
+                ..known
+            });
         }
         snapshot.index_scopes();
         snapshot
@@ -196,6 +203,7 @@ impl Known {
             readiness: readiness(instances),
             workers,
             latency: latency_table(variant),
+            round_trip: 0,
         }
     }
 
@@ -204,7 +212,7 @@ impl Known {
         Entry {
             ordinal: self.ordinal,
             quality_bound: variant.accuracy.quality_bound(),
-            latency_ms: self.latency.of(1) as f64 / 1e6,
+            latency_ms: self.latency.of(1).saturating_add(self.round_trip) as f64 / 1e6,
             load_ms: variant.profile.load_ms,
             cost_per_1k_usd: variant.cost_per_1k_usd,
             max_rows: self.max_rows(),
@@ -298,19 +306,17 @@ pub(crate) struct LiveLoad<'a> {
 }
 
 impl Load for LiveLoad<'_> {
-    /// The wait at the worker on which the variant would start first, by how much its run now takes
-    /// longer than profiled, and what the way there and back takes.
+    /// The wait at the worker on which the variant would start first, and by how much its run now
+    /// takes longer than profiled.
     fn wait_ms(&self, ordinal: u32) -> f64 {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
         let gauges = self.driver.gauges();
         let waits = known.workers.iter().map(|at| gauges.wait(*at, self.now));
-        let added = gauges
-            .excess(ordinal)
-            .saturating_add(self.driver.round_trip());
+        let excess = gauges.excess(ordinal);
         waits.min().map_or(f64::INFINITY, |wait| {
-            wait.saturating_add(added) as f64 / 1e6
+            wait.saturating_add(excess) as f64 / 1e6
         })
     }
 

@@ -114,7 +114,8 @@ impl Teller {
             .collect();
         let usable: Vec<&Present> = present.iter().filter(|one| one.is_usable(view)).collect();
         let positions = usable.iter().map(|one| (&one.id, one.at)).collect();
-        let mut snapshot = Snapshot::build(view, &positions, &mut self.interner);
+        let round_trip = driver.round_trip();
+        let mut snapshot = Snapshot::build(view, &positions, round_trip, &mut self.interner);
         snapshot.families = self.families(&snapshot, &present);
         self.tell_of_publications(&driver, &snapshot, &present);
         let nothing = Snapshot::default();

@@ -8,8 +8,9 @@ use std::{
 use sextant_dispatcher::Config;
 use sextant_fleet::unsteady::UnsteadyStore;
 use sextant_metadata::{InProcessStore, WorkerRecord};
+use sextant_policies::schedule::Delay;
 use sextant_rpc::{Ask, Dispatch, Route, Ticket, Work, WorkerClient};
-use sextant_types::{ApplicationId, Targets, WorkerId};
+use sextant_types::{ApplicationId, Code, Targets, WorkerId};
 
 use crate::{
     severable::{Holding, Post, Severable},
@@ -261,4 +262,25 @@ async fn a_store_that_is_away_or_empty_stops_no_query() {
             .unwrap();
         assert!(answers().await);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_messages_take_counts_against_the_target() {
+    let config = Config {
+        network: Delay {
+            control: 20_000_000,
+            response: 20_000_000,
+            ..Delay::default()
+        },
+        ..Config::default()
+    };
+    let world = World::with(config, 1).await;
+    world.serve(Kind::default()).await;
+    let mut hurried = query(&[1.0, 0.0]);
+    hurried.targets = targets(Some(35.0), None);
+    let error = world.ask(hurried).await.unwrap_err();
+    assert_eq!(error.code, Code::TargetInfeasible, "{error}");
+    let mut patient = query(&[1.0, 0.0]);
+    patient.targets = targets(Some(5_000.0), None);
+    assert!(world.ask(patient).await.is_ok());
 }
