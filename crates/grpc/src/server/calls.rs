@@ -1,11 +1,19 @@
 //! One call is one link: who calls is checked, then its half is served by a task of its own.
 
+use std::{future::Future, sync::Arc};
+
+use futures::future::BoxFuture;
 use sextant_rpc::{
     WorkerClient,
-    front::{self, serve_mailbox},
-    link::serve_worker,
+    front::{
+        self, Mailbox, serve_mailbox,
+        wire::{FromDispatcher, FromMailbox, ToDispatcher, ToMailbox},
+    },
+    link::{
+        Broken, serve_worker,
+        wire::{FromWorker, ToWorker},
+    },
 };
-use std::{future::Future, sync::Arc};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::Roles;
@@ -17,16 +25,9 @@ use crate::{
     stream::{Gate, StreamLink, sending},
     wire::Wire,
 };
-use sextant_rpc::{
-    front::{
-        Mailbox,
-        wire::{FromDispatcher, FromMailbox, ToDispatcher, ToMailbox},
-    },
-    link::{
-        Broken,
-        wire::{FromWorker, ToWorker},
-    },
-};
+
+/// Ends when this process ends its calls.
+type End = BoxFuture<'static, ()>;
 
 /// Takes calls for the roles of a process.
 #[derive(Clone)]
@@ -90,10 +91,6 @@ impl Dispatcher for Calls {
 
 impl Roles {
     /// Serves one half of a link until the other end goes or this process ends its calls.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the transport's own error, once for each link"
-    )]
     fn serve<Out, In, Half>(
         &self,
         peer: String,
@@ -120,10 +117,6 @@ impl Roles {
         Ok(Response::new(Answers(frames)))
     }
 
-    #[expect(
-        clippy::result_large_err,
-        reason = "the transport's own error, once for each link"
-    )]
     fn mailbox(&self, opening: &Opening) -> Result<Arc<Mailbox>, Status> {
         let Some(name) = &opening.worker else {
             return Err(Status::invalid_argument("the call names no worker"));
@@ -132,6 +125,3 @@ impl Roles {
         mailbox.ok_or_else(|| Status::not_found(format!("no worker `{name}` runs in this process")))
     }
 }
-
-/// Ends when this process ends its calls.
-type End = futures::future::BoxFuture<'static, ()>;

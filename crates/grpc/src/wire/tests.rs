@@ -22,7 +22,7 @@ use super::Wire;
 
 /// Through the bytes of a frame.
 fn round_trip<W: Wire + Clone + PartialEq + Debug>(messages: &[W], token: u64) {
-    let bytes = W::pack(messages.to_vec().into_iter(), token).encode_to_vec();
+    let bytes = W::pack(messages.iter().cloned(), token).encode_to_vec();
     let frame = W::Frame::decode(Bytes::from(bytes)).expect("a frame");
     let mut unpacked = VecDeque::new();
     W::unpack(frame, &mut unpacked).expect("sound messages");
@@ -364,7 +364,7 @@ fn elements_are_not_copied() {
     let frame = ToMailbox::pack([message].into_iter(), 0).encode_to_vec();
     let frame = Bytes::from(frame);
     let range = frame.as_ptr_range();
-    let decoded = <ToMailbox as Wire>::Frame::decode(frame.clone()).expect("a frame");
+    let decoded = <ToMailbox as Wire>::Frame::decode(frame).expect("a frame");
     let mut unpacked = VecDeque::new();
     ToMailbox::unpack(decoded, &mut unpacked).expect("a message");
     match unpacked.pop_front() {
