@@ -69,6 +69,19 @@ async fn a_profile_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
+async fn a_server_without_tls_is_not_spoken_to_in_clear() {
+    let server = S3::start();
+    let config = sextant_objects_s3::S3Config {
+        endpoint: Some(server.endpoint().replace("http:", "https:")),
+        max_attempts: 2,
+        connect_timeout: Duration::from_millis(100),
+        ..config(&server)
+    };
+    assert!(S3Store::open(config).await.is_err());
+    assert_eq!(server.faults().requests(), 0);
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_an_error_soon() {
     let mut server = S3::start();
     let mut config = config(&server);
