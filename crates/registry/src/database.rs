@@ -38,7 +38,7 @@ impl Database {
 
     pub(crate) async fn begin(&self, exclusion: Exclusion) -> Result<Session, Error> {
         match self {
-            Self::Sqlite(pools) => pools.begin().await.map(Session::Sqlite),
+            Self::Sqlite(pools) => pools.begin(exclusion).await.map(Session::Sqlite),
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => pool.begin(exclusion).await.map(Session::Postgres),
         }

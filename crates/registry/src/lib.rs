@@ -1,8 +1,8 @@
 //! The durable record of the service: applications, models, variants, registration steps, jobs,
 //! API keys, and the audit record.
 //!
-//! Entry points: [`Registry`] (open it, then call its methods), [`Job`] and [`NewJob`],
-//! [`NewModel`], [`ApiKey`], [`Audit`], [`Error`].
+//! Entry points: [`Registry`] (`open` a SQLite file or `connect` to a PostgreSQL server, then call
+//! its methods), [`Job`] and [`NewJob`], [`NewModel`], [`ApiKey`], [`Audit`], [`Error`].
 //!
 //! **Invariant:** rows in, rows out: nothing here loads, measures or decides. Every change of
 //! several rows is one transaction, and a call that returned has been made durable. No clock is

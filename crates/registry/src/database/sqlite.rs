@@ -11,7 +11,7 @@ use sqlx::{
     },
 };
 
-use super::{Query, Row, Value};
+use super::{Exclusion, Query, Row, Value};
 use crate::{Error, error::schema};
 
 pub(crate) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -68,8 +68,9 @@ impl Pools {
         Ok(Session::Reader(self.readers.acquire().await?))
     }
 
-    /// A transaction that takes the write lock at once: it never fails half way for the lock.
-    pub(super) async fn begin(&self) -> Result<Session, Error> {
+    /// A transaction that takes the write lock at once: it never fails half way for the lock, and
+    /// there is no other whatever it is to exclude.
+    pub(super) async fn begin(&self, _: Exclusion) -> Result<Session, Error> {
         let begun = self.writer.begin_with("begin immediate").await?;
         Ok(Session::Writer(begun))
     }
