@@ -1,5 +1,7 @@
 //! HTTP to a server: addresses, problem documents, broken connections.
 
+use std::io;
+
 use reqwest::{
     Method, RequestBuilder, Response, Url,
     header::{self, HeaderMap, HeaderValue},
@@ -104,10 +106,10 @@ impl Client {
         self.base.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// A broken connection, told apart from an absent server.
+    /// A broken connection, or a server that is not trusted, told apart from an absent one.
     pub fn failed(&self, source: reqwest::Error) -> Error {
         let server = self.server();
-        match source.is_connect() {
+        match source.is_connect() && !is_distrust(&source) {
             true => Error::Unreachable { server, source },
             false => Error::Http { server, source },
         }
@@ -141,4 +143,20 @@ fn authorization() -> Result<HeaderMap, Error> {
         headers.insert(header::AUTHORIZATION, value);
     }
     Ok(headers)
+}
+
+/// Whether a connection failed because certificates were not accepted.
+fn is_distrust(error: &reqwest::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        // What an input or output error wraps is not among its sources.
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        if wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>()) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
