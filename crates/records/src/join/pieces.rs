@@ -1,0 +1,143 @@
+//! The bytes of a joined file, on their way to the store.
+
+use std::io;
+
+use bytes::Bytes;
+use crc32fast::Hasher;
+use sextant_objects::ObjectPath;
+use tokio::sync::mpsc;
+
+use super::{Join, Written};
+use crate::{
+    Error, PartHeader,
+    archive::{NewMember, directory_of},
+};
+
+/// Bytes of a part that are held at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+type Sender = mpsc::Sender<io::Result<Bytes>>;
+
+impl Join<'_> {
+    pub(super) async fn send_lines(&self, sender: &Sender) -> Result<Written, Error> {
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            if self.send_block(sender, &path, &header, 0).await? == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    pub(super) async fn send_errors(&self, sender: &Sender) -> Result<Written, Error> {
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            let last = header.blocks.len().saturating_sub(1);
+            if self.send_block(sender, &path, &header, last).await? == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    pub(super) async fn send_array(
+        &self,
+        sender: &Sender,
+        column: usize,
+    ) -> Result<Written, Error> {
+        if !give(sender, self.array_header(column)?.into()).await {
+            return Ok(Written::Broken);
+        }
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            let sent = if header.tally.columns.is_empty() {
+                let zeros = header.records * self.columns[column].record_bytes();
+                send_zeros(sender, zeros).await
+            } else {
+                self.send_block(sender, &path, &header, column).await?
+            };
+            if sent == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    pub(super) async fn send_archive(&self, sender: &Sender) -> Result<Written, Error> {
+        let mut members = Vec::new();
+        for (place, column) in self.columns.iter().enumerate() {
+            let header = self.array_header(place)?.len() as u64;
+            members.push(NewMember {
+                name: format!("{}.npy", column.name),
+                bytes: header + self.records * column.record_bytes(),
+                crc: self.crcs[place],
+            });
+        }
+        for (place, member) in members.iter().enumerate() {
+            if !give(sender, member.header()).await
+                || self.send_array(sender, place).await? == Written::Broken
+            {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(match give(sender, directory_of(&members)).await {
+            true => Written::Whole,
+            false => Written::Broken,
+        })
+    }
+
+    async fn send_block(
+        &self,
+        sender: &Sender,
+        path: &ObjectPath,
+        header: &PartHeader,
+        block: usize,
+    ) -> Result<Written, Error> {
+        let damaged = |reason| Error::Part {
+            path: path.to_string(),
+            reason,
+        };
+        let place = header.place(block);
+        let (start, block) = place.ok_or_else(|| damaged("a block is missing"))?;
+        let (mut at, end) = (start, start + block.bytes);
+        let mut seen = Hasher::new();
+        while at < end {
+            let range = at..end.min(at + PIECE_BYTES);
+            let piece = self.files.get_range(path, range.clone()).await?;
+            if piece.len() as u64 != range.end - range.start {
+                return Err(damaged("it is cut off"));
+            }
+            at = range.end;
+            seen.update(&piece);
+            if at == end && seen.clone().finalize() != block.crc {
+                return Err(damaged("its checksum is wrong"));
+            }
+            if !give(sender, piece).await {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+}
+
+/// Whether the store still takes bytes.
+async fn give(sender: &Sender, piece: Bytes) -> bool {
+    sender.send(Ok(piece)).await.is_ok()
+}
+
+async fn send_zeros(sender: &Sender, bytes: u64) -> Written {
+    for piece in zero_pieces(bytes) {
+        if !give(sender, piece).await {
+            return Written::Broken;
+        }
+    }
+    Written::Whole
+}
+
+pub(super) fn zero_pieces(bytes: u64) -> impl Iterator<Item = Bytes> {
+    let zeros = Bytes::from(vec![0; bytes.min(PIECE_BYTES) as usize]);
+    (0..bytes.div_ceil(PIECE_BYTES)).map(move |piece| {
+        let left = bytes - piece * PIECE_BYTES;
+        zeros.slice(..left.min(PIECE_BYTES) as usize)
+    })
+}
