@@ -5,10 +5,11 @@
 //! cargo run --release -p sextant-grpc --example ping
 //! ```
 //!
-//! Arguments choose among `pairs`, `flood` and `tensors`; by default all are measured. Prints one JSON
-//! document. `pair_p50_us`, `pair_p99_us` and `pair_cpu_us` are one message forth and one back, one pair
-//! at a time; `messages_per_s` and `cpu_us_per_message` count both directions, with `in_flight` pairs
-//! under way.
+//! Arguments choose among `pairs`, `crowd`, `flood` and `tensors`; by default all are measured. Prints
+//! one JSON document. `pair_p50_us`, `pair_p99_us` and `pair_cpu_us` are one message forth and one back,
+//! one pair at a time, as a lone query has it; `crowd_cpu_us_per_pair` is with so many tasks that each
+//! wait for their own answer, as in a busy front end; `messages_per_s` and `cpu_us_per_message` count
+//! both directions, with `in_flight` pairs under way from one task.
 
 use std::{
     io::Write,
@@ -34,6 +35,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const PAIRS: usize = 20_000;
 const FLOOD: usize = 500_000;
 const IN_FLIGHT: usize = 256;
+const CROWD: usize = 32;
 const TENSORS: usize = 64;
 const TENSOR_BYTES: usize = 16 << 20;
 
@@ -72,6 +74,14 @@ async fn measure() -> Result<serde_json::Value, Failure> {
         note("in_flight", IN_FLIGHT as f64);
         note("messages_per_s", 2.0 * FLOOD as f64 / took);
         note("cpu_us_per_message", cpu * 1e3 / (2.0 * FLOOD as f64));
+    }
+    if wanted("crowd") {
+        let (begun, cpu) = (Instant::now(), cpu_ms());
+        crowd(&worker, &variant).await?;
+        let (took, cpu) = (begun.elapsed().as_secs_f64(), cpu_ms() - cpu);
+        note("crowd", CROWD as f64);
+        note("crowd_pairs_per_s", PAIRS as f64 / took);
+        note("crowd_cpu_us_per_pair", cpu * 1e3 / PAIRS as f64);
     }
     if wanted("tensors") {
         let bytes = vec![1; TENSOR_BYTES].into();
@@ -136,6 +146,19 @@ async fn flood(worker: &RemoteWorker, variant: &VariantId, calls: usize) {
             send();
         }
     }
+}
+
+/// Tasks that each send one batch after the other.
+async fn crowd(worker: &Arc<RemoteWorker>, variant: &VariantId) -> Result<(), Failure> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..CROWD {
+        let (worker, variant) = (Arc::clone(worker), variant.clone());
+        tasks.spawn(async move { measure_pairs(&worker, &variant, PAIRS / CROWD).await });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
 }
 
 async fn call(worker: &RemoteWorker, variant: &VariantId, parts: Vec<Part>) -> InferOutcome {

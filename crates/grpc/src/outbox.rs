@@ -2,7 +2,8 @@
 //!
 //! Whoever sends puts a message into a queue and goes on. The transport comes for frames: each takes
 //! all that waits, so that under load many messages share one frame and one call of the system, and
-//! without load a message goes at once. The queue is bounded in messages and bytes. Over the bound the
+//! without load a message goes at once: only right behind another frame the sender lets whoever is
+//! ready to run go first, as that may have something to send too. The queue is bounded in messages and bytes. Over the bound the
 //! link breaks: a peer that far behind is of no use, and whoever waits for it is told so.
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
 use futures::{Stream, task::AtomicWaker};
@@ -23,6 +25,9 @@ use crate::{Fence, Limits, wire::Wire};
 
 /// Messages are added to a frame up to this size, bytes; one that is larger goes alone.
 const FRAME_BYTES: usize = 1 << 18;
+
+/// A frame that comes so soon behind another waits for one turn of the others.
+const BURST: Duration = Duration::from_micros(50);
 
 /// Tells both halves of a link that it is broken.
 #[derive(Default)]
@@ -43,6 +48,10 @@ pub(crate) struct Frames<W: Wire> {
     fence: Fence,
     /// The messages of the frame that is being made; keeps its memory.
     batch: VecDeque<Waiting<W>>,
+    /// When the last frame was made.
+    made: Option<Instant>,
+    /// The others have had their turn.
+    waited: bool,
 }
 
 /// Frames as a server's answer.
@@ -85,6 +94,8 @@ pub(crate) fn outbox<W: Wire>(
         shared: Arc::clone(&shared),
         fence,
         batch: VecDeque::new(),
+        made: None,
+        waited: false,
     };
     (Outbox { shared, limits }, frames)
 }
@@ -160,6 +171,16 @@ impl<W: Wire> Stream for Frames<W> {
             queue.sender = Some(context.waker().clone());
             return Poll::Pending;
         }
+        let now = Instant::now();
+        let burst = frames.made.is_some_and(|made| now - made < BURST);
+        if burst && !frames.waited {
+            frames.waited = true;
+            drop(queue);
+            // Back into the runtime's queue, behind those who are in it.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        (frames.made, frames.waited) = (Some(now), false);
         queue.take(&mut frames.batch);
         drop(queue);
         let messages = frames.batch.drain(..).map(|it| it.message);

@@ -163,7 +163,10 @@ impl GrpcServer {
         let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let stop = CancellationToken::new();
         let signal = stop.clone();
+        // Whoever can ask is told that the process serves: the standard `grpc.health.v1`.
+        let (_, health) = tonic_health::server::health_reporter();
         let serving = server
+            .add_service(health)
             .add_service(worker)
             .add_service(dispatcher)
             .serve_with_incoming_shutdown(incoming, async move { signal.cancelled().await });

@@ -34,7 +34,7 @@ impl Default for Limits {
         Self {
             message_bytes: 64 << 20,
             queued_messages: 1 << 18,
-            queued_bytes: 512 << 20,
+            queued_bytes: 256 << 20,
         }
     }
 }

@@ -6,6 +6,10 @@ use sextant_rpc::{
     front::{Mailbox, MailboxOptions},
 };
 use sextant_types::{NamedTensor, Tensor};
+use tonic::transport::Endpoint;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 use crate::{
     double::{Double, infer, part, stats, there, variant_id, worker_id},
@@ -68,6 +72,19 @@ async fn workers_of_one_process_share_its_port() {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("the worker is gone"),
     }
+    process.stop().await;
+}
+
+#[tokio::test]
+async fn probes_are_answered() {
+    let process = Process::start(config()).await;
+    let endpoint = format!("http://{}", process.endpoint);
+    let channel = Endpoint::from_shared(endpoint).expect("an address");
+    let channel = channel.connect().await.expect("it is reached");
+    let mut probe = HealthClient::new(channel);
+    let answer = probe.check(HealthCheckRequest::default());
+    let status = answer.await.expect("an answer").into_inner().status();
+    assert_eq!(status, ServingStatus::Serving);
     process.stop().await;
 }
 
