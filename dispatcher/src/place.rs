@@ -10,7 +10,7 @@ use std::{
 };
 
 use sextant_policies::schedule::{DropReason, NEVER, Request};
-use sextant_rpc::{Holder, InferError, QueryError, Ticket};
+use sextant_rpc::{Holder, InferError, QueryError, Ticket, front::INPUTS_MISSING};
 use sextant_types::{Code, NamedTensor};
 use tokio::sync::oneshot;
 
@@ -194,6 +194,7 @@ fn anew(refusal: &Refusal, load: bool) -> Option<Anew> {
             InferError::Lost { .. } | InferError::ShuttingDown | InferError::TooLate => {
                 Some(Anew::AtOnce)
             }
+            InferError::Failed(reason) if reason == INPUTS_MISSING => Some(Anew::AtOnce),
             InferError::TooEarly
             | InferError::NoMemory(_)
             | InferError::BadShape(_)

@@ -51,6 +51,8 @@ struct Member {
 enum Place {
     /// Nothing.
     Here,
+    /// On this machine, reached at this address.
+    Beside(std::net::Ipv4Addr),
     /// Another machine.
     Machine {
         /// `ip netns exec ..`, before the command.
@@ -112,6 +114,11 @@ impl Fleet {
         self.add(name, roles, &[], place);
     }
 
+    /// The same on this machine, where `machine` reaches it.
+    pub fn spawn_beside(&mut self, machine: &Machine, name: &str, roles: &str) {
+        self.add(name, roles, &[], Place::Beside(machine.address_here()));
+    }
+
     /// The same with a clock that is wrong: `+1h`, `-30m`.
     pub fn spawn_at(&mut self, offset: &str, name: &str, roles: &str) {
         self.add(name, roles, &[], Place::Clock(offset.to_owned()));
@@ -148,6 +155,7 @@ impl Fleet {
                 address,
                 stores,
             } => (wrap.as_slice(), *address, stores.clone()),
+            Place::Beside(address) => (&[][..], *address, here),
             Place::Here | Place::Clock(_) => (&[][..], loopback, here),
         };
         let mut command = command_behind(wrap);

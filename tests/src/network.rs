@@ -55,6 +55,11 @@ impl Machine {
         self.there
     }
 
+    /// The address of this machine on the cable; stays while it is cut.
+    pub fn address_here(&self) -> Ipv4Addr {
+        self.here
+    }
+
     /// What is written before a command to run it there.
     pub fn wrap(&self) -> Vec<String> {
         let wrap = ["ip", "netns", "exec", &self.name];
@@ -78,12 +83,13 @@ impl Machine {
 
     /// Pulls the cable: nothing passes, and nobody is told.
     pub fn cut(&self) {
-        ip(&format!("link set {} down", self.cable));
+        // At the far end, so that this machine keeps its address.
+        ip(&format!("-n {} link set eth0 down", self.name));
     }
 
     /// Plugs it in again.
     pub fn mend(&self) {
-        ip(&format!("link set {} up", self.cable));
+        ip(&format!("-n {} link set eth0 up", self.name));
     }
 }
 

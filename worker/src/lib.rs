@@ -153,6 +153,10 @@ impl Work for Worker {
         }
     }
 
+    fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Relaxed)
+    }
+
     fn usage(&self) -> Vec<VariantUsage> {
         let now = self.shared.nanos();
         let idle = |instance: &Instance| {

@@ -113,7 +113,7 @@ impl Worker {
             },
             error => WorkError::Failed {
                 variant: variant.id.clone(),
-                reason: error.to_string(),
+                reason: with_causes(&error),
             },
         })?;
         Ok(LoadRequest {
@@ -237,18 +237,23 @@ impl Worker {
         }
     }
 
+    /// A command to this worker's instance of `variant`.
+    pub(crate) fn transition(&self, variant: &Variant, command: Command) -> Transition {
+        Transition {
+            key: InstanceKey::new(variant.id.clone(), self.config.worker.clone()),
+            application: variant.application.clone(),
+            expected_version: None,
+            command,
+        }
+    }
+
     /// Applies a command to this worker's instance of `variant`.
     pub(crate) async fn command(
         &self,
         variant: &Variant,
         command: Command,
     ) -> Result<(), WorkError> {
-        let transition = Transition {
-            key: InstanceKey::new(variant.id.clone(), self.config.worker.clone()),
-            application: variant.application.clone(),
-            expected_version: None,
-            command,
-        };
+        let transition = self.transition(variant, command);
         self.metadata
             .transition(&transition, unix_ms())
             .await
@@ -291,4 +296,15 @@ impl Worker {
 
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
+}
+
+/// An error with what is behind it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

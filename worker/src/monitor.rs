@@ -20,7 +20,6 @@ pub struct Service {
     seen: HashMap<VariantId, Seen>,
     busy_nanos: u64,
     nanos: u64,
-    draining: bool,
 }
 
 /// A worker that leaves has been left alone when no batch has come for so long.
@@ -43,7 +42,6 @@ impl Service {
             seen: HashMap::new(),
             busy_nanos: 0,
             nanos: 0,
-            draining: false,
         }
     }
 
@@ -68,12 +66,12 @@ impl Service {
     }
 
     /// Tells the others that the worker leaves and goes on until they send it nothing more.
-    async fn drain(&mut self) {
+    async fn drain(&self) {
         let drain = self.worker.config.drain;
         if drain.is_zero() {
             return;
         }
-        self.draining = true;
+        self.worker.shared.draining.store(true, Ordering::Relaxed);
         self.heartbeat().await;
         tracing::info!(worker = %self.worker.config.worker, "drains");
         let (begun, mut quiet_since, mut seen) = (Instant::now(), Instant::now(), u64::MAX);
@@ -105,8 +103,21 @@ impl Service {
         let instances = self.worker.shared.instances();
         self.seen
             .retain(|variant, _| instances.iter().any(|i| i.variant.id == *variant));
-        for instance in instances {
-            self.inspect(&instance, seconds).await;
+        let found = instances.iter();
+        let reports: Vec<_> = found
+            .filter_map(|instance| {
+                let command = self.inspect(instance, seconds)?;
+                Some(self.worker.transition(&instance.variant, command))
+            })
+            .collect();
+        if reports.is_empty() {
+            return;
+        }
+        // All at once: the store sees many instances of many workers every period.
+        for taken in self.worker.metadata.transitions(&reports, unix_ms()).await {
+            if let Err(error) = taken {
+                tracing::debug!(%error, "a report was not taken");
+            }
         }
     }
 
@@ -129,7 +140,7 @@ impl Service {
         let record = WorkerRecord {
             endpoint: config.endpoint.clone(),
             device: Arc::clone(&config.device),
-            draining: self.draining,
+            draining: self.worker.is_draining(),
             cores: info.cores,
             memory_bytes: info.pages.bytes(),
             memory_used_bytes: info.pages.used_bytes(),
@@ -149,21 +160,19 @@ impl Service {
         }
     }
 
-    async fn inspect(&mut self, instance: &Instance, seconds: f64) {
+    /// What there is to say of an instance.
+    fn inspect(&mut self, instance: &Instance, seconds: f64) -> Option<Command> {
         let seen = self.seen.entry(instance.variant.id.clone()).or_default();
         let window = seen.window(instance, seconds);
         let limits = &self.worker.config.thresholds;
-        let command = match seen.health.observe(window, limits) {
-            None if window.batches == 0 => return,
-            None => Command::Report {
+        match seen.health.observe(window, limits) {
+            None if window.batches == 0 => None,
+            None => Some(Command::Report {
                 load: window.load.clamp(0.0, 1.0),
-            },
-            Some(Condition::Overloaded) => Command::Overload,
-            Some(Condition::Interfered) => Command::Interfere,
-            Some(Condition::Healthy) => Command::Recover,
-        };
-        if let Err(error) = self.worker.command(&instance.variant, command).await {
-            tracing::debug!(variant = %instance.variant.id, %error, "a report was not taken");
+            }),
+            Some(Condition::Overloaded) => Some(Command::Overload),
+            Some(Condition::Interfered) => Some(Command::Interfere),
+            Some(Condition::Healthy) => Some(Command::Recover),
         }
     }
 }

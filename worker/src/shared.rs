@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     /// Bytes of inputs that have arrived and are not answered.
     io_used: AtomicU64,
     io_bytes: u64,
+    /// Whether the worker has said that it leaves.
+    pub(crate) draining: AtomicBool,
     /// Batches that came and that were not refused for want of room.
     accepted: AtomicU64,
     /// Those of them that have been answered.
@@ -52,6 +54,7 @@ impl Shared {
             utilization_millionths: AtomicU64::new(0),
             io_used: AtomicU64::new(0),
             io_bytes,
+            draining: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         }

@@ -26,6 +26,8 @@ struct Step {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     let provisioned = provision::runtime()?;
+    provision::servers::ensure()?;
+    tools::s3_server(&provisioned.cache)?;
     let deny = tools::cargo_deny(&provisioned.cache);
     let mut failed = Vec::new();
     let mut steps = steps(&provisioned);

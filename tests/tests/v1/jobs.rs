@@ -39,7 +39,10 @@ async fn every_record_is_answered_in_its_place() {
     let queued = api.post("/v1/jobs", &body).await.json(202);
     let job = api.job_over(queued["id"].as_str().expect("an id")).await;
     assert_eq!(job["state"], "succeeded", "{job}");
-    assert_eq!(job["progress"], json!({"done": 300, "total": 300, "failed": 0}));
+    assert_eq!(
+        job["progress"],
+        json!({"done": 300, "total": 300, "failed": 0})
+    );
     let answers = answers(&api, "order/out.jsonl").await;
     assert_eq!(answers.len(), 300);
     let mut correct = 0;

@@ -1,4 +1,5 @@
-//! The servers that a fleet shares, for tests that use real ones: Redis or Valkey, PostgreSQL.
+//! The servers that a fleet shares, for tests that use real ones: Redis or Valkey, PostgreSQL; and what
+//! cuts networks and sets clocks wrong.
 //!
 //! Only the programs are wanted: the tests start their own servers on free ports.
 
@@ -37,6 +38,12 @@ pub fn ensure() -> Result<()> {
         system::install(&["redis-server"], "metadata store of the tests")?;
         redis().context("the package `redis-server` has no Redis 7 or later: install one")?;
     }
+    if !shell::succeeds(shell::command("ip").arg("-V")) {
+        system::install(&["iproute2"], "networks that the tests cut")?;
+    }
+    if !faketime() {
+        system::install(&["libfaketime"], "clocks that the tests set wrong")?;
+    }
     if postgres().is_none() {
         system::install(&["postgresql"], "registry of the tests")?;
         postgres().with_context(|| {
@@ -44,6 +51,18 @@ pub fn ensure() -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Whether the library is where the tests look for it.
+fn faketime() -> bool {
+    let folders = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let library = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");
+    folders
+        .map(|folder| library(folder.path()))
+        .any(|file| file.exists())
 }
 
 fn redis() -> Option<()> {

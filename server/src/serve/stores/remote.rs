@@ -33,7 +33,14 @@ pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Regis
         ..ConnectOptions::new(url)
     };
     let registry = Registry::connect_with(&options).await;
-    registry.with_context(|| named("registry.url", url))
+    let registry = registry.with_context(|| named("registry.url", url))?;
+    // Others may hold jobs: only those whose holder has let them lapse are taken over.
+    let lapsed = registry.requeue_orphans(super::unix_ms()).await;
+    let lapsed = lapsed.context("jobs cannot be taken over")?;
+    if lapsed > 0 {
+        tracing::info!(jobs = lapsed, "jobs that nobody held any more wait again");
+    }
+    Ok(registry)
 }
 
 /// The bucket; in a process with workers behind a cache.
