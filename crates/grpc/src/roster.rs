@@ -14,7 +14,7 @@ use sextant_rpc::{
     link::{self, Clock},
 };
 use sextant_types::WorkerId;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::GrpcConnector;
 
@@ -118,6 +118,7 @@ impl Roster {
         let mut keepers = Keepers {
             roster: &self,
             kept: BTreeMap::new(),
+            leaving: BTreeMap::new(),
         };
         let following = async {
             let mut follower = Follower::new(metadata);
@@ -159,6 +160,8 @@ impl Roster {
 struct Keepers<'a> {
     roster: &'a Arc<Roster>,
     kept: BTreeMap<WorkerId, Keeper>,
+    /// Ended; what they have to say comes before anything of a later keeper of the same worker.
+    leaving: BTreeMap<WorkerId, JoinHandle<()>>,
 }
 
 impl Keepers<'_> {
@@ -170,13 +173,18 @@ impl Keepers<'_> {
             (!local).then_some((&worker.id, endpoint))
         });
         let elsewhere: BTreeMap<_, _> = elsewhere.collect();
-        self.kept.retain(|name, _| elsewhere.contains_key(name));
+        self.leaving.retain(|_, ended| !ended.is_finished());
+        for (name, keeper) in &mut self.kept {
+            if elsewhere.get(name) != Some(&&keeper.endpoint) {
+                self.leaving.insert(name.clone(), keeper.end());
+            }
+        }
+        self.kept.retain(|_, keeper| !keeper.has_ended());
         for (name, endpoint) in elsewhere {
-            let found = self.kept.get_mut(name);
-            if found.as_ref().is_some_and(|it| it.endpoint == *endpoint) {
+            if self.kept.contains_key(name) {
                 continue;
             }
-            let before = found.map(Keeper::end);
+            let before = self.leaving.remove(name);
             let keeper = Keeper::start(self.roster, name, endpoint, before);
             self.kept.insert(name.clone(), keeper);
         }

@@ -77,6 +77,10 @@ impl Keeper {
         self.end.cancel();
         self.task.take().unwrap_or_else(|| tokio::spawn(async {}))
     }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_cancelled()
+    }
 }
 
 impl Drop for Keeper {
