@@ -12,7 +12,7 @@ use sextant_types::{VariantId, WorkerId};
 use tokio::time::{Instant, sleep_until};
 
 /// How long what a new life of the store lacks is still believed in, unless told otherwise.
-const GRACE: Duration = Duration::from_secs(10);
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// Pauses after failures of the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -53,6 +53,8 @@ struct Kept {
     variants: BTreeSet<VariantId>,
     instances: BTreeSet<InstanceKey>,
     workers: BTreeSet<WorkerId>,
+    /// Roles.
+    leaders: BTreeSet<Arc<str>>,
     until: Option<Instant>,
 }
 
@@ -157,6 +159,7 @@ impl Follower {
             variants = kept.variants.len(),
             instances = kept.instances.len(),
             workers = kept.workers.len(),
+            leaders = kept.leaders.len(),
             "forgetting what nobody has told the metadata store again"
         );
         let view = &mut self.view;
@@ -169,6 +172,9 @@ impl Follower {
         kept.workers
             .iter()
             .for_each(|id| drop(view.workers.remove(id)));
+        kept.leaders
+            .iter()
+            .for_each(|role| drop(view.leaders.remove(role)));
     }
 
     fn back_off(&mut self, error: &Error) {
@@ -215,6 +221,7 @@ impl Kept {
             variants: view.variants.keys().cloned().collect(),
             instances: view.instances.keys().cloned().collect(),
             workers: view.workers.keys().cloned().collect(),
+            leaders: view.leaders.keys().cloned().collect(),
             until: Some(until),
         }
     }
@@ -225,6 +232,7 @@ impl Kept {
         self.instances
             .retain(|key| !view.instances.contains_key(key));
         self.workers.retain(|id| !view.workers.contains_key(id));
+        self.leaders.retain(|role| !view.leaders.contains_key(role));
         for id in &self.variants {
             let known = before.variants.get(id);
             view.variants
@@ -239,6 +247,11 @@ impl Kept {
             let known = before.workers.get(id);
             view.workers
                 .extend(known.map(|known| (id.clone(), known.clone())));
+        }
+        for role in &self.leaders {
+            let known = before.leaders.get(role);
+            view.leaders
+                .extend(known.map(|known| (Arc::clone(role), known.clone())));
         }
         self.rest_if_empty();
     }
@@ -255,13 +268,15 @@ impl Kept {
             Event::InstanceRemoved(key) => drop(self.instances.remove(key)),
             Event::WorkerChanged(worker) => drop(self.workers.remove(&worker.id)),
             Event::WorkerRemoved(id) => drop(self.workers.remove(id)),
-            Event::LeaderChanged(_) | Event::LeaderGone(_) => {}
+            Event::LeaderChanged(leader) => drop(self.leaders.remove(&leader.candidate.role)),
+            Event::LeaderGone(role) => drop(self.leaders.remove(role)),
         }
         self.rest_if_empty();
     }
 
     fn rest_if_empty(&mut self) {
-        if self.variants.is_empty() && self.instances.is_empty() && self.workers.is_empty() {
+        let all = self.variants.is_empty() && self.instances.is_empty();
+        if all && self.workers.is_empty() && self.leaders.is_empty() {
             self.until = None;
         }
     }

@@ -14,5 +14,5 @@ mod leadership;
 pub mod unsteady;
 
 pub use expiry::expire_leases;
-pub use follower::{Follower, News};
+pub use follower::{Follower, GRACE, News};
 pub use leadership::{Leadership, Token, always};

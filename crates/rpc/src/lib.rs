@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 pub mod dispatch;
-pub mod follow;
 pub mod front;
 pub mod link;
 pub mod offline;

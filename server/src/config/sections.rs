@@ -140,7 +140,7 @@ section! {
         webhook_secret: Option<String> = None, unset "they are not signed";
         /// Whether webhooks may name addresses of the machine's own network link, where clouds keep
         /// their credentials.
-        webhook_link_local: bool = false;
+        webhook_allow_link_local: bool = false;
     }
 }
 

@@ -132,7 +132,7 @@ fn build_jobs(
     let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
     let webhooks = Webhooks::new(Options {
         secret: config.jobs.webhook_secret.clone(),
-        allow_link_local: config.jobs.webhook_link_local,
+        allow_link_local: config.jobs.webhook_allow_link_local,
     });
     let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)
         .with_notifier(Arc::new(webhooks));

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use sextant_fleet::Token;
 use sextant_grpc::{
-    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, MutualTls, Roles,
-    Roster, RosterOptions, Seen,
+    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
+    MutualTls, Roles, Roster, RosterOptions, Seen,
 };
 use sextant_rpc::{
     DispatcherClient, WorkerClient,
@@ -24,6 +24,7 @@ pub(super) struct Port {
     fleet: Arc<str>,
     tls: Option<MutualTls>,
     silence: Duration,
+    limits: Limits,
 }
 
 impl Port {
@@ -37,6 +38,7 @@ impl Port {
             fleet: Arc::clone(&fleet),
             tls: tls.clone(),
             silence: Duration::from_millis(config.fleet.silence_ms),
+            limits: limits(config),
         };
         let Some(listen) = config.fleet.listen else {
             return Ok(port);
@@ -44,6 +46,7 @@ impl Port {
         let settings = GrpcConfig {
             advertise: config.fleet.advertise.clone(),
             tls,
+            limits: port.limits,
             ..GrpcConfig::new(listen, fleet)
         };
         let server = GrpcServer::bind(settings).await?;
@@ -100,6 +103,7 @@ impl Port {
         };
         let settings = ConnectorConfig {
             tls: self.tls.clone(),
+            limits: self.limits,
             ..ConnectorConfig::new(hello)
         };
         let connector = GrpcConnector::new(settings);
@@ -137,6 +141,18 @@ impl Port {
             }
         });
         Ok(())
+    }
+}
+
+/// Alike in every process whose `limits.max_body_bytes` are. JSON grows at most fourfold when it becomes
+/// tensors.
+fn limits(config: &Config) -> Limits {
+    let usual = Limits::default();
+    let message_bytes = config.limits.max_body_bytes.saturating_mul(4);
+    Limits {
+        message_bytes: message_bytes.max(usual.message_bytes),
+        queued_bytes: message_bytes.saturating_mul(4).max(usual.queued_bytes),
+        ..usual
     }
 }
 

@@ -3,6 +3,7 @@
 mod faults;
 mod network;
 mod roles;
+mod security;
 mod stores;
 
 use std::time::Duration;

@@ -23,7 +23,7 @@ use self::{
     state::State,
 };
 use super::Connector;
-use crate::{Answer, Dispatch, Query, QueryError, Route, Timings, follow, link::Clock};
+use crate::{Answer, Dispatch, Query, QueryError, Route, Timings, link::Clock};
 
 mod catalog;
 mod entry;
@@ -60,7 +60,7 @@ impl Default for FrontOptions {
             leader_wait: Duration::from_secs(10),
             max_waiting: 10_000,
             most_anew: 3,
-            grace: follow::GRACE,
+            grace: sextant_fleet::GRACE,
             beat: Duration::from_millis(50),
             silence: Duration::from_secs(1),
             back_off: (Duration::from_millis(50), Duration::from_secs(2)),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{Event, InstanceKey, View};
+use sextant_metadata::{InstanceKey, View};
 use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
 
 use crate::{QueryError, Route};
@@ -52,11 +52,6 @@ impl Catalog {
         self.variants.get(id)
     }
 
-    /// Whether an event makes for another catalog.
-    pub(super) fn is_changed_by(event: &Event) -> bool {
-        matches!(event, Event::VariantPublished(_) | Event::VariantRetired(_))
-    }
-
     /// Whether one of the serving instances answers for `route`.
     pub(super) fn is_ready(&self, route: &Route, serving: &Serving) -> bool {
         let answers = |variant: &VariantId| match route {
@@ -79,20 +74,5 @@ impl Serving {
         let instances = view.instances.values();
         let serving = instances.filter(|instance| instance.state.is_serving());
         Self(serving.map(|instance| instance.key.clone()).collect())
-    }
-
-    pub(super) fn follow(&mut self, event: &Event) {
-        match event {
-            Event::InstanceChanged(instance) => {
-                let is_known = self.0.contains(&instance.key);
-                match (instance.state.is_serving(), is_known) {
-                    (true, false) => drop(self.0.insert(instance.key.clone())),
-                    (false, true) => drop(self.0.remove(&instance.key)),
-                    (true, true) | (false, false) => {}
-                }
-            }
-            Event::InstanceRemoved(key) => drop(self.0.remove(key)),
-            _ => {}
-        }
     }
 }

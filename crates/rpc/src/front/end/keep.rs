@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use sextant_metadata::{Event, Leader, MetadataStore, View, Worker};
+use sextant_fleet::{Follower, News};
+use sextant_metadata::{Leader, MetadataStore, View, Worker};
 use sextant_types::WorkerId;
 use tokio::{
     sync::{oneshot, watch},
@@ -16,10 +17,7 @@ use tokio::{
 
 use self::links::{follow_leader, follow_mailbox};
 use super::{Catalog, FrontEnd, Serving, entry::Settled};
-use crate::{
-    follow::{Follower, Step},
-    front::Connector,
-};
+use crate::front::Connector;
 
 mod back_off;
 mod links;
@@ -36,12 +34,16 @@ pub(super) async fn keep(
     connector: Arc<dyn Connector>,
     metadata: Arc<dyn MetadataStore>,
 ) {
-    let mut follower = Follower::new(metadata, front.options.grace);
+    let mut follower = Follower::with_grace(metadata, front.options.grace);
     let mut fleet = Fleet::new(Arc::clone(front), connector);
     let mut sweeps = every(SWEEP);
     loop {
         tokio::select! {
-            step = follower.changed() => fleet.follow(follower.view(), &step),
+            news = follower.changed() => {
+                if news == News::Structure {
+                    fleet.follow(follower.view());
+                }
+            }
             _ = sweeps.tick() => {
                 let settled = front.state().sweep(front.clock.now());
                 give(settled);
@@ -81,37 +83,14 @@ impl Fleet {
         }
     }
 
-    fn follow(&mut self, view: &View, step: &Step) {
-        match step {
-            Step::Anew => self.take_over(view),
-            Step::Events(events) => {
-                for event in events {
-                    self.apply(event);
-                }
-                if events.iter().any(Catalog::is_changed_by) {
-                    self.front.catalog.store(Arc::new(Catalog::new(view)));
-                }
-            }
-        }
-        self.lead(view.leaders.get(ROLE));
-    }
-
-    fn take_over(&mut self, view: &View) {
+    fn follow(&mut self, view: &View) {
         self.front.catalog.store(Arc::new(Catalog::new(view)));
         *self.serving() = Serving::new(view);
         let gone = |id: &&WorkerId| !view.workers.contains_key(*id);
         let gone: Vec<_> = self.mailboxes.keys().filter(gone).cloned().collect();
         gone.iter().for_each(|id| self.leave(id));
         view.workers.values().for_each(|worker| self.join(worker));
-    }
-
-    fn apply(&mut self, event: &Event) {
-        match event {
-            Event::WorkerChanged(worker) => self.join(worker),
-            Event::WorkerRemoved(id) => self.leave(id),
-            Event::InstanceChanged(_) | Event::InstanceRemoved(_) => self.serving().follow(event),
-            _ => {}
-        }
+        self.lead(view.leaders.get(ROLE));
     }
 
     fn serving(&self) -> RwLockWriteGuard<'_, Serving> {

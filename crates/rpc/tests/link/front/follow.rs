@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sextant_fleet::Follower;
 use sextant_metadata::{Candidate, MetadataStore, View, WorkerRecord};
 use sextant_metadata_redis::{RedisConfig, RedisStore};
-use sextant_rpc::follow::Follower;
 use sextant_test_servers::redis::Redis;
 use tokio::time::timeout;
 
@@ -53,7 +53,7 @@ async fn what_an_emptied_store_lacks_is_kept_for_a_while() {
     let leader = store.campaign(&candidate, 1_000_000, 0).await;
     let leader = leader.expect("stored");
     let grace = Duration::from_secs(1);
-    let mut follower = Follower::new(Arc::clone(&store) as _, grace);
+    let mut follower = Follower::with_grace(Arc::clone(&store) as _, grace);
     let is_whole = |view: &View| view.workers.len() == 2 && view.variants.len() == 2;
     until(&mut follower, is_whole).await;
     let life = follower.view().life;
@@ -85,7 +85,7 @@ async fn a_store_that_was_away_is_followed_from_where_it_was() {
     let store = RedisStore::connect(RedisConfig::new(server.url())).await;
     let store = store.expect("connected");
     beat(&store, "w-1").await;
-    let mut follower = Follower::new(Arc::clone(&store) as _, LONG);
+    let mut follower = Follower::with_grace(Arc::clone(&store) as _, LONG);
     until(&mut follower, |view| view.workers.len() == 1).await;
     let life = follower.view().life;
     server.restart();
