@@ -52,10 +52,12 @@ impl Publisher {
         Ok(retired)
     }
 
-    /// Renews marks whenever a variant was retired by someone else, until dropped. What a deleted
-    /// model dominated would otherwise stay in its shadow.
+    /// Publishes everything, and again whenever the metadata store has lost its content; renews marks
+    /// whenever a variant was retired by someone else: what a deleted model dominated would otherwise
+    /// stay in its shadow. Until dropped, or until a store fails: then it is to be called again.
     pub async fn keep(&self) -> Result<(), Error> {
         let mut cursor = self.metadata.snapshot().await?.cursor;
+        self.publish_all().await?;
         loop {
             self.metadata.changed(cursor).await?;
             let retired = match self.metadata.changes(cursor).await {
