@@ -24,6 +24,7 @@ mod process;
 mod wait;
 
 pub use api::{Answer, Api, Upload};
+pub use binary::root;
 pub use cluster::{Settings, TestCluster};
 pub use fleet::{Fleet, FleetSettings};
 pub use load::{Load, Tally};

@@ -1,6 +1,7 @@
 //! A fleet over real stores, and what happens to its queries when parts of it die.
 
 mod faults;
+mod jobs;
 mod network;
 mod roles;
 mod security;

@@ -1,0 +1,77 @@
+//! What describes a fleet agrees with the service that it describes.
+
+use std::{collections::BTreeSet, fs};
+
+use sextant_tests::{TestCluster, root};
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Everything in `text` that looks like a setting's variable.
+fn variables(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+    let settings = words.filter(|word| word.starts_with("SEXTANT_"));
+    settings.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_variables_of_the_images_are_settings() {
+    let known = variables(&text("docs/config.md"));
+    let known_elsewhere = ["SEXTANT_IMAGE", "SEXTANT_CONFIG", "SEXTANT_SERVER"];
+    let files = [
+        "Dockerfile",
+        "docker-compose.yml",
+        "docs/fleet.md",
+        "docs/security.md",
+        "deploy/helm/sextant/templates/_helpers.tpl",
+        "deploy/helm/sextant/values.yaml",
+    ];
+    for file in files {
+        for variable in variables(&text(file)) {
+            let is_known = known.contains(&variable)
+                || known_elsewhere.contains(&variable.as_str())
+                || variable == "SEXTANT_API_KEY"
+                || variable == "SEXTANT_CA";
+            assert!(is_known, "`{variable}` in {file} is no setting");
+        }
+    }
+}
+
+#[test]
+fn the_image_holds_the_library_that_the_engine_was_tested_with() {
+    let pinned = text("xtask/src/provision/onnxruntime.rs");
+    let version = pinned.split("const VERSION: &str = \"").nth(1);
+    let version = version
+        .and_then(|rest| rest.split('"').next())
+        .expect("a version");
+    let argument = format!("ARG ONNXRUNTIME_VERSION={version}\n");
+    assert!(text("Dockerfile").contains(&argument), "{argument}");
+}
+
+#[test]
+fn the_dashboard_shows_metrics_that_exist() {
+    let cluster = TestCluster::start(Default::default());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let metrics = runtime.block_on(async { cluster.api().get("/metrics").await.text() });
+    let shown = [
+        text("deploy/grafana/dashboards/sextant.json"),
+        text("deploy/prometheus/rules.yml"),
+    ];
+    for word in shown
+        .join(" ")
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+    {
+        let Some(name) = word.strip_prefix("sextant_") else {
+            continue;
+        };
+        let name = ["_total", "_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix))
+            .unwrap_or(name);
+        assert!(
+            metrics.contains(&format!("# TYPE sextant_{name} ")),
+            "no metric `sextant_{name}`"
+        );
+    }
+}
