@@ -20,6 +20,8 @@ pub struct Service {
     seen: HashMap<VariantId, Seen>,
     busy_nanos: u64,
     nanos: u64,
+    /// Whether what an earlier worker of the name has left in the store is out of sight.
+    begun: bool,
 }
 
 /// A worker that leaves has been left alone when no batch has come for so long.
@@ -42,13 +44,13 @@ impl Service {
             seen: HashMap::new(),
             busy_nanos: 0,
             nanos: 0,
+            begun: false,
         }
     }
 
     /// Runs until `shutdown`, then drains and unloads what is loaded.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
-        let period = Duration::from_millis(self.worker.config.period_ms.max(10));
-        let mut ticks = tokio::time::interval(period);
+        let mut ticks = tokio::time::interval(self.period());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tokio::pin!(shutdown);
         loop {
@@ -66,7 +68,7 @@ impl Service {
     }
 
     /// Tells the others that the worker leaves and goes on until they send it nothing more.
-    async fn drain(&self) {
+    async fn drain(&mut self) {
         let drain = self.worker.config.drain;
         if drain.is_zero() {
             return;
@@ -75,8 +77,14 @@ impl Service {
         self.heartbeat().await;
         tracing::info!(worker = %self.worker.config.worker, "drains");
         let (begun, mut quiet_since, mut seen) = (Instant::now(), Instant::now(), u64::MAX);
+        let (period, mut told) = (self.period(), Instant::now());
         while begun.elapsed() < drain && quiet_since.elapsed() < QUIET {
             tokio::time::sleep(QUIET / 20).await;
+            // Whose lease lapses is given up, with the batches that it runs.
+            if told.elapsed() >= period {
+                self.heartbeat().await;
+                told = Instant::now();
+            }
             let (accepted, open) = self.worker.shared.batches();
             if open > 0 || accepted != seen {
                 (quiet_since, seen) = (Instant::now(), accepted);
@@ -90,6 +98,10 @@ impl Service {
         if let Err(error) = self.worker.metadata.remove_worker(worker).await {
             tracing::warn!(%worker, %error, "the worker's leave was not noted");
         }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_millis(self.worker.config.period_ms.max(10))
     }
 
     /// Announces the worker, so that it may load variants before [`Self::run`] is polled.
@@ -134,7 +146,22 @@ impl Service {
         wall as f64 / 1e9
     }
 
-    async fn heartbeat(&self) {
+    /// A worker that was killed and started again within its lease has nothing loaded, whatever is
+    /// recorded under its name.
+    async fn begin(&mut self) -> Result<(), sextant_metadata::Error> {
+        if !self.begun {
+            let worker = &self.worker.config.worker;
+            self.worker.metadata.remove_worker(worker).await?;
+            self.begun = true;
+        }
+        Ok(())
+    }
+
+    async fn heartbeat(&mut self) {
+        if let Err(error) = self.begin().await {
+            let worker = &self.worker.config.worker;
+            return tracing::warn!(%worker, %error, "the heartbeat was not taken");
+        }
         let info = self.worker.info();
         let config = &self.worker.config;
         let record = WorkerRecord {

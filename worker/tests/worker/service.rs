@@ -27,6 +27,29 @@ async fn a_worker_whose_lease_lapsed_announces_what_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_killed_and_starts_again_in_time_has_nothing_loaded() {
+    let world = World::new().await;
+    let variant = world.loaded("m-a").await;
+    let engine = Double {
+        device: Device::Cpu,
+        staged: false,
+        record: Arc::clone(&world.record),
+    };
+    let stores = (Arc::clone(&world.objects), Arc::clone(&world.metadata));
+    let started = Worker::start(config(), vec![Arc::new(engine)], stores.0, stores.1);
+    let (again, mut service) = started.unwrap();
+    service.announce().await;
+    assert_eq!(world.state(&variant).await, None);
+    again
+        .load(Load::at_once(Arc::clone(&variant)))
+        .await
+        .unwrap();
+    assert_eq!(world.state(&variant).await, Some(InstanceState::Active));
+    service.announce().await;
+    assert_eq!(world.state(&variant).await, Some(InstanceState::Active));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_shutdown_answers_what_waits_and_finishes_what_has_begun() {
     for kind in [Kind::Cpu, Kind::Dedicated, Kind::Staged] {
         let mut world = World::with(kind, config()).await;
@@ -170,6 +193,7 @@ async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_go
     let config = Config {
         endpoint: Some("127.0.0.1:7070".into()),
         drain: Duration::from_secs(30),
+        period_ms: 10,
         ..config()
     };
     let mut world = World::with(Kind::Cpu, config).await;
@@ -182,10 +206,19 @@ async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_go
     drop(stop);
     let mut view = View::from(world.metadata.snapshot().await.unwrap());
     view.cursor = cursor;
-    while !view.workers.values().any(|worker| worker.record.draining) {
-        world.metadata.changed(view.cursor).await.unwrap();
+    let lease = |view: &View| {
+        let mut draining = view.workers.values().filter(|it| it.record.draining);
+        draining.next().map(|worker| worker.lease_until_ms)
+    };
+    let mut leases = [None; 2];
+    // It keeps its lease as long as it drains.
+    while leases[0].is_none() || leases[0] == leases[1] {
+        let changed = world.metadata.changed(view.cursor);
+        let changed = tokio::time::timeout(PATIENCE, changed).await;
+        changed.unwrap().unwrap();
         let changes = world.metadata.changes(view.cursor).await.unwrap();
         view.follow(&changes);
+        leases = [leases[0].or(lease(&view)), lease(&view)];
     }
     // Whoever has not heard of it yet is still served.
     let late = world.infer("m-a", 2, now());
