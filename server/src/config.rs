@@ -57,6 +57,11 @@ impl Config {
         for secret in [&mut self.auth.admin_key, &mut self.jobs.webhook_secret] {
             *secret = secret.take().map(|_| HIDDEN.to_owned());
         }
+        for remote in self.worker.remote.values_mut() {
+            remote.url = remote.url.take().map(|url| without_password(&url));
+            hide_behind(&mut remote.headers, ':');
+            hide_behind(&mut remote.environment, '=');
+        }
         self
     }
 
@@ -92,17 +97,45 @@ impl Config {
 /// What is printed in place of a secret.
 const HIDDEN: &str = "***";
 
-/// `scheme://user:***@host/..`.
+/// `scheme://user:***@host/..?password=***`.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return HIDDEN.to_owned();
     };
-    match rest.rsplit_once('@') {
+    let (rest, parameters) = match rest.split_once('?') {
+        // A password may hold a question mark.
+        Some((rest, parameters)) if !parameters.contains('@') => (rest, Some(parameters)),
+        _ => (rest, None),
+    };
+    let shown = match rest.rsplit_once('@') {
         Some((user, place)) => {
             let user = user.split(':').next().unwrap_or_default();
             format!("{scheme}://{user}:{HIDDEN}@{place}")
         }
-        None => url.to_owned(),
+        None => format!("{scheme}://{rest}"),
+    };
+    match parameters {
+        Some(parameters) => format!("{shown}?{}", without_secrets(parameters)),
+        None => shown,
+    }
+}
+
+/// Parameters of a URL, those that are called after passwords hidden.
+fn without_secrets(parameters: &str) -> String {
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}={HIDDEN}"),
+        _ => pair.to_owned(),
+    };
+    let parameters: Vec<String> = parameters.split('&').map(shown).collect();
+    parameters.join("&")
+}
+
+/// Leaves the names of `name: value` or `NAME=value`: values may be passwords.
+fn hide_behind(pairs: &mut [String], sign: char) {
+    for pair in pairs {
+        let name = pair.split(sign).next().unwrap_or_default();
+        let space = if sign == ':' { " " } else { "" };
+        *pair = format!("{name}{sign}{space}{HIDDEN}");
     }
 }
 

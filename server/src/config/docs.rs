@@ -17,7 +17,8 @@ A setting comes from one of four layers; a later layer wins:
 1. the defaults below,
 2. a TOML file, named by `--config` or `SEXTANT_CONFIG`,
 3. the environment: `SEXTANT_{KEY}` for a key of the file's top, `SEXTANT_{SECTION}__{KEY}` for a key
-   of a section, with `__` for every dot; lists are separated by commas,
+   of a section, with `__` for every dot; lists are separated by commas; an empty variable of a
+   setting that need not be set is as if it were not there,
 4. flags of `sextant serve` and `sextant config`: `--listen`, `--roles`, `--data-dir`, `--log-level`,
    `--log-format`, `--onnxruntime-library`, and `--set section.key=value` for any other.
 

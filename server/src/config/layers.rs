@@ -62,6 +62,10 @@ pub fn merge(sources: &Sources) -> Result<Table, Error> {
     for (variable, text) in &sources.environment {
         let origin = format!("the environment variable `{variable}`");
         if let Some(place) = of_variable(variable, &origin)? {
+            // Container platforms pass on what was never set as an empty text.
+            if text.trim().is_empty() && place.field.unset.is_some() {
+                continue;
+            }
             let value = parse(&place, text, &origin)?;
             insert(&mut merged, &place, value);
         }
@@ -93,10 +97,26 @@ fn from_file(path: &PathBuf) -> Result<Table, Error> {
         .parse()
         .map_err(|source: toml::de::Error| Error::Unreadable {
             origin: origin.clone(),
-            reason: source.to_string().trim_end().to_owned(),
+            reason: unreadable(&text, &source),
         })?;
     check_table("", &table, &origin)?;
     Ok(table)
+}
+
+/// Where and why, without the line itself, which the parser would quote: it may hold a secret.
+fn unreadable(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let place = before.map(|before| {
+        let line = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let column = before[start..].chars().count() + 1;
+        format!("line {line}, column {column}: ")
+    });
+    format!(
+        "{}{}",
+        place.unwrap_or_default(),
+        error.message().trim_end()
+    )
 }
 
 fn check_table(outer: &str, table: &Table, origin: &str) -> Result<(), Error> {
@@ -156,7 +176,10 @@ fn invalid(place: &Place, value: &Value, rule: String, origin: &str) -> Error {
     Error::InvalidValue {
         key: place.key(),
         origin: origin.to_owned(),
-        value: shown(value),
+        value: match place.field.is_secret() {
+            true => "no such value".to_owned(),
+            false => shown(value),
+        },
         rule,
         nearest: wrong
             .and_then(|wrong| nearest(wrong, candidates))

@@ -165,6 +165,18 @@ fn quoted(words: &[&str]) -> String {
 // === impl Field ===
 
 impl Field {
+    /// Whether values may hold what nobody should read in an error or a log.
+    pub fn is_secret(&self) -> bool {
+        let secret = [
+            "admin_key",
+            "webhook_secret",
+            "url",
+            "headers",
+            "environment",
+        ];
+        secret.contains(&self.name)
+    }
+
     /// The rule that `value` breaks, in words; `None` where it may be used.
     pub fn refuses(&self, value: &Value) -> Option<String> {
         let fits = self.is_within(value) && self.kind.allows(value) && (self.reads)(value);

@@ -3,7 +3,9 @@
 use std::{fs, net::SocketAddr, path::Path};
 
 use super::{
+    fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
+    sections::Jobs,
     worker::Worker,
     *,
 };
@@ -105,6 +107,64 @@ fn variables_of_container_platforms_are_ignored() {
 }
 
 #[test]
+fn empty_variables_set_nothing() {
+    let (_folder, mut sources) = with_file("[registry]\nurl = 'postgres://host/database'\n");
+    let variables = [
+        "SEXTANT_AUTH__ADMIN_KEY",
+        "SEXTANT_AUTH__MODE",
+        "SEXTANT_FLEET__LISTEN",
+        "SEXTANT_JOBS__WEBHOOK_SECRET",
+        "SEXTANT_METADATA__URL",
+        "SEXTANT_OBJECTS__ENDPOINT",
+        "SEXTANT_REGISTRY__URL",
+        "SEXTANT_TLS__CERTIFICATE",
+        "SEXTANT_WORKER__CORES",
+    ];
+    sources.environment = variables
+        .map(|name| (name.to_owned(), String::new()))
+        .into();
+    let config = Config::load(&sources).expect("valid");
+    let url = config.registry.url.as_deref();
+    assert_eq!(url, Some("postgres://host/database"));
+    let unset = Config {
+        registry: config.registry.clone(),
+        ..Config::default()
+    };
+    assert_eq!(config, unset);
+    // What has a value in any case is not emptied by chance.
+    assert!(message(&in_environment("SEXTANT_LISTEN", "")).contains("`listen`"));
+}
+
+#[test]
+fn errors_and_what_is_printed_show_no_secrets() {
+    for text in [
+        "[auth]\nadmin_key = 'hush",
+        "[auth]\nadmin_key = ['hush']",
+        "[metadata]\nurl = ['redis://:hush@host']",
+        "[worker.remote.a]\nheaders = 'authorization: hush'",
+        "[jobs]\nwebhook_secret = \"hush\" 1",
+    ] {
+        let (_folder, sources) = with_file(text);
+        let text = message(&sources);
+        assert!(!text.contains("hush"), "{text}");
+    }
+    let (_folder, sources) = with_file("listen = '127.0.0.1:1'\n[auth]\nadmin_key = hush\n");
+    assert!(message(&sources).contains("line 3, column 13"));
+    let text = "[auth]\nadmin_key = 'hush'\n[jobs]\nwebhook_secret = 'hush'\n\
+        [metadata]\nurl = 'redis://:hush@host/1'\n\
+        [registry]\nurl = 'postgres://host/database?user=a&password=hush'\n\
+        [worker.remote.a]\nurl = 'http://a:hush@host'\nheaders = ['authorization: hush']\n\
+        environment = ['TOKEN=hush']\n";
+    let (_folder, sources) = with_file(text);
+    let config = Config::load(&sources).expect("valid").resolved();
+    let shown = toml::to_string(&config).expect("TOML");
+    assert!(!shown.contains("hush"), "{shown}");
+    for part in ["user=a&password=***", "authorization: ***", "TOKEN=***"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+}
+
+#[test]
 fn an_unknown_role_lists_the_valid_ones() {
     let sources = in_environment("SEXTANT_ROLES", "api,gateway");
     let text = message(&sources);
@@ -149,6 +209,37 @@ fn the_table_of_fields_matches_the_structs() {
     };
     let all = Config {
         onnxruntime_library: Some("lib.so".into()),
+        metadata: Metadata {
+            url: Some("redis://host".to_owned()),
+            ..Metadata::default()
+        },
+        registry: Registry {
+            url: Some("postgres://host/database".to_owned()),
+            ..Registry::default()
+        },
+        objects: Objects {
+            url: Some("s3://bucket".to_owned()),
+            endpoint: Some("http://host".to_owned()),
+            region: Some("region".to_owned()),
+            path_style: Some(true),
+            ..Objects::default()
+        },
+        fleet: every_fleet_setting(),
+        auth: Auth {
+            mode: Some(AuthMode::Keys),
+            admin_key: Some("key".to_owned()),
+            max_concurrent_per_key: Some(1),
+            ..Auth::default()
+        },
+        tls: Tls {
+            certificate: Some("tls.crt".into()),
+            key: Some("tls.key".into()),
+            client_ca: Some("ca.crt".into()),
+        },
+        jobs: Jobs {
+            webhook_secret: Some("secret".to_owned()),
+            ..Jobs::default()
+        },
         limits: Limits {
             storage_bytes: Some(1),
             ..Limits::default()
@@ -184,6 +275,18 @@ fn the_table_of_fields_matches_the_structs() {
     serialised.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, serialised);
+}
+
+fn every_fleet_setting() -> Fleet {
+    Fleet {
+        listen: Some(SocketAddr::from(([0, 0, 0, 0], 7070))),
+        advertise: Some("host:7070".to_owned()),
+        certificate: Some("fleet.crt".into()),
+        key: Some("fleet.key".into()),
+        ca: Some("ca.crt".into()),
+        server_name: Some("sextant".to_owned()),
+        ..Fleet::default()
+    }
 }
 
 /// The keys of everything in `value` that is no table.

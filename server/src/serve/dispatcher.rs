@@ -131,7 +131,12 @@ fn build_jobs(
     };
     let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
     let webhooks = Webhooks::new(Options {
-        secret: config.jobs.webhook_secret.clone(),
+        // A signature by an empty secret proves nothing.
+        secret: config
+            .jobs
+            .webhook_secret
+            .clone()
+            .filter(|it| !it.is_empty()),
         allow_link_local: config.jobs.webhook_allow_link_local,
     });
     let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)

@@ -14,6 +14,7 @@ pub(super) fn is_split(config: &Config) -> bool {
 /// Refuses what cannot work, and says what is missing.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     ensure!(!config.roles.0.is_empty(), "`roles` names no role");
+    check_tls(config)?;
     if !is_split(config) {
         return Ok(());
     }
@@ -58,9 +59,20 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         given == 0 || given == files.len(),
         "`fleet.certificate`, `fleet.key` and `fleet.ca` belong together: {given} of 3 are set"
     );
+    Ok(())
+}
+
+/// Half of what encryption needs must not end in none.
+fn check_tls(config: &Config) -> anyhow::Result<()> {
+    let tls = &config.tls;
     ensure!(
-        config.tls.certificate.is_some() == config.tls.key.is_some(),
+        tls.certificate.is_some() == tls.key.is_some(),
         "`tls.certificate` and `tls.key` belong together"
+    );
+    ensure!(
+        tls.client_ca.is_none() || tls.certificate.is_some(),
+        "`tls.client_ca` is set and `tls.certificate` is not: clients show certificates only over \
+         TLS"
     );
     Ok(())
 }
@@ -85,6 +97,20 @@ mod tests {
     fn one_process_needs_nothing() {
         check(&Config::default()).expect("the default works");
         check(&roles(&[Role::Api, Role::Dispatcher, Role::Worker])).expect("these are enough");
+    }
+
+    #[test]
+    fn half_of_encryption_is_refused_in_one_process_as_well() {
+        let mut config = Config::default();
+        config.tls.certificate = Some("tls.crt".into());
+        assert!(refusal(&config).contains("`tls.key` belong together"));
+        config.tls.key = Some("tls.key".into());
+        check(&config).expect("both");
+        config.tls.certificate = None;
+        assert!(refusal(&config).contains("`tls.key` belong together"));
+        config.tls.key = None;
+        config.tls.client_ca = Some("ca.crt".into());
+        assert!(refusal(&config).contains("`tls.client_ca`"));
     }
 
     #[test]
