@@ -1,6 +1,10 @@
-//! The in-process store with the failures of one on another machine: away, or back with nothing.
+//! The in-process store with the failures of one on another machine: away, slow, or back with
+//! nothing.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use sextant_metadata::{
@@ -24,6 +28,8 @@ pub struct UnsteadyStore {
 struct State {
     away: bool,
     life: u64,
+    /// What reading the content or the feed takes.
+    delay: Duration,
 }
 
 impl UnsteadyStore {
@@ -39,6 +45,16 @@ impl UnsteadyStore {
     /// Whether calls fail from now on; the content stays.
     pub fn set_away(&self, away: bool) {
         self.state.send_modify(|state| state.away = away);
+    }
+
+    /// Reading the content or the feed takes so long from now on.
+    pub fn set_slow(&self, delay: Duration) {
+        self.state.send_modify(|state| state.delay = delay);
+    }
+
+    async fn delay(&self) {
+        let delay = self.state.borrow().delay;
+        tokio::time::sleep(delay).await;
     }
 
     /// Loses all content and begins another life.
@@ -135,6 +151,7 @@ impl MetadataStore for UnsteadyStore {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, Error> {
+        self.delay().await;
         let (life, store) = self.life()?;
         let mut snapshot = store.snapshot().await?;
         snapshot.life = life;
@@ -143,6 +160,7 @@ impl MetadataStore for UnsteadyStore {
     }
 
     async fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
+        self.delay().await;
         let (life, store) = self.life()?;
         let oldest = Cursor(life * LIFE);
         if cursor.0 / LIFE != life {

@@ -6,7 +6,7 @@ use sextant_types::{Targets, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::{
-    Assignment, Query, QueryError, Route, Ticket,
+    Assignment, InferError, Query, QueryError, Route, Ticket,
     front::wire::{PartOutputs, WireAsk},
     link::{Clock, wire::WireNamedTensor},
 };
@@ -60,6 +60,8 @@ pub(super) enum Phase {
         sent: Option<(u64, Instant)>,
         /// When the dispatcher said that a worker has run it.
         ran: Option<Instant>,
+        /// Why the worker will send no outputs: what the dispatcher was told as well.
+        failed: Option<InferError>,
     },
 }
 

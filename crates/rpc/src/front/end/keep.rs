@@ -37,18 +37,24 @@ pub(super) async fn keep(
     let mut follower = Follower::with_grace(metadata, front.options.grace);
     let mut fleet = Fleet::new(Arc::clone(front), connector);
     let mut sweeps = every(SWEEP);
-    loop {
-        tokio::select! {
-            news = follower.changed() => {
-                if news == News::Structure {
-                    fleet.follow(follower.view());
-                }
-            }
-            _ = sweeps.tick() => {
-                let settled = front.state().sweep(front.clock.now());
-                give(settled);
+    let sweeping = async {
+        loop {
+            sweeps.tick().await;
+            let settled = front.state().sweep(front.clock.now());
+            give(settled);
+        }
+    };
+    let following = async {
+        loop {
+            if follower.changed().await == News::Structure {
+                fleet.follow(follower.view());
             }
         }
+    };
+    // Side by side: a sweep must not cut off a call of the store that takes longer than its period.
+    tokio::select! {
+        () = sweeping => {}
+        () = following => {}
     }
 }
 

@@ -5,12 +5,18 @@ use std::{
     time::Duration,
 };
 
-use sextant_rpc::{Dispatch, QueryError, Route, front::FrontOptions};
+use sextant_fleet::unsteady::UnsteadyStore;
+use sextant_metadata::MetadataStore;
+use sextant_rpc::{
+    Dispatch, InferError, QueryError, Route,
+    front::{FrontEnd, FrontOptions},
+    link::Clock,
+};
 use sextant_types::{Code, ModelId, NamedTensor, Tensor};
 use tokio::time::{Instant, sleep};
 
 use super::fleet::{Fleet, query, worker};
-use crate::double::{id, part};
+use crate::double::{id, part, variant};
 
 async fn fleet() -> Fleet {
     Fleet::start(&["w-1", "w-2"], 1, FrontOptions::default()).await
@@ -171,6 +177,64 @@ async fn one_that_does_not_lead_is_not_believed() {
     });
     assert!(answer.is_ok());
     assert_eq!(placer.asked.lock().expect("sound").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_gave_back_is_asked_anew_when_the_dispatcher_is_lost_too() {
+    let fleet = Fleet::start(&["w-1"], 6, FrontOptions::default()).await;
+    fleet.lead("d-1", 6).await;
+    fleet.led().await;
+    let double = Arc::clone(&fleet.doubles[&worker("w-1")]);
+    *double.refuse_infer.lock().expect("sound") = Some(InferError::ShuttingDown);
+    let begun = Instant::now();
+    let (answer, _new) = tokio::join!(fleet.ask(2.0, None), async {
+        while double.windows.lock().expect("sound").is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        // The front end has heard of it, and the dispatcher has not placed it again.
+        sleep(Duration::from_millis(12)).await;
+        assert_eq!(double.windows.lock().expect("sound").len(), 1);
+        fleet.net.set_reachable("d-1", false);
+        *double.refuse_infer.lock().expect("sound") = None;
+        fleet.lead("d-2", 7).await
+    });
+    assert!(answer.is_ok());
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatcher_that_says_that_it_does_not_lead_is_none() {
+    let fleet = fleet().await;
+    let placer = fleet.lead("d-1", 1).await;
+    fleet.led().await;
+    placer.leads.store(false, Ordering::Relaxed);
+    sleep(Duration::from_millis(500)).await;
+    assert!(fleet.front.leader().is_none());
+    placer.leads.store(true, Ordering::Relaxed);
+    fleet.led().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metadata_store_that_takes_its_time_is_followed() {
+    let store = Arc::new(UnsteadyStore::new(64));
+    store.set_slow(Duration::from_millis(200));
+    let front = FrontEnd::new(FrontOptions::default(), Clock::system());
+    let connector = Arc::<super::fleet::Net>::default();
+    let running = Arc::clone(&front).run(connector, store.clone(), std::future::pending());
+    let following = async {
+        let route = query(part(1.0), None).route;
+        assert!(front.signature(&route).is_err());
+        store.publish_variant(variant("m-a")).await.expect("stored");
+        while front.signature(&route).is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let known = tokio::time::timeout(Duration::from_secs(5), following);
+    tokio::select! {
+        () = running => unreachable!("it never ends"),
+        known = known => known.expect("the variant is seen"),
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,10 +49,36 @@ impl State {
                 entry.phase = Phase::Unasked { since };
             }
         }
-        let lost = self.select(|entry| entry.link() == Some(number) && !self.is_reached(entry));
+        let lost = self.select(|entry| {
+            let is_failed = matches!(
+                entry.phase,
+                Phase::Assigned {
+                    failed: Some(_),
+                    ..
+                }
+            );
+            entry.link() == Some(number) && (is_failed || !self.is_reached(entry))
+        });
         lost.into_iter()
-            .filter_map(|query| self.ask_anew(query))
+            .filter_map(|query| self.settle_orphan(query))
             .collect()
+    }
+
+    /// Refuses what another worker would refuse as well, and asks for another placement of the rest.
+    fn settle_orphan(&mut self, query: u64) -> Option<Settled> {
+        let entry = self.queries.get(&query)?;
+        let error = match &entry.phase {
+            Phase::Assigned {
+                assignment,
+                failed: Some(error),
+                ..
+            } => final_error(assignment, error),
+            _ => None,
+        };
+        match error {
+            Some(error) => Some(self.queries.remove(&query)?.refuse(error)),
+            None => self.ask_anew(query),
+        }
     }
 
     /// Says that somebody is here.
@@ -74,7 +100,8 @@ impl State {
             return;
         };
         end.utilization = utilization;
-        if leads && !std::mem::replace(&mut end.leads, leads) {
+        let led = std::mem::replace(&mut end.leads, leads);
+        if leads && !led {
             self.ask_all_unasked();
         }
     }
@@ -92,6 +119,7 @@ impl State {
                     assignment,
                     sent: None,
                     ran: None,
+                    failed: None,
                 };
                 self.send_inputs(ticket.query);
             }
@@ -213,25 +241,26 @@ impl State {
         ticket: Ticket,
         outcome: Result<PartOutputs, WireError>,
     ) -> Option<Settled> {
-        let entry = self.queries.get(&ticket.query)?;
-        let Phase::Assigned { assignment, .. } = &entry.phase else {
+        let entry = self.queries.get_mut(&ticket.query)?;
+        let Phase::Assigned {
+            assignment, failed, ..
+        } = &mut entry.phase
+        else {
             return None;
         };
         if assignment.ticket != ticket {
             return None;
         }
-        let error = match outcome {
+        *failed = Some(match outcome {
             Ok(outputs) if outputs.outputs.is_ok() => return self.answer(ticket.query, outputs),
             Ok(outputs) => InferError::Failed(outputs.outputs.err().unwrap_or_default()),
             Err(error) => error.into_infer_error(&assignment.variant),
-        };
-        // The dispatcher was told as well, and decides what comes of it.
-        if !self.is_orphaned(entry) {
-            return None;
-        }
-        match final_error(assignment, &error) {
-            Some(error) => Some(self.queries.remove(&ticket.query)?.refuse(error)),
-            None => self.ask_anew(ticket.query),
+        });
+        // The dispatcher was told as well, and decides what comes of it as long as it is there.
+        let entry = self.queries.get(&ticket.query)?;
+        match self.is_orphaned(entry) {
+            true => self.settle_orphan(ticket.query),
+            false => None,
         }
     }
 
