@@ -26,7 +26,11 @@ mod variants;
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use sextant_policies::{
@@ -60,11 +64,16 @@ pub(crate) struct Driver {
     /// What messages cost, as the scheduler counts it.
     delay: Delay,
     online: Arc<OnlineMeter>,
+    /// Batches that were sent and have no outcome.
+    under_way: AtomicUsize,
     this: Weak<Self>,
 }
 
 /// What a deferred batch leaves to the threads that start it, ns.
 const PRECISION: Nanos = 1_000_000;
+
+/// Time between two looks at whether batches are under way.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
 pub(crate) struct Ticking {
@@ -110,6 +119,7 @@ impl Driver {
             precision,
             delay,
             online,
+            under_way: AtomicUsize::new(0),
             this: Weak::clone(this),
         })
     }
@@ -151,6 +161,13 @@ impl Driver {
     /// Queries that wait for a batch.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().resident.waiting()
+    }
+
+    /// Waits until every batch that was sent has an outcome.
+    pub(crate) async fn settled(&self) {
+        while self.under_way.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(SETTLE).await;
+        }
     }
 
     /// Answers the alarm on a thread of the runtime that may block.

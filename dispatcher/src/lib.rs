@@ -170,6 +170,13 @@ impl Dispatcher {
         });
     }
 
+    /// Stops to lead and waits for what is under way, so that whoever placed it is told before the
+    /// lead is handed on.
+    pub async fn stand_down(&self) {
+        self.set_leading(false);
+        self.driver.settled().await;
+    }
+
     /// Whether this dispatcher leads.
     pub fn is_leading(&self) -> bool {
         self.driver.leads()

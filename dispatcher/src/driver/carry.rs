@@ -1,6 +1,6 @@
 //! Carries out what the core asks for: batches, refusals, LOADs and UNLOADs, and their outcomes.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use sextant_policies::{
     placement::ResidentAction,
@@ -120,6 +120,7 @@ impl Driver {
             batch.waiting.push((online, reply));
         }
         drop(members);
+        self.under_way.fetch_add(1, Ordering::Relaxed);
         client.infer(Infer {
             variant,
             parts,
@@ -185,6 +186,7 @@ impl Driver {
                 }
             }
         }
+        self.under_way.fetch_sub(1, Ordering::Release);
     }
 }
 

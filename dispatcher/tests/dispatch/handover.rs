@@ -71,6 +71,27 @@ async fn who_stands_by_knows_everything_and_gives_nothing_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_stands_down_waits_for_what_runs() {
+    let world = Fleet::new(1).await.world;
+    world.gate.close();
+    let running = world.send(query(&[1.0, 0.0]));
+    let entered = || world.gate.entered.load(std::sync::atomic::Ordering::SeqCst);
+    wait_until(|| entered() == 1).await;
+    let waiting = world.send(query(&[2.0, 0.0]));
+    wait_until(|| world.dispatcher.waiting() == 1).await;
+    let dispatcher = Arc::clone(&world.dispatcher);
+    let standing_down = tokio::spawn(async move { dispatcher.stand_down().await });
+    assert_eq!(waiting.await.unwrap().unwrap_err().code, Code::Unavailable);
+    assert!(!world.dispatcher.is_leading() && !standing_down.is_finished());
+    world.gate.open();
+    tokio::time::timeout(PATIENCE, standing_down)
+        .await
+        .expect("nothing runs any more")
+        .unwrap();
+    assert!(running.await.unwrap().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_lead_changes_hands_under_load_and_no_query_is_lost() {
     let fleet = Fleet::new(2).await;
     let workers: Vec<WorkerClient> = fleet
