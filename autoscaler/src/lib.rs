@@ -13,10 +13,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
-use sextant_fleet::{Follower, News, Token};
+use sextant_fleet::{Follower, GRACE, Leases, News, Token};
 use sextant_metadata::{InstanceState, MetadataStore, View};
 use sextant_policies::warm::{self, Action, Budget, Item, Presence};
 use sextant_rpc::{Load, WorkError, WorkerClient, WorkerInfo};
@@ -51,6 +51,7 @@ pub struct Service {
     config: Config,
     metadata: Arc<dyn MetadataStore>,
     workers: Workers,
+    leases: Leases,
     token: Token,
 }
 
@@ -72,6 +73,7 @@ impl Service {
         workers.into_iter().for_each(|worker| known.add(worker));
         Self {
             config,
+            leases: Leases::new(Arc::clone(&metadata), GRACE),
             metadata,
             workers: known,
             token: sextant_fleet::always(),
@@ -105,6 +107,7 @@ impl Service {
                 // Nobody will give this process a token any more.
                 return std::future::pending().await;
             }
+            self.leases.wait();
             let mut token = self.token.clone();
             let lost = async {
                 if token.wait_for(Option::is_none).await.is_err() {
@@ -119,10 +122,10 @@ impl Service {
     }
 
     /// Acts until it is dropped; what was begun is given up then.
-    async fn act(&self, follower: &mut Follower) {
+    async fn act(&mut self, follower: &mut Follower) {
         let mut looks = Looks::default();
         loop {
-            self.expire_workers().await;
+            self.leases.look().await;
             self.look_after_all(follower.view(), &mut looks);
             self.await_news(follower).await;
         }
@@ -145,18 +148,6 @@ impl Service {
             }
         };
         drop(timeout(period / 10, burst).await);
-    }
-
-    /// Takes workers whose lease has ended out of everyone's sight.
-    async fn expire_workers(&self) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_ms = since.map_or(0, |since| since.as_millis() as u64);
-        match self.metadata.expire(now_ms).await {
-            Ok(gone) => gone
-                .iter()
-                .for_each(|worker| tracing::warn!(%worker, "lease expired")),
-            Err(error) => tracing::warn!(%error, "leases could not be looked at"),
-        }
     }
 
     /// Has every worker told what it lacks, side by side: a LOAD may take long.

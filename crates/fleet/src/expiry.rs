@@ -7,29 +7,27 @@ use std::{
 };
 
 use sextant_metadata::MetadataStore;
+use tokio::time::Instant;
 
 use crate::Token;
 
-/// Looks at the leases every `period` while there is a `token`, until `shutdown`.
+/// Looks at the leases every `period` while there is a `token`, until `shutdown`. For `patience` see
+/// [`Leases::new`].
 pub async fn expire_leases(
     metadata: Arc<dyn MetadataStore>,
     token: Token,
     period: Duration,
+    patience: Duration,
     shutdown: impl Future<Output = ()> + Send,
 ) {
+    let mut leases = Leases::new(metadata, patience);
     let looking = async {
         loop {
             tokio::time::sleep(period).await;
-            if token.borrow().is_none() {
-                continue;
-            }
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now_ms = since.map_or(0, |since| since.as_millis() as u64);
-            match metadata.expire(now_ms).await {
-                Ok(gone) => gone
-                    .iter()
-                    .for_each(|worker| tracing::warn!(%worker, "lease expired")),
-                Err(error) => tracing::debug!(%error, "leases could not be looked at"),
+            let leads = token.borrow().is_some();
+            match leads {
+                true => leases.look().await,
+                false => leases.wait(),
             }
         }
     };
@@ -37,4 +35,60 @@ pub async fn expire_leases(
         () = shutdown => {}
         () = looking => {}
     }
+}
+
+/// The leases of workers, whose ends somebody has to look for.
+///
+/// Nobody could renew one while the store was away: when it is back all workers have their time to
+/// do so, or every worker of the fleet would be forgotten at once.
+pub struct Leases {
+    metadata: Arc<dyn MetadataStore>,
+    patience: Duration,
+    /// Until then nobody is taken for dead.
+    from: Instant,
+}
+
+impl Leases {
+    /// Leases of a store about which nothing is known yet: it may just have been away. All workers
+    /// renew theirs at least once within `patience`.
+    pub fn new(metadata: Arc<dyn MetadataStore>, patience: Duration) -> Self {
+        Self {
+            metadata,
+            patience,
+            from: Instant::now() + patience,
+        }
+    }
+
+    /// Takes workers whose lease has ended out of everyone's sight, unless the store was away within
+    /// the time of patience.
+    pub async fn look(&mut self) {
+        if Instant::now() < self.from {
+            // Only to see whether the store is there: nothing ends before the first moment.
+            if self.metadata.workers(u64::MAX).await.is_err() {
+                self.wait();
+            }
+            return;
+        }
+        match self.metadata.expire(unix_ms()).await {
+            Ok(gone) => gone
+                .iter()
+                .for_each(|worker| tracing::warn!(%worker, "lease expired")),
+            Err(error) => {
+                tracing::debug!(%error, "leases could not be looked at");
+                self.wait();
+            }
+        }
+    }
+
+    /// The store may be away from now on without being noticed.
+    pub fn wait(&mut self) {
+        self.from = Instant::now() + self.patience;
+    }
+}
+
+/// Milliseconds since the Unix epoch, for leases.
+fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -13,6 +13,6 @@ mod leadership;
 #[cfg(feature = "unsteady")]
 pub mod unsteady;
 
-pub use expiry::expire_leases;
+pub use expiry::{Leases, expire_leases};
 pub use follower::{Follower, GRACE, News};
 pub use leadership::{Leadership, Token, always};
