@@ -161,7 +161,8 @@ fn build_autoscaler(
     let service = autoscaler::Service::new(settings, metadata, Vec::new()).led_by(token.clone());
     let known = service.workers();
     let caller = (Caller::Autoscaler, Some(token));
-    port.follow_workers(stores, caller, &workers, process, move |seen| match seen {
+    // Those of this process, too, are reached through the port, which refuses who leads no more.
+    port.follow_workers(stores, caller, &[], process, move |seen| match seen {
         Seen::Up(_, client) => known.add(client),
         Seen::Down(worker) => {
             known.remove(&worker);

@@ -6,12 +6,13 @@ use sextant_dispatcher::{
     Dispatcher,
     jobs::{JobConfig, JobService},
 };
-use sextant_fleet::{Leadership, expire_leases};
+use sextant_fleet::{GRACE, Leadership, expire_leases};
 use sextant_grpc::{Caller, Seen};
 use sextant_metadata::Candidate;
 use sextant_policies::{schedule::Delay, throttle::Throttle};
 use sextant_rpc::WorkerClient;
 use sextant_webhook::{Options, Webhooks};
+use tokio::time::timeout;
 
 use super::{LEASE_MS, Process, port::Port, stores::Stores};
 use crate::config::Config;
@@ -36,7 +37,7 @@ pub(super) fn build(
     let (dispatcher, service) = Dispatcher::start(settings, own, metadata);
     process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
     if let Some(port) = port {
-        lead(config, stores, workers, port, &dispatcher, process)?;
+        lead(config, stores, port, &dispatcher, process)?;
     }
     build_jobs(config, stores, &dispatcher, process)?;
     Ok(dispatcher)
@@ -69,7 +70,6 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
 fn lead(
     config: &Config,
     stores: &Stores,
-    workers: &[WorkerClient],
     port: &Port,
     dispatcher: &Arc<Dispatcher>,
     process: &mut Process,
@@ -84,7 +84,15 @@ fn lead(
     let metadata = Arc::clone(&stores.metadata);
     let leadership = Leadership::new(metadata, candidate, ttl).outlasting_the_store();
     let token = leadership.token();
-    process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
+    let leaving = Arc::clone(dispatcher);
+    process.spawn(|stop| async move {
+        let stood_down = async {
+            stop.cancelled().await;
+            // Whose queries run is told before another leads, for no longer than a lease lasts.
+            drop(timeout(ttl, leaving.stand_down()).await);
+        };
+        leadership.run(stood_down).await;
+    });
     let (follower, follows) = (Arc::clone(dispatcher), token.clone());
     process.spawn_late(|stop| async move {
         tokio::select! {
@@ -92,13 +100,15 @@ fn lead(
             () = stop.cancelled() => {}
         }
     });
+    let patience = Duration::from_millis(config.fleet.worker_lease_ms).min(GRACE);
     let (metadata, holds) = (Arc::clone(&stores.metadata), token.clone());
     process.spawn(|stop| async move {
-        expire_leases(metadata, holds, EXPIRY, stop.cancelled()).await;
+        expire_leases(metadata, holds, EXPIRY, patience, stop.cancelled()).await;
     });
     let known = Arc::clone(dispatcher);
     let caller = (Caller::Dispatcher, Some(token));
-    port.follow_workers(stores, caller, workers, process, move |seen| match seen {
+    // Those of this process, too, are reached through the port, which refuses who leads no more.
+    port.follow_workers(stores, caller, &[], process, move |seen| match seen {
         Seen::Up(worker, client) => {
             tracing::info!(%worker, "reached");
             known.add_worker(client);
