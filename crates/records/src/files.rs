@@ -9,10 +9,10 @@ use sextant_objects::{Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore};
 const ATTEMPTS: u32 = 20;
 
 /// The first pause between two attempts; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A store whose passing failures are waited for: work of hours does not end with one of them.
 /// Only calls that may be repeated are here.
@@ -72,6 +72,12 @@ impl Files {
     }
 }
 
+/// Whether the store may answer otherwise later. A store over a network says that it is away once
+/// its own attempts, some seconds, are over; a restart of it takes longer.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Unavailable { .. })
+}
+
 async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -79,7 +85,7 @@ where
     let mut pause = FIRST_PAUSE;
     for attempt in 1.. {
         match call().await {
-            Err(error @ Error::Io { .. }) if attempt < ATTEMPTS => {
+            Err(error) if may_pass(&error) && attempt < ATTEMPTS => {
                 tracing::debug!(%error, attempt, "the artefact store is asked again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

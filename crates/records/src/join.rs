@@ -10,7 +10,12 @@ use sextant_rpc::offline::RecordFormat;
 use sextant_types::Signature;
 use tokio::sync::mpsc;
 
-use crate::{Error, Files, PartHeader, Tally, npy::Header, part::Column};
+use crate::{
+    Error, Files, PartHeader, Tally,
+    files::{FIRST_PAUSE, LONGEST_PAUSE, may_pass},
+    npy::Header,
+    part::Column,
+};
 
 mod pieces;
 
@@ -19,8 +24,9 @@ use pieces::zero_pieces;
 /// Pieces that wait for the store.
 const PIECES_AHEAD: usize = 4;
 
-/// How often a file is written anew when the store fails.
-const ATTEMPTS: u32 = 5;
+/// How often a file is written anew when the store fails: over half a minute with a store that
+/// tries for some seconds itself.
+const ATTEMPTS: u32 = 10;
 
 /// Where the part of a chunk lies.
 type Place<'a> = Box<dyn Fn(u64) -> Result<ObjectPath, InvalidPath> + Send + Sync + 'a>;
@@ -112,7 +118,7 @@ impl<'a> Join<'a> {
     where
         F: Future<Output = bool> + Send,
     {
-        let mut attempt = 0;
+        let (mut attempt, mut pause) = (0, FIRST_PAUSE);
         loop {
             attempt += 1;
             let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
@@ -122,8 +128,10 @@ impl<'a> Join<'a> {
             match (sent?, put) {
                 (Some(Written::Whole), Ok(bytes)) => return Ok(Some(bytes)),
                 (None, _) => return Ok(None),
-                (_, Err(error @ sextant_objects::Error::Io { .. })) if attempt < ATTEMPTS => {
+                (_, Err(error)) if may_pass(&error) && attempt < ATTEMPTS => {
                     tracing::debug!(%error, attempt, "the output is written again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 (_, Err(error)) => return Err(error.into()),
                 (Some(Written::Broken), Ok(_)) => {
