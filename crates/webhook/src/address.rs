@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses at which clouds tell a machine about itself and hand out its keys, beside the
 /// link-local ones.
-const METADATA_V4: [Ipv4Addr; 2] = [
+const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
@@ -52,7 +53,9 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
         // `::1` is loopback, not 0.0.0.1.
         [0, 0, 0, 0, 0, 0, 0, 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => Some(of(high, low)),
+        // The second is for translators of one's own, whose prefix is 96 bits in common.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(of(high, low)),
+        [0x64, 0xff9b, 1, _, _, _, high, low] => Some(of(high, low)),
         [0x2002, high, low, ..] => Some(of(high, low)),
         _ => None,
     }
@@ -68,6 +71,7 @@ mod tests {
             "169.254.169.254",
             "169.254.0.1",
             "100.100.100.200",
+            "168.63.129.16",
             "0.0.0.0",
             "224.0.0.1",
             "255.255.255.255",
@@ -79,6 +83,7 @@ mod tests {
             "::ffff:169.254.169.254",
             "::169.254.169.254",
             "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
             "2002:a9fe:a9fe::1",
         ] {
             assert!(
