@@ -2,6 +2,7 @@
 
 use axum::{
     Extension, Json,
+    body::Body,
     extract::{FromRequest, Multipart, Request, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -20,6 +21,7 @@ use crate::{
     clock,
     extract::{Name, Params},
     problem::{Problem, ProblemBody},
+    upload,
 };
 
 mod files;
@@ -201,8 +203,17 @@ pub async fn file(
     Name(name): Name<ModelId>,
 ) -> Result<Response, Problem> {
     let model = state.registry().model(&name).await?;
-    let bytes = state.objects().get_blob(&model.digest).await?;
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+    let size = state.objects().stat_blob(&model.digest).await?;
+    let size = size.ok_or_else(|| sextant_objects::Error::NotFound {
+        object: model.digest.to_string(),
+    })?;
+    // Piece by piece: a model may be larger than what one request should take of the memory.
+    let bytes = upload::stored_blob(state.objects().clone(), model.digest, size);
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, size.to_string()),
+    ];
+    Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
 /// Deletes a model and retires its variants. Queries in flight are answered.

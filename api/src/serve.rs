@@ -35,6 +35,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often the keys are looked at: a revoked one is refused within two seconds.
 const REFRESH_KEYS_EVERY: Duration = Duration::from_secs(1);
 
+/// Longest time for putting back what keys have in hand when the service ends.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Longest time for the handshake of an encrypted connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -93,6 +96,7 @@ pub async fn serve(
         never = accept(&listener, &state, &shutdown, &mut connections) => match never {},
         never = keep_current(&state) => match never {},
         never = keep_keys(&state) => match never {},
+        never = keep_tokens(&state) => match never {},
         never = keep_certificate(listener.tls.as_ref()) => match never {},
     }
     state.drain();
@@ -101,7 +105,8 @@ pub async fn serve(
     let over = async { while connections.join_next().await.is_some() {} };
     // What is left in the set is cut off when the set is dropped.
     let drained = timeout(longest, over).await;
-    state.keyring().give_back(true).await;
+    // A store that does not answer holds up no shutdown.
+    drop(timeout(GIVE_BACK_TIMEOUT, state.keyring().give_back(true)).await);
     drained.map_err(|_| Error::Drain(longest))
 }
 
@@ -244,12 +249,20 @@ async fn keep_current(state: &ApiState) -> Infallible {
     }
 }
 
-/// Follows what becomes of the keys, and puts back what idle ones hold.
+/// Follows what becomes of the keys.
 async fn keep_keys(state: &ApiState) -> Infallible {
     loop {
         if let Err(error) = state.refresh_keys().await {
             tracing::warn!(%error, "cannot read the API keys: those that are known go on");
         }
+        sleep(REFRESH_KEYS_EVERY).await;
+    }
+}
+
+/// Puts back what idle keys hold. Apart from following the keys: while the store of the limits
+/// does not answer, revocations must come through.
+async fn keep_tokens(state: &ApiState) -> Infallible {
+    loop {
         state.keyring().give_back(false).await;
         sleep(REFRESH_KEYS_EVERY).await;
     }

@@ -1,10 +1,11 @@
 //! Bytes on their way into the artefact store, counted as they pass.
 
-use std::{error::Error, io, sync::Arc};
+use std::{error::Error, io, ops::Range, sync::Arc};
 
 use axum::body::Bytes;
 use futures::{Stream, TryStreamExt, stream};
 use sextant_objects::{ByteStream, ObjectInfo, ObjectPath, ObjectStore};
+use sextant_types::Digest;
 
 use crate::{
     body::too_large,
@@ -42,23 +43,44 @@ pub fn stored(
     start: u64,
     end: u64,
 ) -> impl Stream<Item = Result<Bytes, sextant_objects::Error>> + Send + 'static {
-    stream::unfold(
-        (objects, path, start),
-        move |(objects, path, at)| async move {
-            if at >= end {
-                return None;
-            }
-            let piece = objects
-                .get_range(&path, at..end.min(at + PIECE_BYTES))
-                .await;
-            let next = match &piece {
-                Ok(piece) if !piece.is_empty() => at + piece.len() as u64,
-                // Shorter than it was, or failed: this piece is the last.
-                _ => end,
-            };
-            Some((piece, (objects, path, next)))
-        },
-    )
+    pieces(start, end, move |range| {
+        let (objects, path) = (objects.clone(), path.clone());
+        async move { objects.get_range(&path, range).await }
+    })
+}
+
+/// The bytes of a blob of `size` bytes, piece by piece.
+pub fn stored_blob(
+    objects: Arc<dyn ObjectStore>,
+    digest: Digest,
+    size: u64,
+) -> impl Stream<Item = Result<Bytes, sextant_objects::Error>> + Send + 'static {
+    pieces(0, size, move |range| {
+        let objects = objects.clone();
+        async move { objects.get_blob_range(&digest, range).await }
+    })
+}
+
+fn pieces<F>(
+    start: u64,
+    end: u64,
+    read: impl Fn(Range<u64>) -> F + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, sextant_objects::Error>> + Send + 'static
+where
+    F: Future<Output = Result<Bytes, sextant_objects::Error>> + Send,
+{
+    stream::unfold((read, start), move |(read, at)| async move {
+        if at >= end {
+            return None;
+        }
+        let piece = read(at..end.min(at + PIECE_BYTES)).await;
+        let next = match &piece {
+            Ok(piece) if !piece.is_empty() => at + piece.len() as u64,
+            // Shorter than it was, or failed: this piece is the last.
+            _ => end,
+        };
+        Some((piece, (read, next)))
+    })
 }
 
 /// Size and time of a file that must exist.

@@ -207,7 +207,11 @@ impl Pool {
     }
 
     fn begin_alone(&mut self, at_ms: u64) {
-        let tokens = 1.0;
+        let tokens = match self.kind {
+            // Time counts in milliseconds: what comes within one is there from the first.
+            Kind::Rate(rate) => (rate.per_s / 1e3).min(rate.burst).max(1.0),
+            Kind::Quota(_) => 1.0,
+        };
         self.alone.get_or_insert(Alone { tokens, at_ms });
     }
 

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
+use futures::future::join_all;
 use sextant_metadata::{Rate, RateStore};
 use sextant_registry::{ApiKey, KeyScope, Registry};
 use sextant_types::ApplicationId;
@@ -91,12 +92,12 @@ impl Keyring {
     }
 
     /// Puts back what was taken ahead for keys that nobody uses any more; for all when `all`.
+    /// Takes as long as one answer of the store, however many keys there are.
     pub async fn give_back(&self, all: bool) {
         let keys = self.keys.load_full();
         let keys = keys.by_hash.values().flatten();
-        for allowance in keys.filter_map(|key| key.allowance.as_ref()) {
-            allowance.give_back(all).await;
-        }
+        let limited = keys.filter_map(|key| key.allowance.as_ref());
+        join_all(limited.map(|allowance| allowance.give_back(all))).await;
     }
 
     /// A row as it is used; what a key that is known already has in hand goes on.

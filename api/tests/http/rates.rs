@@ -11,6 +11,8 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sextant_metadata::{Error, InProcessRates, Rate, RateStore};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::double::{ADMIN, Api, Recorder, Settings};
 
@@ -185,4 +187,35 @@ async fn requests_do_not_wait_for_a_store_that_is_stuck() {
         let asked = one.keyed(&key, "POST", "/v1/queries", QUERY).await;
         assert_eq!(asked.status, 200);
     }
+}
+
+#[tokio::test]
+async fn a_store_that_is_stuck_holds_up_neither_revocations_nor_the_end() {
+    let rates = Arc::<Flaky>::default();
+    let (one, other) = front_ends(&rates).await;
+    let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1e3, "burst": 1000});
+    let key = create([&one, &other], &limits).await;
+    // Until it has some in hand that it would put back.
+    let mut in_hand = 0;
+    while in_hand == 0 {
+        let asked = other.keyed(&key, "POST", "/v1/queries", QUERY).await;
+        let remaining = asked.headers["ratelimit-remaining"].to_str();
+        in_hand = remaining.expect("text").parse().expect("a number");
+    }
+    rates.is_stuck.store(true, Ordering::SeqCst);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let shutdown = CancellationToken::new();
+    let serving = sextant_api::serve(listener, other.state.clone(), shutdown.clone());
+    let serving = tokio::spawn(serving);
+    let keys = one.keyed(ADMIN, "GET", "/v1/keys", "").await.json();
+    let path = format!(
+        "/v1/keys/{}",
+        keys["keys"][0]["id"].as_str().expect("an id")
+    );
+    assert_eq!(one.keyed(ADMIN, "DELETE", &path, "").await.status, 200);
+    while other.keyed(&key, "GET", "/v1/models", "").await.status != 401 {
+        tokio::task::yield_now().await;
+    }
+    shutdown.cancel();
+    serving.await.expect("no panic").expect("a clean end");
 }
