@@ -4,7 +4,8 @@
 //! the store current, through its absence and through the loss of its content.
 //!
 //! **Invariant:** nothing here decides about queries, variants or workers. Who believes to lead does
-//! so for no longer than the lease that the store granted, by a clock that is never set.
+//! so for no longer than the lease that the store granted, by a clock that is never set, unless its
+//! orders carry their token to those who refuse a lesser one.
 
 mod expiry;
 mod follower;
