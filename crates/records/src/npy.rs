@@ -153,7 +153,8 @@ fn element(value: &str) -> Result<Element, String> {
     }
     match class {
         "S" if count > 0 => return Ok(Element::Text(count)),
-        "U" if count > 0 => return Ok(Element::Unicode(count)),
+        // Each is four bytes: their sum must be a number.
+        "U" if count > 0 && count <= usize::MAX / 4 => return Ok(Element::Unicode(count)),
         _ => {}
     }
     DataType::ALL
@@ -246,6 +247,10 @@ mod tests {
             (with("'>f4'", "False", "(2, 3)"), "big-endian"),
             (with("'<c8'", "False", "(2, 3)"), "<c8"),
             (with("'|O'", "False", "(2,)"), "supported"),
+            (
+                with("'<U4611686018427387904'", "False", "(2,)"),
+                "supported",
+            ),
             (with("[('a', '<f4')]", "False", "(2,)"), "structured"),
             (with("'<f4'", "False", "()"), "dimension"),
             (with("'<f4'", "False", "(-1,)"), "shape"),

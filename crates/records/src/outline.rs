@@ -68,6 +68,10 @@ impl Outline {
         outline.record_bytes = arrays
             .iter()
             .fold(0, |sum, array| array.record_bytes.saturating_add(sum));
+        if outline.record_bytes == 0 && outline.records > outline.size_bytes {
+            // Nothing else would bound their number.
+            return Err(Error::input(path, "its records hold no elements"));
+        }
         Ok(outline)
     }
 

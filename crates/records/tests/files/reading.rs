@@ -173,6 +173,33 @@ async fn what_the_model_cannot_take_is_refused_with_advice() {
 }
 
 #[tokio::test]
+async fn a_header_that_promises_more_than_a_file_can_hold_is_refused() {
+    let store = Store::new();
+    let any = [None];
+    for (descr, shape, data_type, word) in [
+        ("<f4", "(1000000000000, 0)", DataType::Fp32, "no elements"),
+        ("<f4", "(1000000000000, 2)", DataType::Fp32, "cut off"),
+        (
+            "<U4611686018427387904",
+            "(2, 1)",
+            DataType::Bytes,
+            "not supported",
+        ),
+        ("<U1000000000000000000", "(9, 9)", DataType::Bytes, "large"),
+    ] {
+        let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+        store.put("promise.npy", bytes).await;
+        let signature = one_input(data_type, &any);
+        let read = store.read("promise.npy", &signature, (0, 1)).await;
+        let reason = read.expect_err("refused").to_string();
+        assert!(reason.contains(word), "{reason}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_changed_since_is_refused() {
     let store = Store::new();
     let signature = one_input(DataType::Fp32, PAIR);
