@@ -1,7 +1,11 @@
 //! Running one offline job, chunk by chunk.
 
-use std::time::{Duration, Instant};
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::{Observation, Verdict};
@@ -39,8 +43,10 @@ impl JobService {
         let id = &job.id;
         let ended = {
             let keep_lease = self.keep_lease(&job, changed);
+            // A panic over one job must not end the runner: the next would claim the same job.
+            let all_chunks = AssertUnwindSafe(self.all_chunks(&job)).catch_unwind();
             tokio::select! {
-                ended = self.all_chunks(&job) => ended,
+                ended = all_chunks => ended.unwrap_or_else(|_| Err(Stop::panicked())),
                 () = keep_lease => Err(Stop::NotOurs),
             }
         };

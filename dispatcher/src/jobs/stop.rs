@@ -69,6 +69,11 @@ impl Stop {
         }
     }
 
+    pub(crate) fn panicked() -> Self {
+        let message = "the job failed unexpectedly; the log has the cause";
+        Self::failed(Code::Internal, message)
+    }
+
     pub(crate) fn from_query(error: QueryError) -> Self {
         Self::Failed {
             code: error.code,
