@@ -130,7 +130,7 @@ fn wrong_arguments_exit_with_2() {
         &["artefact", "get", "../secret"],
         &["artefact", "get", "/etc/passwd"],
         &["models", "--server", "nonsense"],
-        &["models", "--server", "https://127.0.0.1"],
+        &["models", "--server", "ftp://127.0.0.1"],
     ] {
         let output = run(arguments);
         assert_eq!(
