@@ -25,9 +25,9 @@ pub use feed::{
 pub use fixtures::sample_variant;
 use fixtures::{Choices, application, beat, candidate, key, record, step, worker};
 pub use leader::{
-    lapsed_role_goes_to_another_with_a_greater_token, one_of_many_candidates_leads,
-    renewal_keeps_the_token_and_is_no_event, resigned_role_is_free_at_once,
-    roles_do_not_know_each_other,
+    lapsed_role_goes_to_another_with_a_greater_token, lapsed_role_is_not_renewed_but_taken_again,
+    one_of_many_candidates_leads, renewal_keeps_the_token_and_is_no_event,
+    resigned_role_is_free_at_once, roles_do_not_know_each_other,
 };
 pub use worker::{
     dead_workers_late_transition_is_refused, heartbeat_renews_the_lease_of_all_instances,
@@ -62,6 +62,7 @@ macro_rules! bind_metadata_conformance {
             one_of_many_candidates_leads
             renewal_keeps_the_token_and_is_no_event
             lapsed_role_goes_to_another_with_a_greater_token
+            lapsed_role_is_not_renewed_but_taken_again
             resigned_role_is_free_at_once
             roles_do_not_know_each_other
             publish_and_retire_are_idempotent

@@ -229,7 +229,8 @@ pub trait MetadataStore: Send + Sync {
     async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error>;
 
     /// Takes a role, renews it, or says who holds it: after the call the answered leader holds it.
-    /// A lease lapses at its end by itself; a new holder gets a greater token.
+    /// A lease lapses at its end by itself; whoever takes the role then gets a greater token, be it
+    /// the same candidate.
     async fn campaign(
         &self,
         candidate: &Candidate,

@@ -43,6 +43,13 @@ impl Port {
         let Some(listen) = config.fleet.listen else {
             return Ok(port);
         };
+        if tls.is_none() && !listen.ip().is_loopback() {
+            tracing::warn!(
+                %listen,
+                "others can reach `fleet.listen`, and whoever does may give orders: set \
+                 `fleet.certificate`, `fleet.key` and `fleet.ca`, or keep the port to the fleet's network"
+            );
+        }
         let settings = GrpcConfig {
             advertise: config.fleet.advertise.clone(),
             tls,

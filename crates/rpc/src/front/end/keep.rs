@@ -106,7 +106,8 @@ impl Fleet {
 
     fn lead(&self, leader: Option<&Leader>) {
         self.leader.send_if_modified(|known| {
-            let name = |leader: &Leader| (leader.token, leader.candidate.clone());
+            // One that leads anew is the same: its link and its queries stay.
+            let name = |leader: &Leader| leader.candidate.clone();
             let is_other = known.as_ref().map(name) != leader.map(name);
             if is_other {
                 *known = leader.cloned();
