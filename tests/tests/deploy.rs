@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, fs};
 
-use sextant_tests::{TestCluster, root};
+use serde_json::json;
+use sextant_tests::{digits, root};
 
 fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -49,11 +50,19 @@ fn the_image_holds_the_library_that_the_engine_was_tested_with() {
     assert!(text("Dockerfile").contains(&argument), "{argument}");
 }
 
-#[test]
-fn the_dashboard_shows_metrics_that_exist() {
-    let cluster = TestCluster::start(Default::default());
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let metrics = runtime.block_on(async { cluster.api().get("/metrics").await.text() });
+#[tokio::test]
+async fn the_dashboard_shows_metrics_that_exist() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    // A metric is shown once there is something to show.
+    let inputs = digits::Images::load("test").input(0);
+    let query = json!({"application": "digits", "inputs": inputs});
+    api.post("/v1/queries", &query).await.json(200);
+    let nobody = json!({"application": "nobody", "inputs": inputs});
+    api.post("/v1/queries", &nobody)
+        .await
+        .problem(404, "application_not_found");
+    let metrics = api.get("/metrics").await.text();
     let shown = [
         text("deploy/grafana/dashboards/sextant.json"),
         text("deploy/prometheus/rules.yml"),
