@@ -228,7 +228,7 @@ const SQLITE_FULL: u32 = 13;
 /// Extended: the index of the write-ahead log cannot grow, which only a full disk prevents.
 const SQLITE_IOERR_SHMSIZE: u32 = 4874;
 
-/// What SQLite says; [`Error::of_server`] reads what PostgreSQL does.
+/// What SQLite says; `Error::of_server` reads what PostgreSQL does.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::PoolTimedOut) {

@@ -7,7 +7,7 @@ mod failover;
 mod members;
 mod overhead;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::report::{Figure, Report};
 use super::{Arguments, example};
@@ -56,17 +56,14 @@ fn feed(report: &mut Report) -> Result<()> {
     let program = example("sextant-metadata-redis", "load")?;
     let mut command = shell::command(program);
     eprintln!("$ {}", shell::show(&command));
-    let lines = shell::output(&mut command)?;
-    for line in lines.lines().filter(|line| line.starts_with('{')) {
-        let record: serde_json::Value = serde_json::from_str(line)?;
-        let goal = match record["metric"].as_str() {
-            Some("redis_core_percent") => Some(("redis_core_percent", "percent", "<= 5")),
-            Some("feed_delay_p99_ms") => Some(("feed_delay_p99_ms", "ms", "<= 50")),
-            _ => None,
-        };
-        if let (Some((metric, unit, goal)), Some(value)) = (goal, record["value"].as_f64()) {
-            report.add(figure(metric, value, unit, Some(goal)));
-        }
+    let record: serde_json::Value = serde_json::from_str(&shell::output(&mut command)?)?;
+    for (metric, unit, goal) in [
+        ("redis_core_percent", "percent", "<= 5"),
+        ("feed_delay_p99_ms", "ms", "<= 50"),
+    ] {
+        let value = record[metric].as_f64();
+        let value = value.with_context(|| format!("the example reports no `{metric}`"))?;
+        report.add(figure(metric, value, unit, Some(goal)));
     }
     Ok(())
 }
