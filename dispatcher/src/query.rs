@@ -16,7 +16,7 @@ use crate::{
     index::{Known, LiveLoad, Scope, Snapshot},
     pending::Done,
     place::Source,
-    refusal::{not_found, refuse, standing_by},
+    refusal::{not_found, overdue, refuse, standing_by},
 };
 
 /// What the selection came to.
@@ -140,6 +140,9 @@ impl Dispatcher {
                     .and_then(|ordinal| snapshot.known(ordinal))
                 {
                     Some(known) => (known.ordinal, known.workers.is_empty()),
+                    None if is_overdue(refusal, scope, ask, &demand, &load) => {
+                        return Err(overdue(ask.arrived.elapsed()));
+                    }
                     None => return Err(refuse(refusal, scope, &demand, &load)),
                 }
             }
@@ -290,4 +293,22 @@ impl Dispatch for Dispatcher {
     fn is_ready(&self, route: &Route) -> bool {
         self.snapshot.load().is_ready(route)
     }
+}
+
+/// Whether what is refused as infeasible could have been done when the query arrived: it has waited
+/// too long, for a leader or for earlier placements.
+fn is_overdue(
+    refusal: &Decision,
+    scope: &Scope,
+    ask: &Ask,
+    demand: &Demand,
+    load: &LiveLoad<'_>,
+) -> bool {
+    let is_infeasible = |decision: &Decision| matches!(decision, Decision::Infeasible { .. });
+    let spent_ms = ask.arrived.elapsed().as_secs_f64() * 1e3;
+    let on_arrival = Demand {
+        latency_ms: demand.latency_ms + spent_ms,
+        ..*demand
+    };
+    is_infeasible(refusal) && !is_infeasible(&select::select(&scope.index, &on_arrival, load))
 }

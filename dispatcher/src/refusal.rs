@@ -1,5 +1,7 @@
 //! Why a query is refused, in the words that clients see.
 
+use std::time::Duration;
+
 use sextant_policies::{
     schedule::DropReason,
     select::{Decision, Demand},
@@ -37,6 +39,15 @@ pub(crate) fn standing_by() -> QueryError {
     let mut error = QueryError::new(Code::Unavailable, message);
     error.retry_after_ms = Some(STAND_BY_RETRY_MS);
     error
+}
+
+/// The query's time was over before it could be placed.
+pub(crate) fn overdue(waited: Duration) -> QueryError {
+    let message = format!(
+        "no time was left for a variant that meets the targets after `{:.1}` ms of waiting",
+        waited.as_secs_f64() * 1e3
+    );
+    QueryError::new(Code::DeadlineExceeded, message)
 }
 
 pub(crate) fn refuse(

@@ -78,7 +78,12 @@ async fn nobody_believes_in_a_lease_for_longer_than_it_lasts() {
     store.set_away(true);
     leader.loses().await;
     store.set_away(false);
-    assert_eq!(leader.wins().await, first, "nobody else came");
+    // After the lease's end it is taken again, before it is renewed.
+    let first = {
+        let again = leader.wins().await;
+        assert!(again >= first, "{again} after {first}");
+        again
+    };
     // A store that has forgotten everything elects anew.
     store.lose_everything();
     let token = tokio::time::timeout(

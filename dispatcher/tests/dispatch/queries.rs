@@ -50,6 +50,18 @@ async fn targets_decide_which_variant_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_has_waited_too_long_is_late_and_not_impossible() {
+    let world = World::new().await;
+    world.serve(FAST).await;
+    let mut waited = query(&[1.0, 2.0]);
+    waited.targets = targets(Some(5000.0), Some(0.7));
+    let arrived = std::time::Instant::now().checked_sub(std::time::Duration::from_secs(5));
+    waited.arrived = arrived.expect("the machine runs longer");
+    let error = world.ask(waited).await.unwrap_err();
+    assert_eq!(error.code, Code::DeadlineExceeded, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_nothing_meets_is_refused_with_the_closest() {
     let world = World::new().await;
     world.serve(FAST).await;
