@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the figures of the README, each from one command.
 
+mod bed;
 mod fleet;
 mod load;
 mod main_job;

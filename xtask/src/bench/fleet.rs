@@ -9,28 +9,13 @@ mod overhead;
 
 use anyhow::{Context, Result};
 
+use super::bed::Bench;
 use super::report::{Figure, Report};
 use super::{Arguments, example};
-use crate::provision::{self, Provisioned, tools};
-use crate::server;
-use crate::{models, paths, shell};
-
-use std::path::PathBuf;
+use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
 pub const PARTS: [&str; 3] = ["overhead", "feed", "failover"];
-
-/// What every part uses.
-struct Bench<'a> {
-    arguments: &'a Arguments,
-    provisioned: Provisioned,
-    /// `sextant`, in release.
-    binary: PathBuf,
-    /// Models with random weights.
-    models: PathBuf,
-    /// Working folder, empty at the start.
-    folder: PathBuf,
-}
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
@@ -40,7 +25,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if !arguments.wants("overhead") && !arguments.wants("failover") {
         return Ok(());
     }
-    let bench = Bench::prepare(arguments)?;
+    let bench = Bench::prepare(arguments, provision::everything()?, "bench-fleet")?;
     if arguments.wants("overhead") {
         overhead::run(&bench, report)?;
     }
@@ -68,44 +53,7 @@ fn feed(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-impl<'a> Bench<'a> {
-    fn prepare(arguments: &'a Arguments) -> Result<Self> {
-        let provisioned = provision::everything()?;
-        tools::wrk()?;
-        let binary = server::build()?;
-        let models = models::write(&provisioned.python, &["mlp", "resnet18"])?;
-        let folder = paths::target("bench-fleet");
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder)?;
-        }
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self {
-            arguments,
-            provisioned,
-            binary,
-            models,
-            folder,
-        })
-    }
-}
-
 /// A figure of this experiment.
 fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static str>) -> Figure {
-    Figure {
-        experiment: "fleet",
-        cell: None,
-        policy: None,
-        metric: metric.to_owned(),
-        value,
-        unit,
-        goal,
-    }
-}
-
-/// A figure that both services, or several loads, have.
-fn cell(cell: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
-    Figure {
-        cell: Some(cell.to_owned()),
-        ..figure(metric, value, unit, None)
-    }
+    Figure::new("fleet", metric, value, unit, goal)
 }

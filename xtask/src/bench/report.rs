@@ -23,6 +23,35 @@ pub struct Figure {
     pub goal: Option<&'static str>,
 }
 
+impl Figure {
+    /// A figure of an experiment as a whole.
+    pub fn new(
+        experiment: &'static str,
+        metric: &str,
+        value: f64,
+        unit: &'static str,
+        goal: Option<&'static str>,
+    ) -> Self {
+        Self {
+            experiment,
+            cell: None,
+            policy: None,
+            metric: metric.to_owned(),
+            value,
+            unit,
+            goal,
+        }
+    }
+
+    /// The same of one of those that the metric is measured on.
+    pub fn of(self, cell: &str) -> Self {
+        Self {
+            cell: Some(cell.to_owned()),
+            ..self
+        }
+    }
+}
+
 /// Collects figures and prints them.
 pub struct Report {
     json: bool,

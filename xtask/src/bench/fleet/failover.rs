@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
-use super::members::{Fleet, register};
-use super::{Bench, figure};
-use crate::bench::main_job::numbers;
+use super::figure;
+use super::members::Fleet;
+use crate::bench::bed::{Bench, numbers};
 use crate::bench::report::Report;
 use crate::http::Connection;
 use crate::shell;
@@ -43,7 +43,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     fleet.spawn(bench, "worker-1", "worker")?;
     fleet.spawn(bench, "worker-2", "worker")?;
     let address = fleet.api()?.address;
-    register(bench, address, "mlp")?;
+    bench.register(fleet.api()?, "mlp")?;
     let query = format!(
         r#"{{"application":"mlp","targets":{{"latency_ms":{LATENCY_MS}}},"inputs":[{{"name":"pixels","shape":[1,64],"datatype":"FP32","data":[{}]}}]}}"#,
         numbers(64)

@@ -1,14 +1,12 @@
 //! The processes that are measured.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
 
-use super::Bench;
-use crate::server::{self, Server};
-use crate::shell;
+use crate::bench::bed::Bench;
+use crate::server::Server;
 
 /// Settings of both services: one batch at a time on one thread, variants of one engine.
 const SETTINGS: [&str; 5] = [
@@ -29,27 +27,7 @@ pub struct Fleet {
 
 /// All roles in one process over embedded stores.
 pub fn alone(bench: &Bench<'_>) -> Result<Server> {
-    let address = server::free_address()?;
-    let data = bench.folder.join("alone");
-    let mut command = server::sextant(&bench.binary, &bench.provisioned, address, &data);
-    command.args(["--log-level", "warn"]);
-    for setting in SETTINGS {
-        command.args(["--set", setting]);
-    }
-    Server::start("sextant", command, address, "/health/ready")
-}
-
-/// Registers a model of `target/models` for an application of its own of the same name.
-pub fn register(bench: &Bench<'_>, address: SocketAddr, name: &str) -> Result<()> {
-    let mut command = shell::command(&bench.binary);
-    command
-        .args(["--server", &format!("http://{address}"), "register"])
-        .args(["--application", name, "--metric", "top1", "--name", name])
-        .arg("--model")
-        .arg(bench.models.join(format!("{name}.onnx")))
-        .arg("--validation")
-        .arg(bench.models.join(format!("{name}-validation.npz")));
-    shell::run(&mut command)
+    bench.sextant("alone", &SETTINGS)
 }
 
 impl Fleet {
@@ -69,10 +47,6 @@ impl Fleet {
 
     /// Adds a process.
     pub fn spawn(&mut self, bench: &Bench<'_>, name: &'static str, role: &str) -> Result<()> {
-        let address = server::free_address()?;
-        let data = bench.folder.join(name);
-        let mut command = server::sextant(&bench.binary, &bench.provisioned, address, &data);
-        command.args(["--role", role, "--log-level", "warn"]);
         let own = [
             format!("worker.name={name}"),
             "fleet.listen=127.0.0.1:0".to_owned(),
@@ -81,10 +55,11 @@ impl Fleet {
             format!("objects.url=s3://{}", self.s3.bucket()),
             format!("objects.endpoint={}", self.s3.endpoint()),
         ];
-        for setting in SETTINGS.map(str::to_owned).iter().chain(&own) {
-            command.args(["--set", setting]);
-        }
+        let own = own.iter().map(String::as_str);
+        let settings: Vec<&str> = SETTINGS.into_iter().chain(own).collect();
+        let (mut command, address) = bench.command(name, &settings)?;
         command
+            .args(["--role", role])
             .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
             .env("AWS_SECRET_ACCESS_KEY", self.s3.secret_key());
         let server = Server::start(name, command, address, "/health/live")?;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::members::{Fleet, alone, register};
-use super::{Bench, cell, figure};
+use super::figure;
+use super::members::{Fleet, alone};
+use crate::bench::bed::{Bench, numbers};
 use crate::bench::load::{Load, Sample};
-use crate::bench::main_job::numbers;
 use crate::bench::median;
 use crate::bench::report::Report;
 
@@ -55,10 +55,9 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
             subject.shape,
             numbers(subject.values)
         );
-        let body = bench.folder.join(format!("{}.json", subject.name));
-        std::fs::write(&body, &query)?;
+        let body = bench.write(&format!("{}.json", subject.name), &query)?;
         for server in [&alone, fleet.api()?] {
-            register(bench, server.address, subject.name)?;
+            bench.register(server, subject.name)?;
             server.ask("/v1/queries", &serde_json::from_str(&query)?)?;
         }
         let addresses = [alone.address, fleet.api()?.address];
@@ -96,11 +95,11 @@ fn measure(
         };
         let place = format!("{name}/{service}");
         let p50_ms = middle(&one[at], |sample| sample.p50_ms);
-        report.add(cell(&place, "c1_p50_ms", p50_ms, "ms"));
+        report.add(figure("c1_p50_ms", p50_ms, "ms", None).of(&place));
         let per_s = middle(&many[at], |sample| sample.per_s);
-        report.add(cell(&place, "loaded_rps", per_s, "rps"));
+        report.add(figure("loaded_rps", per_s, "rps", None).of(&place));
         let p99_ms = middle(&many[at], |sample| sample.p99_ms);
-        report.add(cell(&place, "loaded_p99_ms", p99_ms, "ms"));
+        report.add(figure("loaded_p99_ms", p99_ms, "ms", None).of(&place));
     }
     let pairs = |samples: &[Vec<Sample>; 2], compare: fn(&Sample, &Sample) -> f64| {
         let [alone, fleet] = samples;
@@ -114,10 +113,7 @@ fn measure(
     };
     let added_ms = pairs(&one, |alone, fleet| fleet.p50_ms - alone.p50_ms);
     let ratio = pairs(&many, |alone, fleet| fleet.per_s / alone.per_s);
-    let mut added = figure("fleet_added_p50_ms", added_ms, "ms", Some("<= 0.4"));
-    let mut kept = figure("fleet_throughput_ratio", ratio, "ratio", Some(">= 0.7"));
-    (added.cell, kept.cell) = (Some(name.to_owned()), Some(name.to_owned()));
-    report.add(added);
-    report.add(kept);
+    report.add(figure("fleet_added_p50_ms", added_ms, "ms", Some("<= 0.4")).of(name));
+    report.add(figure("fleet_throughput_ratio", ratio, "ratio", Some(">= 0.7")).of(name));
     Ok(())
 }

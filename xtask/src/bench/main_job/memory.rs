@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::{Bench, figure};
+use super::figure;
+use crate::bench::bed::Bench;
 use crate::bench::report::Report;
 use crate::demo;
 use crate::server::Server;

@@ -5,7 +5,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Bench, cell, figure, numbers, write};
+use super::{cell, figure};
+use crate::bench::bed::{Bench, numbers};
 use crate::bench::load::{Load, Sample};
 use crate::bench::report::Report;
 use crate::bench::{example, median};
@@ -34,7 +35,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         r#"{{"variant":"{VARIANT}","inputs":[{{"name":"pixels","shape":[1,64],"datatype":"FP32","data":[{}]}}]}}"#,
         numbers(64)
     );
-    let file = write(&bench.folder, "mlp.json", &body)?;
+    let file = bench.write("mlp.json", &body)?;
     let mut contestants = [sextant(bench)?, mosec(bench, report)?, floor()?];
     for contestant in &contestants {
         let answer = contestant

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Bench, cell, figure, numbers, write};
+use super::{cell, figure};
+use crate::bench::bed::{Bench, numbers};
 use crate::bench::load::{Load, Sample};
 use crate::bench::report::Report;
 use crate::bench::{example, median};
@@ -29,7 +30,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         r#"{{"variant":"resnet18-ort-fp32-all-t1-b8","targets":{{"latency_ms":{TARGET_MS}}},"inputs":[{{"name":"image","shape":[1,3,224,224],"datatype":"FP32","data":[{}]}}]}}"#,
         numbers(PIXELS)
     );
-    let file = write(&bench.folder, "resnet18.json", &body)?;
+    let file = bench.write("resnet18.json", &body)?;
     server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
 
     let (mut ceilings, mut samples) = (Vec::new(), Vec::new());

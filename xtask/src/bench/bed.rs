@@ -1,0 +1,106 @@
+//! What benchmarks of a running service share: the binary, models, a folder, and how services are
+//! started and fed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::Arguments;
+use crate::provision::{Provisioned, tools};
+use crate::server::{self, Server};
+use crate::{models, paths, shell};
+
+/// What every part of an experiment uses.
+pub struct Bench<'a> {
+    /// What was asked for.
+    pub arguments: &'a Arguments,
+    /// What the machine was given.
+    pub provisioned: Provisioned,
+    /// `sextant`, in release.
+    pub binary: PathBuf,
+    /// Models with random weights.
+    pub models: PathBuf,
+    /// Working folder, empty at the start.
+    pub folder: PathBuf,
+}
+
+impl<'a> Bench<'a> {
+    /// Builds what is measured; `folder` is the working folder's name.
+    pub fn prepare(
+        arguments: &'a Arguments,
+        provisioned: Provisioned,
+        folder: &str,
+    ) -> Result<Self> {
+        tools::wrk()?;
+        let binary = server::build()?;
+        let models = models::write(&provisioned.python, &["mlp", "resnet18"])?;
+        let folder = paths::target(folder);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self {
+            arguments,
+            provisioned,
+            binary,
+            models,
+            folder,
+        })
+    }
+
+    /// `sextant serve` on a free port over the data folder `name`, and where it will listen.
+    pub fn command(&self, name: &str, settings: &[&str]) -> Result<(Command, SocketAddr)> {
+        let address = server::free_address()?;
+        let data = self.folder.join(name);
+        let mut command = server::sextant(&self.binary, &self.provisioned, address, &data);
+        command.args(["--log-level", "warn"]);
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        Ok((command, address))
+    }
+
+    /// Sextant with an empty data folder. `worker.cores=1` among the settings makes it run one
+    /// batch at a time on one thread, as what it is compared with does.
+    pub fn sextant(&self, name: &str, settings: &[&str]) -> Result<Server> {
+        let (command, address) = self.command(name, settings)?;
+        Server::start("sextant", command, address, "/health/ready")
+    }
+
+    /// Registers a model of `target/models` for an application of its own of the same name.
+    pub fn register(&self, server: &Server, name: &str) -> Result<()> {
+        let address = format!("http://{}", server.address);
+        let mut command = shell::command(&self.binary);
+        command
+            .args(["--server", &address, "register"])
+            .args(["--application", name, "--metric", "top1", "--name", name])
+            .arg("--model")
+            .arg(self.models.join(format!("{name}.onnx")))
+            .arg("--validation")
+            .arg(self.models.join(format!("{name}-validation.npz")));
+        shell::run(&mut command)
+    }
+
+    /// Writes a file of the working folder.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+/// Deterministic numbers between 0 and 1, with four digits.
+pub fn numbers(count: usize) -> String {
+    let mut state = 0x2545_f491_u32;
+    let values: Vec<String> = (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            format!("0.{:04}", state % 10_000)
+        })
+        .collect();
+    values.join(",")
+}
