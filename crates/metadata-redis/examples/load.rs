@@ -143,11 +143,13 @@ impl Worker {
         let record = WorkerRecord {
             endpoint: Some("127.0.0.1:7070".into()),
             device: "cpu".into(),
+            engines: Vec::new(),
             draining: false,
             cores: 2,
             memory_bytes: 1 << 34,
             memory_used_bytes: 1 << 33,
             utilization: 0.5,
+            ..WorkerRecord::default()
         };
         self.store.heartbeat(&self.id, record, 60_000, 0).await?;
         Ok(())

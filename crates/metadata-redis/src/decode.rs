@@ -4,7 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use sextant_metadata::{
-    Candidate, Cursor, Error, Event, Instance, InstanceKey, InstanceState, Leader, Snapshot, Worker,
+    Candidate, Cursor, Demand, Error, Event, Instance, InstanceKey, InstanceState, Leader,
+    Snapshot, Wanted, Worker,
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
@@ -31,6 +32,7 @@ pub type Content = (
     Vec<Fields>,
     Vec<(String, String, u64)>,
     Vec<(String, u64, u64)>,
+    Vec<(Option<String>, Option<u64>)>,
 );
 
 /// `variant@worker`.
@@ -69,7 +71,7 @@ pub fn instance(
 
 /// Everything that a script found at one moment, and the time it was.
 pub fn snapshot(content: Content) -> Result<(Snapshot, u64), Error> {
-    let (now_ms, cursor, life, variants, instances, workers, leaders) = content;
+    let (now_ms, cursor, life, variants, instances, workers, leaders, records) = content;
     let variants: Result<Vec<_>, _> = variants.iter().map(|text| parse(text)).collect();
     let workers: Result<Vec<_>, _> = workers.into_iter().map(worker).collect();
     let leaders: Result<Vec<_>, _> = leaders.iter().map(leader).collect();
@@ -78,6 +80,8 @@ pub fn snapshot(content: Content) -> Result<(Snapshot, u64), Error> {
         instances: Vec::new(),
         workers: workers?,
         leaders: leaders?,
+        wanted: recorded(&records, 0, wanted)?,
+        demand: recorded(&records, 1, demand)?,
         life,
         cursor: Cursor(cursor),
     };
@@ -111,6 +115,9 @@ pub fn event(entry: &Entry) -> Result<Event, Error> {
             Event::LeaderChanged(leader(&(text.to_owned(), token, number(lease)?))?)
         }
         "leader_gone" => Event::LeaderGone(name.into()),
+        "wanted_changed" => Event::WantedChanged(Arc::new(wanted(text, number(lease)?)?)),
+        // Whoever reads the feed looks for its content where it is.
+        "demand_changed" => Event::DemandChanged(None),
         other => return Err(unreadable(other)),
     })
 }
@@ -132,6 +139,30 @@ pub fn leader((text, token, lease_until_ms): &(String, u64, u64)) -> Result<Lead
         token: *token,
         lease_until_ms: *lease_until_ms,
     })
+}
+
+/// What is wanted from its content and the token of who wrote it.
+pub fn wanted(content: &str, token: u64) -> Result<Wanted, Error> {
+    let wanted: Wanted = parse(content)?;
+    Ok(Wanted { token, ..wanted })
+}
+
+/// What is asked for from its content and the token of who wrote it.
+pub fn demand(content: &str, token: u64) -> Result<Demand, Error> {
+    let demand: Demand = parse(content)?;
+    Ok(Demand { token, ..demand })
+}
+
+/// A record of those that a script found; `None` when nobody has written it.
+fn recorded<T>(
+    records: &[(Option<String>, Option<u64>)],
+    index: usize,
+    read: impl Fn(&str, u64) -> Result<T, Error>,
+) -> Result<Option<Arc<T>>, Error> {
+    match records.get(index) {
+        Some((Some(content), Some(token))) => Ok(Some(Arc::new(read(content, *token)?))),
+        _ => Ok(None),
+    }
 }
 
 /// The inverse of [`instance_name`].

@@ -7,13 +7,13 @@ use redis::{
     aio::MultiplexedConnection,
     streams::{StreamReadOptions, StreamReadReply},
 };
-use sextant_metadata::{Changes, Cursor, Error};
+use sextant_metadata::{Changes, Cursor, Error, Event};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     connection::{Connection, failed, unavailable},
     decode::{self, Entry},
-    scripts,
+    record, scripts,
 };
 
 /// After a change its followers read; what comes within this time they read with it.
@@ -37,8 +37,10 @@ pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes,
             Err(_) if !changes.events.is_empty() => return Ok(changes),
             Err(error) => return Err(error),
         };
-        for entry in &entries {
-            changes.events.push(decode::event(entry)?);
+        match events(connection, &entries).await {
+            Ok(events) => changes.events.extend(events),
+            Err(Error::Unavailable { .. }) if !changes.events.is_empty() => return Ok(changes),
+            Err(error) => return Err(error),
         }
         match entries.last() {
             Some((id, _)) if entries.len() == PAGE => {
@@ -50,6 +52,19 @@ pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes,
             }
         }
     }
+}
+
+/// What the entries say.
+async fn events(connection: &Connection, entries: &[Entry]) -> Result<Vec<Event>, Error> {
+    let events: Result<Vec<Event>, Error> = entries.iter().map(decode::event).collect();
+    let mut events = events?;
+    let is_demand = |event: &Event| matches!(event, Event::DemandChanged(_));
+    // Those before the last one have been replaced.
+    if let Some(last) = events.iter().rposition(is_demand) {
+        let position = decode::position(&entries[last].0)?;
+        events[last] = record::demand_at(connection, position).await?;
+    }
+    Ok(events)
 }
 
 /// Some of what followed `cursor`, and where the feed ends.

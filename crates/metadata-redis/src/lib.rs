@@ -13,6 +13,7 @@
 //! | `instances`, `instance:VARIANT@WORKER` | set of names; hash with the fields of its record |
 //! | `workers`, `worker:ID`, `worker:ID:instances` | sorted set by the lease's end; hash; set |
 //! | `leaders`, `leader:ROLE` | set of roles; hash with holder, token and lease |
+//! | `wanted`, `demand` | hash of content, token of who wrote it, greatest token seen, position of its event |
 //! | `application:ID:accuracy`, `:latency` | sorted sets of variants, see [`RedisStore::accurate`] |
 //! | `application:ID:load` | sorted set of active instances, see [`RedisStore::idle`] |
 //! | `bucket:NAME`, `quota:NAME` | hashes of [`RedisRates`] |
@@ -30,6 +31,7 @@ mod decode;
 mod feed;
 mod lookup;
 mod rates;
+mod record;
 mod scripts;
 mod store;
 mod transition;

@@ -38,6 +38,8 @@ scripts! {
     CAMPAIGN = ["prelude", "campaign"];
     /// Gives a role up.
     RESIGN = ["prelude", "resign"];
+    /// Replaces what a leader says as a whole.
+    RECORD = ["prelude", "record"];
     /// Content at one moment.
     SNAPSHOT = ["prelude", "snapshot"];
     /// Takes from a token bucket.

@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use redis::FromRedisValue;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Error, Instance, InstanceKey, Leader, Lease, MetadataStore,
-    Snapshot, Transition, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Demand, Error, Instance, InstanceKey, Leader, Lease, MetadataStore,
+    Snapshot, Transition, Wanted, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 
@@ -18,7 +18,7 @@ use crate::{
     connection::Connection,
     decode::{self, Content, document},
     feed::{self, Reader},
-    scripts, transition,
+    record, scripts, transition,
 };
 
 /// No lease is longer, in ms: numbers in scripts are exact up to 2^53.
@@ -174,8 +174,17 @@ impl MetadataStore for RedisStore {
         self.run(&scripts::RESIGN, 0, &arguments).await
     }
 
+    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
+        record::set_wanted(&self.connection, wanted).await
+    }
+
+    async fn set_demand(&self, demand: Demand) -> Result<(), Error> {
+        demand.check()?;
+        record::set_demand(&self.connection, demand).await
+    }
+
     async fn snapshot(&self) -> Result<Snapshot, Error> {
-        Ok(self.content("viwl", 0).await?.0)
+        Ok(self.content("viwlr", 0).await?.0)
     }
 
     async fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Command, Cursor, Error, Instance, InstanceKey, InstanceState, MetadataStore, Snapshot,
+    Command, Cursor, Error, Event, Instance, InstanceKey, InstanceState, MetadataStore, Snapshot,
     Transition, View, apply,
 };
 
@@ -14,6 +14,7 @@ mod feed;
 mod fixtures;
 mod leader;
 pub mod rate;
+mod record;
 mod worker;
 
 pub use feed::{
@@ -28,6 +29,11 @@ pub use leader::{
     lapsed_role_goes_to_another_with_a_greater_token, lapsed_role_is_not_renewed_but_taken_again,
     one_of_many_candidates_leads, renewal_keeps_the_token_and_is_no_event,
     resigned_role_is_free_at_once, roles_do_not_know_each_other,
+};
+pub use record::{
+    demand_beyond_its_bounds_is_refused, records_are_absent_until_they_are_written,
+    records_are_fenced_by_their_tokens, records_are_replaced_as_a_whole,
+    records_that_say_the_same_are_no_event,
 };
 pub use worker::{
     dead_workers_late_transition_is_refused, heartbeat_renews_the_lease_of_all_instances,
@@ -65,6 +71,11 @@ macro_rules! bind_metadata_conformance {
             lapsed_role_is_not_renewed_but_taken_again
             resigned_role_is_free_at_once
             roles_do_not_know_each_other
+            records_are_replaced_as_a_whole
+            records_are_absent_until_they_are_written
+            records_are_fenced_by_their_tokens
+            records_that_say_the_same_are_no_event
+            demand_beyond_its_bounds_is_refused
             publish_and_retire_are_idempotent
             life_stays_while_the_content_stays
             feed_resumes_without_gap_or_duplicate
@@ -283,11 +294,33 @@ fn without_renewals(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
+/// Events whose content does not depend on when they were read: a demand has it until the next one.
+fn lasting(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
+    let events = events.into_iter().map(|event| match event {
+        Event::DemandChanged(_) => Event::DemandChanged(None),
+        other => other,
+    });
+    events.collect()
+}
+
+/// A write of a random record's random content, under a token that may be too small.
+async fn write_record(store: &Store, choices: &mut Choices, now_ms: u64) {
+    let (token, content) = (choices.below(1 + now_ms), choices.below(5));
+    let written = match choices.maybe() {
+        true => store.set_wanted(record::wanted(token, content)).await,
+        false => store.set_demand(record::demand(token, content)).await,
+    };
+    match written {
+        Ok(()) | Err(Error::Fenced { .. }) => {}
+        Err(other) => panic!("{other}"),
+    }
+}
+
 /// Random writes of every kind, the same for the same seed.
 async fn disturb(store: &Store, choices: &mut Choices, now_ms: u64) {
     let worker_name = choices.pick(&["w1", "w2", "w3"]);
     let variant_name = choices.pick(&["a", "b", "c", "d"]);
-    match choices.below(12) {
+    match choices.below(14) {
         10 => {
             let candidate = candidate(choices.pick(&["r", "s"]), worker_name);
             let ttl_ms = 1 + choices.below(30);
@@ -298,6 +331,7 @@ async fn disturb(store: &Store, choices: &mut Choices, now_ms: u64) {
             let candidate = candidate(choices.pick(&["r", "s"]), worker_name);
             store.resign(&candidate).await.expect("resign");
         }
+        12 | 13 => write_record(store, choices, now_ms).await,
         0 => {
             store
                 .publish_variant(choices.variant(variant_name))

@@ -1,8 +1,10 @@
 //! What can go wrong in a metadata store.
 
+use std::sync::Arc;
+
 use sextant_types::{ApplicationId, Code, ErrorKind, WorkerId};
 
-use crate::{Cursor, Instance, InstanceKey, Rejected};
+use crate::{Cursor, Instance, InstanceKey, MOST_DEMAND_ROWS, Rejected};
 
 /// An error of a metadata store. After any of them the store is unchanged, but for
 /// [`Unavailable`](Self::Unavailable), after which the call may have been done or may yet be done.
@@ -35,6 +37,30 @@ pub enum Error {
     /// The worker holds no lease: it never sent a heartbeat, or its lease was expired.
     #[error("worker `{0}` holds no lease: it must send a heartbeat first")]
     UnknownWorker(WorkerId),
+    /// Another leads: a record was written under a greater token.
+    #[error("`{record}` was written under token `{seen}`, `{token}` leads no more")]
+    Fenced {
+        /// `wanted` or `demand`.
+        record: &'static str,
+        /// The token of the refused writer.
+        token: u64,
+        /// The greatest token seen.
+        seen: u64,
+    },
+    /// A demand of too many rows.
+    #[error("the demand has `{rows}` rows, at most `{MOST_DEMAND_ROWS}` are kept: add some up")]
+    TooManyRows {
+        /// Those of the longer list.
+        rows: usize,
+    },
+    /// A demand with a share that is none.
+    #[error("the idle share of `{device}` is `{share}`: it must be from 0 to 1")]
+    IdleShare {
+        /// The kind of device.
+        device: Arc<str>,
+        /// The refused value.
+        share: f64,
+    },
     /// The feed no longer holds what follows the cursor: take a snapshot.
     #[error("the change feed begins at `{oldest}`, the cursor is `{cursor}`: take a snapshot")]
     Trimmed {
@@ -55,9 +81,12 @@ impl Error {
     /// What the error means for a caller of the service.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Conflict { .. } | Self::Rejected(_) | Self::OtherApplication { .. } => {
-                ErrorKind::Conflict
-            }
+            Self::Conflict { .. }
+            | Self::Rejected(_)
+            | Self::OtherApplication { .. }
+            | Self::Fenced { .. } => ErrorKind::Conflict,
+            Self::TooManyRows { .. } => ErrorKind::TooLarge,
+            Self::IdleShare { .. } => ErrorKind::Invalid,
             Self::UnknownWorker(_) | Self::Unavailable { .. } => ErrorKind::Unavailable,
             Self::Trimmed { .. } => ErrorKind::Internal,
         }
@@ -67,6 +96,8 @@ impl Error {
     pub fn code(&self) -> Code {
         match self.kind() {
             ErrorKind::Conflict => Code::InUse,
+            ErrorKind::TooLarge => Code::TooLarge,
+            ErrorKind::Invalid => Code::InvalidRequest,
             ErrorKind::Unavailable => Code::Unavailable,
             _ => Code::Internal,
         }

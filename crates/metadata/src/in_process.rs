@@ -14,8 +14,8 @@ use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    Candidate, Changes, Command, Cursor, Error, Event, Instance, InstanceKey, Leader, Lease,
-    MetadataStore, Snapshot, Transition, View, Worker, WorkerRecord, apply,
+    Candidate, Changes, Command, Cursor, Demand, Error, Event, Instance, InstanceKey, Leader,
+    Lease, MetadataStore, Snapshot, Transition, View, Wanted, Worker, WorkerRecord, apply,
 };
 
 /// Events kept for followers that lag behind.
@@ -42,6 +42,9 @@ impl InProcessStore {
                 history: VecDeque::new(),
                 capacity: capacity.max(1),
                 version_floor: 0,
+                demand_at: None,
+                wanted_fence: Fence::of("wanted"),
+                demand_fence: Fence::of("demand"),
             }),
             head: watch::Sender::new(Cursor::default()),
         }
@@ -182,6 +185,15 @@ impl MetadataStore for InProcessStore {
         }))
     }
 
+    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
+        self.write(|content| content.set_wanted(wanted))
+    }
+
+    async fn set_demand(&self, demand: Demand) -> Result<(), Error> {
+        demand.check()?;
+        self.write(|content| content.set_demand(demand))
+    }
+
     async fn snapshot(&self) -> Result<Snapshot, Error> {
         Ok(self.lock().view.snapshot())
     }
@@ -209,6 +221,37 @@ struct Content {
     /// Greatest version of any removed instance: a key that comes back starts beyond it, so that
     /// a version names one record for ever.
     version_floor: u64,
+    /// Position of the event that has the demand.
+    demand_at: Option<Cursor>,
+    wanted_fence: Fence,
+    demand_fence: Fence,
+}
+
+/// Who may write a record.
+#[derive(Debug)]
+struct Fence {
+    record: &'static str,
+    /// The greatest token seen.
+    seen: u64,
+}
+
+impl Fence {
+    fn of(record: &'static str) -> Self {
+        Self { record, seen: 0 }
+    }
+
+    fn admit(&mut self, token: u64) -> Result<(), Error> {
+        let Self { record, seen } = *self;
+        if token < seen {
+            return Err(Error::Fenced {
+                record,
+                token,
+                seen,
+            });
+        }
+        self.seen = token;
+        Ok(())
+    }
 }
 
 impl Content {
@@ -279,6 +322,36 @@ impl Content {
         }
     }
 
+    fn set_wanted(&mut self, wanted: Wanted) -> Result<(), Error> {
+        self.wanted_fence.admit(wanted.token)?;
+        let known = self.view.wanted.as_ref();
+        if known.is_none_or(|known| !known.says_the_same(&wanted)) {
+            self.emit(Event::WantedChanged(Arc::new(wanted)));
+        }
+        Ok(())
+    }
+
+    fn set_demand(&mut self, demand: Demand) -> Result<(), Error> {
+        self.demand_fence.admit(demand.token)?;
+        let known = self.view.demand.as_ref();
+        if known.is_none_or(|known| !known.says_the_same(&demand)) {
+            self.forget_demand();
+            self.emit(Event::DemandChanged(Some(Arc::new(demand))));
+            self.demand_at = Some(self.view.cursor);
+        }
+        Ok(())
+    }
+
+    /// Takes the demand out of the history: what replaces it comes.
+    fn forget_demand(&mut self) {
+        let oldest = self.oldest();
+        let index = self.demand_at.and_then(|at| at.0.checked_sub(oldest.0 + 1));
+        let event = index.and_then(|index| self.history.get_mut(index as usize));
+        if let Some(event) = event {
+            *event = Event::DemandChanged(None);
+        }
+    }
+
     fn absent(&self, transition: &Transition, lease_until_ms: u64) -> Instance {
         let application = transition.application.clone();
         Instance {
@@ -304,9 +377,14 @@ impl Content {
         self.emit(Event::WorkerRemoved(worker.clone()));
     }
 
+    /// The position just before the first event of the history.
+    fn oldest(&self) -> Cursor {
+        Cursor(self.view.cursor.0 - self.history.len() as u64)
+    }
+
     fn changes(&self, cursor: Cursor) -> Result<Changes, Error> {
         let head = self.view.cursor;
-        let oldest = Cursor(head.0 - self.history.len() as u64);
+        let oldest = self.oldest();
         if cursor < oldest || cursor > head {
             return Err(Error::Trimmed { cursor, oldest });
         }

@@ -43,11 +43,11 @@ pub enum InstanceState {
     Inactive,
     /// Being fetched and loaded.
     Loading,
-    /// Loaded, below its peak throughput.
+    /// Loaded, with room for more.
     Active,
-    /// Serving at its peak throughput: never selected.
+    /// Its worker is full, also of its work: selected after those that are active.
     Overloaded,
-    /// Not overloaded, yet slower than its profile: never selected.
+    /// Not overloaded, yet slower than its profile: selected after those that are active.
     Interfered,
     /// Finishing what it has accepted.
     Draining,
@@ -118,7 +118,7 @@ pub struct Instance {
     /// When it lapses unless its worker's heartbeat renews it, ms since the Unix epoch. Renewal
     /// is not a transition: it changes neither the version nor the state.
     pub lease_until_ms: u64,
-    /// Share of its peak throughput that is in use, 0 to 1.
+    /// Share of its worker's device time that its online batches take, 0 to 1.
     pub load: f64,
     /// Why it is in its state, where there is something to say.
     pub reason: Option<String>,
@@ -154,7 +154,7 @@ pub enum Command {
         /// Why.
         reason: String,
     },
-    /// It serves at its peak throughput.
+    /// Its worker is full, also of its work.
     Overload,
     /// It is slower than its profile without being overloaded.
     Interfere,
@@ -173,7 +173,7 @@ pub enum Command {
     Expire,
     /// Its measured load; changes no state.
     Report {
-        /// Share of its peak throughput that is in use, 0 to 1.
+        /// Share of its worker's device time that its online batches take, 0 to 1.
         load: f64,
     },
 }

@@ -1,5 +1,5 @@
-//! Who runs what: instances and their state machine, worker leases, published variants, and the
-//! change feed that keeps a dispatcher's index current.
+//! Who runs what: instances and their state machine, worker leases, published variants, what is wanted
+//! to be loaded, what is asked for, and the change feed that keeps a dispatcher's index current.
 //!
 //! Entry points: [`MetadataStore`] (the contract), [`InProcessStore`] (the default), [`apply`]
 //! (the state machine), [`View`] (a replica fed by events), [`conformance`] (the suite that every
@@ -8,16 +8,21 @@
 //! **Invariant:** no decision is taken here and no clock is read: time is an argument, in
 //! milliseconds since the Unix epoch. Nothing on the way of a query waits for this crate.
 
+mod demand;
 mod error;
+mod hardware;
 mod in_process;
 mod instance;
 mod rate;
 mod store;
 mod view;
+mod wanted;
 
 pub mod conformance;
 
+pub use demand::{ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS};
 pub use error::Error;
+pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
 pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
 pub use rate::{InProcessRates, Rate, RateStore};
@@ -26,3 +31,4 @@ pub use store::{
     WorkerRecord,
 };
 pub use view::View;
+pub use wanted::{Count, Wanted, WantedVariant};

@@ -4,9 +4,11 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sextant_types::{ApplicationId, Variant, VariantId, WorkerId};
+use sextant_types::{
+    ApplicationId, DeviceType, DeviceTypeName, EngineName, Variant, VariantId, WorkerId,
+};
 
-use crate::{Command, Error, Instance, InstanceKey};
+use crate::{Command, Demand, Error, Instance, InstanceKey, Wanted};
 
 /// A position in the change feed: everything up to it has been seen. Positions of one store only
 /// grow; a position of another store, or of an earlier life of this one, is answered with
@@ -24,13 +26,24 @@ impl fmt::Display for Cursor {
 }
 
 /// What a worker says about itself with each heartbeat.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WorkerRecord {
+    /// The type of its device; `None` from workers of an earlier version.
+    #[serde(default)]
+    pub device_type: Option<Arc<DeviceType>>,
+    /// The type that its name stood for in an earlier life, where that was another one.
+    #[serde(default)]
+    pub former_type: Option<DeviceTypeName>,
+    /// When it started, ms since the Unix epoch.
+    #[serde(default)]
+    pub since_ms: u64,
     /// Where other processes reach it, `host:port`; `None` for a worker that only its own process
     /// reaches.
     pub endpoint: Option<Arc<str>>,
     /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
     pub device: Arc<str>,
+    /// Engines that it has: it can run variants of these.
+    pub engines: Vec<EngineName>,
     /// It finishes what it has accepted and leaves: nothing new may be sent to it.
     pub draining: bool,
     /// CPU cores that batches may occupy at once.
@@ -107,6 +120,10 @@ pub enum Event {
     LeaderChanged(Leader),
     /// Nobody plays the role any more: its holder stood down.
     LeaderGone(Arc<str>),
+    /// Something else is wanted to be loaded.
+    WantedChanged(Arc<Wanted>),
+    /// The dispatcher has counted anew; `None` in place of what a later event of the feed replaces.
+    DemandChanged(Option<Arc<Demand>>),
 }
 
 /// Everything at one moment. Each list is sorted by id.
@@ -121,6 +138,10 @@ pub struct Snapshot {
     /// Who plays the roles that only one may play, sorted by role; possibly with a lease that has
     /// lapsed and that nobody has taken over.
     pub leaders: Vec<Leader>,
+    /// What should be loaded; `None` before an autoscaler has said it.
+    pub wanted: Option<Arc<Wanted>>,
+    /// What is asked for; `None` before a dispatcher has counted.
+    pub demand: Option<Arc<Demand>>,
     /// Changes when the store has lost its content: what a follower knew may be missing until
     /// those it concerns have written it again.
     pub life: u64,
@@ -164,9 +185,14 @@ pub struct Transition {
 ///   refused with [`Error::UnknownWorker`], until its next heartbeat starts it afresh.
 /// - **Roles.** At most one holder has a role at a time: another gets it only when the lease has
 ///   ended or the holder resigned, and always with a greater token.
+/// - **Records of leaders.** What is wanted and what is asked for are replaced as a whole. Whoever
+///   writes under a lesser token than one seen in the same record is refused with
+///   [`Error::Fenced`], which changes nothing. Content that says the same changes nothing but the
+///   least token that is taken from then on.
 /// - **Feed.** Every change is one event, in order, once. Following events from a snapshot's
-///   cursor gives the later state exactly, but for the leases of leaders, whose renewal is no
-///   event. The history is bounded.
+///   cursor to the feed's end gives the later state exactly, but for the leases of leaders, whose
+///   renewal is no event. The history is bounded; of demand, which is counted anew all the time, it
+///   has the content only once: the latest.
 /// - **Life.** A store that has lost its content begins a new life: [`Snapshot::life`] differs, and
 ///   cursors of an earlier life are answered with [`Error::Trimmed`]. A store that cannot lose its
 ///   content without ending with its users has life 0.
@@ -240,6 +266,13 @@ pub trait MetadataStore: Send + Sync {
 
     /// Gives a role up that the candidate holds. Returns whether it did.
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error>;
+
+    /// Replaces what should be loaded. No event when nothing but the token is new.
+    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error>;
+
+    /// Replaces what is asked for. No event when nothing but the token is new. Refuses what does not
+    /// pass [`Demand::check`].
+    async fn set_demand(&self, demand: Demand) -> Result<(), Error>;
 
     /// Everything, and the cursor to follow it from.
     async fn snapshot(&self) -> Result<Snapshot, Error>;

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_types::{Variant, VariantId, WorkerId};
 
-use crate::{Changes, Cursor, Event, Instance, InstanceKey, Leader, Snapshot, Worker};
+use crate::{
+    Changes, Cursor, Demand, Event, Instance, InstanceKey, Leader, Snapshot, Wanted, Worker,
+};
 
 /// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
 /// ordered maps, so that iteration never depends on hashing.
@@ -18,6 +20,10 @@ pub struct View {
     pub workers: BTreeMap<WorkerId, Worker>,
     /// Who plays the roles that only one may play, by role.
     pub leaders: BTreeMap<Arc<str>, Leader>,
+    /// What should be loaded; `None` before an autoscaler has said it.
+    pub wanted: Option<Arc<Wanted>>,
+    /// What is asked for; `None` before a dispatcher has counted.
+    pub demand: Option<Arc<Demand>>,
     /// The life of the store that this was read from; see [`Snapshot::life`].
     pub life: u64,
     /// How far the feed has been followed.
@@ -60,6 +66,10 @@ impl View {
             Event::LeaderGone(role) => {
                 self.leaders.remove(role);
             }
+            Event::WantedChanged(wanted) => self.wanted = Some(Arc::clone(wanted)),
+            Event::DemandChanged(Some(demand)) => self.demand = Some(Arc::clone(demand)),
+            // A later event has it.
+            Event::DemandChanged(None) => {}
         }
     }
 
@@ -70,6 +80,8 @@ impl View {
             instances: self.instances.values().cloned().collect(),
             workers: self.workers.values().cloned().collect(),
             leaders: self.leaders.values().cloned().collect(),
+            wanted: self.wanted.clone(),
+            demand: self.demand.clone(),
             life: self.life,
             cursor: self.cursor,
         }
@@ -92,6 +104,8 @@ impl From<Snapshot> for View {
             instances,
             workers,
             leaders,
+            wanted,
+            demand,
             life,
             cursor,
         } = snapshot;
@@ -103,6 +117,8 @@ impl From<Snapshot> for View {
                 .into_iter()
                 .map(|leader| (Arc::clone(&leader.candidate.role), leader))
                 .collect(),
+            wanted,
+            demand,
             life,
             cursor,
         }

@@ -15,6 +15,7 @@ mod error;
 mod job;
 mod key;
 mod model;
+mod profile;
 mod registry;
 mod rows;
 mod sql;
@@ -28,6 +29,7 @@ pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{Created, Failure, Model, ModelStatus, NewModel, Registration, Step};
+pub use profile::FailedProfile;
 pub use registry::Registry;
 
 #[cfg(test)]

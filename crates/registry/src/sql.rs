@@ -128,6 +128,29 @@ statements! {
     VARIANT_NAMES = ("select id from variants where model = $1 order by id");
     DELETE_VARIANTS = ("delete from variants where model = $1");
 
+    PROFILES = (
+        "select profiles.variant, profiles.device_type, profiles.document from profiles \
+         join variants on variants.id = profiles.variant \
+         where (variants.model = $1 or $1 is null) and (variants.id = $2 or $2 is null) \
+         and profiles.document is not null order by profiles.variant, profiles.device_type"
+    );
+    PUT_PROFILE = (
+        "insert into profiles (variant, device_type, document, failures, updated_ms) \
+         values ($1, $2, $3, 0, $4) on conflict (variant, device_type) do update set \
+         document = excluded.document, failures = 0, error_code = null, error_message = null, \
+         updated_ms = excluded.updated_ms"
+    );
+    FAIL_PROFILE = (
+        "insert into profiles (variant, device_type, failures, error_code, error_message, updated_ms) \
+         values ($1, $2, 1, $3, $4, $5) on conflict (variant, device_type) do update set \
+         failures = profiles.failures + 1, error_code = excluded.error_code, \
+         error_message = excluded.error_message, updated_ms = excluded.updated_ms"
+    );
+    FAILED_PROFILES = (
+        "select variant, device_type, failures, error_code, error_message, updated_ms from profiles \
+         where failures > 0 order by variant, device_type"
+    );
+
     JOB = ("select " {jobs} " from jobs where id = $1");
     JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
     JOBS = (

@@ -16,6 +16,7 @@ mod dialects;
 mod jobs;
 mod keys;
 mod place;
+mod profiles;
 mod schema;
 #[cfg(feature = "postgres")]
 mod server;
@@ -125,6 +126,8 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: 1e-9,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     }
 }

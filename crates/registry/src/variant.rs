@@ -1,11 +1,13 @@
 //! Variants: one document each, beside the columns they are found by.
 
+use std::collections::BTreeMap;
+
 use sextant_types::{ModelId, Variant, VariantId};
 
 use crate::{
     Entity, Error, Registry,
-    database::{Row, Session},
-    model,
+    database::{Query, Row, Session},
+    model, profile,
     rows::{Columns, document},
     sql,
 };
@@ -20,33 +22,29 @@ impl Registry {
 
     /// One variant, whatever the state of its model.
     pub async fn variant(&self, id: &VariantId) -> Result<Variant, Error> {
-        let row = self
-            .read()
-            .await?
-            .row(sql::VARIANT.bind(id.as_str()))
-            .await?;
+        let mut reader = self.read().await?;
+        let row = reader.row(sql::VARIANT.bind(id.as_str())).await?;
         let row = row.ok_or_else(|| Error::not_found(Entity::Variant, id))?;
-        variant(&row)
+        let found = vec![variant(&row)?];
+        let mut found = profile::add(&mut reader, (None, Some(id)), found).await?;
+        found
+            .pop()
+            .ok_or_else(|| Error::not_found(Entity::Variant, id))
     }
 
     /// A model's variants, whatever its state, sorted by name.
     pub async fn variants_of(&self, model: &ModelId) -> Result<Vec<Variant>, Error> {
-        let rows = self
-            .read()
-            .await?
-            .rows(sql::VARIANTS_OF_MODEL.bind(model.as_str()))
-            .await?;
-        rows.iter().map(variant).collect()
+        let mut reader = self.read().await?;
+        let query = sql::VARIANTS_OF_MODEL.bind(model.as_str());
+        let variants = read(&mut reader, query).await?;
+        profile::add(&mut reader, (Some(model), None), variants).await
     }
 
     /// The variants of all models that are ready, sorted by name: what is to be published.
     pub async fn ready_variants(&self) -> Result<Vec<Variant>, Error> {
-        let rows = self
-            .read()
-            .await?
-            .rows((&sql::READY_VARIANTS).into())
-            .await?;
-        rows.iter().map(variant).collect()
+        let mut reader = self.read().await?;
+        let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
+        profile::add(&mut reader, (None, None), variants).await
     }
 
     /// Removes a model's variants and returns their names.
@@ -61,6 +59,11 @@ impl Registry {
 
 pub(crate) async fn put(connection: &mut Session, variants: &[Variant]) -> Result<(), Error> {
     for variant in variants {
+        // What was measured elsewhere has rows of its own.
+        let variant = &Variant {
+            profiles: BTreeMap::new(),
+            ..variant.clone()
+        };
         model::get(connection, &variant.model).await?;
         connection
             .run(
@@ -85,6 +88,11 @@ pub(crate) async fn names_of(
     rows.iter()
         .map(|row| Columns::new(row, Entity::Variant, "id")?.parse("id"))
         .collect()
+}
+
+async fn read(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
+    let rows = reader.rows(query).await?;
+    rows.iter().map(variant).collect()
 }
 
 fn variant(row: &Row) -> Result<Variant, Error> {

@@ -114,6 +114,10 @@ name!(
     WorkerId, "worker"
 );
 name!(
+    /// A type of device, such as `cpu-8` or `nvidia-h200`.
+    DeviceTypeName, "device type"
+);
+name!(
     /// A job (registration or offline), a UUID in text.
     JobId, "job"
 );

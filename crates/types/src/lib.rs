@@ -6,7 +6,9 @@
 //! serialised here is serialised for storage (registry, metadata store), never for clients.
 
 pub mod accuracy;
+pub mod device;
 pub mod error;
+pub mod fit;
 pub mod id;
 pub mod profile;
 pub mod signature;
@@ -15,10 +17,13 @@ pub mod tensor;
 pub mod variant;
 
 pub use accuracy::{Accuracy, Metric};
+pub use device::{Cost, DevicePrice, DeviceType, PriceSource, Prices};
 pub use error::{Code, ErrorKind};
-pub use id::{ApplicationId, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId};
+pub use id::{
+    ApplicationId, DeviceTypeName, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId,
+};
 pub use profile::{BatchLatency, Profile};
 pub use signature::{Signature, SignatureMismatch, TensorSpec};
-pub use target::{InvalidTarget, Targets};
+pub use target::{InvalidTarget, TargetClass, Targets};
 pub use tensor::{Data, DataType, InvalidTensor, NamedTensor, Tensor};
-pub use variant::{EngineName, Optimization, Precision, Prices, Variant, VariantSpec};
+pub use variant::{EngineName, Expected, Optimization, Precision, Variant, VariantSpec};

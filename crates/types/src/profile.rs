@@ -1,5 +1,7 @@
 //! What was measured about a variant.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// Latency of one batch size on one configuration.
@@ -48,6 +50,28 @@ impl Profile {
     /// 99th percentile of a batch of `batch` rows, ms, interpolated like [`Self::latency_ms`].
     pub fn tail_latency_ms(&self, batch: u32) -> f64 {
         self.interpolate(batch, |point| point.p99_ms)
+    }
+
+    /// The profile of a device on which everything takes `factor` times as long.
+    pub fn slowed(&self, factor: f64) -> Cow<'_, Self> {
+        if factor == 1.0 {
+            return Cow::Borrowed(self);
+        }
+        let slowed = |point: &BatchLatency| BatchLatency {
+            p50_ms: point.p50_ms * factor,
+            p99_ms: point.p99_ms * factor,
+            mean_ms: point.mean_ms * factor,
+            ..*point
+        };
+        Cow::Owned(Self {
+            load_ms: self.load_ms * factor,
+            batches: self.batches.iter().map(slowed).collect(),
+            alpha_ms: self.alpha_ms * factor,
+            beta_ms: self.beta_ms * factor,
+            residual_ms: self.residual_ms * factor,
+            saturation_rps: self.saturation_rps / factor,
+            ..*self
+        })
     }
 
     fn interpolate(&self, batch: u32, value: impl Fn(&BatchLatency) -> f64) -> f64 {

@@ -29,6 +29,56 @@ pub struct InvalidTarget {
 /// Longest accepted latency target: a day.
 pub const MAX_LATENCY_MS: f64 = 86_400_000.0;
 
+/// What queries with like targets have in common: demand is counted by it. Targets are rounded to the
+/// strict side, so a variant that meets those of the class meets those of each of its queries.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct TargetClass {
+    /// The latency target is at least two to this power of milliseconds, and less than twice that;
+    /// from -10 (about a microsecond and all below) to 26. `None`: no target.
+    pub latency_log2_ms: Option<i8>,
+    /// The least quality in steps of a hundredth, rounded up. `None`: no target.
+    pub min_quality_hundredths: Option<i32>,
+}
+
+/// Latency targets below two to this power of milliseconds are of one class.
+const LEAST_LATENCY_LOG2: i8 = -10;
+
+/// What a least quality may exceed its step by without counting for the next: decimal fractions are
+/// not exact in binary.
+const STEP_SLACK: f64 = 1e-6;
+
+impl TargetClass {
+    /// The class of a query's targets, which are [valid](Targets::validate).
+    pub fn of(targets: &Targets) -> Self {
+        Self {
+            latency_log2_ms: targets.latency_ms.map(floor_log2),
+            min_quality_hundredths: targets
+                .min_quality
+                .map(|quality| (quality * 100.0 - STEP_SLACK).ceil() as i32),
+        }
+    }
+
+    /// The strictest latency target of the class, ms; of the class of the shortest, half of what none
+    /// of its targets reaches.
+    pub fn latency_ms(&self) -> Option<f64> {
+        self.latency_log2_ms.map(|log2| 2f64.powi(log2.into()))
+    }
+
+    /// The highest least quality of the class.
+    pub fn min_quality(&self) -> Option<f64> {
+        let hundredths = self.min_quality_hundredths?;
+        Some(f64::from(hundredths) / 100.0)
+    }
+}
+
+/// The exponent of a positive number, as it is stored: exact, unlike a logarithm.
+fn floor_log2(value: f64) -> i8 {
+    let exponent = ((value.to_bits() >> 52) & 0x7ff) as i64 - 1023;
+    exponent.clamp(LEAST_LATENCY_LOG2.into(), i8::MAX.into()) as i8
+}
+
 impl Targets {
     /// Refuses NaN, infinities, non-positive latencies and costs.
     pub fn validate(&self) -> Result<(), InvalidTarget> {
@@ -49,5 +99,59 @@ impl Targets {
             return refuse("max_cost_per_1k_usd", value, "a finite number above 0");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn class(latency_ms: Option<f64>, min_quality: Option<f64>) -> TargetClass {
+        TargetClass::of(&Targets {
+            latency_ms,
+            min_quality,
+            max_cost_per_1k_usd: None,
+        })
+    }
+
+    #[test]
+    fn no_targets_are_a_class_of_their_own() {
+        let none = class(None, None);
+        assert_eq!(none, TargetClass::default());
+        assert_eq!((none.latency_ms(), none.min_quality()), (None, None));
+    }
+
+    #[test]
+    fn a_class_begins_at_a_power_of_two_and_at_a_hundredth() {
+        for (latency_ms, begins_ms) in [(1.0, 1.0), (1.99, 1.0), (2.0, 2.0), (100.0, 64.0)] {
+            assert_eq!(class(Some(latency_ms), None).latency_ms(), Some(begins_ms));
+        }
+        assert_eq!(class(Some(0.3), None).latency_ms(), Some(0.25));
+        assert_eq!(
+            class(Some(1e-9), None),
+            class(Some(f64::MIN_POSITIVE), None)
+        );
+        for hundredths in -300..=300 {
+            let quality = f64::from(hundredths) / 100.0;
+            let found = class(None, Some(quality)).min_quality_hundredths;
+            assert_eq!(found, Some(hundredths), "of {quality}");
+        }
+        let found = class(None, Some(0.921)).min_quality_hundredths;
+        assert_eq!(found, Some(93));
+    }
+
+    proptest! {
+        #[test]
+        fn what_meets_the_class_meets_the_targets(
+            latency_ms in 1e-3..MAX_LATENCY_MS, quality in -1e3..1e3f64
+        ) {
+            let class = class(Some(latency_ms), Some(quality));
+            let begins_ms = class.latency_ms().unwrap();
+            prop_assert!(begins_ms <= latency_ms && latency_ms < 2.0 * begins_ms);
+            let least = class.min_quality().unwrap();
+            prop_assert!(least > quality - 2e-8 && least < quality + 0.01 + 1e-9);
+        }
     }
 }

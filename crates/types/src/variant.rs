@@ -1,10 +1,13 @@
 //! A variant: one way to run a registered model.
 
-use std::fmt;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Accuracy, ApplicationId, Digest, ModelId, Profile, Signature, VariantId};
+use crate::{
+    Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Profile, Signature,
+    VariantId,
+};
 
 /// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -99,26 +102,6 @@ impl VariantSpec {
     }
 }
 
-/// What resources cost; from the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Prices {
-    /// One CPU core for an hour, US dollars.
-    pub core_hour_usd: f64,
-    /// One gibibyte of host memory for an hour, US dollars.
-    pub memory_gib_hour_usd: f64,
-}
-
-impl Default for Prices {
-    /// A general-purpose cloud instance at 0.384 USD an hour for 8 cores and 32 GiB, three
-    /// quarters of the price counted to the cores.
-    fn default() -> Self {
-        Self {
-            core_hour_usd: 0.036,
-            memory_gib_hour_usd: 0.003,
-        }
-    }
-}
-
 /// A measured variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
@@ -138,13 +121,28 @@ pub struct Variant {
     pub accuracy: Accuracy,
     /// Measured once at registration.
     pub profile: Profile,
-    /// Price of holding one instance, US dollars an hour.
+    /// The type of device that this was on; `None` where an earlier version registered the variant.
+    #[serde(default)]
+    pub measured_on: Option<DeviceTypeName>,
+    /// Measured on other types of devices later.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub profiles: BTreeMap<DeviceTypeName, Profile>,
+    /// Price of the slots that a batch occupies where it was registered, US dollars an hour.
     pub cost_per_hour_usd: f64,
-    /// Price of a thousand rows at saturation, US dollars.
+    /// Price of a thousand rows at saturation there, US dollars.
     pub cost_per_1k_usd: f64,
-    /// A variant that is at least as good in accuracy bound, latency, load time and cost, and
-    /// better in one of them. Dominated variants are kept, listed and never loaded for targets.
+    /// A variant that runs on the same devices and is there at least as good in accuracy bound,
+    /// latency, load time and cost, and better in one of them. Dominated variants are kept, listed and never loaded for targets.
     pub dominated_by: Option<VariantId>,
+}
+
+/// A profile on a type of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected<'a> {
+    /// Measured there or not.
+    pub profile: Cow<'a, Profile>,
+    /// It was measured on another type of device.
+    pub estimated: bool,
 }
 
 impl Variant {
@@ -153,16 +151,34 @@ impl Variant {
         self.profile.latency_ms(1)
     }
 
-    /// Fills both costs from prices and the profile.
-    pub fn price(&mut self, prices: &Prices) {
-        let gib = self
-            .profile
-            .peak_memory_bytes
-            .max(self.profile.weights_bytes) as f64
-            / (1u64 << 30) as f64;
-        self.cost_per_hour_usd =
-            f64::from(self.spec.threads) * prices.core_hour_usd + gib * prices.memory_gib_hour_usd;
-        self.cost_per_1k_usd =
-            self.cost_per_hour_usd / 3600.0 / self.profile.saturation_rps.max(1e-9) * 1000.0;
+    /// Fills both costs by the price of the device that the variant was registered on.
+    pub fn price(&mut self, device: &DeviceType) {
+        let cost = device.cost(self.spec.threads, self.profile.saturation_rps);
+        self.measured_on = Some(device.name.clone());
+        self.cost_per_hour_usd = cost.per_hour_usd;
+        self.cost_per_1k_usd = cost.per_1k_usd;
+    }
+
+    /// The profile measured on a type of device, if it was.
+    pub fn measured(&self, on: &DeviceTypeName) -> Option<&Profile> {
+        if self.measured_on.as_ref() == Some(on) {
+            return Some(&self.profile);
+        }
+        self.profiles.get(on)
+    }
+
+    /// What to expect on a type of device: what was measured there, else what was measured at
+    /// registration with times `factor` times as long.
+    pub fn expected(&self, on: &DeviceTypeName, factor: f64) -> Expected<'_> {
+        match self.measured(on) {
+            Some(profile) => Expected {
+                profile: Cow::Borrowed(profile),
+                estimated: false,
+            },
+            None => Expected {
+                profile: self.profile.slowed(factor),
+                estimated: true,
+            },
+        }
     }
 }

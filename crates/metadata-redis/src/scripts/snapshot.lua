@@ -1,7 +1,7 @@
--- Which parts: any of v(ariants), i(nstances), w(orkers), l(eaders). Instances need workers: theirs
--- is the lease.
+-- Which parts: any of v(ariants), i(nstances), w(orkers), l(eaders), r(ecords of leaders). Instances
+-- need workers: theirs is the lease.
 local wanted = ARGV[4]
-local variants, instances, workers, leaders = {}, {}, {}, {}
+local variants, instances, workers, leaders, records = {}, {}, {}, {}, {}
 if string.find(wanted, 'v') then
   for index, id in ipairs(redis.call('SMEMBERS', prefix .. 'variants')) do
     variants[index] = redis.call('HGET', prefix .. 'variant:' .. id, 'document')
@@ -26,5 +26,10 @@ if string.find(wanted, 'l') then
     leaders[index] = redis.call('HMGET', prefix .. 'leader:' .. role, 'document', 'token', 'lease')
   end
 end
+if string.find(wanted, 'r') then
+  for index, record in ipairs({ 'wanted', 'demand' }) do
+    records[index] = redis.call('HMGET', prefix .. record, 'content', 'token')
+  end
+end
 local life = redis.call('HGET', state, 'life')
-return { text(now), text(cursor), life, variants, instances, workers, leaders }
+return { text(now), text(cursor), life, variants, instances, workers, leaders, records }

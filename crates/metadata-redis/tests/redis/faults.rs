@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sextant_metadata::{Command, Cursor, Error, MetadataStore, conformance::sample_variant};
+use sextant_metadata::{
+    Command, Cursor, Demand, Error, MetadataStore, Wanted, conformance::sample_variant,
+};
 use sextant_metadata_redis::{RedisConfig, RedisStore};
 use sextant_test_servers::redis::Redis;
 
@@ -18,6 +20,7 @@ async fn restart_with_data_goes_on_where_it_was() {
     beat(&store, "w").await.unwrap();
     let instance = load(&store, "v", "w").await;
     let leader = store.campaign(&candidate("a"), 1000, 0).await.unwrap();
+    say(&store, 7).await.unwrap();
     let before = store.snapshot().await.unwrap();
     server.restart();
     let after = eventually(async || store.snapshot().await).await;
@@ -29,6 +32,11 @@ async fn restart_with_data_goes_on_where_it_was() {
     assert_eq!(found, Some(instance));
     let again = store.campaign(&candidate("a"), 1000, 0).await.unwrap();
     assert_eq!(again.token, leader.token);
+    let late = say(&store, 6).await;
+    assert!(
+        matches!(late, Err(Error::Fenced { seen: 7, .. })),
+        "{late:?}"
+    );
 }
 
 #[tokio::test]
@@ -38,11 +46,13 @@ async fn empty_restart_begins_another_life() {
     beat(&store, "w").await.unwrap();
     load(&store, "v", "w").await;
     let leader = store.campaign(&candidate("a"), 1000, 0).await.unwrap();
+    say(&store, leader.token).await.unwrap();
     let before = store.snapshot().await.unwrap();
     server.restart_empty();
     let after = eventually(async || store.snapshot().await).await;
     assert_ne!(after.life, before.life);
     assert!(after.instances.is_empty() && after.workers.is_empty() && after.leaders.is_empty());
+    assert_eq!((after.wanted, after.demand), (None, None));
     for old in [before.cursor, Cursor(before.life), Cursor(0)] {
         let trimmed = store.changes(old).await;
         assert!(matches!(trimmed, Err(Error::Trimmed { .. })), "{trimmed:?}");
@@ -52,6 +62,7 @@ async fn empty_restart_begins_another_life() {
     assert!(beat(&store, "w").await.unwrap(), "it is fresh");
     let next = store.campaign(&candidate("b"), 1000, 0).await.unwrap();
     assert!(next.token > leader.token, "tokens grow over the loss");
+    say(&store, next.token).await.unwrap();
 }
 
 #[tokio::test]
@@ -208,6 +219,16 @@ async fn dropped_calls_are_done_or_not_done() {
     let instance = store.instance(&key("v", "w")).await.unwrap();
     assert_eq!(content.instances, Vec::from_iter(instance));
     assert!(content.instances.is_empty() || !content.workers.is_empty());
+}
+
+/// Writes both records of leaders.
+async fn say(store: &RedisStore, token: u64) -> Result<(), Error> {
+    store.set_wanted(Wanted::new(token, Vec::new(), 1)).await?;
+    let demand = Demand {
+        token,
+        ..Demand::default()
+    };
+    store.set_demand(demand).await
 }
 
 fn unavailable<T: std::fmt::Debug>(answer: &Result<T, Error>) {

@@ -56,11 +56,13 @@ pub fn record() -> WorkerRecord {
     WorkerRecord {
         endpoint: Some("127.0.0.1:7070".into()),
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 0,
         utilization: 0.5,
+        ..WorkerRecord::default()
     }
 }
 

@@ -27,11 +27,13 @@ pub(super) fn record(utilization: f64) -> WorkerRecord {
     WorkerRecord {
         endpoint: None,
         device: "cpu".into(),
+        engines: vec![EngineName("emulated".to_owned())],
         draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 1 << 20,
         utilization,
+        ..WorkerRecord::default()
     }
 }
 
@@ -116,6 +118,8 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: cost,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     })
 }

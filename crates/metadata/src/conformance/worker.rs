@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use sextant_types::EngineName;
+
 use super::{
     SECOND, Store,
     fixtures::{beat, key, record, step, worker},
@@ -13,6 +15,9 @@ pub async fn worker_is_recorded_as_it_said(store: Store) {
     let mut said = record(0.1);
     said.endpoint = Some("10.0.0.7:7070".into());
     said.device = "cuda:0".into();
+    said.engines = ["cuda", "of \"two\" words"]
+        .map(|it| EngineName(it.to_owned()))
+        .into();
     said.memory_bytes = (1 << 53) - 1;
     for (draining, utilization) in [(false, 0.1), (true, 1.0 / 3.0)] {
         said = WorkerRecord {

@@ -1,0 +1,63 @@
+//! What leaders write as a whole. Its content is kept without the token, so that a script sees whether
+//! it says the same. The feed has a demand's event without its content, which is read from the one
+//! place where it is: a demand of every second would fill the history.
+
+use std::sync::Arc;
+
+use sextant_metadata::{Demand, Error, Event, Wanted};
+
+use crate::{
+    connection::Connection,
+    decode::{self, document},
+    scripts,
+};
+
+/// Replaces what is wanted.
+pub async fn set_wanted(connection: &Connection, wanted: Wanted) -> Result<(), Error> {
+    let token = wanted.token;
+    let content = document(&Wanted { token: 0, ..wanted })?;
+    let event = content.clone();
+    set(connection, "wanted", token, [content, event]).await
+}
+
+/// Replaces what is asked for.
+pub async fn set_demand(connection: &Connection, demand: Demand) -> Result<(), Error> {
+    let token = demand.token;
+    let content = document(&Demand { token: 0, ..demand })?;
+    set(connection, "demand", token, [content, String::new()]).await
+}
+
+async fn set(
+    connection: &Connection,
+    record: &'static str,
+    token: u64,
+    [content, event]: [String; 2],
+) -> Result<(), Error> {
+    let set = connection.script(&scripts::RECORD, 0, |call| {
+        call.arg(record).arg(token).arg(content).arg(event);
+    });
+    let seen: u64 = set.await?;
+    if seen > token {
+        return Err(Error::Fenced {
+            record,
+            token,
+            seen,
+        });
+    }
+    Ok(())
+}
+
+/// The event at `position`, which is of a demand: with its content unless another has replaced it.
+pub async fn demand_at(connection: &Connection, position: u64) -> Result<Event, Error> {
+    let mut read = redis::cmd("HMGET");
+    read.arg(connection.key("demand"))
+        .arg(&["content", "token", "position"]);
+    let held: (Option<String>, Option<u64>, Option<u64>) = connection.command(&read).await?;
+    let demand = match held {
+        (Some(content), Some(token), Some(at)) if at == position => {
+            Some(Arc::new(decode::demand(&content, token)?))
+        }
+        _ => None,
+    };
+    Ok(Event::DemandChanged(demand))
+}

@@ -1,0 +1,213 @@
+//! Properties of what leaders write as a whole: what is wanted, and what is asked for.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_types::{Code, TargetClass, Targets};
+
+use super::{
+    Store,
+    fixtures::{application, key},
+    follow, head,
+};
+use crate::{
+    ApplicationDemand, Count, Demand, DeviceDemand, Error, Event, MOST_DEMAND_ROWS, Snapshot, View,
+    Wanted, WantedVariant,
+};
+
+/// One of the two records, and how to write and read it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Record {
+    Wanted,
+    Demand,
+}
+
+const RECORDS: [Record; 2] = [Record::Wanted, Record::Demand];
+
+impl Record {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wanted => "wanted",
+            Self::Demand => "demand",
+        }
+    }
+
+    /// Writes content number `content`, which differs from every other number's.
+    async fn write(self, store: &Store, token: u64, content: u64) -> Result<(), Error> {
+        match self {
+            Self::Wanted => store.set_wanted(wanted(token, content)).await,
+            Self::Demand => store.set_demand(demand(token, content)).await,
+        }
+    }
+
+    async fn is(self, store: &Store, token: u64, content: u64) -> bool {
+        let snapshot = store.snapshot().await.expect("snapshot");
+        match self {
+            Self::Wanted => snapshot.wanted.as_deref() == Some(&wanted(token, content)),
+            Self::Demand => snapshot.demand.as_deref() == Some(&demand(token, content)),
+        }
+    }
+
+    fn event(self, token: u64, content: u64) -> Event {
+        match self {
+            Self::Wanted => Event::WantedChanged(Arc::new(wanted(token, content))),
+            Self::Demand => Event::DemandChanged(Some(Arc::new(demand(token, content)))),
+        }
+    }
+
+    /// What the feed has of content that was replaced.
+    fn replaced(self, token: u64, content: u64) -> Event {
+        match self {
+            Self::Wanted => self.event(token, content),
+            Self::Demand => Event::DemandChanged(None),
+        }
+    }
+}
+
+/// What is wanted under `token`; `content` makes two differ.
+pub(super) fn wanted(token: u64, content: u64) -> Wanted {
+    let variant = |name: &str, workers, pinned| WantedVariant {
+        variant: key(name, "w").variant,
+        workers,
+        pinned,
+    };
+    let many = u32::try_from(content).unwrap_or(u32::MAX);
+    let variants = vec![
+        variant("b", Count::Everywhere, false),
+        variant("a", Count::Workers(many), true),
+    ];
+    Wanted::new(token, variants, 600_000)
+}
+
+/// A demand of everything that a row may have; `content` makes two differ.
+pub(super) fn demand(token: u64, content: u64) -> Demand {
+    let class = TargetClass::of(&Targets {
+        latency_ms: Some(100.0),
+        min_quality: Some(-0.5),
+        max_cost_per_1k_usd: None,
+    });
+    let served = ApplicationDemand {
+        application: application("app"),
+        class,
+        variant: Some(key("a", "w").variant),
+        offered: content + (1 << 52),
+        answered: content,
+        late: 3,
+        refused: BTreeMap::from([(Code::Overloaded, 1), (Code::DeadlineExceeded, 2)]),
+        queueing_ms: 17,
+    };
+    let unserved = ApplicationDemand {
+        class: TargetClass::default(),
+        variant: None,
+        refused: BTreeMap::from([(Code::TargetInfeasible, 5)]),
+        ..served.clone()
+    };
+    let device = DeviceDemand {
+        device: "cuda".into(),
+        idle_share: 0.25,
+        slots: 4,
+    };
+    Demand {
+        token,
+        window_ms: 1000,
+        applications: vec![served, unserved],
+        devices: vec![device],
+    }
+}
+
+/// What is written takes the place of all that was there, and is what a snapshot and the feed have.
+pub async fn records_are_replaced_as_a_whole(store: Store) {
+    for record in RECORDS {
+        let mut view = View::from(store.snapshot().await.expect("snapshot"));
+        let start = view.cursor;
+        record.write(&store, 7, 1).await.expect("first");
+        assert!(record.is(&store, 7, 1).await, "{record:?}");
+        follow(&store, &mut view).await;
+        record.write(&store, 7, 2).await.expect("second");
+        assert!(record.is(&store, 7, 2).await, "{record:?}");
+        follow(&store, &mut view).await;
+        record
+            .write(&store, 8, 3)
+            .await
+            .expect("of the next leader");
+        assert!(record.is(&store, 8, 3).await, "{record:?}");
+        follow(&store, &mut view).await;
+        let events = store.changes(start).await.expect("changes").events;
+        let [first, second] = [1, 2].map(|content| record.replaced(7, content));
+        assert_eq!(events, [first, second, record.event(8, 3)]);
+    }
+}
+
+/// An empty store has none of them; nothing wanted is not the same as nobody having said anything.
+pub async fn records_are_absent_until_they_are_written(store: Store) {
+    let Snapshot { wanted, demand, .. } = store.snapshot().await.expect("snapshot");
+    assert_eq!((wanted, demand), (None, None));
+    let nothing = (Wanted::default(), Demand::default());
+    store.set_wanted(nothing.0.clone()).await.expect("wanted");
+    store.set_demand(nothing.1.clone()).await.expect("demand");
+    let Snapshot { wanted, demand, .. } = store.snapshot().await.expect("snapshot");
+    assert_eq!(wanted.as_deref(), Some(&nothing.0));
+    assert_eq!(demand.as_deref(), Some(&nothing.1));
+}
+
+/// Who writes under a lesser token than one seen is told so and changes nothing. The records do not
+/// know each other's tokens.
+pub async fn records_are_fenced_by_their_tokens(store: Store) {
+    Record::Wanted.write(&store, 1000, 1).await.expect("wanted");
+    Record::Demand.write(&store, 10, 1).await.expect("demand");
+    Record::Demand.write(&store, 999, 2).await.expect("demand");
+    for (record, token, content) in [(Record::Wanted, 1000, 1), (Record::Demand, 999, 2)] {
+        let start = head(&store).await;
+        for lesser in [token - 1, 10, 0] {
+            let refused = record.write(&store, lesser, 9).await;
+            match refused {
+                Err(Error::Fenced {
+                    record: name,
+                    token: told,
+                    seen,
+                }) => assert_eq!((name, told, seen), (record.name(), lesser, token)),
+                other => panic!("{record:?} under {lesser}: {other:?}"),
+            }
+        }
+        assert!(record.is(&store, token, content).await, "{record:?}");
+        assert_eq!(store.changes(start).await.expect("changes").events, []);
+    }
+}
+
+/// What is there already is no event when it is written again; under a greater token it shuts those
+/// with a lesser one out.
+pub async fn records_that_say_the_same_are_no_event(store: Store) {
+    for record in RECORDS {
+        record.write(&store, 5, 1).await.expect("first");
+        let start = head(&store).await;
+        record.write(&store, 5, 1).await.expect("again");
+        record.write(&store, 9, 1).await.expect("by another");
+        assert!(record.is(&store, 5, 1).await, "{record:?}");
+        assert_eq!(store.changes(start).await.expect("changes").events, []);
+        let refused = record.write(&store, 8, 2).await;
+        let fenced = matches!(refused, Err(Error::Fenced { seen: 9, .. }));
+        assert!(fenced, "{record:?}: {refused:?}");
+        assert!(record.is(&store, 5, 1).await, "{record:?}");
+    }
+}
+
+/// As many rows as may be are taken; one more, or a share that is none, changes nothing.
+pub async fn demand_beyond_its_bounds_is_refused(store: Store) {
+    let full = |rows| Demand {
+        applications: vec![demand(1, 1).applications[1].clone(); rows],
+        ..demand(1, 1)
+    };
+    let most = full(MOST_DEMAND_ROWS);
+    store.set_demand(most.clone()).await.expect("the most rows");
+    let refused = store.set_demand(full(MOST_DEMAND_ROWS + 1)).await;
+    let many = matches!(refused, Err(Error::TooManyRows { rows }) if rows > MOST_DEMAND_ROWS);
+    assert!(many, "{refused:?}");
+    for share in [f64::NAN, -0.1, 1.5] {
+        let mut wrong = demand(1, 1);
+        wrong.devices[0].idle_share = share;
+        let refused = store.set_demand(wrong).await;
+        let is_share = matches!(refused, Err(Error::IdleShare { .. }));
+        assert!(is_share, "{refused:?}");
+    }
+    let kept = store.snapshot().await.expect("snapshot").demand;
+    assert_eq!(kept.as_deref(), Some(&most));
+}

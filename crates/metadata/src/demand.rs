@@ -1,0 +1,84 @@
+//! What is asked for, and what comes of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
+
+use crate::Error;
+
+/// Most rows of each list of a [`Demand`]. A store refuses more: whoever writes adds up before.
+pub const MOST_DEMAND_ROWS: usize = 4096;
+
+/// What the leading dispatcher counted over a time that has just ended.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Demand {
+    /// The fencing token under which this content was first written.
+    pub token: u64,
+    /// Length of the time, ms.
+    pub window_ms: u64,
+    /// What was asked for, each combination of application, class and variant once; at most
+    /// [`MOST_DEMAND_ROWS`].
+    pub applications: Vec<ApplicationDemand>,
+    /// How busy devices were, each kind once; at most [`MOST_DEMAND_ROWS`].
+    pub devices: Vec<DeviceDemand>,
+}
+
+/// Queries of an application with like targets that went to one variant, or to none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationDemand {
+    /// For which application.
+    pub application: ApplicationId,
+    /// What they asked for.
+    pub class: TargetClass,
+    /// Which variant they were queued for; `None` when they were refused before that: demand that
+    /// nothing serves. Where there are more combinations than rows, it is `None` for the others, too.
+    pub variant: Option<VariantId>,
+    /// All of them. Those that wait yet are counted when they end; those that nobody waits for any
+    /// more are counted here and below in nothing.
+    pub offered: u64,
+    /// Answered in time.
+    pub answered: u64,
+    /// Answered, and too late.
+    pub late: u64,
+    /// Refused or failed, by the code that the client was given.
+    pub refused: BTreeMap<Code, u64>,
+    /// Time that all of them together have waited in queues, ms.
+    pub queueing_ms: u64,
+}
+
+/// Devices of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceDemand {
+    /// The kind: `cpu`, `cuda`, `emulated` or the name of a runtime.
+    pub device: Arc<str>,
+    /// Share of their slots' time in which nothing ran, 0 to 1.
+    pub idle_share: f64,
+    /// Batches that all of them together can run at once.
+    pub slots: u32,
+}
+
+impl Demand {
+    /// Whether both count the same, whoever wrote it.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.window_ms == other.window_ms
+            && self.devices == other.devices
+            && self.applications == other.applications
+    }
+
+    /// Whether a store takes it: not too many rows, and shares from 0 to 1.
+    pub fn check(&self) -> Result<(), Error> {
+        let rows = self.applications.len().max(self.devices.len());
+        if rows > MOST_DEMAND_ROWS {
+            return Err(Error::TooManyRows { rows });
+        }
+        let share = |device: &&DeviceDemand| !(0.0..=1.0).contains(&device.idle_share);
+        match self.devices.iter().find(share) {
+            Some(wrong) => Err(Error::IdleShare {
+                device: Arc::clone(&wrong.device),
+                share: wrong.idle_share,
+            }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Profiles of variants on types of devices other than the one that registered them.
+//!
+//! A variant is read with what has been measured, and written without: its own row knows nothing of
+//! these, so that a registration that is repeated leaves them alone.
+
+use std::collections::BTreeMap;
+
+use sextant_types::{DeviceTypeName, ModelId, Profile, Variant, VariantId};
+
+use crate::{
+    Entity, Error, Failure, Registry,
+    database::Session,
+    rows::{Columns, document, int},
+    sql,
+};
+
+/// Measuring a variant on a type of device has failed, and has not succeeded since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedProfile {
+    /// Which variant.
+    pub variant: VariantId,
+    /// On which type of device.
+    pub device_type: DeviceTypeName,
+    /// How often in a row, at least 1.
+    pub failures: u32,
+    /// Why the last time.
+    pub failure: Option<Failure>,
+    /// When that was, ms since the Unix epoch.
+    pub updated_ms: u64,
+}
+
+impl Registry {
+    /// Stores what was measured, in place of what was measured before. The variant must exist.
+    pub async fn put_profile(
+        &self,
+        variant: &VariantId,
+        device_type: &DeviceTypeName,
+        profile: &Profile,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        check(&mut tx, variant).await?;
+        let statement = sql::PUT_PROFILE
+            .bind(variant.as_str())
+            .bind(device_type.as_str())
+            .bind(document(Entity::Variant, variant, profile)?)
+            .bind(int(now_ms));
+        tx.run(statement).await?;
+        tx.commit().await
+    }
+
+    /// Counts a failure to measure; what was measured before stays. The variant must exist.
+    pub async fn fail_profile(
+        &self,
+        variant: &VariantId,
+        device_type: &DeviceTypeName,
+        failure: &Failure,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        check(&mut tx, variant).await?;
+        let statement = sql::FAIL_PROFILE
+            .bind(variant.as_str())
+            .bind(device_type.as_str())
+            .bind(failure.code.as_str())
+            .bind(failure.message.as_str())
+            .bind(int(now_ms));
+        tx.run(statement).await?;
+        tx.commit().await
+    }
+
+    /// What could not be measured so far, sorted by variant and type.
+    pub async fn failed_profiles(&self) -> Result<Vec<FailedProfile>, Error> {
+        let mut reader = self.read().await?;
+        let rows = reader.rows((&sql::FAILED_PROFILES).into()).await?;
+        let failed = rows.iter().map(|row| {
+            let columns = Columns::new(row, Entity::Variant, "variant")?;
+            Ok(FailedProfile {
+                variant: columns.parse("variant")?,
+                device_type: columns.parse("device_type")?,
+                failures: columns.count("failures")?,
+                failure: columns.failure()?,
+                updated_ms: columns.count("updated_ms")?,
+            })
+        });
+        failed.collect()
+    }
+}
+
+/// Adds to variants what was measured of them; of one model, or of one variant, or of all.
+pub(crate) async fn add(
+    reader: &mut Session,
+    (model, variant): (Option<&ModelId>, Option<&VariantId>),
+    mut variants: Vec<Variant>,
+) -> Result<Vec<Variant>, Error> {
+    let query = sql::PROFILES
+        .bind(model.map(ModelId::as_str))
+        .bind(variant.map(VariantId::as_str));
+    let mut profiles: BTreeMap<VariantId, BTreeMap<DeviceTypeName, Profile>> = BTreeMap::new();
+    for row in reader.rows(query).await? {
+        let columns = Columns::new(&row, Entity::Variant, "variant")?;
+        let of = profiles.entry(columns.parse("variant")?).or_default();
+        of.insert(columns.parse("device_type")?, columns.json("document")?);
+    }
+    for variant in &mut variants {
+        variant.profiles = profiles.remove(&variant.id).unwrap_or_default();
+    }
+    Ok(variants)
+}
+
+async fn check(tx: &mut Session, variant: &VariantId) -> Result<(), Error> {
+    let row = tx.row(sql::VARIANT.bind(variant.as_str())).await?;
+    let found = row.map(drop);
+    found.ok_or_else(|| Error::not_found(Entity::Variant, variant))
+}
