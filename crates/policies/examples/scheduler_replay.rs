@@ -1,13 +1,13 @@
 //! One replay of the scheduler's benchmark, for tools that watch a process: callgrind counts the
 //! instructions inside of `measured_replay`.
 //!
-//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS`
+//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE`
 #![expect(clippy::print_stdout, reason = "prints what it replayed")]
 
 #[path = "../benches/scheduler/load.rs"]
 mod load;
 
-use load::{SEED, SIZES, Size, Trace};
+use load::{SEED, SIZES, Shape, Size, Trace};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,8 +15,11 @@ fn main() {
     let policy = arguments.first().map_or("sextant", String::as_str);
     let policy = policy.parse().expect("the name of a policy");
     let size = Size {
-        queues: number(1).unwrap_or(SIZES[0].queues),
-        devices: number(2).unwrap_or(SIZES[0].devices),
+        queues: number(1).unwrap_or(SIZES[0].0),
+        devices: number(2).unwrap_or(SIZES[0].1),
+        shape: arguments.get(4).map_or(Shape::Fleet, |name| {
+            Shape::named(name).expect("the name of a shape")
+        }),
     };
     let requests = number(3).map_or(20_000, u64::from);
     let trace = Trace::record(policy, size, requests);

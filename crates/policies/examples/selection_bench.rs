@@ -16,11 +16,11 @@ const QUERIES: usize = 20_000;
 struct Waits(Vec<f64>);
 
 impl Load for Waits {
-    fn wait_ms(&self, ordinal: u32) -> f64 {
+    fn wait_ms(&self, ordinal: u32, _kind: u32) -> f64 {
         self.0[ordinal as usize]
     }
 
-    fn extra_ms(&self, _ordinal: u32, _rows: u32) -> f64 {
+    fn extra_ms(&self, _ordinal: u32, _kind: u32, _rows: u32) -> f64 {
         0.0
     }
 }
@@ -36,6 +36,7 @@ fn entries(count: u32, rng: &mut ChaCha8Rng) -> Vec<Entry> {
             let latency_ms = spread(rng, 1.5, 5700.0);
             Entry {
                 ordinal,
+                kind: 0,
                 quality_bound: rng.random_range(0.566..0.825),
                 latency_ms,
                 load_ms: spread(rng, 590.0, 11_000.0),
@@ -65,7 +66,7 @@ fn demands(rng: &mut ChaCha8Rng) -> Vec<Demand> {
 
 fn brute_force(entries: &[Entry], demand: &Demand, load: &Waits) -> Option<u32> {
     let time = |entry: &Entry| match entry.readiness {
-        Readiness::Active => entry.latency_ms + load.wait_ms(entry.ordinal),
+        Readiness::Active => entry.latency_ms + load.wait_ms(entry.ordinal, entry.kind),
         _ => entry.latency_ms + entry.load_ms,
     };
     entries

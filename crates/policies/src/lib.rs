@@ -1,16 +1,19 @@
 //! Every decision of Sextant, as pure code.
 //!
-//! Entry points: [`select`] (which variant answers a query), [`schedule`] (which batch runs when),
-//! [`placement`] (which models are loaded on which device), [`parallelism`] (how many requests run
+//! Entry points: [`select`] (which variant answers a query), [`controller`] (everything that happens
+//! to it then), which joins [`schedule`] (which batch runs when) with [`placement`] (which models are
+//! loaded on which device), [`parallelism`] (how many requests run
 //! side by side, on how many threads), [`profile`] (how long a batch runs),
-//! [`health`] (when an instance is overloaded or interfered), [`warm`] (which variants stay loaded),
-//! [`throttle`] (when an offline job may run), [`clock_offset`] (how far two clocks are apart).
+//! [`health`] (when an instance is overloaded or interfered), [`wanted`] (which variants should be
+//! loaded before anyone asks), [`throttle`] (when an offline job may run), [`clock_offset`] (how far
+//! two clocks are apart).
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons. Live roles and the
 //! simulator drive the same code.
 
 pub mod clock_offset;
+pub mod controller;
 pub mod health;
 mod named;
 pub mod parallelism;
@@ -19,4 +22,4 @@ pub mod profile;
 pub mod schedule;
 pub mod select;
 pub mod throttle;
-pub mod warm;
+pub mod wanted;

@@ -2,7 +2,7 @@
 //!
 //! A device holds models in pages of a fixed number and loads one at a time; a request of a model
 //! that is loaded nowhere needs a LOAD first. A [`Placement`] watches requests, batches and LOADs
-//! go by and answers with [`Action`]s. It holds no request: [`Resident`] does, which joins a
+//! go by and answers with [`Action`]s. It holds no request: [`crate::controller`] does, which joins a
 //! placement with a [`crate::schedule::Scheduler`].
 //!
 //! Words: a *replica* is a model on one device, from the moment its LOAD is issued; *demand* is the
@@ -19,22 +19,21 @@ mod clockwork;
 mod demand;
 mod device;
 mod events;
+mod keep;
+mod kinds;
 mod least_recent;
 mod machine;
 mod model;
 mod options;
 mod pages;
 mod prefetch;
-mod resident;
+mod replicas;
 mod rhythm;
 mod rule;
 mod sextant;
 
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
-pub use resident::{
-    Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel, Tagged,
-};
 pub use rhythm::{Expected, Rhythm};
 
 /// What a placement needs to know of a model.
@@ -44,12 +43,30 @@ pub struct ModelSpec {
     pub pages: u32,
     /// Pages that it takes together with others.
     pub shared: Option<Shared>,
-    /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of single devices.
+    /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of kinds of devices.
     pub load: Nanos,
     /// Estimated run time of one request alone, ns.
     pub run: Nanos,
-    /// Never unloaded once it is loaded.
+}
+
+/// What a placement needs to know of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSpec {
+    /// Which kind it is of: all devices of a kind load and run a model alike.
+    pub kind: u32,
+    /// Pages for models.
+    pub pages: u32,
+}
+
+/// What is to be kept loaded of a model, whether or not it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// On how many devices; `u32::MAX` for every one that can run it.
+    pub devices: u32,
+    /// Never unloaded once it is loaded, and loaded where others have to go for it.
     pub pinned: bool,
+    /// Least first, where there is not room for all.
+    pub order: u32,
 }
 
 /// Pages that a device holds once for all models of a group, as variants of one model have the same
@@ -110,7 +127,8 @@ pub enum Presence {
 /// Contract: the pages of what is loading and loaded on a device never exceed its pages; whatever
 /// has to go for a LOAD is unloaded by actions before it. A model with a batch running on a device,
 /// the only replica of a model for which requests wait, what is loading and what is pinned is never
-/// unloaded. A device loads one model at a time: the windows of its LOADs follow each other, and
+/// unloaded. A LOAD that failed is tried elsewhere, and again after a pause that doubles. A device
+/// loads one model at a time: the windows of its LOADs follow each other, and
 /// one is issued only while less than the look-ahead is outstanding. A model that is on a device in
 /// any form is not loaded there again.
 ///
@@ -118,9 +136,11 @@ pub enum Presence {
 /// [`Self::on_served`] or [`Self::on_dropped`]. Devices, models and requests may be named in any
 /// order; events of unknown ones change nothing.
 pub trait Placement: std::fmt::Debug + Send {
-    /// A device is up with `pages` free pages and nothing loaded. One that was up is first taken
-    /// down.
-    fn on_device_up(&mut self, now: Nanos, device: u32, pages: u32, actions: &mut Actions);
+    /// A device is up with all pages free and nothing loaded. One that was up is first taken down.
+    fn on_device_up(&mut self, now: Nanos, device: u32, spec: DeviceSpec, actions: &mut Actions);
+
+    /// A device that is up is of another kind from now on, with what is loaded on it.
+    fn on_device_kind(&mut self, now: Nanos, device: u32, kind: u32);
 
     /// A device is gone with everything on it; its LOADs and UNLOADs are not answered any more.
     fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions);
@@ -128,9 +148,28 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A model may be asked for from now on, or its estimates are new.
     fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions);
 
-    /// The LOAD of a model on one device is expected to take `load` ns, not what its spec says; 0
-    /// for what it says, [`NEVER`](crate::schedule::NEVER) where the model cannot run.
-    fn on_load_estimate(&mut self, now: Nanos, device: u32, model: u32, load: Nanos);
+    /// A model is not asked for any more: it is unloaded once nothing waits for it, where it does not
+    /// run.
+    fn on_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions);
+
+    /// What is to be kept loaded, by model in order; nothing of what is not listed. What is not to
+    /// be kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](crate::schedule::NEVER)
+    /// to leave it until its pages are needed.
+    fn on_wanted(
+        &mut self,
+        now: Nanos,
+        wanted: &[(u32, Wanted)],
+        idle_unload: Nanos,
+        actions: &mut Actions,
+    );
+
+    /// The kinds of devices that can run a model, with the time of a LOAD there, 0 for what its spec
+    /// says. Until this is called none can.
+    fn on_kinds(&mut self, now: Nanos, model: u32, kinds: &[(u32, Nanos)], actions: &mut Actions);
+
+    /// The LOAD of a model on devices of a kind that can run it is expected to take `load` ns, as
+    /// was learnt.
+    fn on_load_estimate(&mut self, now: Nanos, kind: u32, model: u32, load: Nanos);
 
     /// A request waits, loaded or not; `deadline` is [`NEVER`](crate::schedule::NEVER) without a
     /// target.
@@ -152,6 +191,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A waiting request was given up.
     fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
 
+    /// A request was turned away that the model would have met if it had been loaded. It counts as
+    /// asked for, and is loaded where nothing has to go that is worth more.
+    fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions);
+
     /// A LOAD has ended. A success without a LOAD tells of a model that was found on the device: it
     /// is there whether or not these books have room for it.
     fn on_load_result(
@@ -166,6 +209,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// An UNLOAD was carried out, or a device has lost a model.
     fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
 
+    /// A device takes no work for a model any more, which counts as unloaded there: it is not asked
+    /// to load it again for a pause.
+    fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions);
 
@@ -175,6 +222,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// The last moment at which a LOAD, one under way included, can make a model ready by
     /// `ready_by`.
     fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos;
+
+    /// Whether a model is there or may be loaded: some device that can run it has pages for it and
+    /// has not failed to load it lately.
+    fn may_load(&self, now: Nanos, model: u32) -> bool;
 
     /// What there is of a model on a device.
     fn presence(&self, device: u32, model: u32) -> Presence;

@@ -70,6 +70,9 @@ pub struct QueueSpec {
     pub priority: u8,
     /// Share of what is served when not everything can be; 1 is normal.
     pub weight: f32,
+    /// Price of a slot's time on the pool's devices, in any unit; the same on all where it does not
+    /// matter. What a cheaper pool can still run in time is left to it.
+    pub price: f32,
 }
 
 /// What a worker offers.
@@ -176,6 +179,10 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
     fn on_worker_down(&mut self, now: Nanos, worker: u32, actions: &mut Actions<T>)
     -> Vec<BatchId>;
 
+    /// A worker that is up belongs to another pool from now on, with what runs on it: what is loaded
+    /// on it has changed. Changes nothing for one that is not up or is there already.
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>);
+
     /// A queue may use a pool from now on. Replaces the spec of a known pair.
     fn on_loaded(
         &mut self,
@@ -192,13 +199,27 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
     /// A request arrives.
     fn on_request(&mut self, now: Nanos, queue: u32, request: Request<T>, actions: &mut Actions<T>);
 
+    /// Several requests of one queue arrive together: the first batch is not the first of them
+    /// alone.
+    fn on_requests(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        requests: Vec<Request<T>>,
+        actions: &mut Actions<T>,
+    ) {
+        for request in requests {
+            self.on_request(now, queue, request, actions);
+        }
+    }
+
     /// A batch has left its worker, whatever became of it.
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>);
 
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>);
 
-    /// When [`Self::on_timer`] is next worth calling.
+    /// When [`Self::on_timer`] is next worth calling. O(1).
     fn next_timer(&self) -> Option<Nanos>;
 
     /// Requests waiting over all queues.

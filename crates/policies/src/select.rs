@@ -1,22 +1,33 @@
 //! Which variant answers a query (INFaaS section 4.1, "Case I").
 //!
-//! The order of preference follows the paper: an instance that is active and meets the targets;
-//! otherwise a variant that meets them although it has to be loaded first; otherwise nothing, with
-//! the closest variants as a suggestion. Among feasible ones the cheapest wins, ties go to the
-//! less loaded. Three things differ from the paper, each on purpose:
+//! The order of preference: an instance that is active and meets the targets; otherwise one that is
+//! overloaded or interfered and meets them even so; otherwise a variant that meets them although it
+//! has to be loaded first; otherwise nothing, with the closest variants as a suggestion. Among
+//! feasible ones the cheapest wins, ties go to the less loaded. Four things differ from the paper, each
+//! on purpose:
 //!
 //! * Accuracy targets are compared with the *lower bound* of the measured interval.
 //! * Latency targets are compared with the expected time *now*: the wait on the instance's device
 //!   plus the 99th percentile of the run, so that a query which would be late is refused at once
 //!   instead of being served late.
-//! * Overloaded and interfered instances come last instead of never. Where they are the only
-//!   ones left, and their measured slow-down still leaves the target within reach, an answer in
-//!   time is better than a refusal.
+//! * Overloaded and interfered instances come after active ones instead of never. Where their wait
+//!   and their measured slow-down leave the target within reach, an answer in time is better than a
+//!   refusal, and cheaper than a load, which takes memory and device time from the same overload. A
+//!   variant that is not loaded comes next, for the queries that the others would answer late.
+//! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
+//!   within what is asked: a model that others of its application dominate is the best there is for
+//!   a query that names it ([`mark_dominated`]).
+//!
+//! A variant has an entry for each kind of device, with the latency and the price that it has there.
+//!
+//! A query without a latency target waits for its load, however long it takes.
 //!
 //! A look-up must cost microseconds with ten thousand variants. The [`Index`] keeps each
 //! readiness class in order of cost, as columns, in blocks of [`BLOCK`] with a summary each
 //! (lowest latency, highest quality bound): a block that cannot hold a feasible variant is passed
 //! over with one comparison, and the first feasible entry ends the search.
+
+use std::{cmp::Ordering, collections::BTreeSet};
 
 /// Entries in one block of a column.
 pub const BLOCK: usize = 32;
@@ -35,7 +46,7 @@ pub enum Readiness {
     Loading,
     /// Not loaded anywhere.
     Inactive,
-    /// The last load failed; not to be tried on behalf of a query.
+    /// No worker can load it: its loads failed, or none has its engine.
     Failed,
 }
 
@@ -44,7 +55,7 @@ impl Readiness {
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
-            Self::Degraded => "overloaded",
+            Self::Degraded => "degraded",
             Self::Loading => "loading",
             Self::Inactive => "inactive",
             Self::Failed => "failed",
@@ -52,11 +63,13 @@ impl Readiness {
     }
 }
 
-/// What the selection knows of one variant.
+/// What the selection knows of one variant on one kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The caller's number for the variant.
+    /// The caller's number for the variant; it has an entry for each kind of device.
     pub ordinal: u32,
+    /// The caller's number for the kind of device.
+    pub kind: u32,
     /// Lower bound of the measured quality (larger is better).
     pub quality_bound: f64,
     /// 99th percentile of a lone query's run, ms, slow-down included.
@@ -67,7 +80,7 @@ pub struct Entry {
     pub cost_per_1k_usd: f64,
     /// Most rows in one query.
     pub max_rows: u32,
-    /// Dominated variants are used when they happen to be active and are never loaded.
+    /// Dominated variants are used when they happen to be loaded, and loaded as the last resort.
     pub dominated: bool,
     /// How soon it could start.
     pub readiness: Readiness,
@@ -88,11 +101,11 @@ pub struct Demand {
 
 /// The part of the state that changes with every query, asked for candidates only.
 pub trait Load {
-    /// Time until the variant's least-loaded device could start a new batch, ms.
-    fn wait_ms(&self, ordinal: u32) -> f64;
+    /// Time until the least-loaded device of this kind could start a new batch of a variant, ms.
+    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64;
 
-    /// Time that a batch of `rows` takes beyond a batch of one row, ms.
-    fn extra_ms(&self, ordinal: u32, rows: u32) -> f64;
+    /// Time that a batch of `rows` takes there beyond a batch of one row, ms.
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64;
 }
 
 /// What to do with a query.
@@ -123,6 +136,11 @@ pub enum Decision {
         /// When, ms.
         wait_ms: f64,
     },
+    /// Variants could meet the targets, and no worker can load them.
+    Unavailable {
+        /// The cheapest of them.
+        ordinal: u32,
+    },
     /// Nothing registered can meet the targets.
     Infeasible {
         /// The closest variants, best first, at most [`SUGGESTIONS`].
@@ -134,6 +152,7 @@ pub enum Decision {
 #[derive(Debug, Default)]
 struct Class {
     ordinal: Vec<u32>,
+    kind: Vec<u32>,
     quality: Vec<f64>,
     latency: Vec<f64>,
     cost: Vec<f64>,
@@ -171,17 +190,17 @@ pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
             ordinal: index.active.ordinal[found.at],
         };
     }
-    if let Some(found) = index.cold.cheapest(demand, &NoWait(load)) {
-        return Decision::LoadThenUse {
-            ordinal: index.cold.ordinal[found.at],
-        };
-    }
     if let Some(found) = index.degraded.cheapest(demand, load) {
         return Decision::Use {
             ordinal: index.degraded.ordinal[found.at],
         };
     }
-    index.refuse(demand, load)
+    if let Some(found) = index.cold.cheapest(demand, &NoWait(load)) {
+        return Decision::LoadThenUse {
+            ordinal: index.cold.ordinal[found.at],
+        };
+    }
+    index.last_resort(demand, load)
 }
 
 /// The variant to use although it misses a target: the closest one, loaded ones first. `None`
@@ -209,11 +228,11 @@ pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str
     if entry.cost_per_1k_usd > demand.max_cost_per_1k_usd {
         return "cost";
     }
-    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, demand.rows);
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
     match entry.readiness {
         _ if run_ms > demand.latency_ms => "latency",
         Readiness::Active | Readiness::Degraded => {
-            if run_ms + load.wait_ms(entry.ordinal) > demand.latency_ms {
+            if run_ms + load.wait_ms(entry.ordinal, entry.kind) > demand.latency_ms {
                 "busy"
             } else if entry.readiness == Readiness::Degraded {
                 "degraded"
@@ -239,9 +258,9 @@ pub fn answers_now(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
 
 /// Expected time of a query on `entry` now, ms: load or wait, then run.
 pub fn expected_ms(entry: &Entry, demand: &Demand, load: &impl Load) -> f64 {
-    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, demand.rows);
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
     match entry.readiness {
-        Readiness::Active | Readiness::Degraded => run_ms + load.wait_ms(entry.ordinal),
+        Readiness::Active | Readiness::Degraded => run_ms + load.wait_ms(entry.ordinal, entry.kind),
         _ => run_ms + entry.load_ms,
     }
 }
@@ -261,6 +280,63 @@ pub fn distance(entry: &Entry, demand: &Demand) -> f64 {
         sum += relative(excess, demand.max_cost_per_1k_usd);
     }
     sum
+}
+
+/// Marks those of `unsure`, positions in `entries`, that another entry makes needless: one that can
+/// be loaded on the same kind of device and is there at least as good in quality, latency, load time,
+/// cost and rows, and of equal ones the first by number. For entries whose dominance is known among others than these.
+///
+/// Sorting, then each entry against the frontier so far: n log n + n times the frontier's size.
+pub fn mark_dominated(entries: &mut [Entry], unsure: &[usize]) {
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    // Whatever covers an entry sorts before it.
+    order.sort_by(|a, b| entries[*a].by_merit(&entries[*b]));
+    let mut frontier: Vec<usize> = Vec::new();
+    let mut covered = vec![false; entries.len()];
+    for at in order {
+        let entry = &entries[at];
+        covered[at] = frontier.iter().any(|other| entries[*other].covers(entry));
+        if !covered[at] && entry.readiness != Readiness::Failed {
+            frontier.push(at);
+        }
+    }
+    for at in unsure {
+        entries[*at].dominated = covered[*at];
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn by_merit(&self, other: &Self) -> Ordering {
+        self.cost_per_1k_usd
+            .total_cmp(&other.cost_per_1k_usd)
+            .then(other.quality_bound.total_cmp(&self.quality_bound))
+            .then(self.latency_ms.total_cmp(&other.latency_ms))
+            .then(self.load_ms.total_cmp(&other.load_ms))
+            .then(other.max_rows.cmp(&self.max_rows))
+            .then(self.ordinal.cmp(&other.ordinal))
+            .then(self.kind.cmp(&other.kind))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.cost_per_1k_usd <= other.cost_per_1k_usd
+            && self.quality_bound >= other.quality_bound
+            && self.latency_ms <= other.latency_ms
+            && self.load_ms <= other.load_ms
+            && self.max_rows >= other.max_rows
+    }
+
+    /// Loads it for the query where that is in time, else for those that come later.
+    fn load_first(&self, demand: &Demand, load: &impl Load) -> Decision {
+        let ordinal = self.ordinal;
+        if expected_ms(self, demand, load) <= demand.latency_ms {
+            return Decision::LoadThenUse { ordinal };
+        }
+        let load_ms = self.load_ms;
+        Decision::Warming { ordinal, load_ms }
+    }
 }
 
 // === impl Index ===
@@ -294,35 +370,36 @@ impl Index {
         &self.entries
     }
 
-    fn refuse(&self, demand: &Demand, load: &impl Load) -> Decision {
+    /// The first entry of a variant.
+    pub fn entry(&self, ordinal: u32) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.ordinal == ordinal)
+    }
+
+    /// A dominated variant that would have to be loaded, or a refusal.
+    fn last_resort(&self, demand: &Demand, load: &impl Load) -> Decision {
         let fits = |entry: &&Entry| meets_when_idle(entry, demand, load);
         let busy = self
             .entries
             .iter()
             .filter(|entry| matches!(entry.readiness, Readiness::Active | Readiness::Degraded))
             .filter(fits)
-            .map(|entry| (load.wait_ms(entry.ordinal), entry.ordinal))
+            .map(|entry| (load.wait_ms(entry.ordinal, entry.kind), entry.ordinal))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         if let Some((wait_ms, ordinal)) = busy {
             return Decision::Busy { ordinal, wait_ms };
         }
-        let cold = self
-            .entries
-            .iter()
-            .filter(|entry| matches!(entry.readiness, Readiness::Loading | Readiness::Inactive))
-            .filter(fits)
-            .min_by(|a, b| {
-                let by_cost = a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
-                a.dominated
-                    .cmp(&b.dominated)
-                    .then(by_cost)
-                    .then(a.ordinal.cmp(&b.ordinal))
-            });
-        if let Some(entry) = cold {
-            return Decision::Warming {
-                ordinal: entry.ordinal,
-                load_ms: entry.load_ms,
-            };
+        let best = |states: &[Readiness]| {
+            let states = |entry: &&Entry| states.contains(&entry.readiness);
+            let found = self.entries.iter().filter(states).filter(fits);
+            found.min_by(|a, b| by_preference(a, b))
+        };
+        let cold = [Readiness::Loading, Readiness::Inactive];
+        if let Some(entry) = best(&cold) {
+            return entry.load_first(demand, load);
+        }
+        if let Some(entry) = best(&[Readiness::Failed]) {
+            let ordinal = entry.ordinal;
+            return Decision::Unavailable { ordinal };
         }
         let mut closest = self.closest(demand, |entry| !entry.dominated);
         closest.truncate(SUGGESTIONS);
@@ -347,15 +424,25 @@ impl Index {
                 .then(a.1.total_cmp(&b.1))
                 .then(a.2.cmp(&b.2))
         });
-        near.into_iter().map(|(_, _, ordinal)| ordinal).collect()
+        let mut seen = BTreeSet::new();
+        let ordinals = near.into_iter().map(|(_, _, ordinal)| ordinal);
+        ordinals.filter(|ordinal| seen.insert(*ordinal)).collect()
     }
+}
+
+/// Undominated ones first, then the cheapest.
+fn by_preference(a: &Entry, b: &Entry) -> Ordering {
+    let by_cost = a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
+    let by_dominance = a.dominated.cmp(&b.dominated);
+    by_dominance.then(by_cost).then(a.ordinal.cmp(&b.ordinal))
 }
 
 fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.max_rows >= demand.rows
         && entry.quality_bound >= demand.min_quality
         && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
-        && entry.latency_ms + load.extra_ms(entry.ordinal, demand.rows) <= demand.latency_ms
+        && entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows)
+            <= demand.latency_ms
 }
 
 // === impl Class ===
@@ -373,6 +460,7 @@ impl Class {
             block.max_quality = block.max_quality.max(entry.quality_bound);
         }
         self.ordinal.push(entry.ordinal);
+        self.kind.push(entry.kind);
         self.quality.push(entry.quality_bound);
         self.latency.push(latency_ms);
         self.cost.push(entry.cost_per_1k_usd);
@@ -416,8 +504,9 @@ impl Class {
                 continue;
             }
             let ordinal = self.ordinal[at];
-            let wait_ms = load.wait_ms(ordinal);
-            let total = self.latency[at] + wait_ms + load.extra_ms(ordinal, demand.rows);
+            let wait_ms = load.wait_ms(ordinal, self.kind[at]);
+            let extra_ms = load.extra_ms(ordinal, self.kind[at], demand.rows);
+            let total = self.latency[at] + wait_ms + extra_ms;
             if total <= demand.latency_ms && best.is_none_or(|b| wait_ms < b.wait_ms) {
                 best = Some(Found { at, wait_ms });
             }
@@ -430,11 +519,11 @@ impl Class {
 struct NoWait<'a, L>(&'a L);
 
 impl<L: Load> Load for NoWait<'_, L> {
-    fn wait_ms(&self, _ordinal: u32) -> f64 {
+    fn wait_ms(&self, _ordinal: u32, _kind: u32) -> f64 {
         0.0
     }
 
-    fn extra_ms(&self, ordinal: u32, rows: u32) -> f64 {
-        self.0.extra_ms(ordinal, rows)
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
+        self.0.extra_ms(ordinal, kind, rows)
     }
 }

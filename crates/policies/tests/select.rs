@@ -2,19 +2,19 @@
 
 use proptest::prelude::*;
 use sextant_policies::select::{
-    BLOCK, Decision, Demand, Entry, Index, Load, Readiness, SUGGESTIONS, best_effort, select,
-    verdict,
+    BLOCK, Decision, Demand, Entry, Index, Load, Readiness, SUGGESTIONS, best_effort,
+    mark_dominated, select, verdict,
 };
 
 #[derive(Debug, Clone)]
 struct Waits(Vec<f64>);
 
 impl Load for Waits {
-    fn wait_ms(&self, ordinal: u32) -> f64 {
+    fn wait_ms(&self, ordinal: u32, _kind: u32) -> f64 {
         self.0[ordinal as usize]
     }
 
-    fn extra_ms(&self, _ordinal: u32, rows: u32) -> f64 {
+    fn extra_ms(&self, _ordinal: u32, _kind: u32, rows: u32) -> f64 {
         f64::from(rows - 1) * 0.5
     }
 }
@@ -22,6 +22,7 @@ impl Load for Waits {
 fn entry(ordinal: u32, cost: f64, latency_ms: f64, quality: f64, readiness: Readiness) -> Entry {
     Entry {
         ordinal,
+        kind: 0,
         quality_bound: quality,
         latency_ms,
         load_ms: 100.0,
@@ -63,6 +64,7 @@ prop_compose! {
             let (cost, latency, quality, load, max_rows, dominated, readiness, _) = raw;
             Entry {
                 ordinal: at as u32,
+                kind: 0,
                 quality_bound: f64::from(quality) / 20.0,
                 latency_ms: f64::from(latency),
                 load_ms: f64::from(load),
@@ -115,8 +117,8 @@ proptest! {
     #[test]
     fn agrees_with_brute_force((entries, waits) in entries(), demand in demands()) {
         let index = Index::new(entries.clone());
-        let run = |entry: &Entry| entry.latency_ms + waits.extra_ms(0, demand.rows);
-        let busy = |entry: &Entry| run(entry) + waits.wait_ms(entry.ordinal);
+        let run = |entry: &Entry| entry.latency_ms + waits.extra_ms(0, 0, demand.rows);
+        let busy = |entry: &Entry| run(entry) + waits.wait_ms(entry.ordinal, entry.kind);
         let active = feasible(&entries, &demand, |e| e.readiness == Readiness::Active, busy);
         let cold = feasible(
             &entries,
@@ -129,11 +131,22 @@ proptest! {
         let cost = |ordinal: u32| entries[ordinal as usize].cost_per_1k_usd;
         match (active, cold, degraded, &decision) {
             (Some(best), _, _, Decision::Use { ordinal })
-            | (None, Some(best), _, Decision::LoadThenUse { ordinal })
-            | (None, None, Some(best), Decision::Use { ordinal }) => {
+            | (None, _, Some(best), Decision::Use { ordinal })
+            | (None, Some(best), None, Decision::LoadThenUse { ordinal }) => {
                 prop_assert_eq!(cost(*ordinal), best);
             }
-            (None, None, None, Decision::Warming { .. } | Decision::Busy { .. }) => {}
+            (None, None, None, Decision::LoadThenUse { ordinal }) => {
+                let entry = &entries[*ordinal as usize];
+                prop_assert!(entry.dominated && run(entry) + entry.load_ms <= demand.latency_ms);
+            }
+            (None, None, None, Decision::Warming { .. }) => {
+                prop_assert!(demand.latency_ms.is_finite(), "it could wait");
+            }
+            (None, None, None, Decision::Busy { .. }) => {}
+            (None, None, None, Decision::Unavailable { ordinal }) => {
+                let entry = &entries[*ordinal as usize];
+                prop_assert_eq!(entry.readiness, Readiness::Failed);
+            }
             (None, None, None, Decision::Infeasible { closest }) => {
                 prop_assert!(closest.len() <= SUGGESTIONS);
             }
@@ -210,7 +223,72 @@ fn a_busy_variant_is_told_from_an_infeasible_target() {
 }
 
 #[test]
-fn overloaded_instances_come_last() {
+fn degraded_instances_come_before_loads_where_they_are_in_time() {
+    let index = Index::new(vec![
+        entry(0, 5.0, 5.0, 0.9, Readiness::Degraded),
+        entry(1, 1.0, 5.0, 0.9, Readiness::Inactive),
+    ]);
+    let waiting = |ms| Waits(vec![ms, 0.0]);
+    for latency_ms in [500.0, f64::INFINITY] {
+        let decision = select(&index, &demand(latency_ms, 0.8), &waiting(50.0));
+        assert_eq!(decision, Decision::Use { ordinal: 0 });
+    }
+    let late = select(&index, &demand(500.0, 0.8), &waiting(600.0));
+    assert_eq!(late, Decision::LoadThenUse { ordinal: 1 });
+    let neither = select(&index, &demand(50.0, 0.8), &waiting(600.0));
+    assert!(matches!(neither, Decision::Busy { ordinal: 0, .. }));
+}
+
+#[test]
+fn a_query_without_a_latency_target_waits_for_whatever_can_be_loaded() {
+    let mut dominated = entry(0, 1.0, 5.0, 0.9, Readiness::Inactive);
+    dominated.dominated = true;
+    let index = Index::new(vec![dominated.clone()]);
+    let waits = Waits(vec![0.0; 2]);
+    let decision = select(&index, &demand(f64::INFINITY, 0.8), &waits);
+    assert_eq!(decision, Decision::LoadThenUse { ordinal: 0 });
+    let better = entry(1, 2.0, 5.0, 0.9, Readiness::Inactive);
+    let index = Index::new(vec![dominated, better]);
+    let decision = select(&index, &demand(f64::INFINITY, 0.8), &waits);
+    assert_eq!(decision, Decision::LoadThenUse { ordinal: 1 });
+}
+
+#[test]
+fn what_no_worker_can_load_is_told_from_what_nothing_can_do() {
+    let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Failed)]);
+    let waits = Waits(vec![0.0]);
+    let able = select(&index, &demand(50.0, 0.9), &waits);
+    assert_eq!(able, Decision::Unavailable { ordinal: 0 });
+    let never = select(&index, &demand(4.0, 0.9), &waits);
+    assert!(matches!(never, Decision::Infeasible { .. }));
+}
+
+#[test]
+fn dominance_is_judged_within_the_entries_given() {
+    let of = |costs: &[f64], readiness| -> Vec<Entry> {
+        let entries = costs.iter().enumerate();
+        entries
+            .map(|(at, cost)| entry(at as u32, *cost, 5.0, 0.9, readiness))
+            .collect()
+    };
+    let dominated = |mut entries: Vec<Entry>, unsure: &[usize]| -> Vec<bool> {
+        mark_dominated(&mut entries, unsure);
+        entries.iter().map(|entry| entry.dominated).collect()
+    };
+    let alike = of(&[2.0, 1.0, 1.0], Readiness::Inactive);
+    assert_eq!(dominated(alike.clone(), &[0, 1, 2]), [true, false, true]);
+    assert_eq!(dominated(alike.clone(), &[0, 1]), [true, false, false]);
+    let mut unlike = alike;
+    unlike[0].quality_bound = 0.95;
+    unlike[2].max_rows = 64;
+    assert_eq!(dominated(unlike, &[0, 1, 2]), [false, true, false]);
+    let mut broken = of(&[2.0, 1.0], Readiness::Inactive);
+    broken[1].readiness = Readiness::Failed;
+    assert_eq!(dominated(broken, &[0, 1]), [false, false]);
+}
+
+#[test]
+fn overloaded_instances_come_after_active_ones() {
     let index = Index::new(vec![
         entry(0, 1.0, 5.0, 0.9, Readiness::Degraded),
         entry(1, 9.0, 5.0, 0.9, Readiness::Active),

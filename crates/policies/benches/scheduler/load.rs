@@ -10,10 +10,17 @@ use std::{cmp::Reverse, collections::BinaryHeap, hint::black_box};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{
-    Action, BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec, Request, Scheduler,
-    WorkerSpec, build,
+use sextant_policies::{
+    profile::Run as Measured,
+    schedule::{BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec, Request},
 };
+
+#[path = "subject.rs"]
+mod subject;
+
+use subject::{Order, Subject};
+
+pub use subject::Shape;
 
 /// Of the arrivals.
 pub const SEED: u64 = 20_230_814;
@@ -31,23 +38,12 @@ pub struct Size {
     pub queues: u32,
     /// Devices, all of one kind.
     pub devices: u32,
+    /// What is driven, and what the devices hold.
+    pub shape: Shape,
 }
 
 /// The sizes that are measured.
-pub const SIZES: [Size; 3] = [
-    Size {
-        queues: 20,
-        devices: 32,
-    },
-    Size {
-        queues: 1_000,
-        devices: 1_000,
-    },
-    Size {
-        queues: 10_000,
-        devices: 10_000,
-    },
-];
+pub const SIZES: [(u32, u32); 3] = [(20, 32), (1_000, 1_000), (10_000, 10_000)];
 
 /// The calls of a run.
 #[derive(Debug)]
@@ -71,15 +67,23 @@ pub struct Trace {
 /// A call with its time.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    Request { at: Nanos, queue: u32 },
-    Result { at: Nanos, batch: BatchId },
-    Timer { at: Nanos },
+    Request {
+        at: Nanos,
+        queue: u32,
+    },
+    Result {
+        at: Nanos,
+        batch: BatchId,
+        run: Measured,
+    },
+    Timer {
+        at: Nanos,
+    },
 }
 
-/// A scheduler in the state in which the measured part finds it.
+/// A subject in the state in which the measured part finds it.
 pub struct Prepared {
-    scheduler: Box<dyn Scheduler<u64>>,
-    actions: Vec<Action<u64>>,
+    subject: Subject,
 }
 
 // === impl Trace ===
@@ -107,7 +111,7 @@ impl Trace {
         }
     }
 
-    /// A scheduler after the warm part.
+    /// A subject after the warm part.
     pub fn prepare(&self) -> Prepared {
         let mut prepared = Prepared::new(&self.options, self.size);
         prepared.replay(&self.warm);
@@ -125,28 +129,17 @@ impl Trace {
 
 impl Prepared {
     fn new(options: &Options, size: Size) -> Self {
-        let mut prepared = Self {
-            scheduler: build(options),
-            actions: Vec::with_capacity(64),
-        };
-        let actions = &mut prepared.actions;
-        for queue in 0..size.queues {
-            prepared.scheduler.on_loaded(0, 0, queue, spec(), actions);
+        Self {
+            subject: Subject::new(options, size),
         }
-        for worker in 0..size.devices {
-            let spec = WorkerSpec { pool: 0, slots: 1 };
-            prepared.scheduler.on_worker_up(0, worker, spec, actions);
-        }
-        prepared
     }
 
     fn replay(&mut self, events: &[Event]) {
         for (number, event) in events.iter().enumerate() {
             self.apply(*event, number as u64);
-            black_box(&self.actions);
-            self.actions.clear();
+            self.subject.clear();
             // Whoever drives it asks after every call when it wants to be woken.
-            black_box(self.scheduler.next_timer());
+            black_box(self.subject.next_timer());
         }
     }
 
@@ -159,25 +152,27 @@ impl Prepared {
                     rows: 1,
                     deadline: at + nanos(TARGET_MS),
                 };
-                self.scheduler
-                    .on_request(at, queue, request, &mut self.actions);
+                self.subject.request(at, queue, request);
             }
-            Event::Result { at, batch } => {
-                self.scheduler.on_result(at, batch, &mut self.actions);
-            }
-            Event::Timer { at } => self.scheduler.on_timer(at, &mut self.actions),
+            Event::Result { at, batch, run } => self.subject.result(at, batch, run),
+            Event::Timer { at } => self.subject.timer(at),
         }
     }
 }
 
+/// When a batch ends, in the order of these; its number, its name, its rows and its run time.
+type End = (Nanos, u64, BatchId, u32, Nanos);
+
 /// The run that is recorded.
 struct Run {
     prepared: Prepared,
-    ends: BinaryHeap<Reverse<(Nanos, u64, BatchId)>>,
+    ends: BinaryHeap<Reverse<End>>,
     events: Vec<Event>,
     random: ChaCha8Rng,
     queues: u32,
     rate: f64,
+    /// How long batches run.
+    latency: LatencyTable,
     now: Nanos,
     next_arrival: f64,
     batches: u64,
@@ -194,6 +189,7 @@ impl Run {
             random: ChaCha8Rng::seed_from_u64(SEED),
             queues: size.queues,
             rate,
+            latency: spec().latency,
             now: 0,
             next_arrival: 0.0,
             batches: 0,
@@ -218,13 +214,15 @@ impl Run {
     fn next(&mut self) -> Event {
         let arrival = self.next_arrival as Nanos;
         let end = self.ends.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at);
-        let timer = self.prepared.scheduler.next_timer().unwrap_or(Nanos::MAX);
+        let timer = self.prepared.subject.next_timer().unwrap_or(Nanos::MAX);
         let timer = timer.max(self.now);
         self.now = arrival.min(end).min(timer);
         if end == self.now
-            && let Some(Reverse((at, _, batch))) = self.ends.pop()
+            && let Some(Reverse((at, _, batch, rows, nanos))) = self.ends.pop()
         {
-            return Event::Result { at, batch };
+            let mhz = None;
+            let run = Measured { rows, nanos, mhz };
+            return Event::Result { at, batch, run };
         }
         if timer == self.now {
             return Event::Timer { at: timer };
@@ -238,22 +236,17 @@ impl Run {
     }
 
     fn carry_out(&mut self) {
-        for action in self.prepared.actions.drain(..) {
-            let Action::Infer {
-                requests,
-                earliest,
-                expected,
-                id,
-                ..
-            } = action
-            else {
+        for order in self.prepared.subject.take() {
+            let Order::Infer { rows, earliest, id } = order else {
                 self.dropped += 1;
                 continue;
             };
             self.batches += 1;
-            self.rows += requests.len() as u64;
-            let end = self.now.max(earliest) + expected;
-            self.ends.push(Reverse((end, self.batches, id)));
+            self.rows += rows as u64;
+            let (rows, nanos) = (rows as u32, self.latency.of(rows as u32));
+            let end = self.now.max(earliest) + nanos;
+            let end = (end, self.batches, id, rows, nanos);
+            self.ends.push(Reverse(end));
         }
     }
 }
@@ -267,6 +260,7 @@ fn spec() -> QueueSpec {
         max_waiting_rows: u32::MAX,
         priority: 0,
         weight: 1.0,
+        price: 1.0,
     }
 }
 

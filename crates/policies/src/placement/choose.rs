@@ -15,6 +15,10 @@ const MOST_WITHOUT_ROOM: usize = 16;
 /// within a look-ahead.
 const OFFERS_PER_LOOK_AHEAD: Nanos = 5;
 
+/// How well a device suits, least first: whether something has to go, what that is worth, and the
+/// device's load.
+type Fit = (bool, u64, Nanos);
+
 impl<R: Rule> Machine<R> {
     /// Offers a model, about which something has changed, to the devices that found nothing. A model
     /// that has replicas, but not enough, is not offered again with each of its requests.
@@ -33,7 +37,7 @@ impl<R: Rule> Machine<R> {
         }
         while self.wanted.key(model).is_some() {
             self.park_ready(now);
-            let mut best: Option<(f64, (bool, Nanos), u32)> = None;
+            let mut best: Option<(f64, Fit, u32)> = None;
             for device in self.parked.iter().copied() {
                 let Ok(fit) = self.fit(now, device, model) else {
                     continue;
@@ -72,7 +76,8 @@ impl<R: Rule> Machine<R> {
                 self.busy.set(device, ready_at);
                 return;
             }
-            let Some(model) = self.best_for(now, device) else {
+            let best = self.best_for(now, device);
+            let Some(model) = best.or_else(|| self.next_kept(now, device)) else {
                 self.busy.remove(device);
                 self.parked.insert(device);
                 return;
@@ -99,14 +104,16 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Whether a model may be loaded on a device, and how well that suits: without unloading
-    /// anything is better, then by load. The error tells whether only room is missing.
-    fn fit(&self, now: Nanos, device: u32, model: u32) -> Result<(bool, Nanos), bool> {
+    /// anything is better, then where what has to go is worth least, then by load. The error tells
+    /// whether only room is missing.
+    fn fit(&self, now: Nanos, device: u32, model: u32) -> Result<Fit, bool> {
         let (Some(on), Some(of)) = (self.device(device), self.model(model)) else {
             return Err(false);
         };
-        let taken =
-            of.replica(device).is_some() || of.is_refused(now, device) || of.is_barred(device);
-        let ready = on.free_at(now).saturating_add(of.load_on(device));
+        let taken = of.replicas.on(device).is_some()
+            || of.is_refused(now, device)
+            || !of.kinds.is_able(on.kind);
+        let ready = on.free_at(now).saturating_add(of.load_on(on.kind));
         let ready = ready.saturating_add(self.rule.margin());
         if taken || of.saved_by(ready) == 0 {
             return Err(false);
@@ -115,7 +122,12 @@ impl<R: Rule> Machine<R> {
         if !on.has_room(footprint) {
             return Err(footprint.whole() <= on.pages);
         }
-        Ok((!on.is_free_for(footprint), self.demand.load(device)))
+        let full = !on.is_free_for(footprint);
+        let victim = on
+            .cheapest()
+            .filter(|_| full && self.rule.compares_victims());
+        let lost = victim.map_or(0, |(worth, _)| worth);
+        Ok((full, lost, self.demand.load(device)))
     }
 
     fn note_shortage(&mut self, now: Nanos, model: u32) {
@@ -169,7 +181,7 @@ impl<R: Rule> Machine<R> {
         let (Some(view), Some(on)) = (self.view(now, model, priority), self.device(device)) else {
             return 0.0;
         };
-        let load = view.of.load_on(device);
+        let load = view.of.load_on(on.kind);
         let there = There {
             ready: on.free_at(now).saturating_add(load),
             load,

@@ -16,6 +16,8 @@ pub(super) struct Load {
 
 #[derive(Debug)]
 pub(super) struct Device {
+    /// Which kind it is of: all of a kind load and run a model alike.
+    pub kind: u32,
     pub pages: u32,
     /// Pages that nothing holds; below zero where more was found than there should be room for, as
     /// on a device that shares more than these books know.
@@ -81,8 +83,9 @@ impl Load {
 // === impl Device ===
 
 impl Device {
-    pub fn new(pages: u32) -> Self {
+    pub fn new(kind: u32, pages: u32) -> Self {
         Self {
+            kind,
             pages,
             free: i64::from(pages),
             here: BTreeSet::new(),
@@ -205,9 +208,14 @@ impl Device {
         }
     }
 
-    /// What is worth least of what may be unloaded.
-    pub fn cheapest(&self) -> Option<u32> {
-        self.victims.first().map(|(_, model)| model)
+    /// What is worth least of what may be unloaded, and what it is worth.
+    pub fn cheapest(&self) -> Option<(u64, u32)> {
+        self.victims.first()
+    }
+
+    /// What a model is worth that may be unloaded, as it was last valued.
+    pub fn worth_of(&self, model: u32) -> Option<u64> {
+        self.victims.key(model)
     }
 
     /// The models that are here in any form.

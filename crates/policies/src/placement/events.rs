@@ -1,33 +1,48 @@
 //! What the machinery makes of a placement's events.
 
 use super::{
-    Actions, Demand, ModelSpec, Nanos, Placement, Presence,
+    Actions, Demand, DeviceSpec, ModelSpec, Nanos, Placement, Presence, Wanted,
     device::{Device, Footprint},
     machine::Machine,
-    model::{Model, Replica},
+    model::Model,
+    replicas::Replica,
     rule::Rule,
 };
-use crate::schedule::NEVER;
-
-/// A model whose LOAD has failed is not loaded there again for this many look-aheads.
-const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
+use crate::schedule::{IndexedHeap, NEVER};
 
 impl<R: Rule> Placement for Machine<R> {
-    fn on_device_up(&mut self, now: Nanos, device: u32, pages: u32, actions: &mut Actions) {
+    fn on_device_up(&mut self, now: Nanos, device: u32, spec: DeviceSpec, actions: &mut Actions) {
         self.on_device_down(now, device, actions);
         let at = device as usize;
         if self.devices.len() <= at {
             self.devices.resize_with(at + 1, || None);
         }
-        self.devices[at] = Some(Device::new(pages));
+        self.devices[at] = Some(Device::new(spec.kind, spec.pages));
+        self.kinds.add(spec.kind, spec.pages);
+        for of in self.models.iter_mut().flatten() {
+            of.forgive(device);
+        }
         self.devices_changed(now, true);
         self.attempt(now, device, actions);
+    }
+
+    fn on_device_kind(&mut self, now: Nanos, device: u32, kind: u32) {
+        let Some(of) = self.device_mut(device) else {
+            return;
+        };
+        let (before, pages) = (std::mem::replace(&mut of.kind, kind), of.pages);
+        if before != kind {
+            self.kinds.remove(before, pages);
+            self.kinds.add(kind, pages);
+            self.devices_changed(now, true);
+        }
     }
 
     fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
         let Some(gone) = self.devices.get_mut(device as usize).and_then(Option::take) else {
             return;
         };
+        self.kinds.remove(gone.kind, gone.pages);
         self.parked.remove(&device);
         self.busy.remove(device);
         self.again.remove(device);
@@ -47,7 +62,7 @@ impl<R: Rule> Placement for Machine<R> {
             self.models.resize_with(at + 1, || None);
         }
         match &mut self.models[at] {
-            Some(of) => of.spec = spec,
+            Some(of) => (of.spec, of.retired) = (spec, false),
             none => *none = Some(Model::new(spec)),
         }
         self.compare_loads(model);
@@ -57,9 +72,34 @@ impl<R: Rule> Placement for Machine<R> {
         self.consider(now, model, actions);
     }
 
-    fn on_load_estimate(&mut self, _: Nanos, device: u32, model: u32, load: Nanos) {
+    fn on_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        self.retire(now, model, actions);
+    }
+
+    fn on_wanted(
+        &mut self,
+        now: Nanos,
+        wanted: &[(u32, Wanted)],
+        idle_unload: Nanos,
+        actions: &mut Actions,
+    ) {
+        self.set_idle_unload(now, idle_unload);
+        self.keep_wanted(now, wanted, actions);
+    }
+
+    fn on_kinds(&mut self, now: Nanos, model: u32, kinds: &[(u32, Nanos)], actions: &mut Actions) {
         if let Some(of) = self.model_mut(model) {
-            of.estimate(device, load);
+            of.kinds.set(kinds);
+            self.compare_loads(model);
+            self.rank(now, model);
+            self.consider(now, model, actions);
+            self.offer_kept(now, actions);
+        }
+    }
+
+    fn on_load_estimate(&mut self, _: Nanos, kind: u32, model: u32, load: Nanos) {
+        if let Some(of) = self.model_mut(model) {
+            of.kinds.learn(kind, load);
             self.compare_loads(model);
         }
     }
@@ -82,7 +122,7 @@ impl<R: Rule> Placement for Machine<R> {
         if !hoped || in_front {
             self.expect_expiry(model);
         }
-        if first {
+        if first && self.has_few(model) {
             self.value(now, model);
         }
         self.rank(now, model);
@@ -101,20 +141,23 @@ impl<R: Rule> Placement for Machine<R> {
             return;
         };
         deadlines.iter().for_each(|deadline| of.leave(*deadline));
-        if let Some(replica) = of.replica_mut(device) {
+        if let Some(replica) = of.replicas.on_mut(device) {
             replica.running += 1;
             replica.used = now;
         }
         self.rank(now, model);
-        self.revalue(now, model, actions);
+        self.revalue_on(now, model, device, actions);
     }
 
     fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let replica = self.model_mut(model).and_then(|of| of.replica_mut(device));
+        let replica = self
+            .model_mut(model)
+            .and_then(|of| of.replicas.on_mut(device));
         let Some(replica) = replica else { return };
         replica.running = replica.running.saturating_sub(1);
         if replica.running == 0 {
-            self.revalue(now, model, actions);
+            self.revalue_on(now, model, device, actions);
+            self.clear_retired(now, model, actions);
         }
     }
 
@@ -122,8 +165,19 @@ impl<R: Rule> Placement for Machine<R> {
         if let Some(of) = self.model_mut(model) {
             of.leave(deadline);
             self.rank(now, model);
-            self.revalue(now, model, actions);
+            if self.has_few(model) {
+                self.revalue(now, model, actions);
+            }
+            self.clear_retired(now, model, actions);
         }
+    }
+
+    fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        let Some(Some(of)) = self.models.get_mut(model as usize) else {
+            return;
+        };
+        self.rule.requested(now, model, of);
+        self.bring(now, model, actions);
     }
 
     fn on_load_result(
@@ -137,10 +191,14 @@ impl<R: Rule> Placement for Machine<R> {
         match self.presence(device, model) {
             Presence::Loading if ok => {
                 self.loaded(now, device, model, actions);
+                self.clear_retired(now, model, actions);
                 self.attempt(now, device, actions);
             }
             Presence::Loading => self.failed(now, device, model, actions),
-            Presence::Absent if ok => self.found(now, device, model, actions),
+            Presence::Absent if ok => {
+                self.found(now, device, model, actions);
+                self.clear_retired(now, model, actions);
+            }
             Presence::Absent | Presence::Loaded | Presence::Leaving => {}
         }
     }
@@ -153,8 +211,20 @@ impl<R: Rule> Placement for Machine<R> {
                 self.remove(now, device, model);
                 self.consider(now, model, actions);
                 self.attempt_if_short(now, device, actions);
+                if !self.to_keep.is_empty() && self.parked.contains(&device) {
+                    self.attempt(now, device, actions);
+                }
             }
         }
+    }
+
+    fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let look_ahead = self.look_ahead;
+        if let Some(of) = self.model_mut(model) {
+            let again_at = of.refuse_on(now, device, look_ahead);
+            self.retries.set(model, again_at);
+        }
+        self.on_unloaded(now, device, model, actions);
     }
 
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {
@@ -170,6 +240,7 @@ impl<R: Rule> Placement for Machine<R> {
             self.retries.remove(model);
             self.rank(now, model);
             self.consider(now, model, actions);
+            self.offer_kept(now, actions);
         }
         while let Some((at, device)) = self.again.first()
             && at <= now
@@ -183,15 +254,18 @@ impl<R: Rule> Placement for Machine<R> {
             self.attempt(now, device, actions);
         }
         self.prefetch(now, actions);
+        self.sweep(now, actions);
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let expiry = self.expiries.first().map(|(at, _)| at);
-        let retry = self.retries.first().map(|(at, _)| at);
-        let foreseen = self.rule.next_foreseen();
-        let again = self.again.first().map(|(at, _)| at);
-        let next = [expiry, retry, again, self.next_ready(), foreseen];
-        next.into_iter().flatten().min()
+        let first = |heap: &IndexedHeap| heap.first().map_or(NEVER, |(at, _)| at);
+        let next = first(&self.expiries)
+            .min(first(&self.retries))
+            .min(first(&self.again))
+            .min(self.next_ready().unwrap_or(NEVER))
+            .min(self.rule.next_foreseen().unwrap_or(NEVER))
+            .min(self.sweep_at);
+        (next < NEVER).then_some(next)
     }
 
     fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos {
@@ -206,7 +280,11 @@ impl<R: Rule> Placement for Machine<R> {
             let load = loads.iter().find(|load| load.model == model)?;
             Some(load.end())
         };
-        let first = of.replicas.iter().filter_map(|r| loading(r.device)).min();
+        let loadings = of
+            .replicas
+            .iter()
+            .filter(|of| of.presence == Presence::Loading);
+        let first = loadings.filter_map(|of| loading(of.device)).min();
         match first {
             Some(end) if end <= ready_by => ready_by,
             _ => ready_by.saturating_sub(of.least_load),
@@ -214,8 +292,29 @@ impl<R: Rule> Placement for Machine<R> {
     }
 
     fn presence(&self, device: u32, model: u32) -> Presence {
-        let replica = self.model(model).and_then(|of| of.replica(device));
+        let replica = self.model(model).and_then(|of| of.replicas.on(device));
         replica.map_or(Presence::Absent, |replica| replica.presence)
+    }
+
+    fn may_load(&self, now: Nanos, model: u32) -> bool {
+        let Some(of) = self.model(model).filter(|of| !of.retired) else {
+            return false;
+        };
+        if of.replicas.staying() > 0 {
+            return true;
+        }
+        let pages = Footprint::of(&of.spec).whole();
+        let mut able = self.kinds.with_pages(pages);
+        let able = able.any(|kind| of.kinds.is_able(kind));
+        if of.rests(now) || !able {
+            return false;
+        }
+        let refusals = of.refusals(now).filter(|device| {
+            let on = self.device(*device);
+            on.is_some_and(|on| on.pages >= pages && of.kinds.is_able(on.kind))
+        });
+        let refusals = refusals.count();
+        refusals == 0 || refusals < self.able(of, pages)
     }
 
     fn free_pages(&self, device: u32) -> u32 {
@@ -228,11 +327,27 @@ impl<R: Rule> Placement for Machine<R> {
 }
 
 impl<R: Rule> Machine<R> {
+    /// Devices that could load a model of so many pages. Only asked for one whose LOADs have failed.
+    fn able(&self, of: &Model, pages: u32) -> usize {
+        let devices = self.devices.iter().flatten();
+        let able = |on: &&Device| on.pages >= pages && of.kinds.is_able(on.kind);
+        devices.filter(able).count()
+    }
+
+    /// As [`Self::revalue`], after an event of one replica.
+    fn revalue_on(&mut self, now: Nanos, model: u32, device: u32, actions: &mut Actions) {
+        if self.has_few(model) {
+            return self.revalue(now, model, actions);
+        }
+        self.value_on(now, model, device);
+        self.attempt_if_short(now, device, actions);
+    }
+
     /// Makes anew what a model's replicas are worth; a device that lacked room may have it now.
     fn revalue(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
         self.value(now, model);
         let mut at = 0;
-        while let Some(replica) = self.model(model).and_then(|of| of.replicas.get(at)) {
+        while let Some(replica) = self.model(model).and_then(|of| of.replicas.at(at)) {
             self.attempt_if_short(now, replica.device, actions);
             at += 1;
         }
@@ -255,9 +370,9 @@ impl<R: Rule> Machine<R> {
     }
 
     fn loaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let replica = self.model_mut(model).and_then(|of| of.replica_mut(device));
-        if let Some(replica) = replica {
-            replica.presence = Presence::Loaded;
+        if let Some(of) = self.model_mut(model) {
+            of.replicas.set_presence(device, Presence::Loaded);
+            of.forgive(device);
         }
         if let Some(of) = self.device_mut(device) {
             of.loaded(now, model);
@@ -266,10 +381,10 @@ impl<R: Rule> Machine<R> {
     }
 
     fn failed(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let until = now.saturating_add(LOOK_AHEADS_AFTER_FAILURE * self.look_ahead);
+        let look_ahead = self.look_ahead;
         if let Some(of) = self.model_mut(model) {
-            of.refuse(device, until);
-            self.retries.set(model, until);
+            let again_at = of.refuse(now, device, look_ahead);
+            self.retries.set(model, again_at);
         }
         self.remove(now, device, model);
         self.consider(now, model, actions);
@@ -286,32 +401,32 @@ impl<R: Rule> Machine<R> {
         };
         on.admit(model, footprint);
         if let Some(of) = self.model_mut(model) {
-            of.replicas.push(Replica {
+            of.replicas.insert(Replica {
                 device,
                 presence: Presence::Loaded,
                 running: 0,
                 used: now,
             });
+            of.forgive(device);
         }
         self.demand.place(model, device);
+        self.count_kept(model);
         self.rank(now, model);
         self.revalue(now, model, actions);
     }
 
     fn compare_loads(&mut self, model: u32) {
-        let up = (0..)
-            .zip(&self.devices)
-            .filter_map(|(at, device)| device.as_ref().map(|_| at));
         if let Some(Some(of)) = self.models.get_mut(model as usize) {
-            of.compare_loads(up);
+            of.compare_loads(self.kinds.up());
         }
     }
 
     /// Which devices are up has changed: so may have the fastest of each model.
     fn devices_changed(&mut self, now: Nanos, more: bool) {
-        self.up = self.devices.iter().flatten().count();
+        self.demand.set_devices(self.kinds.devices());
         for model in 0..self.models.len() as u32 {
             self.compare_loads(model);
+            self.count_kept(model);
             if more {
                 // What is everywhere else may be loaded here.
                 self.rank(now, model);

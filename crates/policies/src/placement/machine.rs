@@ -6,17 +6,23 @@
 //! touches its own model, and devices are looked at only when its model is wanted.
 //!
 //! A model's key is made anew with its own events only, as in the paper; what has changed by the
-//! events of others is found when the model comes first.
+//! events of others is found when the model comes first. Of a model with many replicas an event
+//! touches the one that it is about: what the others are worth is found when one of them is to go.
+//!
+//! Beside what requests ask for there is what is *to be kept*: wanted loaded by whoever looks after
+//! the fleet. A device that has nothing else to load takes the first of these that it lacks, into
+//! free pages; nothing is unloaded for it, unless it is pinned.
 
 use std::collections::BTreeSet;
 
 use super::{
     Demand, ModelSpec, Nanos, Options,
     device::Device,
+    kinds::Kinds,
     model::{Counted, Model},
     rule::{Rule, View},
 };
-use crate::schedule::IndexedHeap;
+use crate::schedule::{IndexedHeap, NEVER};
 
 /// A placement after a [`Rule`].
 #[derive(Debug)]
@@ -25,7 +31,7 @@ pub(super) struct Machine<R> {
     pub(super) look_ahead: Nanos,
     pub(super) capacity: Nanos,
     pub(super) devices: Vec<Option<Device>>,
-    pub(super) up: usize,
+    pub(super) kinds: Kinds,
     pub(super) models: Vec<Option<Model>>,
     pub(super) demand: Demand,
     pub(super) wanted: IndexedHeap,
@@ -39,7 +45,16 @@ pub(super) struct Machine<R> {
     pub(super) retries: IndexedHeap,
     /// Devices that may take a LOAD and found none.
     pub(super) parked: BTreeSet<u32>,
+    /// Models of which more replicas are to be kept than there are, in the order in which they are.
+    pub(super) to_keep: BTreeSet<(u32, u32)>,
+    /// What is not to be kept and was not asked for so long is unloaded, ns.
+    pub(super) idle_unload: Nanos,
+    /// When that is looked at next.
+    pub(super) sweep_at: Nanos,
 }
+
+/// Most replicas of a model that are all valued anew with each of its events.
+const FEW: usize = 4;
 
 impl<R: Rule> Machine<R> {
     pub fn new(options: &Options, rule: R) -> Self {
@@ -48,7 +63,7 @@ impl<R: Rule> Machine<R> {
             look_ahead: options.look_ahead,
             capacity: options.capacity.max(1),
             devices: Vec::new(),
-            up: 0,
+            kinds: Kinds::default(),
             models: Vec::new(),
             demand: Demand::new(options.capacity.max(1)),
             wanted: IndexedHeap::default(),
@@ -57,6 +72,9 @@ impl<R: Rule> Machine<R> {
             again: IndexedHeap::default(),
             retries: IndexedHeap::default(),
             parked: BTreeSet::new(),
+            to_keep: BTreeSet::new(),
+            idle_unload: NEVER,
+            sweep_at: NEVER,
         }
     }
 
@@ -97,9 +115,10 @@ impl<R: Rule> Machine<R> {
         if self.demand.of(model) != work {
             self.demand.set(model, work);
         }
-        let everywhere = everywhere >= self.up;
+        let everywhere = everywhere >= self.kinds.devices();
+        let retired = self.model(model).is_none_or(|of| of.retired);
         let priority = self.demand.priority(model);
-        let wanted = priority > 0.0 && !everywhere;
+        let wanted = priority > 0.0 && !everywhere && !retired;
         let view = wanted.then(|| self.view(now, model, priority)).flatten();
         match view.and_then(|view| self.rule.want(&view)) {
             Some(key) => self.wanted.set(model, key),
@@ -121,7 +140,7 @@ impl<R: Rule> Machine<R> {
         let Some(of) = self.models.get(model as usize).and_then(Option::as_ref) else {
             return;
         };
-        for replica in &of.replicas {
+        for replica in of.replicas.iter() {
             let Some(Some(device)) = self.devices.get_mut(replica.device as usize) else {
                 continue;
             };
@@ -134,15 +153,49 @@ impl<R: Rule> Machine<R> {
         }
     }
 
+    /// Whether all replicas of a model are valued anew with each of its events.
+    pub(super) fn has_few(&self, model: u32) -> bool {
+        self.model(model).is_some_and(|of| of.replicas.len() <= FEW)
+    }
+
+    /// Makes anew whether one replica of a model may be unloaded, and what it is worth.
+    pub(super) fn value_on(&mut self, now: Nanos, model: u32, device: u32) {
+        let of = self.models.get(model as usize).and_then(Option::as_ref);
+        let Some((of, replica)) = of.and_then(|of| Some((of, of.replicas.on(device)?))) else {
+            return;
+        };
+        let Some(Some(on)) = self.devices.get_mut(device as usize) else {
+            return;
+        };
+        if of.is_evictable(replica) {
+            let worth = self.rule.keep(now, model, of, replica.used);
+            on.offer(model, worth);
+        } else {
+            on.keep(model);
+        }
+    }
+
+    /// Finds out anew whether replicas of a model are missing that are to be kept.
+    pub(super) fn count_kept(&mut self, model: u32) {
+        let devices = self.kinds.devices();
+        let Some(of) = self.models.get(model as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let Some(wanted) = of.wanted else { return };
+        if of.lacks_wanted(devices) && !of.retired {
+            self.to_keep.insert((wanted.order, model));
+        } else {
+            self.to_keep.remove(&(wanted.order, model));
+        }
+    }
+
     pub(super) fn view(&self, now: Nanos, model: u32, priority: f64) -> Option<View<'_>> {
         Some(View {
             now,
             of: self.model(model)?,
             priority,
             key: self.wanted.key(model),
-            capacity: self.capacity,
-            demand: &self.demand,
-            devices: &self.devices,
+            spare: self.demand.is_spare(),
         })
     }
 }

@@ -4,8 +4,22 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::{ModelSpec, Nanos, Presence};
+use super::{
+    ModelSpec, Nanos, Presence, Wanted,
+    kinds::ByKind,
+    replicas::{Replica, Replicas},
+};
 use crate::schedule::NEVER;
+
+/// First pause after a LOAD that failed, in look-aheads; it doubles with each further failure.
+const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
+
+/// Longest pause after LOADs that failed, ns.
+const LONGEST_PAUSE: Nanos = 60_000_000_000;
+
+/// Devices that may fail to load a model, one after the other, before it is left alone everywhere
+/// for a pause.
+const TRIES_AT_ONCE: u32 = 2;
 
 /// A waiting request that a LOAD could still help.
 #[derive(Debug, Clone, Copy)]
@@ -15,36 +29,33 @@ struct Hope {
     work: Nanos,
 }
 
-/// A model on a device.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Replica {
-    pub device: u32,
-    pub presence: Presence,
-    /// Batches under way.
-    pub running: u32,
-    /// When a batch was last sent, or else the LOAD was issued.
-    pub used: Nanos,
-}
-
 /// A LOAD that failed: not tried again on that device before `until`.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     device: u32,
     until: Nanos,
+    /// How often in a row.
+    failures: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Model {
     pub spec: ModelSpec,
-    pub replicas: SmallVec<[Replica; 2]>,
+    /// Asked for no more: it goes as soon as nothing runs.
+    pub retired: bool,
+    /// What is to be kept loaded of it, whether or not it is asked for.
+    pub wanted: Option<Wanted>,
+    pub replicas: Replicas,
     /// Requests that wait, hopeful or not.
     pub waiting: u32,
     /// Not offered to devices before this while it has replicas.
     pub offer_again_at: Nanos,
     /// Of a LOAD on the fastest device.
     pub least_load: Nanos,
-    /// By device; 0 where nothing but the spec is known.
-    loads: Vec<Nanos>,
+    pub kinds: ByKind,
+    /// LOADs that failed since the last that did not, and until when none is tried anywhere.
+    failures: u32,
+    rests_until: Nanos,
     refusals: SmallVec<[Refusal; 1]>,
     /// In order of deadline.
     hopes: VecDeque<Hope>,
@@ -57,77 +68,97 @@ impl Model {
     pub fn new(spec: ModelSpec) -> Self {
         Self {
             spec,
-            replicas: SmallVec::new(),
+            retired: false,
+            wanted: None,
+            replicas: Replicas::default(),
             waiting: 0,
             offer_again_at: 0,
             least_load: spec.load,
-            loads: Vec::new(),
+            kinds: ByKind::default(),
+            failures: 0,
+            rests_until: 0,
             refusals: SmallVec::new(),
             hopes: VecDeque::new(),
             hoped_work: 0,
         }
     }
 
-    pub fn replica(&self, device: u32) -> Option<&Replica> {
-        self.replicas
-            .iter()
-            .find(|replica| replica.device == device)
-    }
-
-    pub fn replica_mut(&mut self, device: u32) -> Option<&mut Replica> {
-        self.replicas
-            .iter_mut()
-            .find(|replica| replica.device == device)
-    }
-
-    pub fn loaded(&self) -> usize {
-        let is_loaded = |replica: &&Replica| replica.presence == Presence::Loaded;
-        self.replicas.iter().filter(is_loaded).count()
-    }
-
     /// Whether a replica may be unloaded.
     pub fn is_evictable(&self, replica: &Replica) -> bool {
+        let pinned = self.wanted.is_some_and(|wanted| wanted.pinned);
         replica.presence == Presence::Loaded
             && replica.running == 0
-            && !self.spec.pinned
-            && (self.waiting == 0 || self.loaded() > 1)
+            && !pinned
+            && (self.waiting == 0 || self.replicas.loaded() > 1)
     }
 
-    /// Time of a LOAD on a device, ns.
-    pub fn load_on(&self, device: u32) -> Nanos {
-        match self.loads.get(device as usize) {
-            None | Some(0) => self.spec.load,
-            Some(load) => *load,
+    /// Whether more replicas are wanted than there are, on `devices` devices.
+    pub fn lacks_wanted(&self, devices: usize) -> bool {
+        let wanted = self.wanted.map_or(0, |wanted| wanted.devices);
+        self.replicas.staying() < (wanted as usize).min(devices)
+    }
+
+    /// Time of a LOAD on a kind of device, ns.
+    pub fn load_on(&self, kind: u32) -> Nanos {
+        match self.kinds.load(kind) {
+            0 => self.spec.load,
+            load => load,
         }
     }
 
-    pub fn estimate(&mut self, device: u32, load: Nanos) {
-        if self.loads.len() <= device as usize {
-            self.loads.resize(device as usize + 1, 0);
-        }
-        self.loads[device as usize] = load;
-    }
-
-    /// Takes the fastest of the devices that are up.
-    pub fn compare_loads(&mut self, devices: impl Iterator<Item = u32>) {
-        let least = devices.map(|device| self.load_on(device)).min();
+    /// Takes the fastest of the kinds of devices that are up and can run it.
+    pub fn compare_loads(&mut self, kinds: impl Iterator<Item = u32>) {
+        let able = kinds.filter(|kind| self.kinds.is_able(*kind));
+        let least = able.map(|kind| self.load_on(kind)).min();
         self.least_load = least.unwrap_or(self.spec.load);
     }
 
-    /// Whether it cannot run on a device at all.
-    pub fn is_barred(&self, device: u32) -> bool {
-        self.load_on(device) == NEVER
+    /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause. Tells when it
+    /// may be tried again somewhere.
+    pub fn refuse(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+        let until = self.refuse_on(now, device, look_ahead);
+        self.failures += 1;
+        if self.failures > TRIES_AT_ONCE {
+            self.rests_until = pause(now, look_ahead, self.failures - TRIES_AT_ONCE);
+        }
+        until.max(self.rests_until)
     }
 
-    /// Not to be loaded on a device for a while.
-    pub fn refuse(&mut self, device: u32, until: Nanos) {
-        self.refusals.retain(|refusal| refusal.device != device);
-        self.refusals.push(Refusal { device, until });
+    /// A device takes no work for it: it is not tried there for a pause. Tells until when.
+    pub fn refuse_on(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+        let before = self.refusals.iter().find(|of| of.device == device);
+        let failures = before.map_or(0, |of| of.failures) + 1;
+        self.refusals.retain(|of| of.device != device);
+        let until = pause(now, look_ahead, failures);
+        self.refusals.push(Refusal {
+            device,
+            until,
+            failures,
+        });
+        until
+    }
+
+    /// A LOAD has succeeded on a device, or the device is another one now.
+    pub fn forgive(&mut self, device: u32) {
+        self.failures = 0;
+        self.rests_until = 0;
+        self.refusals.retain(|of| of.device != device);
     }
 
     pub fn is_refused(&self, now: Nanos, device: u32) -> bool {
-        let still = |refusal: &Refusal| refusal.device == device && refusal.until > now;
-        self.refusals.iter().any(still)
+        let still = |of: &Refusal| of.device == device && of.until > now;
+        self.rests_until > now || self.refusals.iter().any(still)
+    }
+
+    /// Devices that refuse it now.
+    pub fn refusals(&self, now: Nanos) -> impl Iterator<Item = u32> + '_ {
+        let still = self.refusals.iter().filter(move |of| of.until > now);
+        still.map(|of| of.device)
+    }
+
+    /// Whether no device is asked for it now.
+    pub fn rests(&self, now: Nanos) -> bool {
+        self.rests_until > now
     }
 
     /// The last moment at which a LOAD that takes `load` helps a request, with `margin` to spare.
@@ -221,6 +252,13 @@ impl Model {
     pub fn deadlines(&self) -> Option<(Nanos, Nanos)> {
         Some((self.hopes.front()?.deadline, self.hopes.back()?.deadline))
     }
+}
+
+/// Until when nothing is tried after so many failures in a row.
+fn pause(now: Nanos, look_ahead: Nanos, failures: u32) -> Nanos {
+    let first = LOOK_AHEADS_AFTER_FAILURE * look_ahead.max(1);
+    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(40));
+    now.saturating_add(doubled.min(LONGEST_PAUSE))
 }
 
 /// How requests are counted as demand.

@@ -4,7 +4,7 @@ use super::{
     Action, Actions, Nanos, Presence,
     device::{Footprint, Load},
     machine::Machine,
-    model::Replica,
+    replicas::Replica,
     rule::Rule,
 };
 use crate::schedule::NEVER;
@@ -12,8 +12,10 @@ use crate::schedule::NEVER;
 impl<R: Rule> Machine<R> {
     /// Issues a LOAD, with the UNLOADs that it needs before it.
     pub(super) fn load(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let Some(of) = self.model(model) else { return };
-        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(device));
+        let (Some(of), Some(on)) = (self.model(model), self.device(device)) else {
+            return;
+        };
+        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(on.kind));
         let before_end = of.spec.run.saturating_add(expected);
         let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
         self.make_room(now, device, footprint, actions);
@@ -31,7 +33,7 @@ impl<R: Rule> Machine<R> {
         self.parked.remove(&device);
         self.busy.set(device, ready_at);
         if let Some(of) = self.model_mut(model) {
-            of.replicas.push(Replica {
+            of.replicas.insert(Replica {
                 device,
                 presence: Presence::Loading,
                 running: 0,
@@ -39,6 +41,7 @@ impl<R: Rule> Machine<R> {
             });
         }
         self.demand.place(model, device);
+        self.count_kept(model);
         self.rank(now, model);
         actions.push(Action::Load {
             device,
@@ -56,10 +59,24 @@ impl<R: Rule> Machine<R> {
     fn make_room(&mut self, now: Nanos, device: u32, footprint: Footprint, actions: &mut Actions) {
         while let Some(on) = self.device_mut(device)
             && !on.is_free_for(footprint)
-            && let Some(victim) = on.cheapest()
+            && let Some((worth, victim)) = on.cheapest()
         {
-            self.unload(now, device, victim, actions);
+            if !self.is_worth_more(now, device, victim, worth) {
+                self.unload(now, device, victim, actions);
+            }
         }
+    }
+
+    /// Whether a victim is worth more by now than it was when it was last valued; it has its new
+    /// place then.
+    fn is_worth_more(&mut self, now: Nanos, device: u32, model: u32, worth: u64) -> bool {
+        let is_wanted = self.model(model).is_some_and(|of| of.wanted.is_some());
+        if self.has_few(model) && !is_wanted {
+            return false;
+        }
+        self.value_on(now, model, device);
+        let anew = self.device(device).and_then(|on| on.worth_of(model));
+        anew.is_none_or(|anew| anew > worth)
     }
 
     /// Issues an UNLOAD; the pages are free at once.
@@ -67,16 +84,12 @@ impl<R: Rule> Machine<R> {
         let Some(of) = self.model_mut(model) else {
             return;
         };
-        let Some(replica) = of.replica_mut(device) else {
-            return;
-        };
-        replica.presence = Presence::Leaving;
+        of.replicas.set_presence(device, Presence::Leaving);
         self.demand.displace(model, device);
         if let Some(on) = self.device_mut(device) {
             on.release(model);
         }
-        self.value(now, model);
-        self.rank(now, model);
+        self.lost_one(now, model);
         actions.push(Action::Unload { device, model });
     }
 
@@ -85,16 +98,23 @@ impl<R: Rule> Machine<R> {
         let Some(of) = self.model_mut(model) else {
             return;
         };
-        let Some(at) = of.replicas.iter().position(|r| r.device == device) else {
+        if !of.replicas.remove(device) {
             return;
-        };
-        of.replicas.swap_remove(at);
+        }
         self.demand.displace(model, device);
         if let Some(on) = self.device_mut(device) {
             on.forget(model);
             on.loaded(now, model);
         }
-        self.value(now, model);
+        self.lost_one(now, model);
+    }
+
+    /// A model has a replica less: the last that is left may have to stay.
+    fn lost_one(&mut self, now: Nanos, model: u32) {
+        if self.has_few(model) {
+            self.value(now, model);
+        }
+        self.count_kept(model);
         self.rank(now, model);
     }
 }

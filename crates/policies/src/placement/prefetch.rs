@@ -36,6 +36,19 @@ impl<R: Rule> Machine<R> {
         }
     }
 
+    /// Loads a model that nobody waits for, if it is nowhere and there is a place for it.
+    pub(super) fn bring(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        let Some(of) = self.model(model) else { return };
+        if !of.replicas.is_empty() || of.retired {
+            return;
+        }
+        let worth = self.rule.keep(now, model, of, now);
+        let footprint = Footprint::of(&of.spec);
+        if let Some(device) = self.place_for(now, model, footprint, worth) {
+            self.load(now, device, model, actions);
+        }
+    }
+
     /// A device with nothing to load where the pages are free, else where what has to go is worth
     /// less than `worth`.
     fn place_for(
@@ -50,7 +63,9 @@ impl<R: Rule> Machine<R> {
         let mut best = None;
         for device in idle {
             let of = self.model(model)?;
-            let refused = of.is_refused(now, device) || of.is_barred(device);
+            let kind = self.device(device).map(|on| on.kind);
+            let able = kind.is_some_and(|kind| of.kinds.is_able(kind));
+            let refused = !able || of.is_refused(now, device);
             let Some(on) = self.device_mut(device) else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! What a placement policy decides; the machinery around it is common.
 
-use super::{Demand, Nanos, device::Device, model::Model};
+use super::{Nanos, model::Model};
 
 /// A model that would rather be loaded, as a rule sees it.
 #[derive(Debug)]
@@ -11,10 +11,8 @@ pub(super) struct View<'a> {
     pub priority: f64,
     /// Its key among the wanted models until now.
     pub key: Option<u64>,
-    /// What a device can fulfil, ns.
-    pub capacity: Nanos,
-    pub demand: &'a Demand,
-    pub devices: &'a [Option<Device>],
+    /// Whether a device has capacity to spare.
+    pub spare: bool,
 }
 
 /// A device that could load a model.
@@ -63,6 +61,11 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     /// What a replica is worth; the least is unloaded first.
     fn keep(&self, now: Nanos, model: u32, of: &Model, used: Nanos) -> u64;
 
+    /// Whether of several devices the one is preferred on which what has to go is worth least.
+    fn compares_victims(&self) -> bool {
+        false
+    }
+
     /// When something is foreseen next.
     fn next_foreseen(&self) -> Option<Nanos> {
         None
@@ -75,14 +78,4 @@ pub(super) trait Rule: std::fmt::Debug + Send {
 
     /// There was no place for a model now; its burst is foreseen again at `at`.
     fn postpone(&mut self, _model: u32, _at: Nanos) {}
-}
-
-// === impl View ===
-
-impl View<'_> {
-    /// Whether there is a device with capacity to spare.
-    pub fn is_spare(&self) -> bool {
-        let mut devices = (0..).zip(self.devices);
-        devices.any(|(at, device)| device.is_some() && self.demand.load(at) < self.capacity)
-    }
 }

@@ -24,6 +24,9 @@
 //! used once after it, which is where LRU fails. A further replica counts with the requests, all of
 //! them, that the others cannot take: they are not delayed but lost while it is away.
 //!
+//! What is wanted loaded, whoever asks for it, counts as asked for once a while ago, namely the time
+//! that is remembered: it goes after what nobody has asked for since, and before what is in use.
+//!
 //! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little from the ebb of
 //! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
 //! nothing else to load, and only into free pages or in exchange for what is worth less than one
@@ -160,7 +163,7 @@ impl Rule for Sextant {
         let of = view.of;
         // A further replica helps where there is a device with capacity to spare.
         let alone = of.replicas.is_empty();
-        if !alone && !view.is_spare() {
+        if !alone && !view.spare {
             return None;
         }
         let work = of.hoped_work().max(1) as f64;
@@ -191,14 +194,22 @@ impl Rule for Sextant {
 
     fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
         let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
-        let copies = of.loaded();
+        let copies = of.replicas.loaded();
         let missed = if copies > 1 {
             self.log_overflow(now, model, of, (copies - 1) as f64)
         } else {
             self.log_episodes(now, model)
         };
+        let missed = match of.wanted {
+            Some(_) => missed.max(now as f64 / self.memory - 1.0),
+            None => missed,
+        };
         let worth = missed + per_page.ln();
         ordered(worth)
+    }
+
+    fn compares_victims(&self) -> bool {
+        true
     }
 
     fn next_foreseen(&self) -> Option<Nanos> {

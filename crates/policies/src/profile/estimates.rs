@@ -1,4 +1,4 @@
-//! The estimates that schedulers work with, for every variant on every pool.
+//! The estimates that schedulers work with, for every variant on every kind of device.
 //!
 //! A scheduler reads a table of run times; this keeps the tables true. Each measured run is handed
 //! in, and whenever an estimate has moved enough to matter a new table comes out, to be given to
@@ -194,6 +194,12 @@ impl Estimates {
                 Some((pool, queue, profile))
             })
             .collect()
+    }
+
+    /// Whether any table differs from its profile.
+    pub fn have_moved(&self) -> bool {
+        let mut seats = self.seats.values();
+        seats.any(|seat| seat.current != seat.profile)
     }
 
     /// The table of a pair as it was last given out.

@@ -14,8 +14,8 @@ use queues::{Queue, Seat};
 use ranks::{Entries, Ranks};
 
 use super::{
-    Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, NEVER, Nanos,
-    Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
+    Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, LatencyTable,
+    NEVER, Nanos, Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
     rule::{PATIENCE, earliest},
 };
 
@@ -30,6 +30,10 @@ pub struct Candidates<T, R: Rule> {
     waiting: usize,
     /// Pools whose first candidate left without taking the free slots that it waited for.
     unblocked: Vec<u32>,
+    /// By pool: when it has to be looked at next.
+    timers: IndexedHeap,
+    /// Pools that have changed since their timers were set, each once.
+    changed: Vec<u32>,
 }
 
 /// What became of the attempt to start a candidate on a slot.
@@ -54,6 +58,29 @@ impl<T, R: Rule> Candidates<T, R> {
             queues: Vec::new(),
             waiting: 0,
             unblocked: Vec::new(),
+            timers: IndexedHeap::default(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Something has changed by which a pool may have to be looked at sooner or later than known.
+    fn mark(&mut self, pool: u32) {
+        let ranks = &mut self.ranks[pool as usize];
+        if !std::mem::replace(&mut ranks.changed, true) {
+            self.changed.push(pool);
+        }
+    }
+
+    /// Sets the timers of the pools that have changed.
+    fn set_timers(&mut self) {
+        while let Some(pool) = self.changed.pop() {
+            let ranks = &mut self.ranks[pool as usize];
+            ranks.changed = false;
+            let next = self.fleet.pool(pool).and_then(|of| ranks.next(of));
+            match next.filter(|at| *at < NEVER) {
+                Some(at) => self.timers.set(pool, at),
+                None => drop(self.timers.remove(pool)),
+            }
         }
     }
 
@@ -131,6 +158,7 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
                 return false;
             };
+            self.mark(pool);
             let may_start = formed.is_some_and(|formed| self.may_start(now, pool, &formed));
             let of = self.queues[queue as usize].as_mut().expect("formed above");
             let seat = &mut of.seats[at];
@@ -167,17 +195,25 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// The common case of a request that joins a candidate: nothing starts and nothing is dropped,
-    /// so only the candidate's keys change. `false` when there is more to do.
+    /// so only the candidate's keys change. `false` when there is more to do on some seat.
     fn joined(&mut self, now: Nanos, queue: u32) -> bool {
+        let seats = self.queue(queue).map_or(0, |of| of.seats.len());
+        let joined = (0..seats).all(|at| self.joined_seat(now, queue, at));
+        if joined && let Some(of) = self.queue(queue) {
+            of.rate_changed = false;
+        }
+        joined
+    }
+
+    fn joined_seat(&mut self, now: Nanos, queue: u32, at: usize) -> bool {
         let of = self.queues[queue as usize].as_mut().expect("just pushed");
-        let [seat] = &mut of.seats[..] else {
+        let seat = &mut of.seats[at];
+        let pool = seat.pool;
+        let ranks = &mut self.ranks[pool as usize];
+        let Some(devices) = self.fleet.pool(pool) else {
             return false;
         };
-        let ranks = &mut self.ranks[seat.pool as usize];
-        let Some(pool) = self.fleet.pool(seat.pool) else {
-            return false;
-        };
-        let free = pool.has_free();
+        let free = devices.has_free();
         if free && seat.entries.deferred.is_none() {
             return false;
         }
@@ -185,11 +221,12 @@ impl<T, R: Rule> Candidates<T, R> {
             now,
             cause: Cause::Queue,
             free_at: 0,
-            pool,
+            pool: devices,
             delay: self.delay,
         };
         let view = around.view(&of.requests, &seat.spec, of.rate_changed);
         let formed = self.rule.form(&view, &mut seat.memory);
+        let formed = seat.hold_back(&of.requests, &self.fleet, self.delay, formed);
         if formed.passed > 0 || formed.rows == 0 {
             return false;
         }
@@ -197,7 +234,6 @@ impl<T, R: Rule> Candidates<T, R> {
         if free && ranks.eager.allows(now, &formed) {
             return false;
         }
-        of.rate_changed = false;
         if formed.ready_at <= now {
             seat.latest = formed.latest;
             let rank = formed.key(seat.spec.priority, &of.requests);
@@ -206,6 +242,7 @@ impl<T, R: Rule> Candidates<T, R> {
             let worth = ranks.eager.may_allow(&formed);
             ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
         }
+        self.mark(pool);
         true
     }
 
@@ -265,12 +302,19 @@ impl<T, R: Rule> Candidates<T, R> {
             delay: self.delay,
         };
         let view = around.view(&of.requests, &seat.spec, of.rate_changed);
-        let mut formed = self.rule.form(&view, &mut seat.memory);
+        let formed = self.rule.form(&view, &mut seat.memory);
+        let mut formed = seat.hold_back(&of.requests, &self.fleet, self.delay, formed);
         // A slot that is not free yet may be too late for requests that another one is in time for:
         // it passes them over, as a slower device does.
         if at == 0 && free_at <= now && formed.passed > 0 {
-            self.give_up(queue, formed.passed, formed.reason, actions);
-            formed.passed = 0;
+            let seats = &self.queues[queue as usize].as_ref()?.seats;
+            let free =
+                |seat: &Seat<R::Memory>| self.fleet.pool(seat.pool).is_some_and(Pool::has_free);
+            // What could still be met is for another pool that has a device to spare.
+            if formed.reason == DropReason::Expired || !seats[1..].iter().any(free) {
+                self.give_up(queue, formed.passed, formed.reason, actions);
+                formed.passed = 0;
+            }
         }
         Some((pool, (formed.rows > 0).then_some(formed)))
     }
@@ -397,6 +441,7 @@ impl<T, R: Rule> Candidates<T, R> {
                 if let Some(of) = self.queue(queue) {
                     of.seats[at].entries = entries;
                 }
+                self.mark(pool);
             }
             self.refresh(now, queue, Cause::Queue, actions);
             if !started
@@ -431,6 +476,7 @@ impl<T, R: Rule> Candidates<T, R> {
         while let Some(pool) = self.unblocked.pop() {
             self.dispatch(now, pool, actions);
         }
+        self.set_timers();
     }
 
     fn seat_of(&self, queue: u32, pool: u32) -> Option<(usize, u16)> {
@@ -442,6 +488,7 @@ impl<T, R: Rule> Candidates<T, R> {
     fn pool_changed(&mut self, pool: u32) {
         if let Some(of) = self.fleet.pool(pool) {
             self.ranks[pool as usize].eager = self.rule.eagerness(of);
+            self.mark(pool);
         }
     }
 

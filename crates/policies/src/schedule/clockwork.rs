@@ -50,6 +50,10 @@ pub(super) struct Clockwork<T> {
     queues: Vec<Option<Queue<T>>>,
     /// When the first request of a queue becomes impossible.
     expiries: IndexedHeap,
+    /// By pool: when a device may take a strategy.
+    grants: IndexedHeap,
+    /// Pools that have changed since their grants were set.
+    changed: Vec<u32>,
     waiting: usize,
 }
 
@@ -65,6 +69,8 @@ impl<T> Clockwork<T> {
             queued: Vec::new(),
             queues: Vec::new(),
             expiries: IndexedHeap::default(),
+            grants: IndexedHeap::default(),
+            changed: Vec::new(),
             waiting: 0,
         }
     }
@@ -101,7 +107,11 @@ impl<T> Clockwork<T> {
             return;
         };
         for seat in of.seats.iter() {
-            let free_at = self.first_free(seat.pool);
+            self.changed.push(seat.pool);
+            let free_at = self
+                .devices
+                .first(seat.pool)
+                .map_or(0, |(free_at, _)| free_at);
             for size in 0..self.sizes.usable(&seat.spec) {
                 let id = self.id(queue, size);
                 let known = self.pools[seat.pool as usize].key(id);
@@ -174,6 +184,7 @@ impl<T> Clockwork<T> {
 
     /// Gives strategies to the devices of a pool that have less than the look-ahead before them.
     fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+        self.changed.push(pool);
         while let Some((_, id)) = self.pools[pool as usize].first()
             && let Some((free_at, device)) = self.devices.first(pool)
             && free_at <= now.saturating_add(self.look_ahead)
@@ -190,6 +201,22 @@ impl<T> Clockwork<T> {
                 self.arm(now, queue, false);
             } else {
                 self.reject(now, queue, actions);
+            }
+        }
+    }
+
+    /// Finds out anew when the pools that have changed may give a strategy to a device. One that has
+    /// to answer first is found out then, and the next one is asked.
+    fn expect_grants(&mut self) {
+        while let Some(pool) = self.changed.pop() {
+            let waits = !self.pools[pool as usize].is_empty();
+            let first = self.devices.first(pool).filter(|_| waits);
+            match first {
+                Some((free_at, _)) => {
+                    let at = free_at.saturating_sub(self.look_ahead);
+                    self.grants.set(pool, at);
+                }
+                None => drop(self.grants.remove(pool)),
             }
         }
     }

@@ -129,6 +129,37 @@ impl Devices {
         lost
     }
 
+    /// A worker's devices belong to another pool from now on, with what lies on them; tells the pool
+    /// that they have left.
+    pub fn transfer(&mut self, worker: u32, pool: u32) -> Option<u32> {
+        let devices = self.of_worker.get(&worker)?.clone();
+        let before = self.pool_of(*devices.first()?);
+        if before == pool {
+            return None;
+        }
+        for device in devices {
+            let of = self.get_mut(device);
+            of.pool = pool;
+            let (idle, until) = (of.sent.is_empty(), of.ends().map_or(0, |(_, last)| last));
+            let from = self.pool(before);
+            from.up -= 1;
+            from.idle -= u32::from(idle);
+            // One that was set aside is found out anew.
+            from.ends.remove(device);
+            let to = self.pool(pool);
+            to.up += 1;
+            to.idle += u32::from(idle);
+            to.ends.set(device, until);
+        }
+        Some(before)
+    }
+
+    /// The pool of a worker that is up.
+    pub fn pool_of_worker(&self, worker: u32) -> Option<u32> {
+        let device = *self.of_worker.get(&worker)?.first()?;
+        Some(self.pool_of(device))
+    }
+
     /// Puts a batch behind what lies on the device; `ready` is when its inputs are there.
     pub fn send(&mut self, now: Nanos, device: u32, ready: Nanos, batch: Batch) -> BatchId {
         let start = ready.max(self.free_at(device, now));

@@ -50,9 +50,9 @@ pub struct Options {
     pub policy: Policy,
     /// High bounds of the network's delays, for which the schedule makes room.
     pub delay: Delay,
-    /// `sextant`: share of a request's slack, 0 to 1, that may be spent on waiting for a fuller
-    /// batch while a device is idle. 0 answers as soon as possible, 1 spends as little device time
-    /// as possible.
+    /// `sextant`: share, 0 to 1, of the devices beyond those that a burst may need which is kept
+    /// idle. 0 spends them on starting batches sooner, 1 waits for fuller batches instead, so that
+    /// idle time shows true spare capacity. Where devices are scarce it makes no difference.
     pub hold: f64,
     /// `symphony`: run early once a batch has beta * lambda rows (section 3).
     pub beta_lambda: bool,
@@ -77,7 +77,7 @@ impl Default for Options {
         Self {
             policy: Policy::default(),
             delay: Delay::default(),
-            hold: 1.0,
+            hold: 0.0,
             beta_lambda: false,
             preferred_rows: Vec::new(),
             max_queue_delay: 2_000_000,

@@ -1,10 +1,11 @@
 //! The devices of one kind: which are free, and until when the others run.
 
-use std::collections::BTreeMap;
-
 use super::{IndexedHeap, Nanos, slots::SlotSet};
 
 mod fleet;
+mod offers;
+
+use offers::Offers;
 
 pub use fleet::{BatchId, Fleet, Running};
 
@@ -26,6 +27,8 @@ struct Slot {
     batches: u8,
     /// When the last of them should end.
     until: Nanos,
+    /// Where these batches stand in the table of running ones.
+    running: [Option<u32>; 2],
     up: bool,
 }
 
@@ -33,7 +36,8 @@ struct Slot {
 /// a processor has as many as cores.
 ///
 /// Of several free slots the one with the least number is taken, so that at low load the last
-/// devices stay idle as a whole and can be given back.
+/// devices stay idle as a whole and can be given back. A batch of several slots goes to the worker
+/// on which the fewest others are free, for the same reason.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     slots: Vec<Slot>,
@@ -44,7 +48,8 @@ pub struct Pool {
     soon: SlotSet,
     /// Busy slots by the time from which they may take their next batch.
     grantable: IndexedHeap,
-    workers: BTreeMap<u32, Vec<u32>>,
+    /// Workers with several slots, by how many of them a batch could have.
+    offers: Offers,
     /// How long before its end the next batch may be sent.
     lead: Nanos,
     up: u32,
@@ -146,25 +151,22 @@ impl Pool {
         {
             self.grantable.remove(slot);
             self.soon.insert(slot);
+            self.offers.more(self.slots[slot as usize].worker);
         }
     }
 
-    /// Where a batch of `slots` slots could run now. Does not take it.
+    /// Where a batch of `slots` slots could run now; it takes all of a worker that has fewer. Does
+    /// not take it.
     pub fn find(&self, slots: u16) -> Option<Place> {
-        if slots <= 1 {
+        if slots <= 1 || !self.offers.has_several() {
             let slot = self.free.first().or_else(|| self.soon.first())?;
             return Some(self.place(&[slot]));
         }
-        self.workers.values().find_map(|of_worker| {
-            let slots = usize::from(slots).min(of_worker.len());
-            let free: Vec<u32> = of_worker
-                .iter()
-                .copied()
-                .filter(|slot| self.offers(*slot))
-                .take(slots)
-                .collect();
-            (free.len() == slots).then(|| self.place(&free))
-        })
+        let (worker, slots) = self.offers.find(slots)?;
+        let of_worker = self.offers.slots_of(worker).iter().copied();
+        let free = of_worker.filter(|slot| self.offers(*slot));
+        let free: Vec<u32> = free.take(usize::from(slots)).collect();
+        Some(self.place(&free))
     }
 
     fn offers(&self, slot: u32) -> bool {
@@ -186,14 +188,22 @@ impl Pool {
         }
     }
 
-    fn occupy(&mut self, slot: u32, until: Nanos) {
+    /// A batch, which stands at `running`, takes a slot.
+    fn occupy(&mut self, slot: u32, until: Nanos, running: u32) {
+        let offered = self.offers(slot);
         let state = &mut self.slots[slot as usize];
         if state.batches == 0 {
             self.idle -= 1;
         }
         state.batches += 1;
         state.until = until;
+        if let Some(place) = state.running.iter_mut().find(|at| at.is_none()) {
+            *place = Some(running);
+        }
         let behind = state.batches > 1;
+        if offered {
+            self.offers.fewer(state.worker);
+        }
         self.free.remove(slot);
         self.soon.remove(slot);
         if !behind {
@@ -201,21 +211,76 @@ impl Pool {
         }
     }
 
-    fn release(&mut self, slot: u32) {
+    fn release(&mut self, slot: u32, running: u32) {
+        let offered = self.offers(slot);
         let state = &mut self.slots[slot as usize];
         if !state.up {
             return;
         }
         state.batches = state.batches.saturating_sub(1);
+        if let Some(place) = state.running.iter_mut().find(|at| **at == Some(running)) {
+            *place = None;
+        }
         if state.batches == 0 {
             self.idle += 1;
             self.grantable.remove(slot);
             self.soon.remove(slot);
             self.free.insert(slot);
+            if !offered {
+                self.offers.more(state.worker);
+            }
         } else {
             let at = state.until.saturating_sub(self.lead);
             self.grantable.set(slot, at);
         }
+    }
+
+    /// Takes over what was observed of the pool that this one's first devices come from.
+    fn inherit(&mut self, before: &Self) {
+        self.lead = before.lead;
+        self.crowding = before.crowding;
+        self.shared_until = before.shared_until;
+    }
+
+    /// Adds the slots of a worker, in the state in which they come; tells their numbers here.
+    fn admit(&mut self, worker: u32, slots: Vec<Slot>) -> Vec<u32> {
+        let mut numbers = Vec::with_capacity(slots.len());
+        for state in slots {
+            let slot = self.vacant.pop().unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            });
+            self.slots[slot as usize] = state;
+            self.up += 1;
+            if state.batches == 0 {
+                self.idle += 1;
+                self.free.insert(slot);
+            } else if state.batches == 1 {
+                self.grantable
+                    .set(slot, state.until.saturating_sub(self.lead));
+            }
+            numbers.push(slot);
+        }
+        let offered = numbers.iter().filter(|slot| self.offers(**slot)).count();
+        self.offers.admit(worker, numbers.clone(), offered as u16);
+        numbers
+    }
+
+    /// Takes the slots of a worker away; tells their numbers and the state in which they go.
+    fn dismiss(&mut self, worker: u32, slots: &[u32]) -> Vec<Slot> {
+        self.offers.dismiss(worker);
+        let mut states = Vec::with_capacity(slots.len());
+        for slot in slots {
+            self.free.remove(*slot);
+            self.soon.remove(*slot);
+            self.grantable.remove(*slot);
+            let state = std::mem::take(&mut self.slots[*slot as usize]);
+            self.up -= 1;
+            self.idle -= u32::from(state.batches == 0);
+            self.vacant.push(*slot);
+            states.push(state);
+        }
+        states
     }
 }
 

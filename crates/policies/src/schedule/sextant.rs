@@ -3,18 +3,31 @@
 //! A batch of n rows takes alpha n + beta of device time. Deferral ([`super::symphony`]) pays beta
 //! for fewer batches, but loses to eager dispatch where devices are all busy: what waits until its
 //! last moment has only alpha of slack left when no device is free then. Eager dispatch is right
-//! there and wasteful elsewhere. Four decisions, each by what it costs in device time:
+//! there and wasteful elsewhere. Five decisions, each by what it costs in device time:
 //!
+//! - **Whether to wait at all.** Waiting costs latency and saves device time, which is worth
+//!   something only where devices may run out before the batch is done. How many are busy scatters
+//!   like the number of customers in a queue with many servers, by about the square root of its mean,
+//!   so that many more have to be reckoned with. Of a batch of n rows that starts at once,
+//!   beta / (alpha n + beta) of the run time is fixed cost that waiting could share. All queues decide
+//!   alike, so a batch starts while that part of the devices in use, and of as many more as chance may
+//!   add, is less than what is idle. At low load that is eager dispatch, at high load it never happens, and in
+//!   between there is as much of it as the devices can afford. With few devices chance tells little,
+//!   so that the share of the last second in which none was idle counts as well. `hold` is the part
+//!   of the spare devices that is kept idle.
 //! - **Starting early.** A batch that starts before its time makes the next one start earlier too:
 //!   per unit of time that costs beta lambda / n of device time (lambda: the queue's rate; with one
 //!   device this is Symphony's wait-or-run rule, section 3). It gains what the idle device is worth:
 //!   the share of time in which there is none. So a candidate may start at any time once beta
-//!   lambda / n is at most the share of the last second in which no slot was idle. While one always
-//!   was, every batch waits for its last moment, and idle time shows true spare capacity; queues
-//!   with a small beta / alpha start first, and fill what the others leave.
+//!   lambda / n is at most the share of the last second in which no slot was idle. With `hold` 1,
+//!   while one always was, every batch waits for its last moment, and idle time shows true spare
+//!   capacity; queues with a small beta / alpha start first, and fill what the others leave.
 //! - **The last moment.** A device is free every l / N (l: mean run time, N: devices), so a candidate
-//!   is offered that long before its last moment, and up to a twentieth of l more when less than
-//!   one device in twelve is idle: both were scanned, neither is sharp.
+//!   is offered that long before its last moment. Devices don't come free evenly, and other queues
+//!   take them: the chance that none comes for k times as long is exp(-k). So where the reserve is used
+//!   up it is four times as long, at which one in fifty comes too late. A queue doesn't compete with
+//!   itself: of the additional time it gets the part that others have of the load. One queue alone
+//!   would only start smaller batches.
 //! - **Which goes first.** The earliest latest start, as the strong eager baseline does; a queue that
 //!   has missed more than its part goes 0.3 ms ahead for each miss, about one place among the
 //!   devices of a large pool. So the misses of all queues rise together, and the worst of them is
@@ -26,11 +39,12 @@
 //!   as much; among exponential gaps those longer than theta / lambda with exp(-theta) equal to that
 //!   are worth it, hence c = alpha + beta theta / b, theta = -ln(share b) and at least 1. This one
 //!   rule is Symphony's window drop and the sacrifice of a lonely request at once. A queue that has
-//!   had its part pays more, by how rarely all devices are busy. Nothing is given up while another
-//!   device is idle.
+//!   had its part pays more, by the fourth root of how rarely all devices are busy: where that is
+//!   often, the misses are those of peaks, and saving them up for later is worse than their price.
+//!   Nothing is given up while another device is idle.
 //!
 //! What it does not do: foresee bursts (rates are averages over a second), or match candidates with
-//! devices beyond the next free one.
+//! devices beyond the next free one. For one queue on two devices that costs up to an eighth.
 
 use super::{
     DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
@@ -49,6 +63,8 @@ pub struct Account {
     allowance: f32,
     /// Device time that a dropped request is charged, ns; 0 until the rate is known.
     price: f32,
+    /// Devices that the queue would keep busy if batches had no fixed cost.
+    devices: f32,
     /// Fixed cost of a batch times the queue's rate, rows: what comes while one is paid for.
     overlap: f32,
 }
@@ -63,11 +79,15 @@ const SAVED: f32 = 10.0;
 /// Most misses over its part for which a queue is moved forward.
 const OWED: f32 = 20.0;
 
+/// By how many times the mean time between two free devices a candidate is offered earlier where
+/// devices are scarce.
+const RIVALS: f64 = 3.0;
+
 /// Most rows to give up at the head of a batch.
 const HEADS: usize = 64;
 
 impl Sextant {
-    /// With the options' share of slack to hold.
+    /// With the options' share of spare devices to keep idle.
     pub fn new(options: &Options) -> Self {
         Self {
             hold: options.hold.clamp(0.0, 1.0),
@@ -99,14 +119,10 @@ impl Rule for Sextant {
     }
 
     fn eagerness(&self, pool: &Pool) -> Eagerness {
-        let slots = f64::from(pool.slots().max(1));
-        let idle = f64::from(pool.idle());
-        let run = pool.mean_run();
-        let scarcity = (1.0 - idle / (0.08 * slots)).max(0.0);
+        // What an idle device is worth is how often there is none: while there always is one,
+        // waiting costs nothing; when there never is, time that one stands idle is lost.
         Eagerness {
-            early: (run / slots + 0.05 * run * scarcity) as Nanos,
-            // What an idle device is worth is how often there is none: while there always is one,
-            // waiting costs nothing; when there never is, time that one stands idle is lost.
+            early: (between(pool) * (1.0 + RIVALS * scarcity(pool))) as Nanos,
             worth: pool.crowded_share() as f32,
         }
     }
@@ -133,17 +149,10 @@ impl Sextant {
         let deadline = queue.deadline(passed);
         let latest = view.latest(deadline, rows);
         let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
-        let mut ready_at = if full {
-            0
-        } else {
-            let sent = view.delay.before_start(rows + 1);
-            view.latest(deadline, rows + 1).saturating_sub(sent)
+        let ready_at = match full || self.can_afford(view.pool, account.fixed_part(rows)) {
+            true => 0,
+            false => account.last_moment(view, deadline, rows),
         };
-        if self.hold < 1.0 && !full {
-            let arrived = queue.arrived(passed);
-            let held = ready_at.saturating_sub(arrived) as f64 * self.hold;
-            ready_at = arrived.saturating_add(held as Nanos);
-        }
         let last_chance = view.latest(deadline, queue.rows_of(passed));
         Formed {
             passed,
@@ -161,6 +170,33 @@ impl Sextant {
     }
 }
 
+impl Sextant {
+    /// Whether the idle devices could pay for what batches cost that have a part of `fixed` in their
+    /// run time, if those of all queues were like that.
+    fn can_afford(&self, pool: &Pool, fixed: f64) -> bool {
+        let in_use = in_use(pool);
+        let spare = (1.0 - self.hold) * f64::from(pool.idle());
+        fixed * (in_use + in_use.sqrt()) < spare
+    }
+}
+
+/// Mean time between two slots that come free when all are busy, ns.
+fn between(pool: &Pool) -> f64 {
+    pool.mean_run() / f64::from(pool.slots().max(1))
+}
+
+/// Slots in use: those that are now, or as many as the last second's share without an idle one says.
+fn in_use(pool: &Pool) -> f64 {
+    let slots = f64::from(pool.slots());
+    (slots - f64::from(pool.idle())).max(slots * pool.crowded_share())
+}
+
+/// How much of the reserve for bursts is missing beside the slot at hand, 0 to 1.
+fn scarcity(pool: &Pool) -> f64 {
+    let spare = f64::from(pool.idle().saturating_sub(1));
+    (1.0 - spare / in_use(pool).sqrt().max(1.0)).max(0.0)
+}
+
 // === impl Account ===
 
 impl Default for Account {
@@ -168,6 +204,7 @@ impl Default for Account {
         Self {
             allowance: 0.0,
             price: 0.0,
+            devices: 0.0,
             overlap: 0.0,
         }
     }
@@ -187,6 +224,24 @@ impl Account {
         let gap = (-(f64::from(MISSES) * rows).ln()).max(1.0);
         self.price = (alpha + beta * gap / rows) as f32;
         self.overlap = (beta * rate) as f32;
+        self.devices = (alpha * rate) as f32;
+    }
+
+    /// The part of the fixed cost in the run time of a batch of `rows`, 0 to 1.
+    fn fixed_part(&self, rows: u32) -> f64 {
+        let per_row = self.devices * rows as f32;
+        f64::from(self.overlap / (self.overlap + per_row).max(f32::MIN_POSITIVE))
+    }
+
+    /// When a candidate is ready: at the last moment at which a row more could join it, later by what
+    /// [`Rule::eagerness`] adds for rivals that this queue doesn't have.
+    fn last_moment<T>(&self, view: &View<'_, T>, deadline: Nanos, rows: u32) -> Nanos {
+        let sent = view.delay.before_start(rows + 1);
+        let ready_at = view.latest(deadline, rows + 1).saturating_sub(sent);
+        let own = f64::from(self.devices + self.overlap / rows as f32);
+        let own = own / in_use(view.pool).max(1.0);
+        let for_rivals = between(view.pool) * RIVALS * scarcity(view.pool);
+        ready_at.saturating_add((for_rivals * own.min(1.0)) as Nanos)
     }
 
     /// How many first requests to drop so that the rest costs least.
@@ -198,7 +253,7 @@ impl Account {
         }
         // A queue that has had its part of the misses drops only while devices are really scarce.
         let surcharge = match self.allowance < 0.0 {
-            true => view.pool.crowded_share().max(0.01).sqrt().recip(),
+            true => view.pool.crowded_share().max(0.01).sqrt().sqrt().recip(),
             false => 1.0,
         };
         let price = f64::from(self.price) * surcharge;

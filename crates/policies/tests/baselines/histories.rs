@@ -29,6 +29,7 @@ enum Step {
     Unload(u32, u32),
     Up(u32),
     Down(u32),
+    Move(u32, u32),
 }
 
 fn queue_spec(pool: u32, queue: u32) -> QueueSpec {
@@ -54,6 +55,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload(pool, queue)),
         1 => (0..WORKERS.len() as u32).prop_map(Step::Up),
         1 => (0..WORKERS.len() as u32).prop_map(Step::Down),
+        1 => (0..WORKERS.len() as u32, 0..3u32)
+            .prop_map(|(worker, pool)| Step::Move(worker, pool)),
     ]
 }
 
@@ -111,6 +114,7 @@ fn play(options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
             Step::Unload(pool, queue) => world.unload(pool, queue),
             Step::Up(worker) => up(&mut world, worker),
             Step::Down(worker) => world.down(worker),
+            Step::Move(worker, pool) => world.transfer(worker, pool),
         }
     }
     // Whatever waits for a pool without workers waits for their return.

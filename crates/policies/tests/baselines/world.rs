@@ -70,6 +70,7 @@ pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
         max_waiting_rows: 100_000,
         priority: 100,
         weight: 1.0,
+        price: 1.0,
     }
 }
 
@@ -135,6 +136,15 @@ impl World {
         let (now, mut lost) = (self.now, Vec::new());
         self.act(|scheduler, actions| lost = scheduler.on_worker_down(now, worker, actions));
         assert_eq!(lost, expected, "batches lost with a worker");
+    }
+
+    /// What is loaded on a worker has changed.
+    pub fn transfer(&mut self, worker: u32, pool: u32) {
+        if self.workers.contains_key(&worker) {
+            self.pools.insert(worker, pool);
+        }
+        let now = self.now;
+        self.act(|scheduler, actions| scheduler.on_worker_moved(now, worker, pool, actions));
     }
 
     fn lose(&mut self, worker: u32) -> Vec<BatchId> {

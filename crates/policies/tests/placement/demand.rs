@@ -128,7 +128,6 @@ fn demand_follows_the_waiting_requests() {
             shared: None,
             load: 8_000_000,
             run: 3_000_000,
-            pinned: false,
         };
         let mut actions = vec![];
         placement.on_model(0, 0, spec, &mut actions);
@@ -148,4 +147,25 @@ fn demand_follows_the_waiting_requests() {
         // Without a device nothing can be loaded.
         assert_eq!(actions, []);
     }
+}
+
+#[test]
+fn a_demand_on_many_devices_is_spread_over_all_and_comes_back_to_few() {
+    let mut demand = Demand::new(CAPACITY);
+    demand.set_devices(10);
+    (0..10).for_each(|device| demand.place(0, device));
+    demand.place(1, 3);
+    demand.set(0, 5 * CAPACITY);
+    demand.set(1, CAPACITY);
+    let loads: Vec<Nanos> = (0..10).map(|device| demand.load(device)).collect();
+    assert_eq!(loads.iter().sum::<Nanos>(), 6 * CAPACITY, "{loads:?}");
+    assert!(loads[3] > loads[4] && loads[4] == CAPACITY / 2);
+    assert!(demand.priority(0) < 0.0, "there is capacity to spare");
+    assert!(demand.priority(1) > 0.0, "not where the other one is");
+    assert!(demand.is_spare());
+    demand.set(0, 12 * CAPACITY);
+    assert!(demand.priority(0) > 0.0 && !demand.is_spare());
+    (2..10).for_each(|device| demand.displace(0, device));
+    let parts: Nanos = (0..2).map(|device| demand.allocation(0, device)).sum();
+    assert_eq!((parts, demand.load(5)), (12 * CAPACITY, 0));
 }

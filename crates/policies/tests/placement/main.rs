@@ -1,11 +1,4 @@
-//! Placement through its public interface: properties over random histories for every policy, and
-//! what each of them does in small histories.
-
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! Placement through its public interface: demand, and what each policy does in small histories.
 
 mod demand;
-mod histories;
-mod replicas;
-mod rhythm;
 mod small;
-mod world;

@@ -1,7 +1,10 @@
 //! Small histories of one placement, step by step.
 
 use sextant_policies::{
-    placement::{Action, ModelSpec, Options, Placement, Policy, Presence, UnknownPolicy, build},
+    placement::{
+        Action, DeviceSpec, ModelSpec, Options, Placement, Policy, Presence, UnknownPolicy, Wanted,
+        build,
+    },
     schedule::{NEVER, Nanos},
 };
 
@@ -13,7 +16,6 @@ fn spec(pages: u32) -> ModelSpec {
         shared: None,
         load: 8 * MS,
         run: 3 * MS,
-        pinned: false,
     }
 }
 
@@ -33,10 +35,21 @@ impl Driver {
             actions: vec![],
         };
         for (model, pages) in (0..).zip(models) {
-            driver.event(|p, now, out| p.on_model(now, model, spec(*pages), out));
+            driver.publish(model, spec(*pages));
         }
-        driver.event(|p, now, out| p.on_device_up(now, 0, pages, out));
+        driver.up(0, 0, pages);
         driver
+    }
+
+    /// A model that can run on devices of both kinds.
+    fn publish(&mut self, model: u32, spec: ModelSpec) {
+        self.event(|p, now, out| p.on_model(now, model, spec, out));
+        self.event(|p, now, out| p.on_kinds(now, model, &[(0, 0), (1, 0)], out));
+    }
+
+    fn up(&mut self, device: u32, kind: u32, pages: u32) {
+        let spec = DeviceSpec { kind, pages };
+        self.event(|p, now, out| p.on_device_up(now, device, spec, out));
     }
 
     fn event(&mut self, event: impl FnOnce(&mut dyn Placement, Nanos, &mut Vec<Action>)) {
@@ -193,7 +206,7 @@ fn hope_ends_while_a_load_is_awaited() {
 fn a_resident_model_under_light_load_is_not_loaded_again() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 10, &[4]);
-        driver.event(|p, now, out| p.on_device_up(now, 1, 10, out));
+        driver.up(1, 0, 10);
         driver.request(0, 100 * MS);
         let loads = driver.take();
         assert_eq!(loads.len(), 1, "{policy}");
@@ -273,11 +286,12 @@ fn sextant_loads_first_where_a_load_saves_most_requests() {
 fn running_and_pinned_models_and_the_only_replica_of_a_waiting_one_stay() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3; 4]);
-        let pinned = ModelSpec {
+        let pinned = Wanted {
+            devices: 0,
             pinned: true,
-            ..spec(3)
+            order: 0,
         };
-        driver.event(|p, now, out| p.on_model(now, 0, pinned, out));
+        driver.event(|p, now, out| p.on_wanted(now, &[(0, pinned)], NEVER, out));
         for model in 0..3 {
             driver.bring(model);
         }
@@ -330,7 +344,7 @@ fn a_model_larger_than_the_device_is_never_loaded_nor_clears_it() {
 fn a_load_goes_to_the_device_that_is_fast_enough() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3]);
-        driver.event(|p, now, out| p.on_device_up(now, 1, 9, out));
+        driver.up(1, 1, 9);
         driver.event(|p, now, _| p.on_load_estimate(now, 1, 0, 2 * MS));
         let margin = Options::default().margin;
         assert_eq!(driver.placement.last_chance(0, 50 * MS), 48 * MS);
@@ -358,7 +372,7 @@ fn a_model_that_is_found_is_there_whatever_the_books_say() {
         assert_eq!(driver.placement.presence(0, 1), Presence::Loaded);
         assert_eq!(driver.placement.free_pages(0), 0, "{policy}");
         // The next LOAD pays for what was overdrawn.
-        driver.event(|p, now, out| p.on_model(now, 2, spec(3), out));
+        driver.publish(2, spec(3));
         assert_eq!(unloaded(&driver.bring(2)).len(), 2, "{policy}");
     }
 }

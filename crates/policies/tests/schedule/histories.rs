@@ -28,6 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool, queue }),
         1 => (0..workers).prop_map(|worker| Step::Up { worker }),
         1 => (0..workers).prop_map(|worker| Step::Down { worker }),
+        2 => (0..workers, 0..pools).prop_map(|(worker, pool)| Step::Move { worker, pool }),
     ]
 }
 

@@ -174,3 +174,43 @@ fn a_request_without_a_deadline_gets_a_place_in_a_queue_that_others_fill() {
         );
     }
 }
+
+/// A fast device, and a slower one at a tenth of its price.
+fn fast_and_cheap(policy: Policy) -> Small {
+    let mut small = Small::of(policy, 1, &[spec(8)]);
+    small.up(7, 3, 1);
+    let cheap = QueueSpec {
+        price: 0.1,
+        ..slower(4)
+    };
+    small.load(3, 0, &cheap);
+    small
+}
+
+#[test]
+fn what_the_cheaper_pool_can_run_in_time_is_left_to_it() {
+    for policy in [Policy::Eager, Policy::Sextant] {
+        let mut small = fast_and_cheap(policy);
+        let first = batch(&small.request(0, 0, 1, NEVER));
+        assert_eq!(first.worker, 7, "{policy}: light load");
+        assert_eq!(small.request(10, 0, 2, 9_000), [], "{policy}: it waits");
+        assert_eq!(batch(&small.result(440, first.id)).worker, 7, "{policy}");
+    }
+}
+
+#[test]
+fn what_the_cheaper_pool_cannot_run_in_time_goes_to_the_dearer_one() {
+    for policy in [Policy::Eager, Policy::EagerWeak] {
+        let mut small = fast_and_cheap(policy);
+        let first = batch(&small.request(0, 0, 1, NEVER));
+        assert_eq!(first.worker, 7);
+        assert_eq!(batch(&small.request(0, 0, 2, 300)).worker, 0, "{policy}");
+        let mut small = fast_and_cheap(policy);
+        small.request(0, 0, 1, NEVER);
+        assert_eq!(small.request(0, 0, 2, 2_000), [], "{policy}");
+        // It runs for 440 ns on the cheaper one, which is still busy.
+        let next = small.scheduler.next_timer().unwrap();
+        assert!((1_500..=1_600).contains(&next), "{policy}: {next}");
+        assert_eq!(batch(&small.timer(next)).worker, 0, "{policy}");
+    }
+}

@@ -31,6 +31,7 @@ pub fn spec(max_rows: u32) -> QueueSpec {
         max_waiting_rows: 64,
         priority: 100,
         weight: 1.0,
+        price: 1.0,
     }
 }
 

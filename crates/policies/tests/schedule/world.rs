@@ -7,7 +7,7 @@ use sextant_policies::schedule::{
     Request, Scheduler, WorkerSpec, build,
 };
 
-/// By worker: its pool and slots.
+/// By worker: its first pool, and its slots.
 pub const WORKERS: [(u32, u16); 4] = [(0, 3), (0, 1), (1, 2), (2, 1)];
 /// By pool: how many times slower than the first it is.
 pub const SLOWNESS: [u64; 3] = [1, 2, 5];
@@ -50,6 +50,11 @@ pub enum Step {
     Down {
         worker: u32,
     },
+    /// What is loaded on a worker has changed.
+    Move {
+        worker: u32,
+        pool: u32,
+    },
 }
 
 /// What a history is played on.
@@ -80,6 +85,8 @@ pub struct World {
     running: BTreeMap<BatchId, Running>,
     ended: Vec<BatchId>,
     up: BTreeSet<u32>,
+    /// By worker: its pool now.
+    pools: [u32; WORKERS.len()],
     seats: BTreeSet<(u32, u32)>,
 }
 
@@ -104,6 +111,7 @@ fn spec(pool: u32, queue: u32) -> QueueSpec {
         max_waiting_rows: 64,
         priority,
         weight: 1.0,
+        price: 1.0,
     }
 }
 
@@ -129,6 +137,7 @@ impl World {
             running: BTreeMap::new(),
             ended: vec![],
             up: BTreeSet::new(),
+            pools: WORKERS.map(|(pool, _)| pool),
             seats: BTreeSet::new(),
         };
         (0..WORKERS.len() as u32).for_each(|worker| world.up(worker));
@@ -173,6 +182,7 @@ impl World {
             Step::Unload { pool, queue } => self.unload(pool, queue),
             Step::Up { worker } => self.up(worker),
             Step::Down { worker } => self.down(worker),
+            Step::Move { worker, pool } => self.transfer(worker, pool),
         }
     }
 
@@ -182,6 +192,9 @@ impl World {
             .filter(|worker| !self.up.contains(worker))
             .collect();
         down.into_iter().for_each(|worker| self.up(worker));
+        for (worker, (pool, _)) in (0..).zip(WORKERS) {
+            self.transfer(worker, pool);
+        }
         loop {
             if let Some(id) = self.running.keys().next().copied() {
                 let ends = self.running[&id].end;
@@ -230,8 +243,16 @@ impl World {
         self.act(|scheduler, actions| scheduler.on_unloaded(now, pool, queue, actions));
     }
 
+    fn transfer(&mut self, worker: u32, pool: u32) {
+        if self.up.contains(&worker) {
+            self.pools[worker as usize] = pool;
+        }
+        let now = self.now;
+        self.act(|scheduler, actions| scheduler.on_worker_moved(now, worker, pool, actions));
+    }
+
     fn up(&mut self, worker: u32) {
-        let (pool, slots) = WORKERS[worker as usize];
+        let (pool, slots) = (self.pools[worker as usize], WORKERS[worker as usize].1);
         self.up.insert(worker);
         let expected = self.lose(worker);
         let (now, mut lost) = (self.now, vec![]);
@@ -335,7 +356,7 @@ impl World {
                     assert!(earliest <= latest, "a window that is closed");
                     let end = earliest + expected;
                     self.check(queue, worker, &requests, end, expected);
-                    let (pool, slots) = WORKERS[worker as usize];
+                    let (pool, slots) = (self.pools[worker as usize], WORKERS[worker as usize].1);
                     self.answered.extend(requests.iter().map(|r| r.payload));
                     let running = Running {
                         worker,
@@ -358,7 +379,7 @@ impl World {
         end: Nanos,
         expected: Nanos,
     ) {
-        let (pool, _) = WORKERS[worker as usize];
+        let pool = self.pools[worker as usize];
         assert!(self.up.contains(&worker), "a worker that is down");
         assert!(
             self.seats.contains(&(pool, queue)),

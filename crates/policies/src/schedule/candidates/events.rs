@@ -2,8 +2,7 @@
 
 use super::{
     super::{BatchId, PoolLoad, Scheduler, WorkerSpec},
-    Action, Actions, Candidates, Cause, DropReason, NEVER, Nanos, Queue, QueueSpec, Request, Rule,
-    Seat,
+    Action, Actions, Candidates, Cause, DropReason, Nanos, Queue, QueueSpec, Request, Rule, Seat,
 };
 
 impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
@@ -39,6 +38,19 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         lost
     }
 
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>) {
+        self.ranks_mut(pool);
+        let Some(before) = self.fleet.transfer(now, worker, pool) else {
+            return;
+        };
+        self.pool_changed(before);
+        self.pool_changed(pool);
+        // What asked for more slots than any other worker has now asks for fewer.
+        self.dispatch(now, before, actions);
+        self.dispatch(now, pool, actions);
+        self.settle(now, actions);
+    }
+
     fn on_loaded(
         &mut self,
         now: Nanos,
@@ -62,8 +74,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             Some(seat) => seat.spec = spec,
             None => of.seats.push(Seat::new(pool, spec)),
         }
-        of.seats
-            .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
+        of.arrange();
         self.count_work(queue);
         self.refresh(now, queue, Cause::Queue, actions);
         self.settle(now, actions);
@@ -75,10 +86,12 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         };
         let Some(of) = self.queue(queue) else { return };
         let mut seat = of.seats.remove(at);
+        of.arrange();
         let (work, empty) = (of.work, of.seats.is_empty());
         let ranks = &mut self.ranks[pool as usize];
         ranks.queued = ranks.queued.saturating_sub(work);
         ranks.remove(queue, &mut seat.entries);
+        self.mark(pool);
         if empty {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
             self.queues[queue as usize] = None;
@@ -94,34 +107,31 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         &mut self,
         now: Nanos,
         queue: u32,
-        mut request: Request<T>,
+        request: Request<T>,
         actions: &mut Actions<T>,
     ) {
-        let delay = self.delay;
-        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
-            let reason = DropReason::Gone;
-            return actions.push(Action::Drop { request, reason });
-        };
-        if let Some(reason) = of.refusal(now, delay, &request) {
-            return actions.push(Action::Drop { request, reason });
+        if !self.admit(now, queue, request, actions) {
+            return;
         }
-        request.deadline = delay.inward(request.deadline);
-        let (at, rate_changed) = of.requests.push(now, request);
-        of.rate_changed |= rate_changed;
-        if at + 1 < of.requests.len() {
-            for seat in &mut of.seats {
-                R::inserted(&mut seat.memory, at);
-            }
+        if self.joined(now, queue) {
+            return self.set_timers();
         }
-        for seat in &mut of.seats {
-            R::arrived(&mut seat.memory);
+        self.refresh(now, queue, Cause::Queue, actions);
+        self.settle(now, actions);
+    }
+
+    fn on_requests(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        requests: Vec<Request<T>>,
+        actions: &mut Actions<T>,
+    ) {
+        for request in requests {
+            self.admit(now, queue, request, actions);
         }
-        self.waiting += 1;
-        self.count_work(queue);
-        if !self.joined(now, queue) {
-            self.refresh(now, queue, Cause::Queue, actions);
-            self.settle(now, actions);
-        }
+        self.refresh(now, queue, Cause::Queue, actions);
+        self.settle(now, actions);
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
@@ -133,7 +143,11 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     }
 
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
-        for pool in 0..self.ranks.len() as u32 {
+        while let Some((at, pool)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.remove(pool);
+            self.mark(pool);
             self.fleet.pool_mut(pool).advance(now);
             while let Some((at, queue)) = self.ranks[pool as usize].expiry.first()
                 && at <= now
@@ -146,9 +160,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let pools = self.ranks.iter().zip(0..);
-        let next = pools.filter_map(|(ranks, pool)| ranks.next(self.fleet.pool(pool)?));
-        next.min().filter(|at| *at < NEVER)
+        self.timers.first().map(|(at, _)| at)
     }
 
     fn waiting(&self) -> usize {
@@ -169,5 +181,41 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             },
             queued: queued / Nanos::from(of.slots().max(1)),
         }
+    }
+}
+
+impl<T: std::fmt::Debug + Send, R: Rule> Candidates<T, R> {
+    /// Takes a request into its queue; `false` when it is refused.
+    fn admit(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        mut request: Request<T>,
+        actions: &mut Actions<T>,
+    ) -> bool {
+        let delay = self.delay;
+        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+            let reason = DropReason::Gone;
+            actions.push(Action::Drop { request, reason });
+            return false;
+        };
+        if let Some(reason) = of.refusal(now, delay, &request) {
+            actions.push(Action::Drop { request, reason });
+            return false;
+        }
+        request.deadline = delay.inward(request.deadline);
+        let (at, rate_changed) = of.requests.push(now, request);
+        of.rate_changed |= rate_changed;
+        if at + 1 < of.requests.len() {
+            for seat in &mut of.seats {
+                R::inserted(&mut seat.memory, at);
+            }
+        }
+        for seat in &mut of.seats {
+            R::arrived(&mut seat.memory);
+        }
+        self.waiting += 1;
+        self.count_work(queue);
+        true
     }
 }

@@ -2,7 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::{Delay, DropReason, Entries, Nanos, PATIENCE, QueueSpec, Request, RequestQueue, Rule};
+use super::{
+    Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, QueueSpec,
+    Request, RequestQueue, Rule,
+};
 
 #[derive(Debug)]
 pub(super) struct Queue<T, M> {
@@ -21,7 +24,19 @@ pub(super) struct Seat<M> {
     /// Until when the candidate's place among the ready ones is true.
     pub(super) latest: Nanos,
     pub(super) entries: Entries,
+    /// The cheapest pool, where a batch costs less than on this one.
+    pub(super) cheaper: Option<Cheaper>,
 }
+
+/// A pool on which a batch costs less.
+#[derive(Debug)]
+pub(super) struct Cheaper {
+    pool: u32,
+    latency: LatencyTable,
+}
+
+/// A pool counts as cheaper when a batch costs at most this share of what it costs here.
+const CHEAPER: f32 = 0.95;
 
 // === impl Queue ===
 
@@ -78,6 +93,29 @@ impl<T, M> Queue<T, M> {
         (keep + 1, kept + more)
     }
 
+    /// Puts the seats in order, the fastest first, and finds out anew on which pools a batch costs
+    /// more than it has to.
+    pub(super) fn arrange(&mut self) {
+        self.seats
+            .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
+        let cost = |seat: &Seat<M>| seat.spec.price * seat.spec.latency.of(1) as f32;
+        let cheapest = self.seats.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let Some((price, least, pool, latency)) = cheapest.map(|seat| {
+            let latency = seat.spec.latency.clone();
+            (seat.spec.price, cost(seat), seat.pool, latency)
+        }) else {
+            return;
+        };
+        for seat in &mut self.seats {
+            // Of devices that cost the same, the slower one is no cheaper: it stands there anyway.
+            let dear = price < seat.spec.price && least <= CHEAPER * cost(seat);
+            seat.cheaper = dear.then(|| Cheaper {
+                pool,
+                latency: latency.clone(),
+            });
+        }
+    }
+
     /// Device time that the waiting rows will take, times the slots they occupy.
     pub(super) fn estimate_work(&self) -> Nanos {
         self.seats.first().map_or(0, |seat| {
@@ -97,6 +135,40 @@ impl<M: Default> Seat<M> {
             memory: M::default(),
             latest: 0,
             entries: Entries::default(),
+            cheaper: None,
+        }
+    }
+}
+
+impl<M> Seat<M> {
+    /// What a cheaper pool can still run in time is left to it: a candidate may start here from the
+    /// moment on at which its first request could not start there any more.
+    #[inline]
+    pub(super) fn hold_back<T>(
+        &self,
+        requests: &RequestQueue<T>,
+        fleet: &Fleet,
+        delay: Delay,
+        formed: Formed,
+    ) -> Formed {
+        let Some(cheaper) = &self.cheaper else {
+            return formed;
+        };
+        let is_up = fleet.pool(cheaper.pool).is_some_and(|of| of.slots() > 0);
+        let (first, rows) = (formed.passed, requests.rows_of(formed.passed));
+        if !is_up || formed.rows == 0 || rows > cheaper.latency.measured_rows() {
+            return formed;
+        }
+        let last = match requests.deadline(first) {
+            NEVER => requests.arrived(first).saturating_add(PATIENCE),
+            deadline => deadline.saturating_sub(cheaper.latency.of(rows)),
+        };
+        let last = last.min(formed.latest);
+        let from = last.saturating_sub(delay.before_start(formed.rows));
+        Formed {
+            ready_at: formed.ready_at.max(from),
+            worth: f32::INFINITY,
+            ..formed
         }
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Ranks {
     pub(super) queued: Nanos,
     /// How eager the pool is in its present state.
     pub(super) eager: Eagerness,
+    /// Whether the pool's timer has to be set anew.
+    pub(super) changed: bool,
 }
 
 /// Where a seat's candidate is found in its pool's heaps, so that they are touched only where

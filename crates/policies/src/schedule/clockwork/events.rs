@@ -14,13 +14,27 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
         self.know(spec.pool);
+        self.changed.extend(self.devices.pool_of_worker(worker));
         let lost = self.devices.up(worker, spec);
         self.dispatch(now, spec.pool, actions);
+        self.expect_grants();
         lost
     }
 
     fn on_worker_down(&mut self, _: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
-        self.devices.down(worker)
+        self.changed.extend(self.devices.pool_of_worker(worker));
+        let lost = self.devices.down(worker);
+        self.expect_grants();
+        lost
+    }
+
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>) {
+        self.know(pool);
+        if let Some(before) = self.devices.transfer(worker, pool) {
+            self.changed.push(before);
+            self.dispatch(now, pool, actions);
+            self.expect_grants();
+        }
     }
 
     /// Activates the queue's strategies on the pool.
@@ -51,6 +65,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.reject(now, queue, actions);
         self.arm(now, queue, false);
         self.dispatch(now, pool, actions);
+        self.expect_grants();
     }
 
     fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
@@ -65,9 +80,11 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
             }
         }
         of.seats.count(of.requests.rows(), &mut self.queued);
+        self.changed.push(pool);
         if !of.seats.is_empty() {
             self.reject(now, queue, actions);
             self.arm(now, queue, false);
+            self.expect_grants();
             return;
         }
         let reason = DropReason::Gone;
@@ -76,6 +93,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         }
         self.queues[queue as usize] = None;
         self.expiries.remove(queue);
+        self.expect_grants();
     }
 
     fn on_request(
@@ -112,11 +130,13 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
             self.dispatch(now, pool, actions);
             seat += 1;
         }
+        self.expect_grants();
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
         if let Some((device, _)) = self.devices.finish(now, batch) {
             self.dispatch(now, self.devices.pool_of(device), actions);
+            self.expect_grants();
         }
     }
 
@@ -127,24 +147,19 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
             self.reject(now, queue, actions);
             self.arm(now, queue, false);
         }
-        for pool in 0..self.pools.len() as u32 {
+        self.expect_grants();
+        while let Some((at, pool)) = self.grants.first()
+            && at <= now
+        {
             self.dispatch(now, pool, actions);
+            self.expect_grants();
         }
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let ahead = self.look_ahead;
-        let grants = (0..).zip(&self.pools).filter_map(|(pool, strategies)| {
-            // A device that has to answer first is found out then, and the next one is asked.
-            let (free_at, _) = self.devices.first(pool)?;
-            (!strategies.is_empty()).then(|| free_at.saturating_sub(ahead))
-        });
-        self.expiries
-            .first()
-            .map(|(at, _)| at)
-            .into_iter()
-            .chain(grants)
-            .min()
+        let expiry = self.expiries.first().map(|(at, _)| at);
+        let grant = self.grants.first().map(|(at, _)| at);
+        expiry.into_iter().chain(grant).min()
     }
 
     fn waiting(&self) -> usize {

@@ -19,7 +19,6 @@ pub struct BatchId {
 pub struct Running {
     number: u64,
     pool: u32,
-    worker: u32,
     /// The first of its slots, then the others.
     slot: u32,
     more: Vec<u32>,
@@ -33,12 +32,19 @@ pub struct Running {
     pub until: Nanos,
 }
 
+/// A worker that is up.
+#[derive(Debug, Clone, Default)]
+struct Worker {
+    pool: u32,
+    /// Its slots, by their numbers in the pool.
+    slots: Vec<u32>,
+}
+
 /// All pools, and the batches that run on them.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     pools: Vec<Pool>,
-    /// By worker: its pool.
-    pool_of: BTreeMap<u32, u32>,
+    workers: BTreeMap<u32, Worker>,
     running: Vec<Option<Running>>,
     vacant: Vec<u32>,
     numbers: u64,
@@ -74,66 +80,81 @@ impl Fleet {
 
     /// The pool of a worker that is up.
     pub fn pool_of(&self, worker: u32) -> Option<u32> {
-        self.pool_of.get(&worker).copied()
+        self.workers.get(&worker).map(|of| of.pool)
     }
 
     /// Adds a worker with idle slots; one that is up already is first taken down.
     pub fn up(&mut self, worker: u32, spec: WorkerSpec) -> Vec<BatchId> {
         let lost = self.down(worker);
-        self.pool_of.insert(worker, spec.pool);
-        let pool = self.pool_mut(spec.pool);
-        for _ in 0..spec.slots.max(1) {
-            let slot = pool.vacant.pop().unwrap_or_else(|| {
-                pool.slots.push(Slot::default());
-                pool.slots.len() as u32 - 1
-            });
-            pool.slots[slot as usize] = Slot {
-                worker,
-                batches: 0,
-                until: 0,
-                up: true,
-            };
-            pool.free.insert(slot);
-            pool.workers.entry(worker).or_default().push(slot);
-            pool.up += 1;
-            pool.idle += 1;
-        }
+        let idle = Slot {
+            worker,
+            up: true,
+            ..Slot::default()
+        };
+        let slots = vec![idle; usize::from(spec.slots.max(1))];
+        let slots = self.pool_mut(spec.pool).admit(worker, slots);
+        let pool = spec.pool;
+        self.workers.insert(worker, Worker { pool, slots });
         lost
     }
 
     /// Removes a worker; tells the batches that were under way on it.
     pub fn down(&mut self, worker: u32) -> Vec<BatchId> {
-        let Some(at) = self.pool_of.remove(&worker) else {
+        let Some(of) = self.workers.remove(&worker) else {
             return Vec::new();
         };
+        let states = self.pool_mut(of.pool).dismiss(worker, &of.slots);
         let mut lost = Vec::new();
-        for (at, entry) in self.running.iter_mut().enumerate() {
-            if let Some(running) = entry
-                && running.worker == worker
-            {
+        for at in states.iter().flat_map(|state| state.running).flatten() {
+            // A batch of several slots is met on each of them.
+            if let Some(running) = self.running[at as usize].take() {
                 let number = running.number;
-                lost.push(BatchId {
-                    number,
-                    at: at as u32,
-                });
-                self.vacant.push(at as u32);
-                *entry = None;
+                lost.push(BatchId { number, at });
+                self.vacant.push(at);
             }
         }
         lost.sort_unstable();
-        let pool = self.pool_mut(at);
-        for slot in pool.workers.remove(&worker).unwrap_or_default() {
-            pool.free.remove(slot);
-            pool.soon.remove(slot);
-            pool.grantable.remove(slot);
-            pool.up -= 1;
-            if pool.slots[slot as usize].batches == 0 {
-                pool.idle -= 1;
-            }
-            pool.slots[slot as usize] = Slot::default();
-            pool.vacant.push(slot);
-        }
         lost
+    }
+
+    /// A worker belongs to another pool from now on, with what runs on it; tells the pool that it
+    /// has left. O(its slots).
+    pub fn transfer(&mut self, now: Nanos, worker: u32, pool: u32) -> Option<u32> {
+        let of = self.workers.get(&worker).filter(|of| of.pool != pool)?;
+        let (before, slots) = (of.pool, of.slots.clone());
+        self.pool_mut(pool).observe(now);
+        let from = self.pool_mut(before);
+        from.observe(now);
+        let states = from.dismiss(worker, &slots);
+        let batches: Vec<u32> = states.iter().flat_map(|of| of.running).flatten().collect();
+        if self.pool_mut(pool).slots() == 0 {
+            let from = std::mem::take(self.pool_mut(before));
+            self.pool_mut(pool).inherit(&from);
+            *self.pool_mut(before) = from;
+        }
+        let numbers = self.pool_mut(pool).admit(worker, states);
+        let renamed = |slot: u32| {
+            let at = slots.iter().position(|known| *known == slot);
+            at.map_or(slot, |at| numbers[at])
+        };
+        for at in batches {
+            let running = self.running[at as usize].as_mut();
+            // A batch of several slots is met on each of them.
+            let Some(running) = running.filter(|running| running.pool != pool) else {
+                continue;
+            };
+            running.pool = pool;
+            running.slot = renamed(running.slot);
+            for slot in &mut running.more {
+                *slot = renamed(*slot);
+            }
+        }
+        let moved = Worker {
+            pool,
+            slots: numbers,
+        };
+        self.workers.insert(worker, moved);
+        Some(before)
     }
 
     /// Takes the place for a batch that runs from `start` to `until`.
@@ -145,15 +166,19 @@ impl Fleet {
         rows: u32,
         (start, until): (Nanos, Nanos),
     ) -> BatchId {
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() as u32 - 1
+        });
         let of = self.pool_mut(pool);
         of.crowding.ran((until - start) as f64);
-        of.occupy(place.slot, until);
-        place.more.iter().for_each(|slot| of.occupy(*slot, until));
+        of.occupy(place.slot, until, at);
+        let more = place.more.iter();
+        more.for_each(|slot| of.occupy(*slot, until, at));
         self.numbers += 1;
         let running = Running {
             number: self.numbers,
             pool,
-            worker: place.worker,
             slot: place.slot,
             more: place.more,
             queue,
@@ -161,10 +186,6 @@ impl Fleet {
             start,
             until,
         };
-        let at = self.vacant.pop().unwrap_or_else(|| {
-            self.running.push(None);
-            self.running.len() as u32 - 1
-        });
         self.running[at as usize] = Some(running);
         BatchId {
             number: self.numbers,
@@ -180,8 +201,9 @@ impl Fleet {
         self.vacant.push(batch.at);
         let pool = self.pool_mut(running.pool);
         pool.observe(now);
-        pool.release(running.slot);
-        running.more.iter().for_each(|slot| pool.release(*slot));
+        pool.release(running.slot, batch.at);
+        let more = running.more.iter();
+        more.for_each(|slot| pool.release(*slot, batch.at));
         Some((running.pool, running))
     }
 }

@@ -24,6 +24,13 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         self.devices.down(worker)
     }
 
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, _: &mut Actions<T>) {
+        self.know(pool);
+        if self.devices.transfer(worker, pool).is_some() {
+            (self.stale, self.now) = (true, now);
+        }
+    }
+
     fn on_loaded(
         &mut self,
         now: Nanos,

@@ -90,11 +90,11 @@ fn a_device_that_is_lost_has_its_models_loaded_elsewhere() {
     for policy in Policy::ALL {
         let mut world = world(*policy);
         drive(&mut world, 20, 20 * MS);
-        let on = world.resident.loaded_on(0).to_vec();
+        let on = world.loaded_on(0);
         assert_eq!(on.len(), 1, "{policy}");
         world.play(&crate::world::Step::Down { device: on[0] });
         let share = drive(&mut world, 20, 20 * MS);
         assert!(share > 0.9, "{policy}: {share}");
-        assert!(!world.resident.loaded_on(0).contains(&on[0]));
+        assert!(!world.loaded_on(0).contains(&on[0]));
     }
 }

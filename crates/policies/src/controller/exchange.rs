@@ -1,14 +1,17 @@
 //! What the scheduler and the placement tell each other.
 
 use super::{
-    Action, BatchId, DropReason, GATHERING, Move, NEVER, Nanos, Presence, Request, Resident,
-    ResidentAction, ResidentActions, Tagged, pool,
+    Action, Actions, Batch, BatchId, Controller, DropReason, NEVER, Nanos, Request, Tagged,
+};
+use crate::{
+    placement::{Action as Move, Presence},
+    schedule::Action as Decided,
 };
 
-impl<T> Resident<T> {
+impl<T> Controller<T> {
     /// Carries out what was decided, until nothing follows from it. What the placement wants comes
     /// first: the scheduler must not use what is to be unloaded.
-    pub(super) fn settle(&mut self, now: Nanos, out: &mut ResidentActions<T>) {
+    pub(super) fn settle(&mut self, now: Nanos, out: &mut Actions<T>) {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
             for action in actions.drain(..) {
@@ -25,41 +28,24 @@ impl<T> Resident<T> {
         }
     }
 
-    pub(super) fn carry_moves(&mut self, now: Nanos, out: &mut ResidentActions<T>) {
+    pub(super) fn carry_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
         if self.moves.is_empty() {
             return;
         }
         let mut moves = std::mem::take(&mut self.moves);
         for step in moves.drain(..) {
             match step {
-                Move::Unload { device, model } => {
-                    self.deactivate(now, device, model);
-                    out.push(ResidentAction::Unload { device, model });
-                }
-                Move::Load {
-                    device,
-                    model,
-                    earliest,
-                    latest,
-                    expected,
-                } => {
-                    self.expect_expiry(model);
-                    out.push(ResidentAction::Load {
-                        device,
-                        model,
-                        earliest,
-                        latest,
-                        expected,
-                    });
-                }
+                Move::Unload { device, model } => self.deactivate(now, device, model),
+                Move::Load { model, .. } => self.expect_expiry(model),
             }
+            out.push(Action::Move(step));
         }
         self.moves = moves;
     }
 
-    fn carry(&mut self, now: Nanos, action: Action<Tagged<T>>, out: &mut ResidentActions<T>) {
+    fn carry(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
         match action {
-            Action::Infer {
+            Decided::Infer {
                 queue: model,
                 worker: device,
                 requests,
@@ -76,12 +62,19 @@ impl<T> Resident<T> {
                 self.deadlines.extend(deadlines);
                 self.placement
                     .on_served(now, device, model, &self.deadlines, &mut self.moves);
+                if let Some(pool) = self.pool_of(device) {
+                    self.changed_pools.add(pool);
+                }
                 let at = id.at as usize;
                 if self.batches.len() <= at {
-                    self.batches.resize(at + 1, (0, 0, 0));
+                    self.batches.resize(at + 1, Batch::default());
                 }
-                self.batches[at] = (id.number, device, model);
-                out.push(ResidentAction::Infer {
+                self.batches[at] = Batch {
+                    number: id.number,
+                    device,
+                    model,
+                };
+                out.push(Action::Infer {
                     device,
                     model,
                     requests: requests.into_iter().map(untagged).collect(),
@@ -91,18 +84,18 @@ impl<T> Resident<T> {
                     id,
                 });
             }
-            Action::Drop {
+            Decided::Drop {
                 request,
                 reason: DropReason::Gone,
-            } => {
+            } if !self.is_retired(request.payload.model) => {
                 let model = request.payload.model;
                 self.admit(now, model, request, DropReason::Expired);
             }
-            Action::Drop { request, reason } => {
+            Decided::Drop { request, reason } => {
                 let model = request.payload.model;
                 self.placement
                     .on_dropped(now, model, request.deadline, &mut self.moves);
-                out.push(ResidentAction::Drop {
+                out.push(Action::Drop {
                     model,
                     request: untagged(request),
                     reason,
@@ -137,21 +130,30 @@ impl<T> Resident<T> {
         request: Request<Tagged<T>>,
         late: DropReason,
     ) {
-        let active = self.model(model).is_some_and(|of| !of.active.is_empty());
+        let active = self.is_loaded(model);
         if active {
             self.scheduler
                 .on_request(now, model, request, &mut self.actions);
+            return;
+        }
+        if self.is_retired(model) {
+            let reason = DropReason::Gone;
+            self.actions.push(Decided::Drop { request, reason });
             return;
         }
         let ready_by = self.ready_by(model, request.deadline, request.rows);
         let helped = ready_by.map(|by| self.placement.last_chance(model, by));
         if helped.is_none_or(|last| last < now) {
             let reason = late;
-            self.actions.push(Action::Drop { request, reason });
+            self.actions.push(Decided::Drop { request, reason });
             return;
         }
         self.cold.push(now, model, request);
         self.expect_expiry(model);
+    }
+
+    fn is_retired(&self, model: u32) -> bool {
+        self.model(model).is_none_or(|of| of.retired)
     }
 
     /// Why a request of a model that is loaded nowhere is refused, whatever is loaded.
@@ -190,72 +192,20 @@ impl<T> Resident<T> {
     }
 
     /// Drops the requests of a model that no LOAD can help any more.
-    pub(super) fn expire(&mut self, now: Nanos, model: u32, out: &mut ResidentActions<T>) {
+    pub(super) fn expire(&mut self, now: Nanos, model: u32, out: &mut Actions<T>) {
         while self.last_chance(model).is_some_and(|last| last < now)
             && let Some(request) = self.cold.pop(model)
         {
             let reason = DropReason::Expired;
-            self.actions.push(Action::Drop { request, reason });
+            self.actions.push(Decided::Drop { request, reason });
         }
         let last = self.last_chance(model);
         self.cold.expect(model, last);
         self.settle(now, out);
     }
-
-    /// Lets the scheduler use a model on a device that has it, with all that waits for it: together,
-    /// so that the first batch is not the first request alone.
-    pub(super) fn activate(&mut self, now: Nanos, device: u32, model: u32) {
-        if self.placement.presence(device, model) != Presence::Loaded {
-            return;
-        }
-        let on = self.devices.get_mut(device as usize);
-        let Some(Some(models)) = on else { return };
-        let Some(Some(of)) = self.models.get_mut(model as usize) else {
-            return;
-        };
-        if !models.insert(model) {
-            return;
-        }
-        of.active.push(device);
-        let queue = of.queue_on(device).clone();
-        let gather = self.cold.len_of(model) > 1;
-        let (scheduler, actions) = (&mut self.scheduler, &mut self.actions);
-        let first = if gather { GATHERING } else { pool(device) };
-        scheduler.on_loaded(now, first, model, queue.clone(), actions);
-        while let Some(request) = self.cold.pop(model) {
-            let run = self.delay.before_start(request.rows)
-                + queue.latency.of(request.rows)
-                + self.delay.response;
-            if now.saturating_add(run) > request.deadline {
-                let reason = DropReason::Expired;
-                actions.push(Action::Drop { request, reason });
-            } else {
-                scheduler.on_request(now, model, request, actions);
-            }
-        }
-        self.cold.expect(model, None);
-        if gather {
-            scheduler.on_loaded(now, pool(device), model, queue, actions);
-            scheduler.on_unloaded(now, GATHERING, model, actions);
-        }
-    }
-
-    /// Lets the scheduler use a model on a device no more.
-    pub(super) fn deactivate(&mut self, now: Nanos, device: u32, model: u32) {
-        let on = self.devices.get_mut(device as usize);
-        let Some(Some(models)) = on else { return };
-        if !models.remove(&model) {
-            return;
-        }
-        if let Some(of) = self.model_mut(model) {
-            of.active.retain(|on| *on != device);
-        }
-        self.scheduler
-            .on_unloaded(now, pool(device), model, &mut self.actions);
-    }
 }
 
-fn untagged<T>(request: Request<Tagged<T>>) -> Request<T> {
+pub(super) fn untagged<T>(request: Request<Tagged<T>>) -> Request<T> {
     Request {
         payload: request.payload.payload,
         rows: request.rows,

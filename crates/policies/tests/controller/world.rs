@@ -1,9 +1,11 @@
-//! Made-up devices behind a [`Resident`] that check every action against the contract.
+//! Made-up devices behind a [`Controller`] that check every action against the contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_policies::{
-    placement::{self, Presence, Resident, ResidentAction, ResidentDevice, ResidentModel, Shared},
+    controller::{Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options},
+    placement::{self, Presence, Shared, Wanted},
+    profile::Estimation,
     schedule::{self, BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request},
 };
 
@@ -22,6 +24,9 @@ pub struct Setting {
     /// Whether LOADs and batches take exactly as long as expected and all succeed.
     pub exact: bool,
 }
+
+/// Kinds of devices.
+pub const KINDS: u32 = 6;
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -64,6 +69,19 @@ pub enum Step {
     Down {
         device: u32,
     },
+    /// A device is of another kind from now on, which runs everything alike.
+    Kind {
+        device: u32,
+        kind: u32,
+    },
+    /// What is to be kept loaded, and for how long what is not.
+    Want {
+        list: Vec<(u32, Wanted)>,
+        idle_unload: Nanos,
+    },
+    Retire {
+        model: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,11 +107,12 @@ pub enum Answer {
 
 pub struct World {
     setting: Setting,
-    pub resident: Resident<u64>,
+    pub controller: Controller<u64>,
     pub now: Nanos,
     sent: u64,
     pub answers: BTreeMap<u64, Answer>,
-    up: BTreeSet<u32>,
+    /// Devices that are up, and their kinds.
+    up: BTreeMap<u32, u32>,
     there: BTreeMap<(u32, u32), There>,
     running: BTreeMap<BatchId, Running>,
     pub loads: u64,
@@ -107,15 +126,22 @@ impl Setting {
         self.shared.get(model as usize).copied().flatten()
     }
 
-    fn model(&self, model: u32) -> ResidentModel {
+    fn model(&self, model: u32) -> ModelSpec {
         let (pages, load, first, more) = self.models[model as usize];
         let rows = 0..u64::from(self.max_rows);
         let latency = LatencyTable::new(rows.map(|row| first + row * more).collect()).unwrap();
-        ResidentModel {
+        ModelSpec {
             pages,
             shared: self.shared(model),
             load,
-            pinned: false,
+            kinds: (0..KINDS)
+                .map(|kind| OnKind {
+                    kind,
+                    latency: None,
+                    load: 0,
+                    price: 1.0,
+                })
+                .collect(),
             queue: QueueSpec {
                 max_rows: self.max_rows,
                 batched: true,
@@ -124,6 +150,7 @@ impl Setting {
                 max_waiting_rows: 500,
                 priority: 100,
                 weight: 1.0,
+                price: 1.0,
             },
         }
     }
@@ -135,12 +162,16 @@ impl World {
     /// All devices up, nothing loaded.
     pub fn new(setting: Setting) -> Self {
         let mut world = Self {
-            resident: Resident::of(&setting.scheduling, &setting.placing),
+            controller: Controller::new(&Options {
+                scheduling: setting.scheduling.clone(),
+                placing: setting.placing.clone(),
+                estimation: Estimation::Profile,
+            }),
             setting,
             now: 0,
             sent: 0,
             answers: BTreeMap::new(),
-            up: BTreeSet::new(),
+            up: BTreeMap::new(),
             there: BTreeMap::new(),
             running: BTreeMap::new(),
             loads: 0,
@@ -153,6 +184,14 @@ impl World {
 
     pub fn play(&mut self, step: &Step) {
         match *step {
+            Step::Want {
+                ref list,
+                idle_unload,
+            } => self.want(list, idle_unload),
+            Step::Retire { model } => {
+                self.act(|c, now, actions| c.on_retired(now, model, actions));
+            }
+            Step::Kind { device, kind } => self.change_kind(device, kind),
             Step::Arrive { model, rows, slack } => drop(self.arrive(model, rows, slack)),
             Step::Pass { nanos } => self.pass(self.now + nanos),
             Step::Finish { which } if !self.setting.exact => {
@@ -176,7 +215,7 @@ impl World {
             Step::Lose { device, model } => self.lose(device, model),
             Step::Find { device, model } => self.find(device, model),
             Step::Respecify { model } => self.specify(model),
-            Step::Ring => self.act(|resident, now, actions| resident.on_timer(now, actions)),
+            Step::Ring => self.act(|c, now, actions| c.on_timer(now, actions)),
             Step::Up { device } => self.up(device),
             Step::Down { device } => self.down(device),
         }
@@ -191,7 +230,7 @@ impl World {
             rows,
             deadline: slack.map_or(NEVER, |slack| self.now + slack),
         };
-        self.act(|resident, now, actions| resident.on_request(now, model, request, actions));
+        self.act(|c, now, actions| c.on_request(now, model, request, actions));
         number
     }
 
@@ -212,7 +251,7 @@ impl World {
                 .map(|(place, until)| (until, place))
                 .min();
             let load = load.filter(|_| self.setting.exact);
-            let timer = self.resident.next_timer();
+            let timer = self.controller.next_timer();
             let times = [end.map(|end| end.0), load.map(|load| load.0), timer];
             let Some(next) = times.into_iter().flatten().min() else {
                 break;
@@ -233,9 +272,11 @@ impl World {
     /// Lets everything end; tells how many requests were handed in.
     pub fn drain(&mut self) -> u64 {
         let down: Vec<u32> = (0..self.setting.devices.len() as u32)
-            .filter(|device| !self.up.contains(device))
+            .filter(|device| !self.up.contains_key(device))
             .collect();
         down.into_iter().for_each(|device| self.up(device));
+        // What is pinned may leave no room for what is waited for.
+        self.want(&[], NEVER);
         for _ in 0..1_000_000 {
             let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
             if let Some(place) = leaving.map(|(place, _)| *place) {
@@ -251,16 +292,20 @@ impl World {
                 if self.loading().iter().any(|(other, _)| *other == place) {
                     self.end_load(place, true);
                 }
-            } else if let Some(next) = self.resident.next_timer()
-                && self.resident.waiting() > 0
+            } else if let Some(next) = self.controller.next_timer()
+                && self.controller.waiting() > 0
             {
                 self.pass(next.max(self.now));
             } else {
                 break;
             }
         }
-        assert_eq!(self.resident.waiting(), 0, "requests wait for idle devices");
-        let demand = self.resident.placement().demand();
+        assert_eq!(
+            self.controller.waiting(),
+            0,
+            "requests wait for idle devices"
+        );
+        let demand = self.controller.placement().demand();
         for model in 0..self.setting.models.len() as u32 {
             assert_eq!(demand.of(model), 0, "demand of nobody");
         }
@@ -273,33 +318,59 @@ impl World {
     }
 
     pub fn replicas(&self, model: u32) -> usize {
-        self.resident.loaded_on(model).len()
+        self.loaded_on(model).len()
+    }
+
+    pub fn loaded_on(&self, model: u32) -> Vec<u32> {
+        let on = |device: &&u32| {
+            let presence = self.controller.placement().presence(**device, model);
+            presence == Presence::Loaded
+        };
+        self.up.keys().filter(on).copied().collect()
+    }
+
+    pub fn want(&mut self, list: &[(u32, Wanted)], idle_unload: Nanos) {
+        self.act(|c, now, actions| c.on_wanted(now, list, idle_unload, actions));
+    }
+
+    pub fn miss(&mut self, model: u32) {
+        self.act(|c, now, actions| c.on_missed(now, model, actions));
+    }
+
+    fn change_kind(&mut self, device: u32, kind: u32) {
+        let slots = u32::from(self.setting.devices[device as usize].1);
+        let kind = slots - 1 + 2 * kind;
+        if let Some(known) = self.up.get_mut(&device) {
+            *known = kind;
+            self.act(|c, now, actions| c.on_device_kind(now, device, kind, actions));
+        }
     }
 
     pub fn specify(&mut self, model: u32) {
         let spec = self.setting.model(model);
-        self.act(|resident, now, actions| resident.on_model(now, model, spec, actions));
+        self.act(|c, now, actions| c.on_model(now, model, spec, actions));
     }
 
     pub fn find(&mut self, device: u32, model: u32) {
-        if !self.up.contains(&device) || self.there.contains_key(&(device, model)) {
+        if !self.up.contains_key(&device) || self.there.contains_key(&(device, model)) {
             return;
         }
         if self.free(device) >= self.needed(device, model) {
             self.there.insert((device, model), There::Loaded);
-            self.act(|r, now, actions| r.on_load_result(now, device, model, true, actions));
+            self.act(|c, now, actions| {
+                c.on_load_result(now, device, model, Loaded::Found, actions);
+            });
         }
     }
 
     fn up(&mut self, device: u32) {
         let expected = self.forget(device);
-        self.up.insert(device);
         let (pages, slots) = self.setting.devices[device as usize];
-        let spec = ResidentDevice { pages, slots };
+        let kind = u32::from(slots) - 1;
+        self.up.insert(device, kind);
+        let spec = DeviceSpec { kind, pages, slots };
         let mut lost = vec![];
-        self.act(|resident, now, actions| {
-            lost = resident.on_device_up(now, device, spec, actions);
-        });
+        self.act(|c, now, actions| lost = c.on_device_up(now, device, spec, actions));
         assert_eq!(lost, expected, "batches lost by a restart");
     }
 
@@ -307,7 +378,7 @@ impl World {
         let expected = self.forget(device);
         self.up.remove(&device);
         let mut lost = vec![];
-        self.act(|resident, now, actions| lost = resident.on_device_down(now, device, actions));
+        self.act(|c, now, actions| lost = c.on_device_down(now, device, actions));
         assert_eq!(lost, expected, "batches lost with a device");
     }
 
@@ -329,7 +400,7 @@ impl World {
 
     fn confirm(&mut self, (device, model): (u32, u32)) {
         self.there.remove(&(device, model));
-        self.act(|r, now, actions| r.on_unloaded(now, device, model, actions));
+        self.act(|c, now, actions| c.on_unloaded(now, device, model, actions));
     }
 
     fn loading(&self) -> Vec<((u32, u32), Nanos)> {
@@ -346,20 +417,21 @@ impl World {
         } else {
             self.there.remove(&(device, model));
         }
-        self.act(|r, now, actions| r.on_load_result(now, device, model, ok, actions));
+        let loaded = if ok { Loaded::After(1) } else { Loaded::Failed };
+        self.act(|c, now, actions| c.on_load_result(now, device, model, loaded, actions));
     }
 
     fn finish(&mut self, id: BatchId) {
         self.running.remove(&id);
-        self.act(|resident, now, actions| resident.on_result(now, id, actions));
+        self.act(|c, now, actions| c.on_result(now, id, None, actions));
     }
 
     fn fire(&mut self) {
         for times in 0.. {
             assert!(times < 1_000, "a timer that is due for ever");
-            self.act(|resident, now, actions| resident.on_timer(now, actions));
+            self.act(|c, now, actions| c.on_timer(now, actions));
             if self
-                .resident
+                .controller
                 .next_timer()
                 .is_none_or(|next| next > self.now)
             {
@@ -394,17 +466,14 @@ impl World {
         own + if held { 0 } else { shared.pages }
     }
 
-    fn act(
-        &mut self,
-        event: impl FnOnce(&mut Resident<u64>, Nanos, &mut Vec<ResidentAction<u64>>),
-    ) {
+    fn act(&mut self, event: impl FnOnce(&mut Controller<u64>, Nanos, &mut Actions<u64>)) {
         let mut actions = vec![];
-        event(&mut self.resident, self.now, &mut actions);
+        event(&mut self.controller, self.now, &mut actions);
         for action in actions {
             self.check(action);
         }
         for ((device, model), of) in &self.there {
-            let presence = self.resident.placement().presence(*device, *model);
+            let presence = self.controller.placement().presence(*device, *model);
             let expected = match of {
                 There::Loading { .. } => Presence::Loading,
                 There::Loaded => Presence::Loaded,
@@ -413,16 +482,47 @@ impl World {
             assert_eq!(presence, expected, "model {model} on device {device}");
         }
         self.check_demand();
-        for device in &self.up {
-            let free = self.resident.placement().free_pages(*device);
+        self.check_pools();
+        for device in self.up.keys() {
+            let free = self.controller.placement().free_pages(*device);
             assert_eq!(free, self.free(*device), "free pages of device {device}");
+        }
+    }
+
+    /// Devices of a kind with the same models ready are a pool, and no others are.
+    fn check_pools(&self) {
+        let ready = |device: u32| -> BTreeSet<u32> {
+            let here = self.there.iter().filter(|((on, _), _)| *on == device);
+            let loaded = here.filter(|(_, of)| **of == There::Loaded);
+            loaded.map(|((_, model), _)| *model).collect()
+        };
+        let mut pools = BTreeMap::new();
+        for (device, kind) in &self.up {
+            let pool = self.controller.pool_of(*device).expect("it is up");
+            let content = (*kind, ready(*device));
+            let known = pools.entry(pool).or_insert_with(|| content.clone());
+            assert_eq!(*known, content, "device {device} in pool {pool}");
+        }
+        let contents: BTreeSet<_> = pools.values().collect();
+        assert_eq!(contents.len(), pools.len(), "pools that are alike");
+        for model in 0..self.setting.models.len() as u32 {
+            let with = pools
+                .iter()
+                .filter(|(_, (_, ready))| ready.contains(&model));
+            let with: BTreeSet<u32> = with.map(|(pool, _)| *pool).collect();
+            let known = self.controller.pools_of(model).iter().copied();
+            assert_eq!(
+                known.collect::<BTreeSet<_>>(),
+                with,
+                "pools of model {model}"
+            );
         }
     }
 
     /// The allocations of a model are its demand, where it has a replica, and those to a device are
     /// the device's load.
     fn check_demand(&self) {
-        let demand = self.resident.placement().demand();
+        let demand = self.controller.placement().demand();
         let (models, devices) = (self.setting.models.len(), self.setting.devices.len());
         let (models, devices) = (0..models as u32, 0..devices as u32);
         for device in devices.clone() {
@@ -434,7 +534,7 @@ impl World {
                 .clone()
                 .map(|device| demand.allocation(model, device));
             let placed = devices.clone().any(|device| {
-                let presence = self.resident.placement().presence(device, model);
+                let presence = self.controller.placement().presence(device, model);
                 matches!(presence, Presence::Loading | Presence::Loaded)
             });
             let expected = if placed { demand.of(model) } else { 0 };
@@ -442,19 +542,19 @@ impl World {
         }
     }
 
-    fn check(&mut self, action: ResidentAction<u64>) {
+    fn check(&mut self, action: Action<u64>) {
         match action {
-            ResidentAction::Drop {
+            Action::Drop {
                 request, reason, ..
             } => self.answer(request.payload, Answer::Dropped(reason)),
-            ResidentAction::Load {
+            Action::Move(placement::Action::Load {
                 device,
                 model,
                 earliest,
                 latest,
                 expected,
-            } => {
-                assert!(self.up.contains(&device), "a device that is down");
+            }) => {
+                assert!(self.up.contains_key(&device), "a device that is down");
                 assert!(self.now <= earliest && earliest <= latest, "the window");
                 assert_eq!(expected, self.setting.models[model as usize].1);
                 let before = self.there.get(&(device, model));
@@ -468,7 +568,7 @@ impl World {
                     .insert((device, model), There::Loading { from, until });
                 self.loads += 1;
             }
-            ResidentAction::Unload { device, model } => {
+            Action::Move(placement::Action::Unload { device, model }) => {
                 let before = self.there.insert((device, model), There::Leaving);
                 assert_eq!(
                     before,
@@ -480,7 +580,7 @@ impl World {
                 assert!(!used, "model {model} runs on device {device}");
                 self.unloads += 1;
             }
-            ResidentAction::Infer {
+            Action::Infer {
                 device,
                 model,
                 requests,

@@ -2,8 +2,8 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_policies::{
-    placement::{self, Shared},
-    schedule::{self, Delay},
+    placement::{self, Shared, Wanted},
+    schedule::{self, Delay, NEVER},
 };
 
 use crate::world::{Answer, Setting, Step, World};
@@ -36,7 +36,26 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Ring),
         1 => (0..DEVICES).prop_map(|device| Step::Up { device }),
         1 => (0..DEVICES).prop_map(|device| Step::Down { device }),
+        1 => (0..DEVICES, 0..3u32).prop_map(|(device, kind)| Step::Kind { device, kind }),
+        1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
+            .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
+        1 => (0..MODELS).prop_map(|model| Step::Retire { model }),
     ]
+}
+
+fn wanted() -> impl Strategy<Value = Vec<(u32, Wanted)>> {
+    let one = (
+        prop_oneof![1..4u32, Just(u32::MAX)],
+        prop::bool::weighted(0.2),
+        0..9u32,
+    )
+        .prop_map(|(devices, pinned, order)| Wanted {
+            devices,
+            pinned,
+            order,
+        });
+    let listed = prop::sample::subsequence((0..MODELS).collect::<Vec<_>>(), 0..4);
+    (listed, vec(one, 4)).prop_map(|(models, of)| models.into_iter().zip(of).collect())
 }
 
 fn setting() -> impl Strategy<Value = Setting> {

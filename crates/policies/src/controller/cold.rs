@@ -1,6 +1,8 @@
 //! The requests of models that are loaded nowhere.
 
-use super::{IndexedHeap, NEVER, Nanos, Request, RequestQueue};
+use std::collections::BTreeSet;
+
+use crate::schedule::{IndexedHeap, NEVER, Nanos, Request, RequestQueue};
 
 /// Requests by model, in order of their deadlines.
 #[derive(Debug)]
@@ -8,6 +10,8 @@ pub(super) struct Cold<T> {
     queues: Vec<RequestQueue<T>>,
     /// By model: when its first request cannot be helped any more.
     expiries: IndexedHeap,
+    /// Models for which something waits.
+    models: BTreeSet<u32>,
     waiting: usize,
 }
 
@@ -18,6 +22,7 @@ impl<T> Default for Cold<T> {
         Self {
             queues: Vec::new(),
             expiries: IndexedHeap::default(),
+            models: BTreeSet::new(),
             waiting: 0,
         }
     }
@@ -26,6 +31,11 @@ impl<T> Default for Cold<T> {
 impl<T> Cold<T> {
     pub fn len(&self) -> usize {
         self.waiting
+    }
+
+    /// The models for which something waits.
+    pub fn models(&self) -> Vec<u32> {
+        self.models.iter().copied().collect()
     }
 
     /// Requests of one model.
@@ -46,6 +56,7 @@ impl<T> Cold<T> {
             self.queues.resize_with(at + 1, RequestQueue::default);
         }
         self.queues[at].push(now, request);
+        self.models.insert(model);
         self.waiting += 1;
     }
 
@@ -56,7 +67,11 @@ impl<T> Cold<T> {
     }
 
     pub fn pop(&mut self, model: u32) -> Option<Request<T>> {
-        let request = self.queues.get_mut(model as usize)?.pop()?;
+        let queue = self.queues.get_mut(model as usize)?;
+        let request = queue.pop()?;
+        if queue.is_empty() {
+            self.models.remove(&model);
+        }
         self.waiting -= 1;
         Some(request)
     }

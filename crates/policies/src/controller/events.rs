@@ -1,0 +1,178 @@
+//! Requests, results and time.
+
+use super::{Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Tagged};
+use crate::profile::Run;
+
+impl<T> Controller<T> {
+    /// A request arrives. One that no device can load is dropped at once.
+    pub fn on_request(
+        &mut self,
+        now: Nanos,
+        model: u32,
+        request: Request<T>,
+        actions: &mut Actions<T>,
+    ) {
+        if let Some(reason) = self.refusal_of(now, model, &request) {
+            return actions.push(Action::Drop {
+                model,
+                request,
+                reason,
+            });
+        }
+        self.placement
+            .on_request(now, model, request.deadline, &mut self.moves);
+        // What the placement unloads must be gone before the scheduler chooses.
+        self.carry_moves(now, actions);
+        self.admit(now, model, tagged(model, request), DropReason::Infeasible);
+        self.settle(now, actions);
+        let of = self.models.get(model as usize).and_then(Option::as_ref);
+        for pool in of.iter().flat_map(|of| &of.pools) {
+            self.changed_pools.add(*pool);
+        }
+    }
+
+    /// A request was turned away that the model would have met if it had been loaded: it counts as
+    /// asked for, and is loaded where what has to go for it is worth less.
+    pub fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
+        if self.model(model).is_some_and(|of| !of.retired) && !self.is_loaded(model) {
+            self.placement.on_missed(now, model, &mut self.moves);
+            self.settle(now, actions);
+        }
+    }
+
+    /// A batch has left its device, whatever became of it; `run` is how it ran, if it did.
+    pub fn on_result(
+        &mut self,
+        now: Nanos,
+        batch: BatchId,
+        run: Option<Run>,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(known) = self.batches.get_mut(batch.at as usize) else {
+            return;
+        };
+        if known.number != batch.number || batch.number == 0 {
+            return;
+        }
+        let of = std::mem::take(known);
+        if let Some(pool) = self.pool_of(of.device) {
+            self.changed_pools.add(pool);
+        }
+        self.scheduler.on_result(now, batch, &mut self.actions);
+        // What is sent next counts before the model may be taken for idle.
+        self.settle(now, actions);
+        self.placement
+            .on_finished(now, of.device, of.model, &mut self.moves);
+        self.settle(now, actions);
+        if let Some(run) = run {
+            self.learn_run(now, (of.device, of.model), run, actions);
+        }
+    }
+
+    /// A LOAD has ended, or a model was found on a device. Where no device is left to try, what
+    /// waits for the model is given up.
+    pub fn on_load_result(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        loaded: Loaded,
+        actions: &mut Actions<T>,
+    ) {
+        if let Loaded::After(nanos) = loaded {
+            self.learn_load(now, device, model, nanos);
+        }
+        let ok = loaded != Loaded::Failed;
+        self.placement
+            .on_load_result(now, device, model, ok, &mut self.moves);
+        self.carry_moves(now, actions);
+        self.activate(now, device, model);
+        self.expect_expiry(model);
+        self.settle(now, actions);
+        if !ok {
+            self.give_up_if_hopeless(now, model, actions);
+        }
+    }
+
+    /// An UNLOAD was carried out, or a device has lost a model.
+    pub fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions<T>) {
+        self.deactivate(now, device, model);
+        self.placement
+            .on_unloaded(now, device, model, &mut self.moves);
+        self.expect_expiry(model);
+        self.settle(now, actions);
+    }
+
+    /// A device takes no work for a model any more: it is not asked to load it again for a while.
+    pub fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions<T>) {
+        self.deactivate(now, device, model);
+        self.placement.on_lost(now, device, model, &mut self.moves);
+        self.expect_expiry(model);
+        self.settle(now, actions);
+    }
+
+    /// Time has passed.
+    pub fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        while let Some(model) = self.cold.expired(now) {
+            self.expire(now, model, actions);
+        }
+        let is_due = |next: Option<Nanos>| next.is_some_and(|at| at <= now);
+        if is_due(self.placement.next_timer()) {
+            self.placement.on_timer(now, &mut self.moves);
+            self.settle(now, actions);
+        }
+        if is_due(self.scheduler.next_timer()) {
+            self.scheduler.on_timer(now, &mut self.actions);
+            self.settle(now, actions);
+        }
+        self.refresh(now, actions);
+    }
+
+    /// Why a request is refused whatever is loaded.
+    fn refusal_of(&self, now: Nanos, model: u32, request: &Request<T>) -> Option<DropReason> {
+        let Some(of) = self.model(model).filter(|of| !of.retired) else {
+            return Some(DropReason::Gone);
+        };
+        if !of.pools.is_empty() {
+            return None;
+        }
+        if !self.placement.may_load(now, model) {
+            return Some(DropReason::Gone);
+        }
+        self.refusal(model, request)
+    }
+
+    /// Gives up what waits for a model if no device could load it now.
+    pub(super) fn give_up_if_hopeless(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
+        if self.cold.len_of(model) > 0 && !self.placement.may_load(now, model) {
+            self.give_up(now, model, actions);
+        }
+    }
+
+    /// No LOAD of a model is to be expected any more: everything that waits for one is dropped as
+    /// [`DropReason::Gone`]. What a device that has the model will run is left alone.
+    pub(super) fn give_up(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
+        while let Some(request) = self.cold.pop(model) {
+            self.placement
+                .on_dropped(now, model, request.deadline, &mut self.moves);
+            actions.push(Action::Drop {
+                model,
+                request: super::exchange::untagged(request),
+                reason: DropReason::Gone,
+            });
+        }
+        self.cold.expect(model, None);
+        self.settle(now, actions);
+    }
+}
+
+fn tagged<T>(model: u32, request: Request<T>) -> Request<Tagged<T>> {
+    Request {
+        payload: Tagged {
+            model,
+            payload: request.payload,
+        },
+        rows: request.rows,
+        deadline: request.deadline,
+    }
+}

@@ -1,0 +1,108 @@
+//! What runs and LOADs teach.
+
+use super::{Actions, Controller, NEVER, Nanos};
+use crate::profile::{RollingKey, Run};
+
+/// Estimates that no run has confirmed for this long go back to the profile, ns.
+const PATIENCE: Nanos = 5_000_000_000;
+
+/// Time between two looks at estimates that nothing confirms, ns.
+const LOOK: Nanos = 1_000_000_000;
+
+/// What came of a LOAD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// It took so long, ns.
+    After(Nanos),
+    /// The model was found loaded, whoever had it loaded.
+    Found,
+    /// It failed.
+    Failed,
+}
+
+impl<T> Controller<T> {
+    /// What the profile says of a batch on a device, ns.
+    pub fn profiled(&self, device: u32, model: u32, rows: u32) -> Option<Nanos> {
+        let kind = self.device(device)?.spec.kind;
+        Some(self.model(model)?.profile(kind).of(rows))
+    }
+
+    /// Where a model may run: pool, kind of device, and how much longer than by its profile a lone
+    /// request takes there, ns.
+    pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (u32, u32, Nanos)> + Clone {
+        let pools = self.pools_of(model).iter();
+        pools.filter_map(move |pool| {
+            let kind = self.pools.kind(*pool)?;
+            Some((*pool, kind, self.excess(kind, model)))
+        })
+    }
+
+    fn excess(&self, kind: u32, model: u32) -> Nanos {
+        let known = self.estimates.table(kind, model);
+        let profile = self.estimates.profile(kind, model);
+        let both = known.zip(profile);
+        both.map_or(0, |(known, profile)| {
+            known.of(1).saturating_sub(profile.of(1))
+        })
+    }
+
+    /// Learns from a run.
+    pub(super) fn learn_run(
+        &mut self,
+        now: Nanos,
+        (device, model): (u32, u32),
+        run: Run,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        if self.estimates.observe(now, kind, model, run).is_none() {
+            return;
+        }
+        self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE));
+        self.tell_latency(now, kind, model);
+        self.settle(now, actions);
+    }
+
+    /// Learns from a LOAD.
+    pub(super) fn learn_load(&mut self, now: Nanos, device: u32, model: u32, nanos: Nanos) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        let Some(loads) = &mut self.loads else { return };
+        let key = RollingKey {
+            variant: model,
+            rows: 0,
+            device: kind,
+        };
+        loads.observe(key, nanos);
+        if let Some(load) = loads.estimate(key) {
+            self.placement.on_load_estimate(now, kind, model, load);
+        }
+    }
+
+    /// Takes estimates that nothing has confirmed for a while back to the profiles.
+    pub(super) fn refresh(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        if self.refresh_at > now {
+            return;
+        }
+        for (kind, model, _) in self.estimates.refresh(now, PATIENCE) {
+            self.tell_latency(now, kind, model);
+        }
+        self.refresh_at = match self.estimates.have_moved() {
+            true => now.saturating_add(LOOK),
+            false => NEVER,
+        };
+        self.settle(now, actions);
+    }
+
+    /// Run times on a kind are others from now on.
+    fn tell_latency(&mut self, now: Nanos, kind: u32, model: u32) {
+        for pool in self.pools_of(model).to_vec() {
+            if self.pools.kind(pool) == Some(kind) {
+                self.seat_anew(now, pool, model);
+            }
+        }
+    }
+}

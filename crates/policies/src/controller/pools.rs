@@ -1,0 +1,138 @@
+//! The pools of a controller: devices of one kind on which the same models are ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A set of models as one number: the exclusive or of their marks. Two sets are taken to be the same
+/// when their numbers are: among a million pools, differing ones meet with a chance of 1 in 10^26.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Content(u128);
+
+#[derive(Debug, Default)]
+struct Pool {
+    kind: u32,
+    content: Content,
+    models: BTreeSet<u32>,
+    devices: u32,
+}
+
+/// Every pool with a device, by what is on it.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    list: Vec<Option<Pool>>,
+    vacant: Vec<u32>,
+    by_content: BTreeMap<(u32, Content), u32>,
+}
+
+// === impl Content ===
+
+impl Content {
+    /// With a model more, or less.
+    pub fn with(self, model: u32) -> Self {
+        let low = u128::from(mixed(u64::from(model) << 1));
+        let high = u128::from(mixed(u64::from(model) << 1 | 1));
+        Self(self.0 ^ (high << 64 | low))
+    }
+}
+
+/// A number that looks random, the same for the same argument (the finalizer of splitmix64).
+fn mixed(value: u64) -> u64 {
+    let mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+// === impl Pools ===
+
+impl Pools {
+    /// Numbers of pools are below this.
+    pub fn len(&self) -> u32 {
+        self.list.len() as u32
+    }
+
+    /// The pool of devices of a kind with this content.
+    pub fn find(&self, kind: u32, content: Content) -> Option<u32> {
+        self.by_content.get(&(kind, content)).copied()
+    }
+
+    /// A new pool without devices.
+    pub fn open(&mut self, kind: u32, content: Content, models: BTreeSet<u32>) -> u32 {
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() as u32 - 1
+        });
+        self.list[at as usize] = Some(Pool {
+            kind,
+            content,
+            models,
+            devices: 0,
+        });
+        self.by_content.insert((kind, content), at);
+        at
+    }
+
+    /// A pool is gone; tells the models that were on it.
+    pub fn close(&mut self, pool: u32) -> BTreeSet<u32> {
+        let Some(of) = self.list.get_mut(pool as usize).and_then(Option::take) else {
+            return BTreeSet::new();
+        };
+        self.by_content.remove(&(of.kind, of.content));
+        self.vacant.push(pool);
+        of.models
+    }
+
+    /// What is on the devices of a pool changes by one model, on all of them.
+    pub fn change(&mut self, pool: u32, model: u32) {
+        let Some(Some(of)) = self.list.get_mut(pool as usize) else {
+            return;
+        };
+        self.by_content.remove(&(of.kind, of.content));
+        of.content = of.content.with(model);
+        if !of.models.remove(&model) {
+            of.models.insert(model);
+        }
+        self.by_content.insert((of.kind, of.content), pool);
+    }
+
+    /// A device comes to a pool.
+    pub fn join(&mut self, pool: u32) {
+        if let Some(Some(of)) = self.list.get_mut(pool as usize) {
+            of.devices += 1;
+        }
+    }
+
+    /// A device leaves a pool; tells how many are left.
+    pub fn leave(&mut self, pool: u32) -> u32 {
+        let Some(Some(of)) = self.list.get_mut(pool as usize) else {
+            return 0;
+        };
+        of.devices -= 1;
+        of.devices
+    }
+
+    pub fn devices(&self, pool: u32) -> u32 {
+        self.get(pool).map_or(0, |of| of.devices)
+    }
+
+    pub fn kind(&self, pool: u32) -> Option<u32> {
+        self.get(pool).map(|of| of.kind)
+    }
+
+    pub fn content(&self, pool: u32) -> Content {
+        self.get(pool).map_or(Content::default(), |of| of.content)
+    }
+
+    pub fn has(&self, pool: u32, model: u32) -> bool {
+        self.get(pool).is_some_and(|of| of.models.contains(&model))
+    }
+
+    /// The models on a pool.
+    pub fn models(&self, pool: u32) -> BTreeSet<u32> {
+        self.get(pool)
+            .map_or(BTreeSet::new(), |of| of.models.clone())
+    }
+
+    fn get(&self, pool: u32) -> Option<&Pool> {
+        self.list.get(pool as usize)?.as_ref()
+    }
+}

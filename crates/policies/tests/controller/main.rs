@@ -1,0 +1,10 @@
+//! The controller through its public interface: properties over random histories for every pair of
+//! policies, and what becomes of models that are asked for often, by a rhythm, or not at all.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod histories;
+mod kept;
+mod replicas;
+mod rhythm;
+mod world;
