@@ -1,6 +1,6 @@
 //! Runs an experiment without the rest of the service and prints its figures as JSON lines.
 //!
-//! `cargo run --release -p sextant-simulator --example experiment -- NAME [quick|full] [POLICY,..] [CELL,..]`
+//! `cargo run --release -p sextant-simulator --example experiment -- NAME [quick|full|sample=N] [POLICY,..] [CELL,..] [SEEDS]`
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 use std::path::Path;
@@ -21,9 +21,12 @@ fn main() -> Result<(), Error> {
         true => Experiment::load(Path::new(name))?,
         false => Experiment::named(name)?,
     };
+    let sample = argument(1).strip_prefix("sample=");
     let plan = Plan {
         quick: argument(1) == "quick",
         full: argument(1) == "full",
+        sample: sample.and_then(|count| count.parse().ok()),
+        seeds: argument(4).parse().unwrap_or(0),
         policies: policies.map_err(|unknown| Error::Setting(unknown.to_string()))?,
         cells: split(3).map(str::to_owned).collect(),
         ..Plan::default()

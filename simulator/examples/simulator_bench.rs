@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sextant_policies::schedule::{NEVER, Options, Policy};
 use sextant_simulator::{
-    Device, Error, Jitter, Model, Network, Setting, Span, World,
+    Device, Error, Jitter, Model, Network, Setting, Shape, Span, World,
     bound::fluid_bound_rps,
     profiles,
     workload::{Gaps, Rate, Stream, open_loop},
@@ -55,6 +55,7 @@ fn setting(policy: Policy) -> Result<Setting, Error> {
         options: Options::of(policy),
         network: Network::default(),
         jitter: Jitter::None,
+        shape: Shape::default(),
         failures: Vec::new(),
         seed: 0,
         histograms: false,

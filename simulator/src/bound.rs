@@ -1,8 +1,12 @@
 //! What no scheduler can exceed, and what analysis promises.
 
+mod clairvoyant;
+
 use sextant_policies::schedule::{LatencyTable, NEVER, Nanos};
 
 use crate::Setting;
+
+pub use clairvoyant::{Demand, clairvoyant_bound_rps};
 
 /// The highest total rate, requests per second, that the devices can carry when every batch is the
 /// largest that meets its target: devices / sum over models of `share * l(b) / b`, `b` the largest

@@ -59,8 +59,12 @@ pub use run::run;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The highest rate at which the targets are met: `goodput_rps`, `fluid_bound_rps`, ..
+    /// The highest rate at which the targets are met: `goodput_rps`, `fluid_bound_rps`,
+    /// `clairvoyant_bound_rps`, ..
     Goodput,
+    /// Goodput in the fleet's shape over that of the scheduler alone with all devices in one pool:
+    /// `fleet_over_pool_ratio`.
+    Shapes,
     /// One run at the cell's rate: `satisfaction_share`, `good_rps`, `p99_ms`, `busy_share`, ..
     Sweep,
     /// Runs over the cell's targets: the smallest that is met, `full_satisfaction_target_ms`.
@@ -167,6 +171,7 @@ shipped! {
     "symphony-fig7",
     "symphony-fig10",
     "symphony-fig13",
+    "fleet-shape",
     "clockwork-fig5",
     "clockwork-fig6",
     "clockwork-fig7",

@@ -40,6 +40,6 @@ mod world;
 pub use error::Error;
 
 pub use world::{
-    Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Source, Span,
-    Tally, Token, World,
+    Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Shape, Source,
+    Span, Tally, Token, World,
 };

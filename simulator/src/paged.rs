@@ -3,7 +3,7 @@
 //! [`PagedWorld`] is to [`World`](crate::World) what a page cache is to unlimited memory: the same
 //! models, arrivals, network and scatter, on devices with a number of pages, an executor for
 //! batches and one for LOADs (Clockwork, section 5.2). The controller is
-//! [`sextant_policies::placement::Resident`], a scheduler joined with a placement; estimates of run
+//! [`sextant_policies::controller::Controller`], a scheduler joined with a placement; estimates of run
 //! times are [`sextant_policies::profile::Estimates`]. Messages to a device arrive in the order in
 //! which they were sent, and all devices are alike. What a device cannot do inside its window it does not do, and the requests
 //! fail.
@@ -19,7 +19,10 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request};
+use sextant_policies::{
+    profile::Run,
+    schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request},
+};
 
 use crate::{Arrival, Error, Setting, Source, Span};
 use control::Control;
@@ -259,7 +262,7 @@ impl<'a> PagedWorld<'a> {
 
     fn on_outcome(&mut self, worker: u32, outcome: Outcome, source: &mut dyn Source) {
         match outcome {
-            Outcome::Infer { batch, ran } => self.on_batch(worker, batch, ran, source),
+            Outcome::Infer { batch, ran } => self.on_batch(batch, ran, source),
             Outcome::Load { model, ran } => {
                 let predicted = self.control.expected_load(worker, model);
                 self.recorder.loaded(self.now, ran, predicted);
@@ -270,13 +273,7 @@ impl<'a> PagedWorld<'a> {
         }
     }
 
-    fn on_batch(
-        &mut self,
-        worker: u32,
-        at: u32,
-        ran: Result<Ran, Failure>,
-        source: &mut dyn Source,
-    ) {
+    fn on_batch(&mut self, at: u32, ran: Result<Ran, Failure>, source: &mut dyn Source) {
         let Some(batch) = self.batches[at as usize].take() else {
             return;
         };
@@ -287,13 +284,13 @@ impl<'a> PagedWorld<'a> {
         for request in &batch.requests {
             self.answer(request, ran.map(|_| ()), source);
         }
-        let model = batch.requests.first().map(|first| first.payload.model);
         let took = ran.map(|ran| ran.end - ran.start).ok();
-        self.control.on_result(self.now, batch.id);
-        if let (Some(model), Some(nanos)) = (model, took) {
-            self.control
-                .on_measured(self.now, worker, model, batch.rows, nanos);
-        }
+        let run = took.map(|nanos| Run {
+            rows: batch.rows,
+            nanos,
+            mhz: None,
+        });
+        self.control.on_result(self.now, batch.id, run);
     }
 
     fn answer(

@@ -1,6 +1,7 @@
-//! One run: arrivals, a scheduler, devices that take exactly as long as their profile says.
+//! One run: arrivals, the controller, devices that take exactly as long as their profile says.
 
 mod batches;
+mod control;
 mod histogram;
 mod report;
 mod setting;
@@ -9,21 +10,20 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{
-    Action, BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request, Scheduler, WorkerSpec, build,
-};
+use sextant_policies::schedule::{BatchId, NEVER, Nanos, Request};
 
+use control::{Control, Order};
 use report::Counts;
 
 pub use histogram::Histogram;
 pub use report::{Report, Tally};
-pub use setting::{Arrival, Device, Failure, Jitter, Model, Network, Setting, Source, Span};
+pub use setting::{Arrival, Device, Failure, Jitter, Model, Network, Setting, Shape, Source, Span};
 
 /// A run under way.
 #[derive(Debug)]
 pub struct World<'a> {
     setting: &'a Setting,
-    scheduler: Box<dyn Scheduler<Token>>,
+    control: Control,
     now: Nanos,
     span: Span,
     report: Report,
@@ -37,7 +37,7 @@ pub struct World<'a> {
     busy: Nanos,
     /// Requests of the span without an answer.
     open: u64,
-    actions: Vec<Action<Token>>,
+    orders: Vec<Order>,
     rows: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> World<'a> {
     pub fn new(setting: &'a Setting) -> Self {
         let mut world = Self {
             setting,
-            scheduler: build(&setting.options),
+            control: Control::new(setting),
             now: 0,
             span: Span::default(),
             report: Report::default(),
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
             random: ChaCha8Rng::seed_from_u64(setting.seed),
             busy: 0,
             open: 0,
-            actions: Vec::new(),
+            orders: Vec::new(),
             rows: Vec::new(),
         };
         world.load();
@@ -103,7 +103,7 @@ impl<'a> World<'a> {
         self.report.models = vec![Tally::default(); self.setting.models.len()];
         while !self.report.stopped {
             let event = self.events.first_time();
-            let timer = self.scheduler.next_timer().unwrap_or(NEVER).max(self.now);
+            let timer = self.control.next_timer().unwrap_or(NEVER).max(self.now);
             let arrival = source.peek().unwrap_or(NEVER);
             let next = event.min(timer).min(arrival);
             if next == NEVER || (next > self.span.until && self.open == 0) {
@@ -113,7 +113,7 @@ impl<'a> World<'a> {
             if event == next {
                 self.on_event(source);
             } else if timer == next {
-                self.scheduler.on_timer(next, &mut self.actions);
+                self.control.on_timer(next);
             } else {
                 self.on_arrival(source.next());
             }
@@ -123,26 +123,6 @@ impl<'a> World<'a> {
     }
 
     fn load(&mut self) {
-        let kinds = self.setting.devices.iter().map(|device| device.kind);
-        let kinds: std::collections::BTreeSet<u32> = kinds.collect();
-        for kind in kinds {
-            for (at, model) in self.setting.models.iter().enumerate() {
-                let Some(Some(latency)) = model.latency.get(kind as usize) else {
-                    continue;
-                };
-                let spec = QueueSpec {
-                    max_rows: latency.measured_rows(),
-                    batched: true,
-                    slots: 1,
-                    latency: LatencyTable::clone(latency),
-                    max_waiting_rows: u32::MAX,
-                    priority: model.priority,
-                    weight: model.weight,
-                };
-                self.scheduler
-                    .on_loaded(0, kind, at as u32, spec, &mut self.actions);
-            }
-        }
         for at in 0..self.setting.devices.len() as u32 {
             self.device_up(at);
         }
@@ -166,11 +146,8 @@ impl<'a> World<'a> {
     }
 
     fn device_up(&mut self, device: u32) {
-        let pool = self.setting.devices[device as usize].kind;
-        let spec = WorkerSpec { pool, slots: 1 };
         self.devices[device as usize].free_at = self.now;
-        self.scheduler
-            .on_worker_up(self.now, device, spec, &mut self.actions);
+        self.control.device_up(self.now, device, self.setting);
     }
 
     fn on_arrival(&mut self, arrival: Arrival) {
@@ -189,8 +166,7 @@ impl<'a> World<'a> {
             rows: 1,
             deadline: arrival.at.saturating_add(model.target),
         };
-        self.scheduler
-            .on_request(self.now, arrival.model, request, &mut self.actions);
+        self.control.on_request(self.now, arrival.model, request);
     }
 
     fn on_event(&mut self, source: &mut dyn Source) {
@@ -208,9 +184,7 @@ impl<'a> World<'a> {
 
     fn on_down(&mut self, failure: u32) {
         let device = self.setting.failures[failure as usize].device;
-        let lost = self
-            .scheduler
-            .on_worker_down(self.now, device, &mut self.actions);
+        let lost = self.control.device_down(self.now, device);
         for at in 0..self.batches.len() {
             let Some(batch) = self.batches[at].take_if(|batch| lost.contains(&batch.id)) else {
                 continue;
@@ -219,32 +193,27 @@ impl<'a> World<'a> {
             // used again.
             for request in batch.requests {
                 let model = request.payload.model;
-                self.scheduler
-                    .on_request(self.now, model, request, &mut self.actions);
+                self.control.on_request(self.now, model, request);
             }
         }
     }
 
     fn carry_out(&mut self, source: &mut dyn Source) {
-        if self.actions.is_empty() {
-            return;
-        }
-        let mut actions = std::mem::take(&mut self.actions);
-        for action in actions.drain(..) {
-            match action {
-                Action::Drop { request, reason } => self.on_drop(&request, reason, source),
-                Action::Infer {
-                    queue,
-                    worker,
+        let mut orders = std::mem::take(&mut self.orders);
+        self.control.take_orders(&mut orders);
+        for order in orders.drain(..) {
+            match order {
+                Order::Drop { request, reason } => self.on_drop(&request, reason, source),
+                Order::Infer {
+                    model,
+                    device,
                     requests,
-                    earliest,
-                    latest,
+                    window,
                     id,
-                    ..
-                } => self.start(queue, worker, requests, (earliest, latest), id),
+                } => self.start(model, device, requests, window, id),
             }
         }
-        self.actions = actions;
+        self.orders = orders;
     }
 
     fn counts(&self, arrived: Nanos) -> bool {

@@ -2,10 +2,10 @@
 
 use sextant_policies::schedule::{Delay, NEVER, Nanos, Options, Policy};
 
-use super::{Arrivals, Cell, Group, NetworkSpec, part::Part};
+use super::{Arrivals, Cell, Criterion, Group, NetworkSpec, part::Part};
 use crate::{
-    Device, Error, Jitter, Model, Network, Setting, Source, Span,
-    bound::fluid_bound_rps,
+    Device, Error, Jitter, Model, Network, Setting, Shape, Source, Span,
+    bound::{clairvoyant_bound_rps, fluid_bound_rps},
     goodput::hopeless,
     profiles::{self, Profile, nanos},
     workload::{ClosedLoop, Mixed, Spread, Spreading, open_loop},
@@ -47,6 +47,7 @@ impl Prepared {
             devices: vec![Device { kind: 0 }; count as usize],
             options: Options {
                 delay: cell.network.most(),
+                hold: cell.hold,
                 frontends: cell.frontends,
                 ..Options::default()
             },
@@ -55,6 +56,7 @@ impl Prepared {
                 0.0 => Jitter::None,
                 spread => Jitter::Uniform { spread },
             },
+            shape: Shape::default(),
             failures: Vec::new(),
             seed: 0,
             histograms: false,
@@ -90,6 +92,11 @@ impl Prepared {
         setting.options.policy = policy;
         setting.seed = seed;
         setting
+    }
+
+    /// Changes how the devices come together.
+    pub(super) fn set_shape(&mut self, shape: Shape) {
+        self.setting.shape = shape;
     }
 
     /// Changes the target of the first group.
@@ -131,6 +138,23 @@ impl Prepared {
         }
         sources.insert(0, (open, open_source));
         Ok(Box::new(Mixed::new(sources)))
+    }
+
+    /// What no scheduler can exceed with the arrivals of `seed`. `None` where those depend on the
+    /// answers or run times scatter, and where not every model's misses count.
+    pub(super) fn clairvoyant_bound_rps(
+        &self,
+        cell: &Cell,
+        seed: u64,
+    ) -> Result<Option<f64>, Error> {
+        let closed = |part: &Part| part.group.arrivals == Arrivals::Closed;
+        let exact = self.setting.jitter == Jitter::None && self.bound_rps.is_finite();
+        if !exact || self.groups.iter().any(closed) || cell.criterion != Criterion::EachModel {
+            return Ok(None);
+        }
+        let source = |rps| self.source(rps, seed);
+        let share = self.most_missed_share;
+        clairvoyant_bound_rps(&self.setting, &self.shares, &self.span(), share, source).map(Some)
     }
 
     /// The part of the varied rate that falls to a group.

@@ -54,6 +54,9 @@ pub struct Cell {
     /// Whether to print what analysis says of one model (Symphony, section 3).
     #[serde(default)]
     pub analytic: bool,
+    /// `sextant`: share of spare devices that is kept idle, 0 to 1.
+    #[serde(default)]
+    pub hold: f64,
     /// `nexus`: frontends that batch on their own.
     #[serde(default = "one")]
     pub frontends: u32,
@@ -235,6 +238,7 @@ pub(super) const CELL_KEYS: &[&str] = &[
     "criterion",
     "most_missed_share",
     "analytic",
+    "hold",
     "frontends",
     "window_ms",
     "memory",

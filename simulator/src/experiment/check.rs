@@ -12,6 +12,7 @@ pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
         ("rate_rps", cell.rate_rps),
         ("most_missed_share", cell.most_missed_share),
         ("window_ms", cell.window_ms),
+        ("hold", cell.hold),
     ];
     let loads = cell.loads.iter().map(|load| ("loads", *load));
     let targets = cell.targets_ms.iter().map(|target| ("targets_ms", *target));

@@ -4,7 +4,7 @@ use sextant_policies::schedule::Policy;
 
 use super::{Cell, Experiment, Kind, Record, build::Prepared, record::Label, spread};
 use crate::{
-    Error, Report, Tally, World, bound,
+    Error, Report, Shape, Tally, World, bound,
     goodput::{Goodput, Search},
     profiles::nanos,
 };
@@ -20,6 +20,9 @@ pub(super) struct Unit<'a> {
 
 /// The last figure of a unit with a policy: how many runs it took.
 pub(super) const LAST_METRIC: &str = "runs_count";
+
+/// What a scheduler that knows the arrivals cannot exceed.
+pub(super) const CLAIRVOYANT: &str = "clairvoyant_bound_rps";
 
 impl Unit<'_> {
     /// Runs it; figures of each seed, then their means.
@@ -39,7 +42,7 @@ impl Unit<'_> {
         }
         let mut prepared = Prepared::new(self.cell)?;
         let Some(policy) = self.policy else {
-            return Ok(self.about_cell(&prepared));
+            return self.about_cell(&prepared);
         };
         let mut records = Vec::new();
         let mut around_rps = None;
@@ -56,6 +59,7 @@ impl Unit<'_> {
             };
             match self.experiment.kind {
                 Kind::Goodput => run.goodput()?,
+                Kind::Shapes => run.shapes()?,
                 Kind::Sweep => run.sweep()?,
                 Kind::Ladder => run.ladder()?,
                 Kind::FlatTop => run.flat_top()?,
@@ -81,7 +85,7 @@ impl Unit<'_> {
     }
 
     /// Figures that no policy changes.
-    fn about_cell(&self, prepared: &Prepared) -> Vec<Record> {
+    fn about_cell(&self, prepared: &Prepared) -> Result<Vec<Record>, Error> {
         let label = self.label(None);
         let mut records = Vec::new();
         let of_devices = matches!(
@@ -91,6 +95,9 @@ impl Unit<'_> {
         // Without a share of the rate for each model there is none.
         if of_devices && prepared.bound_rps.is_finite() {
             records.push(label.record("fluid_bound_rps", prepared.bound_rps));
+        }
+        if matches!(self.experiment.kind, Kind::Goodput | Kind::FlatTop) {
+            records.extend(self.clairvoyant(prepared)?);
         }
         let profile = prepared
             .groups
@@ -110,7 +117,19 @@ impl Unit<'_> {
                 label.record("staggered_rps", staggered.rps),
             ]);
         }
-        records
+        Ok(records)
+    }
+
+    /// What knowledge of each seed's arrivals would allow, and the mean.
+    fn clairvoyant(&self, prepared: &Prepared) -> Result<Vec<Record>, Error> {
+        let mut records = Vec::new();
+        for seed in 1..=self.seeds {
+            let bound = prepared.clairvoyant_bound_rps(self.cell, seed)?;
+            let label = self.label(Some(seed));
+            records.extend(bound.map(|rps| label.record(CLAIRVOYANT, rps)));
+        }
+        records.extend(super::summary::means(&records));
+        Ok(records)
     }
 
     fn spread(&self) -> Vec<Record> {
@@ -157,6 +176,18 @@ impl Run<'_> {
         self.push("batch_mean_rows", found.report.mean_rows());
         self.push("batch_median_rows", median_rows(&found.report));
         self.latencies(&found.report);
+        Ok(())
+    }
+
+    /// The goodput in both shapes; each search begins where the other has ended.
+    fn shapes(&mut self) -> Result<(), Error> {
+        self.prepared.set_shape(Shape::Pool);
+        let pool_rps = self.search()?.rps;
+        self.prepared.set_shape(Shape::Fleet);
+        let fleet_rps = self.search()?.rps;
+        self.push("pool_goodput_rps", pool_rps);
+        self.push("fleet_goodput_rps", fleet_rps);
+        self.push("fleet_over_pool_ratio", fleet_rps / pool_rps.max(1e-9));
         Ok(())
     }
 

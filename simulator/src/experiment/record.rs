@@ -18,7 +18,7 @@ pub struct Record {
     pub metric: String,
     /// How much.
     pub value: f64,
-    /// Its unit: `rps`, `ms`, `share`, `rows`, `count`.
+    /// Its unit: `rps`, `ms`, `share`, `ratio`, `rows`, `count`.
     pub unit: String,
     /// The seed of the run; absent for a mean over seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +46,7 @@ impl Label<'_> {
             Some("rows") => "rows",
             Some("count" | "starts") => "count",
             Some("s") => "s",
+            Some("ratio") => "ratio",
             _ => "share",
         };
         Record {

@@ -2,7 +2,7 @@
 
 use sextant_policies::schedule::Policy;
 
-use super::{Experiment, Kind, Record, record::Label};
+use super::{Experiment, Kind, Record, measure::CLAIRVOYANT, record::Label};
 
 /// Means over seeds of each (cell, policy, metric), in the order of their first records.
 pub(super) fn means(records: &[Record]) -> Vec<Record> {
@@ -32,8 +32,9 @@ pub(super) fn means(records: &[Record]) -> Vec<Record> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Comparisons of the policies over the cells' mean goodput: of each with the strong eager one and
-/// with the fluid bound, as geometric means, and of ours with the best of the others.
+/// Comparisons of the policies over the cells' mean goodput: of each with what knowledge of the
+/// arrivals would allow, of ours with the best of the others, and as geometric means of each with
+/// the strong eager one and with the fluid bound.
 pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Record> {
     if !matches!(experiment.kind, Kind::Goodput | Kind::FlatTop) {
         return Vec::new();
@@ -41,14 +42,20 @@ pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Re
     let table = Goodputs::of(records);
     let mut made = Vec::new();
     for cell in &table.cells {
-        if let Some(over) = cell.over_best(Policy::Sextant) {
-            let label = Label {
-                experiment: &experiment.name,
-                cell: Some(&cell.name),
-                policy: Some(Policy::Sextant),
-                seed: None,
+        let label = |policy: Policy| Label {
+            experiment: &experiment.name,
+            cell: Some(&cell.name),
+            policy: Some(policy),
+            seed: None,
+        };
+        if let Some(bound) = cell.clairvoyant.filter(|bound| *bound > 0.0) {
+            let over = |(policy, rps): &(Policy, f64)| {
+                label(*policy).record("goodput_over_clairvoyant_share", rps / bound)
             };
-            made.push(label.record("goodput_over_best_other_share", over));
+            made.extend(cell.policies.iter().map(over));
+        }
+        if let Some(over) = cell.over_best(Policy::Sextant) {
+            made.push(label(Policy::Sextant).record("goodput_over_best_other_share", over));
         }
     }
     for policy in Policy::ALL {
@@ -78,6 +85,7 @@ struct Goodputs {
 struct OfCell {
     name: String,
     bound: Option<f64>,
+    clairvoyant: Option<f64>,
     policies: Vec<(Policy, f64)>,
 }
 
@@ -89,14 +97,14 @@ impl Goodputs {
         for record in records.iter().filter(|record| record.seed.is_none()) {
             let Some(name) = &record.cell else { continue };
             let known = cells.last().is_some_and(|cell| cell.name == *name);
-            let figure = matches!(record.metric.as_str(), "goodput_rps" | "fluid_bound_rps");
-            if !figure {
+            if !["goodput_rps", "fluid_bound_rps", CLAIRVOYANT].contains(&record.metric.as_str()) {
                 continue;
             }
             if !known {
                 cells.push(OfCell {
                     name: name.clone(),
                     bound: None,
+                    clairvoyant: None,
                     policies: Vec::new(),
                 });
             }
@@ -105,6 +113,7 @@ impl Goodputs {
             };
             match record.policy.as_deref().map(str::parse::<Policy>) {
                 Some(Ok(policy)) => cell.policies.push((policy, record.value)),
+                _ if record.metric == CLAIRVOYANT => cell.clairvoyant = Some(record.value),
                 _ => cell.bound = Some(record.value),
             }
         }

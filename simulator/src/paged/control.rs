@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use sextant_policies::{
-    placement::{Resident, ResidentAction, ResidentActions, ResidentDevice, ResidentModel},
-    profile::{Estimates, Estimation, Rolling10, RollingKey, Run},
-    schedule::{BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request},
+    controller::{Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options},
+    placement,
+    profile::Run,
+    schedule::{BatchId, NEVER, Nanos, QueueSpec, Request},
 };
 
 use super::{
@@ -16,25 +17,25 @@ use crate::{Setting, Source};
 
 #[derive(Debug)]
 pub(super) struct Control {
-    resident: Resident<Token>,
-    estimates: Estimates,
-    /// Load times, where they are estimated.
-    loads: Option<Rolling10>,
+    controller: Controller<Token>,
     /// By device and model: what a LOAD under way is expected to take.
     expected: BTreeMap<(u32, u32), Nanos>,
-    /// By model and kind of device.
+    /// By model: its queue.
     queues: Vec<QueueSpec>,
-    pub(super) actions: ResidentActions<Token>,
+    pub(super) actions: Actions<Token>,
 }
 
 impl Control {
     pub(super) fn new(setting: &Setting, paging: &Paging) -> Self {
         let mut scheduling = setting.options.clone();
         scheduling.delay.response += paging.precision;
+        let options = Options {
+            scheduling,
+            placing: paging.placement.clone(),
+            estimation: paging.estimation,
+        };
         let mut control = Self {
-            resident: Resident::of(&scheduling, &paging.placement),
-            estimates: Estimates::new(paging.estimation),
-            loads: (paging.estimation != Estimation::Profile).then(Rolling10::default),
+            controller: Controller::new(&options),
             expected: BTreeMap::new(),
             queues: queues(setting),
             actions: Vec::new(),
@@ -44,70 +45,51 @@ impl Control {
     }
 
     fn begin(&mut self, setting: &Setting, paging: &Paging) {
+        let kind = setting.devices.first().map_or(0, |device| device.kind);
         for (model, queue) in (0..).zip(&self.queues) {
             let residence = paging.residences[model as usize];
-            let spec = ResidentModel {
+            let spec = ModelSpec {
                 pages: residence.pages,
                 shared: None,
                 load: residence.load,
-                pinned: false,
                 queue: queue.clone(),
+                kinds: vec![OnKind {
+                    kind,
+                    latency: None,
+                    load: 0,
+                    price: 1.0,
+                }],
             };
-            self.resident.on_model(0, model, spec, &mut self.actions);
+            self.controller.on_model(0, model, spec, &mut self.actions);
         }
         for device in 0..setting.devices.len() as u32 {
-            let spec = ResidentDevice {
+            let spec = DeviceSpec {
+                kind,
                 pages: paging.pages,
                 slots: 1,
             };
-            self.resident
+            self.controller
                 .on_device_up(0, device, spec, &mut self.actions);
         }
     }
 
     pub(super) fn next_timer(&self) -> Option<Nanos> {
-        self.resident.next_timer()
+        self.controller.next_timer()
     }
 
     pub(super) fn on_timer(&mut self, now: Nanos) {
-        self.resident.on_timer(now, &mut self.actions);
+        self.controller.on_timer(now, &mut self.actions);
     }
 
     pub(super) fn on_request(&mut self, now: Nanos, model: u32, request: Request<Token>) {
-        self.resident
+        self.controller
             .on_request(now, model, request, &mut self.actions);
     }
 
-    pub(super) fn on_result(&mut self, now: Nanos, batch: BatchId) {
-        self.resident.on_result(now, batch, &mut self.actions);
-    }
-
-    /// A batch of `rows` rows ran for `nanos` ns.
-    pub(super) fn on_measured(
-        &mut self,
-        now: Nanos,
-        device: u32,
-        model: u32,
-        rows: u32,
-        nanos: Nanos,
-    ) {
-        let run = Run {
-            rows,
-            nanos,
-            mhz: None,
-        };
-        let spec = &self.queues[model as usize];
-        if self.estimates.table(device, model).is_none() {
-            self.estimates.seed(now, device, model, &spec.latency);
-        }
-        if let Some(latency) = self.estimates.observe(now, device, model, run) {
-            let queue = QueueSpec {
-                latency,
-                ..spec.clone()
-            };
-            self.resident
-                .on_queue(now, device, model, queue, &mut self.actions);
-        }
+    /// A batch has left its device; `run` is how it ran, if it did.
+    pub(super) fn on_result(&mut self, now: Nanos, batch: BatchId, run: Option<Run>) {
+        self.controller
+            .on_result(now, batch, run, &mut self.actions);
     }
 
     /// A LOAD has ended, after `took` ns if it succeeded.
@@ -119,24 +101,13 @@ impl Control {
         took: Option<Nanos>,
     ) {
         self.expected.remove(&(device, model));
-        if let (Some(loads), Some(nanos)) = (&mut self.loads, took) {
-            let key = RollingKey {
-                variant: model,
-                rows: 0,
-                device,
-            };
-            loads.observe(key, nanos);
-            if let Some(load) = loads.estimate(key) {
-                self.resident.on_load_estimate(now, device, model, load);
-            }
-        }
-        let ok = took.is_some();
-        self.resident
-            .on_load_result(now, device, model, ok, &mut self.actions);
+        let loaded = took.map_or(Loaded::Failed, Loaded::After);
+        self.controller
+            .on_load_result(now, device, model, loaded, &mut self.actions);
     }
 
     pub(super) fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32) {
-        self.resident
+        self.controller
             .on_unloaded(now, device, model, &mut self.actions);
     }
 
@@ -152,15 +123,7 @@ fn queues(setting: &Setting) -> Vec<QueueSpec> {
     let kind = setting.devices.first().map_or(0, |device| device.kind);
     let queue = |model: &crate::Model| {
         let latency = model.latency.get(kind as usize).and_then(Option::as_ref)?;
-        Some(QueueSpec {
-            max_rows: latency.measured_rows(),
-            batched: true,
-            slots: 1,
-            latency: LatencyTable::clone(latency),
-            max_waiting_rows: u32::MAX,
-            priority: model.priority,
-            weight: model.weight,
-        })
+        Some(model.queue(latency))
     };
     setting.models.iter().filter_map(queue).collect()
 }
@@ -176,7 +139,7 @@ impl PagedWorld<'_> {
         let mut actions = std::mem::take(&mut self.control.actions);
         for action in actions.drain(..) {
             match action {
-                ResidentAction::Infer {
+                Action::Infer {
                     device,
                     model,
                     requests,
@@ -193,7 +156,7 @@ impl PagedWorld<'_> {
                     };
                     self.infer(device, model, batch, self.window(earliest, latest));
                 }
-                ResidentAction::Drop {
+                Action::Drop {
                     model,
                     request,
                     reason,
@@ -205,31 +168,35 @@ impl PagedWorld<'_> {
                     self.recorder
                         .missed(model, arrived, Reason::Dropped(reason));
                 }
-                ResidentAction::Load {
-                    device,
-                    model,
-                    earliest,
-                    latest,
-                    expected,
-                } => {
-                    self.control.expected.insert((device, model), expected);
-                    let residence = self.paging.residences[model as usize];
-                    let order = Order::Load {
-                        model,
-                        pages: residence.pages,
-                        window: self.window(earliest, latest),
-                        profile: residence.load,
-                    };
-                    let delay = self.network(|delay| delay.control);
-                    self.order(device, delay, order);
-                }
-                ResidentAction::Unload { device, model } => {
-                    let delay = self.network(|delay| delay.control);
-                    self.order(device, delay, Order::Unload { model });
-                }
+                Action::Move(step) => self.order_move(step),
             }
         }
         self.control.actions = actions;
+    }
+
+    fn order_move(&mut self, step: placement::Action) {
+        let (device, order) = match step {
+            placement::Action::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                expected,
+            } => {
+                self.control.expected.insert((device, model), expected);
+                let residence = self.paging.residences[model as usize];
+                let order = Order::Load {
+                    model,
+                    pages: residence.pages,
+                    window: self.window(earliest, latest),
+                    profile: residence.load,
+                };
+                (device, order)
+            }
+            placement::Action::Unload { device, model } => (device, Order::Unload { model }),
+        };
+        let delay = self.network(|delay| delay.control);
+        self.order(device, delay, order);
     }
 
     fn window(&self, earliest: Nanos, latest: Nanos) -> Window {

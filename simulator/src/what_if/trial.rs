@@ -3,7 +3,7 @@
 use sextant_policies::schedule::{Options, Policy};
 
 use super::{Candidate, Kind, Question, SERVED};
-use crate::{Device, Jitter, Model, Network, Report, Setting, Span, Tally, World};
+use crate::{Device, Jitter, Model, Network, Report, Setting, Shape, Span, Tally, World};
 
 /// What became of the requests with so many devices.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,6 +139,7 @@ impl Question {
             options: Options::of(policy),
             network: Network::default(),
             jitter: Jitter::None,
+            shape: Shape::default(),
             failures: Vec::new(),
             seed: 0,
             histograms: false,

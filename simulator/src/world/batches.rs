@@ -13,8 +13,7 @@ impl World<'_> {
             return;
         };
         self.vacant.push(at);
-        self.scheduler
-            .on_result(self.now, batch.id, &mut self.actions);
+        self.control.on_result(self.now, batch.id);
         let answered = self.now + self.network(|delay| delay.response);
         for request in &batch.requests {
             self.answer(

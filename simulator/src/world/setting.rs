@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{Delay, LatencyTable, Nanos, Options};
+use sextant_policies::schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
 
 use crate::workload::exponential;
 
@@ -73,6 +73,17 @@ pub struct Failure {
     pub until: Nanos,
 }
 
+/// How the devices of a world come together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// As in a fleet: the controller learns of one device after the other and of what is loaded on
+    /// each.
+    #[default]
+    Fleet,
+    /// The scheduler alone, with all devices of a kind as one pool: what the fleet is compared with.
+    Pool,
+}
+
 /// Everything about a run but its arrivals.
 #[derive(Debug, Clone)]
 pub struct Setting {
@@ -80,6 +91,8 @@ pub struct Setting {
     pub models: Vec<Model>,
     /// By position: the devices.
     pub devices: Vec<Device>,
+    /// How they come together.
+    pub shape: Shape,
     /// The policy, with the delays for which it makes room.
     pub options: Options,
     /// What the network really takes; at most what `options` allow for, or batches are late.
@@ -135,6 +148,24 @@ pub struct Span {
     pub until: Nanos,
     /// By model: more misses than this end the run early; empty for never.
     pub most_missed: Vec<u64>,
+}
+
+// === impl Model ===
+
+impl Model {
+    /// Its queue on devices with these run times.
+    pub(crate) fn queue(&self, latency: &LatencyTable) -> QueueSpec {
+        QueueSpec {
+            max_rows: latency.measured_rows(),
+            batched: true,
+            slots: 1,
+            latency: latency.clone(),
+            max_waiting_rows: u32::MAX,
+            priority: self.priority,
+            weight: self.weight,
+            price: 1.0,
+        }
+    }
 }
 
 // === impl Jitter ===

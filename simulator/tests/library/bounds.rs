@@ -1,6 +1,6 @@
 use sextant_policies::schedule::{NEVER, Options};
 use sextant_simulator::{
-    Device, Jitter, Model, Network, Setting,
+    Device, Jitter, Model, Network, Setting, Shape,
     bound::{fluid_bound_rps, no_coordination, round_robin_deviation, staggered},
     experiment::{self, Experiment, Plan},
     profiles, workload,
@@ -13,6 +13,7 @@ fn setting(models: Vec<Model>, devices: Vec<Device>) -> Setting {
         options: Options::default(),
         network: Network::default(),
         jitter: Jitter::None,
+        shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
         histograms: false,

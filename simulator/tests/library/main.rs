@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bounds;
+mod clairvoyant;
 mod experiments;
 mod goodput;
 mod paged;

@@ -6,7 +6,7 @@ use sextant_policies::{
     schedule::{Delay, NEVER, Options, Policy},
 };
 use sextant_simulator::{
-    Device, Histogram, Jitter, Model, Network, Setting, Source, Span,
+    Device, Histogram, Jitter, Model, Network, Setting, Shape, Source, Span,
     paged::{Class, PagedWorld, Paging, Report, Residence, Step, What},
     profiles,
     trace::Trace,
@@ -52,6 +52,7 @@ fn case(
         options: Options::of(policy),
         network: Network::default(),
         jitter: Jitter::None,
+        shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
         histograms: false,

@@ -2,7 +2,7 @@
 
 use sextant_policies::schedule::{Delay, NEVER, Options, Policy};
 use sextant_simulator::{
-    Device, Failure, Jitter, Model, Network, Report, Setting, Span, World, profiles,
+    Device, Failure, Jitter, Model, Network, Report, Setting, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},
 };
 
@@ -27,6 +27,7 @@ fn setting(policy: Policy, target: u64) -> Setting {
         options: Options::of(policy),
         network: Network::default(),
         jitter: Jitter::None,
+        shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
         histograms: false,

@@ -1,0 +1,244 @@
+//! Who decides in a world: the controller, as in a fleet, or for comparison its scheduler alone.
+
+use sextant_policies::{
+    controller::{self, Controller, DeviceSpec, Loaded, ModelSpec, OnKind},
+    placement,
+    profile::Estimation,
+    schedule::{
+        self, BatchId, DropReason, LatencyTable, Nanos, Request, Scheduler, WorkerSpec, build,
+    },
+};
+
+use super::{Setting, Shape, Token};
+
+/// What has to be done.
+#[derive(Debug)]
+pub(super) enum Order {
+    Infer {
+        model: u32,
+        device: u32,
+        requests: Vec<Request<Token>>,
+        window: (Nanos, Nanos),
+        id: BatchId,
+    },
+    Drop {
+        request: Request<Token>,
+        reason: DropReason,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) enum Control {
+    /// Devices come up one by one, have every model that they can run loaded, and form pools by
+    /// that.
+    Fleet {
+        controller: Box<Controller<Token>>,
+        actions: controller::Actions<Token>,
+    },
+    /// All devices of a kind are one pool from the start.
+    Pool {
+        scheduler: Box<dyn Scheduler<Token>>,
+        actions: schedule::Actions<Token>,
+    },
+}
+
+impl Control {
+    pub fn new(setting: &Setting) -> Self {
+        match setting.shape {
+            Shape::Fleet => Self::fleet(setting),
+            Shape::Pool => Self::pool(setting),
+        }
+    }
+
+    fn fleet(setting: &Setting) -> Self {
+        let options = controller::Options {
+            scheduling: setting.options.clone(),
+            placing: placement::Options::default(),
+            estimation: Estimation::Profile,
+        };
+        let mut controller = Box::new(Controller::new(&options));
+        let mut actions = controller::Actions::new();
+        for (at, model) in (0..).zip(&setting.models) {
+            let kinds = (0..).zip(&model.latency).filter_map(|(kind, latency)| {
+                let latency = LatencyTable::clone(latency.as_ref()?);
+                Some(OnKind {
+                    kind,
+                    latency: Some(latency),
+                    load: 0,
+                    price: 1.0,
+                })
+            });
+            let kinds: Vec<OnKind> = kinds.collect();
+            let Some(first) = kinds.first().and_then(|on| on.latency.as_ref()) else {
+                continue;
+            };
+            let spec = ModelSpec {
+                pages: 1,
+                shared: None,
+                queue: model.queue(first),
+                load: 1,
+                kinds,
+            };
+            controller.on_model(0, at, spec, &mut actions);
+        }
+        Self::Fleet {
+            controller,
+            actions,
+        }
+    }
+
+    fn pool(setting: &Setting) -> Self {
+        let mut scheduler = build(&setting.options);
+        let mut actions = schedule::Actions::new();
+        let kinds = setting.devices.iter().map(|device| device.kind);
+        let kinds: std::collections::BTreeSet<u32> = kinds.collect();
+        for kind in kinds {
+            for (at, model) in (0..).zip(&setting.models) {
+                if let Some(Some(latency)) = model.latency.get(kind as usize) {
+                    scheduler.on_loaded(0, kind, at, model.queue(latency), &mut actions);
+                }
+            }
+        }
+        Self::Pool { scheduler, actions }
+    }
+
+    /// A device is up, with every model that it can run loaded.
+    pub fn device_up(&mut self, now: Nanos, device: u32, setting: &Setting) {
+        let kind = setting.devices[device as usize].kind;
+        match self {
+            Self::Fleet {
+                controller,
+                actions,
+            } => {
+                let spec = DeviceSpec {
+                    kind,
+                    pages: u32::MAX,
+                    slots: 1,
+                };
+                controller.on_device_up(now, device, spec, actions);
+                for (at, model) in (0..).zip(&setting.models) {
+                    if let Some(Some(_)) = model.latency.get(kind as usize) {
+                        controller.on_load_result(now, device, at, Loaded::Found, actions);
+                    }
+                }
+                // What the requests that wait asked for is there already.
+                actions.retain(|action| !matches!(action, controller::Action::Move(_)));
+            }
+            Self::Pool { scheduler, actions } => {
+                let (pool, slots) = (kind, 1);
+                scheduler.on_worker_up(now, device, WorkerSpec { pool, slots }, actions);
+            }
+        }
+    }
+
+    /// A device is gone; tells the batches that were under way on it.
+    pub fn device_down(&mut self, now: Nanos, device: u32) -> Vec<BatchId> {
+        match self {
+            Self::Fleet {
+                controller,
+                actions,
+            } => controller.on_device_down(now, device, actions),
+            Self::Pool { scheduler, actions } => scheduler.on_worker_down(now, device, actions),
+        }
+    }
+
+    pub fn on_request(&mut self, now: Nanos, model: u32, request: Request<Token>) {
+        match self {
+            Self::Fleet {
+                controller,
+                actions,
+            } => controller.on_request(now, model, request, actions),
+            Self::Pool { scheduler, actions } => {
+                scheduler.on_request(now, model, request, actions);
+            }
+        }
+    }
+
+    pub fn on_result(&mut self, now: Nanos, batch: BatchId) {
+        match self {
+            Self::Fleet {
+                controller,
+                actions,
+            } => controller.on_result(now, batch, None, actions),
+            Self::Pool { scheduler, actions } => scheduler.on_result(now, batch, actions),
+        }
+    }
+
+    pub fn on_timer(&mut self, now: Nanos) {
+        match self {
+            Self::Fleet {
+                controller,
+                actions,
+            } => controller.on_timer(now, actions),
+            Self::Pool { scheduler, actions } => scheduler.on_timer(now, actions),
+        }
+    }
+
+    pub fn next_timer(&self) -> Option<Nanos> {
+        match self {
+            Self::Fleet { controller, .. } => controller.next_timer(),
+            Self::Pool { scheduler, .. } => scheduler.next_timer(),
+        }
+    }
+
+    /// What has been decided since the last call, in order, added to `orders`.
+    pub fn take_orders(&mut self, orders: &mut Vec<Order>) {
+        match self {
+            Self::Fleet { actions, .. } => {
+                orders.extend(actions.drain(..).filter_map(Order::of_controller));
+            }
+            Self::Pool { actions, .. } => {
+                orders.extend(actions.drain(..).map(Order::of_scheduler));
+            }
+        }
+    }
+}
+
+impl Order {
+    fn of_controller(action: controller::Action<Token>) -> Option<Self> {
+        match action {
+            controller::Action::Infer {
+                device,
+                model,
+                requests,
+                earliest,
+                latest,
+                id,
+                ..
+            } => Some(Self::Infer {
+                model,
+                device,
+                requests,
+                window: (earliest, latest),
+                id,
+            }),
+            controller::Action::Drop {
+                request, reason, ..
+            } => Some(Self::Drop { request, reason }),
+            // Everything is loaded wherever it can run, and there is room for all of it.
+            controller::Action::Move(_) => None,
+        }
+    }
+
+    fn of_scheduler(action: schedule::Action<Token>) -> Self {
+        match action {
+            schedule::Action::Infer {
+                queue,
+                worker,
+                requests,
+                earliest,
+                latest,
+                id,
+                ..
+            } => Self::Infer {
+                model: queue,
+                device: worker,
+                requests,
+                window: (earliest, latest),
+                id,
+            },
+            schedule::Action::Drop { request, reason } => Self::Drop { request, reason },
+        }
+    }
+}
