@@ -71,5 +71,5 @@ pub(crate) fn suits(targets: &Targets, known: &Known) -> bool {
         .is_none_or(|least| variant.accuracy.quality_bound() >= least)
         && targets
             .max_cost_per_1k_usd
-            .is_none_or(|most| variant.cost_per_1k_usd <= most)
+            .is_none_or(|most| known.least_cost_per_1k_usd() <= most)
 }

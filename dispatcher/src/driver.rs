@@ -1,20 +1,16 @@
-//! Drives the scheduling core in real time: a lock, a clock, an alarm, and the workers behind it.
+//! Drives the controller in real time: a lock, a clock, an alarm, and the workers behind it.
 //!
-//! One scheduler serves all workers of a dispatcher, joined with the placement that decides what is
-//! loaded where on behalf of queries. Each worker is a device with pages and slots, a processor one
-//! slot per core. A variant is one queue, with a seat on every device that has it loaded, so that
-//! the core and nothing else picks the worker; queries of a variant that is loaded nowhere wait in
-//! the core for the LOAD that the placement decides on. LOADs and UNLOADs that others asked for, as
-//! the autoscaler does, are learnt from the metadata store's feed.
+//! One controller serves all workers of a dispatcher. Each worker is a device with pages and slots, a
+//! processor one slot per core; workers that are alike are of one kind. The controller and nothing
+//! else picks the worker of a batch and orders LOADs and UNLOADs: for the queries of variants that
+//! are loaded nowhere, which wait in it, and for what the autoscaler wants loaded. What workers had
+//! loaded before they were known here is learnt from the metadata store's feed.
 //!
 //! Threads wake a little late, and a deferred batch may have a window of no width: where one more
 //! row costs nothing, the last moment at which one could join is the last moment to start. So the
-//! core's time is kept exact: before an event, the timers that are due are played at the times at
+//! controller's time is kept exact: before an event, the timers that are due are played at the times at
 //! which they were due, as long as that is no more than [`PRECISION`] ago. Deadlines are brought
 //! forward by as much, and the worker's windows kept open by as much.
-//!
-//! Run times are estimates that follow the devices: each result is compared with what was expected,
-//! and the scheduler is given a new table when one has moved.
 //!
 //! Workers come and go. A worker that may be used is a device that is up; one that is gone, that
 //! drains, or that another dispatcher leads is a device that is down: what waits for it waits
@@ -22,6 +18,7 @@
 
 mod carry;
 mod members;
+mod state;
 mod variants;
 
 use std::{
@@ -34,16 +31,17 @@ use std::{
 };
 
 use sextant_policies::{
-    placement::ResidentAction,
-    schedule::{Delay, NEVER, Nanos, Options, Policy, Request},
+    controller::{self, Actions, Controller},
+    schedule::{Delay, Nanos, Options, Policy, Request},
 };
+use state::State;
 
 use crate::{
     Config,
     clock::{Alarm, Clock},
-    core::{Actions, Core},
     gauges::Gauges,
     meter::OnlineMeter,
+    metrics::Sent,
     mover::Movers,
     pending::Pending,
     workers::Workers,
@@ -55,9 +53,10 @@ pub(crate) struct Driver {
     /// Whether work is given out at all. Changed before the core is told.
     leads: AtomicBool,
     clock: Clock,
-    core: Mutex<Core>,
+    state: Mutex<State>,
     gauges: Gauges,
     movers: Arc<Movers>,
+    sent: Arc<Sent>,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
@@ -80,18 +79,9 @@ pub(crate) struct Ticking {
     driver: Arc<Driver>,
 }
 
-/// Whose estimates a step may have changed, beside those of the queues in its actions.
-#[derive(Clone, Copy)]
-enum Touched {
-    Queue(u32),
-    Pool(u32),
-    Everything,
-    Nothing,
-}
-
 thread_local! {
     /// The empty list of actions that the next step on this thread fills.
-    static SPARE: Cell<Actions> = const { Cell::new(Vec::new()) };
+    static SPARE: Cell<Actions<Pending>> = const { Cell::new(Vec::new()) };
 }
 
 // === impl Driver ===
@@ -107,14 +97,20 @@ impl Driver {
         delay.response = delay.response.saturating_add(network.response);
         let delay = *delay;
         options.delay.response = delay.response.saturating_add(precision);
-        let core = Core::new(&options, &config.placement, config.estimation);
+        let state = State::new(&controller::Options {
+            scheduling: options,
+            placing: config.placement.clone(),
+            estimation: config.estimation,
+        });
+        let sent = Arc::<Sent>::default();
         Arc::new_cyclic(|this| Self {
             gauges: Gauges::default(),
-            movers: Arc::default(),
+            movers: Arc::new(Movers::counted_in(&sent)),
+            sent,
             workers: Workers::new(),
             leads: AtomicBool::new(true),
             clock,
-            core: Mutex::new(core),
+            state: Mutex::new(state),
             alarm: Alarm::new(),
             precision,
             delay,
@@ -129,6 +125,11 @@ impl Driver {
         &self.workers
     }
 
+    /// What was sent to the workers.
+    pub(crate) fn sent(&self) -> &Sent {
+        &self.sent
+    }
+
     /// What messages cost a lone query on its way to a worker and back, ns.
     pub(crate) fn round_trip(&self) -> Nanos {
         self.delay
@@ -139,17 +140,8 @@ impl Driver {
     /// Queues a query; its reply arrives exactly once.
     pub(crate) fn enqueue(&self, request: Request<Pending>) {
         let queue = request.payload.queue;
-        self.step(Touched::Queue(queue), |core, now, actions| {
-            core.request(now, queue, request, actions);
-        });
-    }
-
-    /// Takes estimates that no result has confirmed for a while back to the profiles.
-    pub(crate) fn refresh_estimates(&self) {
-        self.step(Touched::Nothing, |core, now, actions| {
-            for queue in core.refresh(now, actions) {
-                self.gauges.set_excess(queue, core.excess(queue));
-            }
+        self.step(|controller, now, actions| {
+            controller.on_request(now, queue, request, actions);
         });
     }
 
@@ -160,7 +152,7 @@ impl Driver {
 
     /// Queries that wait for a batch.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().resident.waiting()
+        self.lock().controller.waiting()
     }
 
     /// Waits until every batch that was sent has an outcome.
@@ -176,7 +168,7 @@ impl Driver {
         tokio::task::spawn_blocking(move || {
             while driver.alarm.wait(driver.clock) {
                 // The step plays what is due, whatever it was made for.
-                driver.step(Touched::Nothing, |_, _, _| {});
+                driver.step(|_, _, _| {});
             }
         });
         Ticking {
@@ -184,14 +176,14 @@ impl Driver {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One step of the scheduler, then what it asks for, outside the lock.
-    fn step(&self, touched: Touched, step: impl FnOnce(&mut Core, Nanos, &mut Actions)) {
+    /// One step of the controller, then what it asks for, outside the lock.
+    fn step(&self, step: impl FnOnce(&mut Controller<Pending>, Nanos, &mut Actions<Pending>)) {
         let mut actions = SPARE.try_with(Cell::take).unwrap_or_default();
-        self.decide(touched, step, &mut actions);
+        self.decide(step, &mut actions);
         loop {
             let mut unsent = Vec::new();
             for action in actions.drain(..) {
@@ -201,12 +193,14 @@ impl Driver {
                 break;
             }
             // Their devices are free again.
-            let finish = |core: &mut Core, now: Nanos, actions: &mut Actions| {
-                for batch in &unsent {
-                    core.finished(now, *batch, actions);
-                }
-            };
-            self.decide(Touched::Everything, finish, &mut actions);
+            self.decide(
+                |controller, now, actions| {
+                    for batch in &unsent {
+                        controller.on_result(now, *batch, None, actions);
+                    }
+                },
+                &mut actions,
+            );
         }
         // A thread that is ending keeps nothing.
         SPARE.try_with(|spare| spare.set(actions)).ok();
@@ -214,66 +208,44 @@ impl Driver {
 
     fn decide(
         &self,
-        touched: Touched,
-        step: impl FnOnce(&mut Core, Nanos, &mut Actions),
-        actions: &mut Actions,
+        step: impl FnOnce(&mut Controller<Pending>, Nanos, &mut Actions<Pending>),
+        actions: &mut Actions<Pending>,
     ) {
-        let mut core = self.lock();
-        // Read under the lock: the scheduler's time never goes back.
+        let mut state = self.lock();
+        // Read under the lock: the controller's time never goes back.
         let now = self.clock.now();
-        core.catch_up(now, self.precision, actions);
-        step(&mut core, now, actions);
-        core.last = now;
-        core.next = core.resident.next_timer().unwrap_or(NEVER);
-        self.publish(&core, touched, actions);
-        self.alarm.set(core.next);
+        state.catch_up(now, self.precision, actions);
+        step(&mut state.controller, now, actions);
+        state.played(now);
+        self.publish(&mut state);
+        self.alarm.set(state.next);
     }
 
-    /// Copies the estimates that may have changed.
-    fn publish(&self, core: &Core, touched: Touched, actions: &Actions) {
-        let mut last = None;
-        match touched {
-            Touched::Queue(queue) => {
-                self.publish_seats(core, queue);
-                last = Some(queue);
-            }
-            Touched::Pool(pool) => self.publish_pool(core, pool),
-            Touched::Everything => {
-                let pools = 0..core.devices();
-                return pools.for_each(|pool| self.publish_pool(core, pool));
-            }
-            Touched::Nothing => {}
+    /// Copies what has changed for those who read it without the lock.
+    fn publish(&self, state: &mut State) {
+        let State {
+            controller,
+            pools,
+            models,
+            ..
+        } = state;
+        controller.take_changed_pools(pools);
+        for pool in pools.iter() {
+            self.gauges.set_load(*pool, controller.load(*pool));
         }
-        for action in actions {
-            let (ResidentAction::Infer { model: queue, .. }
-            | ResidentAction::Drop { model: queue, .. }
-            | ResidentAction::Load { model: queue, .. }
-            | ResidentAction::Unload { model: queue, .. }) = action;
-            let queue = *queue;
-            if last != Some(queue) {
-                self.publish_seats(core, queue);
-                last = Some(queue);
-            }
+        controller.take_changed_models(models);
+        for model in models.iter() {
+            self.gauges.set_model(*model, controller.runs_on(*model));
         }
-    }
-
-    fn publish_seats(&self, core: &Core, queue: u32) {
-        let seats = core.resident.loaded_on(queue).iter();
-        seats.for_each(|pool| self.publish_pool(core, *pool));
-    }
-
-    fn publish_pool(&self, core: &Core, pool: u32) {
-        self.gauges.set_load(pool, core.resident.load(pool));
     }
 }
 
 /// Whether the policy lets batches wait for idle devices.
 fn defers(options: &Options) -> bool {
-    match options.policy {
-        Policy::Symphony | Policy::SymphonyPaper => true,
-        Policy::Sextant => options.hold > 0.0,
-        _ => false,
-    }
+    matches!(
+        options.policy,
+        Policy::Symphony | Policy::SymphonyPaper | Policy::Sextant
+    )
 }
 
 // === impl Ticking ===

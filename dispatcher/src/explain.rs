@@ -69,10 +69,10 @@ fn reason(decision: &Decision, chosen: &Known, demand: &Demand) -> String {
             format!("`{id}` is the cheapest active variant that meets the targets")
         }
         Decision::Use { .. } => format!(
-            "`{id}` is overloaded or interfered, yet the cheapest that still meets the targets"
+            "`{id}` is overloaded or interfered, yet the cheapest loaded one that meets the targets now"
         ),
         Decision::LoadThenUse { .. } => format!(
-            "no active variant meets the targets; `{id}` is the cheapest that does when its load is counted in"
+            "no loaded variant meets the targets; `{id}` is the cheapest that does when its load is counted in"
         ),
         _ => format!(
             "nothing meets the targets; `{id}` is the closest (distance {:.3})",

@@ -12,14 +12,29 @@ use sextant_policies::schedule::{NEVER, Nanos, PoolLoad};
 #[derive(Default)]
 pub(crate) struct Gauges {
     pools: Grown<Pool>,
-    /// By queue: how much longer than by its profile a lone query takes where it takes least, ns.
-    excess: Grown<AtomicU64>,
+    models: Grown<Model>,
 }
 
 #[derive(Default)]
 struct Pool {
     busy_until: AtomicU64,
     queued: AtomicU64,
+}
+
+#[derive(Default)]
+struct Model {
+    /// Where it is loaded.
+    places: ArcSwap<Vec<Place>>,
+    /// How long its batches have run, all together, ns.
+    ran: AtomicU64,
+}
+
+/// A model on a pool.
+struct Place {
+    pool: u32,
+    kind: u32,
+    /// How much longer than by its profile a lone query takes, ns.
+    excess: AtomicU64,
 }
 
 /// A list that is replaced by a longer one when something comes that does not fit.
@@ -34,28 +49,81 @@ impl Gauges {
         });
     }
 
-    /// Estimated time until a new batch could start on a pool, ns.
-    pub(crate) fn wait(&self, pool: usize, now: Nanos) -> Nanos {
-        let pools = self.pools.0.load();
-        let Some(pool) = pools.get(pool) else {
-            return NEVER;
-        };
-        let busy = pool.busy_until.load(Ordering::Relaxed).saturating_sub(now);
-        busy.saturating_add(pool.queued.load(Ordering::Relaxed))
-    }
-
-    /// Called by one thread at a time.
-    pub(crate) fn set_excess(&self, queue: u32, nanos: Nanos) {
-        self.excess.with(queue as usize, |excess| {
-            excess.store(nanos, Ordering::Relaxed);
+    /// Pool, kind and excess wherever a model is loaded. Called by one thread at a time.
+    pub(crate) fn set_model(
+        &self,
+        model: u32,
+        runs_on: impl Iterator<Item = (u32, u32, Nanos)> + Clone,
+    ) {
+        self.models.with(model as usize, |of| {
+            let places = of.places.load();
+            let known = places.iter().map(|place| (place.pool, place.kind));
+            if known.eq(runs_on.clone().map(|(pool, kind, _)| (pool, kind))) {
+                let fresh = places.iter().zip(runs_on);
+                return fresh.for_each(|(place, (_, _, excess))| {
+                    place.excess.store(excess, Ordering::Relaxed);
+                });
+            }
+            of.places.store(Arc::new(runs_on.map(Place::new).collect()));
         });
     }
 
-    /// How much longer than by its profile a lone query of `queue` takes, ns.
-    pub(crate) fn excess(&self, queue: u32) -> Nanos {
-        let list = self.excess.0.load();
-        let excess = list.get(queue as usize);
-        excess.map_or(0, |excess| excess.load(Ordering::Relaxed))
+    /// A batch of a model has run for so long.
+    pub(crate) fn add_run(&self, model: u32, run: Nanos) {
+        // What runs is loaded, and its load was published here.
+        if let Some(of) = self.models.0.load().get(model as usize) {
+            of.ran.fetch_add(run, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the batches of a model have run, all together, ns.
+    pub(crate) fn ran(&self, model: u32) -> Nanos {
+        let models = self.models.0.load();
+        let of = models.get(model as usize);
+        of.map_or(0, |of| of.ran.load(Ordering::Relaxed))
+    }
+
+    /// The pools in which a model has seats.
+    pub(crate) fn pools_of(&self, model: u32) -> Vec<u32> {
+        let models = self.models.0.load();
+        let places = models.get(model as usize).map(|of| of.places.load_full());
+        let places = places.iter().flat_map(|places| places.iter());
+        places.map(|place| place.pool).collect()
+    }
+
+    /// Estimated time until a new batch of a model could start on a kind of device where that is
+    /// first, and by how much its run there now takes longer than profiled, ns; [`NEVER`] where it is
+    /// not loaded.
+    pub(crate) fn wait(&self, model: u32, kind: u32, now: Nanos) -> Nanos {
+        let models = self.models.0.load();
+        let Some(of) = models.get(model as usize) else {
+            return NEVER;
+        };
+        let pools = self.pools.0.load();
+        let places = of.places.load();
+        let of_kind = places.iter().filter(|place| place.kind == kind);
+        let waits = of_kind.filter_map(|place| {
+            let wait = pools.get(place.pool as usize)?.wait(now);
+            Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
+        });
+        waits.min().unwrap_or(NEVER)
+    }
+}
+
+impl Place {
+    fn new((pool, kind, excess): (u32, u32, Nanos)) -> Self {
+        Self {
+            pool,
+            kind,
+            excess: AtomicU64::new(excess),
+        }
+    }
+}
+
+impl Pool {
+    fn wait(&self, now: Nanos) -> Nanos {
+        let busy = self.busy_until.load(Ordering::Relaxed).saturating_sub(now);
+        busy.saturating_add(self.queued.load(Ordering::Relaxed))
     }
 }
 

@@ -5,15 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{InstanceState, View};
+use sextant_metadata::{DeviceTypes, InstanceState, View};
 use sextant_policies::{
-    placement::{ResidentModel, Shared},
-    schedule::{LatencyTable, Nanos, QueueSpec},
-    select::{Entry, Index, Load, Readiness},
+    controller::{ModelSpec, OnKind},
+    placement::Shared,
+    schedule::{LatencyTable, NEVER, Nanos, QueueSpec},
+    select::{Entry, Index, Load, Readiness, mark_dominated},
 };
 use sextant_rpc::Route;
 use sextant_types::{
-    ApplicationId, Digest, EngineName, ModelId, Precision, Signature, Variant, VariantId, WorkerId,
+    ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Profile, Signature,
+    Variant, VariantId, WorkerId,
 };
 
 use crate::{Config, driver::Driver, families::Families};
@@ -22,24 +24,85 @@ use crate::{Config, driver::Driver, families::Families};
 #[derive(Default)]
 pub(crate) struct Interner {
     ordinals: HashMap<VariantId, u32>,
+    applications: HashMap<ApplicationId, u32>,
     weights: HashMap<(EngineName, Digest, Precision), u32>,
 }
 
 /// One published variant.
 pub(crate) struct Known {
     pub(crate) ordinal: u32,
+    /// The number of its application.
+    pub(crate) application: u32,
     pub(crate) variant: Arc<Variant>,
     pub(crate) readiness: Readiness,
     /// Positions of the workers that serve it.
     pub(crate) workers: Vec<usize>,
-    /// 99th percentile of a batch by rows.
+    /// 99th percentile of a batch by rows, where it was registered.
     pub(crate) latency: LatencyTable,
+    /// By kind of device, for those that have its engine; one that is like where it was registered
+    /// where no worker has. Never empty.
+    pub(crate) hosts: Vec<Host>,
     /// What messages cost a query on its way to a worker and back, ns.
     pub(crate) round_trip: Nanos,
 }
 
+/// A variant on a kind of device.
+pub(crate) struct Host {
+    /// Which kind; [`NOWHERE`] for none.
+    pub(crate) kind: u32,
+    /// The type of its devices, where they say so.
+    pub(crate) device_type: Option<DeviceTypeName>,
+    /// Positions of the workers that serve it.
+    pub(crate) workers: Vec<usize>,
+    pub(crate) readiness: Readiness,
+    /// 99th percentile of a batch by rows.
+    pub(crate) latency: LatencyTable,
+    /// Time of a LOAD, ms.
+    pub(crate) load_ms: f64,
+    pub(crate) cost_per_1k_usd: f64,
+    /// Price of a slot of such a device, US dollars an hour.
+    pub(crate) slot_hour_usd: f64,
+    /// Whether it was measured on this type of device.
+    measured_here: bool,
+}
+
+/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
+/// cloud providers rent out, as in the default prices.
+const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
+
+/// The kind of a device that no worker has.
+const NOWHERE: u32 = u32::MAX;
+
+/// What a snapshot is built with beside the store's view.
+pub(crate) struct Surroundings<'a> {
+    /// The workers that may be used.
+    pub(crate) workers: BTreeMap<&'a WorkerId, Usable<'a>>,
+    /// The device types of the fleet.
+    pub(crate) types: &'a DeviceTypes,
+    /// What messages cost a query, ns.
+    pub(crate) round_trip: Nanos,
+    /// How many times as long as where it was measured a variant takes on another type of device,
+    /// until it was measured there.
+    pub(crate) estimate_factor: f64,
+}
+
+/// A worker that may be used.
+#[derive(Clone, Copy)]
+pub(crate) struct Usable<'a> {
+    /// Its position.
+    pub(crate) at: usize,
+    /// Its kind.
+    pub(crate) kind: u32,
+    /// The type of its device, where it says so.
+    pub(crate) device_type: Option<&'a DeviceTypeName>,
+    /// Engines whose variants it runs.
+    pub(crate) engines: &'a [EngineName],
+}
+
 /// What may answer an application or a model.
 pub(crate) struct Scope {
+    /// The application, by number and by name.
+    application: (u32, ApplicationId),
     pub(crate) index: Index,
     pub(crate) signature: Signature,
 }
@@ -57,9 +120,20 @@ pub(crate) struct Snapshot {
 }
 
 impl Interner {
-    fn ordinal(&mut self, variant: &VariantId) -> u32 {
+    /// Whether a variant has a number.
+    pub(crate) fn knows(&self, variant: &VariantId) -> bool {
+        self.ordinals.contains_key(variant)
+    }
+
+    pub(crate) fn ordinal(&mut self, variant: &VariantId) -> u32 {
         let next = self.ordinals.len() as u32;
         *self.ordinals.entry(variant.clone()).or_insert(next)
+    }
+
+    /// A number for an application.
+    fn application(&mut self, application: &ApplicationId) -> u32 {
+        let next = self.applications.len() as u32;
+        *self.applications.entry(application.clone()).or_insert(next)
     }
 
     /// A number for the weights of a variant, which others may have too.
@@ -72,30 +146,27 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view. `positions` has the workers that may be used,
-    /// `round_trip` is what messages cost a query, ns.
-    pub(crate) fn build(
-        view: &View,
-        positions: &BTreeMap<&WorkerId, usize>,
-        round_trip: Nanos,
-        interner: &mut Interner,
-    ) -> Self {
+    /// Builds the index from the store's view.
+    pub(crate) fn build(view: &View, around: &Surroundings<'_>, interner: &mut Interner) -> Self {
         let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
         for instance in view.instances.values() {
-            if let Some(at) = positions.get(&instance.key.worker) {
+            if let Some(worker) = around.workers.get(&instance.key.worker) {
                 states
                     .entry(&instance.key.variant)
                     .or_default()
-                    .push((*at, instance.state));
+                    .push((worker.at, instance.state));
             }
         }
+        let able = able(&around.workers);
         let mut snapshot = Self::default();
         for variant in view.variants.values() {
             let instances = states.get(&variant.id).map_or(&[][..], Vec::as_slice);
-            let known = Known::new(interner.ordinal(&variant.id), variant, instances);
+            let able = able.get(&variant.spec.engine);
+            let able = able.map_or(&[][..], Vec::as_slice);
+            let ordinal = interner.ordinal(&variant.id);
             snapshot.insert(Known {
-                round_trip,
-                ..known
+                application: interner.application(&variant.application),
+                ..Known::new(ordinal, variant, (instances, able), around)
             });
         }
         snapshot.index_scopes();
@@ -118,29 +189,45 @@ impl Snapshot {
         self.models.get(id)
     }
 
+    /// The application that a route belongs to, by number and by name.
+    pub(crate) fn application_of(&self, route: &Route) -> Option<(u32, &ApplicationId)> {
+        let scope = match route {
+            Route::Application(id) => self.application(id),
+            Route::Model(id) => self.model(id),
+            Route::Variant(id) => {
+                let known = self.variant(id)?;
+                return Some((known.application, &known.variant.application));
+            }
+        };
+        let (number, name) = &scope?.application;
+        Some((*number, name))
+    }
+
     /// Every published variant, by ordinal.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
         self.known.iter().flatten()
     }
 
-    /// Whether an instance answers for `route` now.
+    /// Whether `route` can be answered: something of it is loaded, or a worker can load it.
     pub(crate) fn is_ready(&self, route: &Route) -> bool {
-        let serving = |scope: Option<&Scope>| {
-            scope.is_some_and(|scope| {
-                scope
-                    .index
-                    .entries()
-                    .iter()
-                    .any(|entry| is_serving(entry.readiness))
-            })
+        self.any(route, |readiness| readiness != Readiness::Failed)
+    }
+
+    /// Whether an instance answers for `route` now.
+    pub(crate) fn is_loaded(&self, route: &Route) -> bool {
+        self.any(route, |readiness| {
+            matches!(readiness, Readiness::Active | Readiness::Degraded)
+        })
+    }
+
+    fn any(&self, route: &Route, is: impl Fn(Readiness) -> bool) -> bool {
+        let scope = match route {
+            Route::Application(id) => self.application(id),
+            Route::Model(id) => self.model(id),
+            Route::Variant(id) => return self.variant(id).is_some_and(|it| is(it.readiness)),
         };
-        match route {
-            Route::Application(id) => serving(self.application(id)),
-            Route::Model(id) => serving(self.model(id)),
-            Route::Variant(id) => self
-                .variant(id)
-                .is_some_and(|known| is_serving(known.readiness)),
-        }
+        let entries = scope.map_or(&[][..], |scope| scope.index.entries());
+        entries.iter().any(|entry| is(entry.readiness))
     }
 
     fn insert(&mut self, known: Known) {
@@ -167,57 +254,138 @@ impl Snapshot {
                 .or_default()
                 .push(Arc::clone(known));
         }
-        self.applications = applications.into_iter().filter_map(scope).collect();
-        self.models = models.into_iter().filter_map(scope).collect();
+        let scopes = applications.into_iter();
+        self.applications = scopes
+            .filter_map(|(id, members)| Some((id, self.scope(&members, |_| true)?)))
+            .collect();
+        let scopes = models.into_iter();
+        self.models = scopes
+            .filter_map(|(id, members)| {
+                let scope = self.scope(&members, |known| known.variant.model == id)?;
+                Some((id, scope))
+            })
+            .collect();
+    }
+
+    /// The index of `members`, among which are all of their application that `within` says so of.
+    /// Who is dominated is known from the registration, among all variants of the application: where
+    /// the one that dominates is not a member or cannot be loaded, it is judged anew among these.
+    fn scope(&self, members: &[Arc<Known>], within: impl Fn(&Known) -> bool) -> Option<Scope> {
+        let first = members.first()?;
+        let signature = first.variant.signature.clone();
+        let holds = |id: &VariantId| {
+            let known = self.variant(id);
+            known.is_some_and(|known| known.readiness != Readiness::Failed && within(known))
+        };
+        let (mut unsure, mut entries) = (Vec::new(), Vec::with_capacity(members.len()));
+        for known in members {
+            let dominator = known.variant.dominated_by.as_ref();
+            let first = entries.len();
+            entries.extend(known.entries());
+            if dominator.is_some_and(|dominator| !holds(dominator)) {
+                unsure.extend(first..entries.len());
+            }
+        }
+        if !unsure.is_empty() {
+            mark_dominated(&mut entries, &unsure);
+        }
+        Some(Scope {
+            application: (first.application, first.variant.application.clone()),
+            index: Index::new(entries),
+            signature,
+        })
     }
 }
 
-fn scope<K>((key, members): (K, Vec<Arc<Known>>)) -> Option<(K, Scope)> {
-    let signature = members.first()?.variant.signature.clone();
-    let entries = members.iter().map(|known| known.entry()).collect();
-    Some((
-        key,
-        Scope {
-            index: Index::new(entries),
-            signature,
-        },
-    ))
-}
-
-fn is_serving(readiness: Readiness) -> bool {
-    matches!(readiness, Readiness::Active | Readiness::Degraded)
+/// The workers that have an engine, by engine.
+fn able<'a>(
+    workers: &BTreeMap<&WorkerId, Usable<'a>>,
+) -> BTreeMap<&'a EngineName, Vec<Usable<'a>>> {
+    let mut able: BTreeMap<&EngineName, Vec<Usable<'_>>> = BTreeMap::new();
+    for worker in workers.values() {
+        for engine in worker.engines {
+            able.entry(engine).or_default().push(*worker);
+        }
+    }
+    able
 }
 
 // === impl Known ===
 
 impl Known {
-    fn new(ordinal: u32, variant: &Arc<Variant>, instances: &[(usize, InstanceState)]) -> Self {
-        let workers = instances
-            .iter()
-            .filter(|(_, state)| state.is_serving())
-            .map(|(at, _)| *at)
-            .collect();
+    /// From the states of its instances by position, and the workers that have its engine.
+    fn new(
+        ordinal: u32,
+        variant: &Arc<Variant>,
+        (instances, able): (&[(usize, InstanceState)], &[Usable<'_>]),
+        around: &Surroundings<'_>,
+    ) -> Self {
+        let serving = instances.iter().filter(|(_, state)| state.is_serving());
+        let workers: Vec<usize> = serving.map(|(at, _)| *at).collect();
+        let positions: Vec<usize> = able.iter().map(|worker| worker.at).collect();
         Self {
             ordinal,
+            application: 0,
             variant: Arc::clone(variant),
-            readiness: readiness(instances),
+            readiness: readiness(instances, &positions),
             workers,
-            latency: latency_table(variant),
-            round_trip: 0,
+            latency: latency_table(variant, &variant.profile),
+            hosts: hosts(variant, instances, able, around),
+            round_trip: around.round_trip,
         }
     }
 
+    /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it
+    /// has entries there alone: that more devices load it, be they of another kind, is not for a
+    /// query to bring about.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let is_loaded = self.hosts.iter().any(Host::is_loaded);
+        let hosts = self.hosts.iter();
+        hosts
+            .filter(move |host| !is_loaded || host.is_loaded())
+            .map(|host| self.entry_on(host))
+    }
+
+    /// The entry of the kind of device that is ready first, and of those the cheapest.
     pub(crate) fn entry(&self) -> Entry {
+        let best = self.hosts.iter().min_by(|a, b| {
+            let by_cost = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
+            a.readiness.cmp(&b.readiness).then_with(by_cost)
+        });
+        self.entry_on(best.expect("a variant has at least one host"))
+    }
+
+    /// Price of a thousand rows where that is least, US dollars.
+    pub(crate) fn least_cost_per_1k_usd(&self) -> f64 {
+        let costs = self.entries().map(|entry| entry.cost_per_1k_usd);
+        costs.fold(f64::INFINITY, f64::min)
+    }
+
+    fn entry_on(&self, host: &Host) -> Entry {
         let variant = &self.variant;
         Entry {
             ordinal: self.ordinal,
+            kind: host.kind,
             quality_bound: variant.accuracy.quality_bound(),
-            latency_ms: self.latency.of(1).saturating_add(self.round_trip) as f64 / 1e6,
-            load_ms: variant.profile.load_ms,
-            cost_per_1k_usd: variant.cost_per_1k_usd,
+            latency_ms: host.latency.of(1).saturating_add(self.round_trip) as f64 / 1e6,
+            load_ms: host.load_ms,
+            cost_per_1k_usd: host.cost_per_1k_usd,
             max_rows: self.max_rows(),
             dominated: variant.dominated_by.is_some(),
-            readiness: self.readiness,
+            readiness: host.readiness,
+        }
+    }
+
+    /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
+    /// as it ran where it was registered.
+    pub(crate) fn on_kind(&self, kind: u32) -> OnKind {
+        let host = self.hosts.iter().find(|host| host.kind == kind);
+        let elsewhere = host.filter(|host| !host.measured_here);
+        OnKind {
+            kind,
+            latency: elsewhere.map(|host| host.latency.clone()),
+            load: host.map_or(0, |host| nanos(host.load_ms)),
+            price: host.map_or(DEFAULT_SLOT_HOUR_USD, |host| host.slot_hour_usd) as f32,
         }
     }
 
@@ -225,29 +393,30 @@ impl Known {
         u32::from(self.variant.spec.max_batch.max(1))
     }
 
-    /// What the placement needs to know of it, for pages of `page_bytes`.
-    /// Variants with the same `weights` hold them once.
-    pub(crate) fn resident_model(
+    /// What the controller needs to know of it, for pages of `page_bytes` and these kinds of devices
+    /// that can run it. Variants with the same `weights` hold them once.
+    pub(crate) fn model_spec(
         &self,
         config: &Config,
         page_bytes: u64,
         weights: u32,
-    ) -> ResidentModel {
+        kinds: Vec<OnKind>,
+    ) -> ModelSpec {
         let profile = &self.variant.profile;
         let pages =
             |bytes: u64| u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(u32::MAX);
         let session = profile
             .peak_memory_bytes
             .saturating_sub(profile.weights_bytes);
-        ResidentModel {
+        ModelSpec {
             pages: pages(session),
             shared: Some(Shared {
                 group: weights,
                 pages: pages(profile.weights_bytes),
             }),
-            load: (profile.load_ms.clamp(0.0, 1e12) * 1e6) as Nanos,
-            pinned: false,
+            load: nanos(profile.load_ms),
             queue: self.queue_spec(config),
+            kinds,
         }
     }
 
@@ -263,12 +432,14 @@ impl Known {
             max_waiting_rows: config.max_waiting_rows,
             priority: tenant.priority,
             weight: tenant.weight,
+            price: 1.0,
         }
     }
 }
 
-/// The best state of the instances decides.
-fn readiness(instances: &[(usize, InstanceState)]) -> Readiness {
+/// The best state of the instances decides, and where nothing is loaded whether a worker of `hosts`
+/// may still do so.
+fn readiness(instances: &[(usize, InstanceState)], hosts: &[usize]) -> Readiness {
     let of = |state: InstanceState| match state {
         InstanceState::Active => Readiness::Active,
         InstanceState::Overloaded | InstanceState::Interfered => Readiness::Degraded,
@@ -276,24 +447,95 @@ fn readiness(instances: &[(usize, InstanceState)]) -> Readiness {
         InstanceState::Failed => Readiness::Failed,
         InstanceState::Inactive | InstanceState::Draining => Readiness::Inactive,
     };
-    instances
-        .iter()
-        .map(|(_, state)| of(*state))
-        .min()
-        .unwrap_or(Readiness::Inactive)
+    let best = instances.iter().map(|(_, state)| of(*state)).min();
+    let best = best.unwrap_or(Readiness::Failed);
+    let has_failed = |at: &usize| instances.contains(&(*at, InstanceState::Failed));
+    match best {
+        Readiness::Failed if !hosts.iter().all(has_failed) => Readiness::Inactive,
+        best => best,
+    }
 }
 
-/// The profile's 99th percentiles as a table that never decreases.
-fn latency_table(variant: &Variant) -> LatencyTable {
+/// A variant on each kind of the workers that have its engine, sorted by kind.
+fn hosts(
+    variant: &Variant,
+    instances: &[(usize, InstanceState)],
+    able: &[Usable<'_>],
+    around: &Surroundings<'_>,
+) -> Vec<Host> {
+    let mut by_kind: BTreeMap<u32, Vec<Usable<'_>>> = BTreeMap::new();
+    for worker in able {
+        by_kind.entry(worker.kind).or_default().push(*worker);
+    }
+    let hosts = by_kind.iter().filter_map(|(kind, workers)| {
+        let name = workers.first()?.device_type;
+        let positions: Vec<usize> = workers.iter().map(|worker| worker.at).collect();
+        let here = instances.iter().filter(|(at, _)| positions.contains(at));
+        let here: Vec<_> = here.copied().collect();
+        let host = Host::new((*kind, readiness(&here, &positions)), variant, name, around);
+        let serving = here.iter().filter(|(_, state)| state.is_serving());
+        Some(Host {
+            workers: serving.map(|(at, _)| *at).collect(),
+            ..host
+        })
+    });
+    let mut hosts: Vec<Host> = hosts.collect();
+    if hosts.is_empty() {
+        let readiness = readiness(instances, &[]);
+        hosts.push(Host::new((NOWHERE, readiness), variant, None, around));
+    }
+    hosts
+}
+
+// === impl Host ===
+
+impl Host {
+    /// A worker that does not say its type is taken for one of where the variant was registered.
+    fn new(
+        (kind, readiness): (u32, Readiness),
+        variant: &Variant,
+        name: Option<&DeviceTypeName>,
+        around: &Surroundings<'_>,
+    ) -> Self {
+        let expected = name.map(|name| variant.expected(name, around.estimate_factor));
+        let profile = expected.as_ref().map_or(&variant.profile, |it| &it.profile);
+        let facts = name.and_then(|name| around.types.get(name));
+        let (threads, rps) = (variant.spec.threads, profile.saturation_rps);
+        let cost = facts.map(|facts| facts.cost(threads, rps).per_1k_usd);
+        Self {
+            kind,
+            device_type: name.cloned(),
+            workers: Vec::new(),
+            readiness,
+            latency: latency_table(variant, profile),
+            load_ms: profile.load_ms,
+            cost_per_1k_usd: cost.unwrap_or(variant.cost_per_1k_usd),
+            slot_hour_usd: facts.map_or(DEFAULT_SLOT_HOUR_USD, |facts| {
+                facts.price_per_hour_usd / f64::from(facts.slots.max(1))
+            }),
+            measured_here: *profile == variant.profile,
+        }
+    }
+
+    fn is_loaded(&self) -> bool {
+        matches!(self.readiness, Readiness::Active | Readiness::Degraded)
+    }
+}
+
+/// A profile's 99th percentiles as a table that never decreases.
+fn latency_table(variant: &Variant, profile: &Profile) -> LatencyTable {
     let mut longest = 1;
-    let nanos = (1..=u32::from(variant.spec.max_batch.max(1)))
+    let table = (1..=u32::from(variant.spec.max_batch.max(1)))
         .map(|rows| {
-            let ms = variant.profile.tail_latency_ms(rows).clamp(0.0, 1e12);
-            longest = longest.max((ms * 1e6) as Nanos);
+            longest = longest.max(nanos(profile.tail_latency_ms(rows)));
             longest
         })
         .collect();
-    LatencyTable::new(nanos).expect("positive and never decreasing by the lines above")
+    LatencyTable::new(table).expect("positive and never decreasing by the lines above")
+}
+
+fn nanos(ms: f64) -> Nanos {
+    (ms.clamp(0.0, 1e12) * 1e6) as Nanos
 }
 
 // === LiveLoad ===
@@ -306,28 +548,25 @@ pub(crate) struct LiveLoad<'a> {
 }
 
 impl Load for LiveLoad<'_> {
-    /// The wait at the worker on which the variant would start first, and by how much its run now
-    /// takes longer than profiled.
-    fn wait_ms(&self, ordinal: u32) -> f64 {
-        let Some(known) = self.snapshot.known(ordinal) else {
-            return f64::INFINITY;
-        };
-        let gauges = self.driver.gauges();
-        let waits = known.workers.iter().map(|at| gauges.wait(*at, self.now));
-        let excess = gauges.excess(ordinal);
-        waits.min().map_or(f64::INFINITY, |wait| {
-            wait.saturating_add(excess) as f64 / 1e6
-        })
+    /// The wait where the variant would start first, and by how much its run now takes longer than
+    /// profiled.
+    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
+        match self.driver.gauges().wait(ordinal, kind, self.now) {
+            NEVER => f64::INFINITY,
+            wait => wait as f64 / 1e6,
+        }
     }
 
-    fn extra_ms(&self, ordinal: u32, rows: u32) -> f64 {
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
         if rows <= 1 {
             return 0.0;
         }
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
+        let host = known.hosts.iter().find(|host| host.kind == kind);
+        let latency = host.map_or(&known.latency, |host| &host.latency);
         let rows = rows.min(known.max_rows());
-        (known.latency.of(rows) - known.latency.of(1)) as f64 / 1e6
+        (latency.of(rows) - latency.of(1)) as f64 / 1e6
     }
 }

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use sextant_fleet::unix_ms;
 use sextant_objects::ObjectStore;
 use sextant_policies::throttle::Throttle;
 use sextant_records::Files;
@@ -201,15 +202,8 @@ impl JobService {
 }
 
 /// Waits until the value is `wanted`; for ever when nobody can change it any more.
-async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
+pub(crate) async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
     if leading.wait_for(|now| *now == wanted).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Milliseconds since the Unix epoch, for leases.
-pub(crate) fn unix_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -11,16 +11,18 @@
 
 mod ask;
 mod clock;
-mod core;
+mod demand;
 mod driver;
 mod explain;
 mod families;
 mod gauges;
 mod index;
 mod meter;
+mod metrics;
 mod mover;
 mod pending;
 mod place;
+pub mod profiles;
 mod query;
 mod refusal;
 mod service;
@@ -43,7 +45,7 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 pub use crate::service::Service;
-use crate::{clock::Clock, driver::Driver, index::Snapshot, meter::OnlineMeter};
+use crate::{clock::Clock, demand::Counts, driver::Driver, index::Snapshot, meter::OnlineMeter};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -65,6 +67,9 @@ pub struct Config {
     pub parallelism: Option<parallelism::Policy>,
     /// How run times are estimated.
     pub estimation: Estimation,
+    /// How many times as long as where it was measured a variant takes on another type of device, until
+    /// it was measured there.
+    pub estimate_factor: f64,
     /// What sets an application apart from others; one that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
 }
@@ -92,15 +97,12 @@ impl Default for Config {
         Self {
             max_waiting_rows: 4096,
             max_load_wait_ms: 30_000,
-            // People wait for the answers: idle devices are there to be used.
-            schedule: Options {
-                hold: 0.0,
-                ..Options::default()
-            },
+            schedule: Options::default(),
             network: Delay::default(),
             placement: placement::Options::default(),
             parallelism: None,
             estimation: Estimation::default(),
+            estimate_factor: 1.0,
             tenants: BTreeMap::new(),
         }
     }
@@ -116,6 +118,8 @@ pub struct Dispatcher {
     leading: watch::Sender<bool>,
     driver: Arc<Driver>,
     online: Arc<OnlineMeter>,
+    /// How queries have ended.
+    counts: Counts,
 }
 
 impl Dispatcher {
@@ -138,6 +142,7 @@ impl Dispatcher {
             leading: watch::Sender::new(true),
             driver,
             online,
+            counts: Counts::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

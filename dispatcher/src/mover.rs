@@ -5,8 +5,9 @@
 //! had not begun is left undone.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use sextant_rpc::{Load, WorkerClient};
@@ -15,6 +16,8 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinSet,
 };
+
+use crate::metrics::Sent;
 
 /// What a worker is told.
 pub(crate) enum Move {
@@ -25,7 +28,7 @@ pub(crate) enum Move {
 /// What came of it.
 #[derive(Clone, Copy)]
 pub(crate) enum Moved {
-    Loaded { model: u32 },
+    Loaded { model: u32, took: Duration },
     LoadFailed { model: u32 },
     Unloaded { model: u32 },
 }
@@ -40,11 +43,18 @@ pub(crate) struct Movers {
     variants: Mutex<HashMap<u32, Arc<Variant>>>,
     /// By model: why its last LOAD failed.
     failures: Mutex<HashMap<u32, String>>,
-    /// Models that are loaded though no query waits for them.
-    warming: Mutex<HashSet<u32>>,
+    sent: Arc<Sent>,
 }
 
 impl Movers {
+    /// Counts what it sends.
+    pub(crate) fn counted_in(sent: &Arc<Sent>) -> Self {
+        Self {
+            sent: Arc::clone(sent),
+            ..Self::default()
+        }
+    }
+
     /// What a number stands for from now on.
     pub(crate) fn know(&self, model: u32, variant: &Arc<Variant>) {
         lock(&self.variants).insert(model, Arc::clone(variant));
@@ -60,31 +70,16 @@ impl Movers {
         lock(&self.failures).get(&model).cloned()
     }
 
-    /// The variant, unless it is being warmed already.
-    pub(crate) fn begin_warming(&self, model: u32) -> Option<Arc<Variant>> {
-        let variant = self.variant(model)?;
-        lock(&self.warming).insert(model).then_some(variant)
-    }
-
-    pub(crate) fn end_warming(&self, model: u32) {
-        lock(&self.warming).remove(&model);
-    }
-
-    /// Whether moves can be sent to the worker at a position.
-    pub(crate) fn serves(&self, at: usize) -> bool {
-        lock(&self.senders).get(at).is_some_and(Option::is_some)
-    }
-
     /// Hands a move to a worker's task.
     pub(crate) fn send(&self, at: usize, step: Move) {
-        let senders = lock(&self.senders);
-        let unsent = match senders.get(at) {
-            Some(Some(sender)) => sender.send(step).err().map(|unsent| unsent.0),
-            _ => Some(step),
+        match step {
+            Move::Load { .. } => self.sent.loads.inc(),
+            Move::Unload { .. } => self.sent.unloads.inc(),
         };
-        // The worker is gone, and the core has been told or will be: nobody waits for the outcome.
-        if let Some(Move::Load { model, .. }) = unsent {
-            self.end_warming(model);
+        if let Some(Some(sender)) = lock(&self.senders).get(at) {
+            // If the worker is gone, the controller has been told or will be: nobody waits for the
+            // outcome.
+            sender.send(step).ok();
         }
     }
 
@@ -128,28 +123,29 @@ impl Movers {
                 Move::Load { model, load } if wanted => {
                     outcomes.tell(self.load(worker, model, load).await);
                 }
-                Move::Load { model, .. } => self.end_warming(model),
                 Move::Unload { model, variant } if wanted => {
                     if let Err(error) = worker.unload(&variant).await {
+                        self.sent.unload_failures.inc();
                         tracing::warn!(%variant, %error, "a variant could not be unloaded");
                     }
                     outcomes.tell(Moved::Unloaded { model });
                 }
-                Move::Unload { .. } => {}
+                Move::Load { .. } | Move::Unload { .. } => {}
             }
         }
     }
 
     async fn load(&self, worker: &WorkerClient, model: u32, load: Load) -> Moved {
         let variant = load.variant.id.clone();
-        let loaded = worker.load(load).await;
-        self.end_warming(model);
-        match loaded {
-            Ok(_) => {
+        match worker.load(load).await {
+            Ok(timings) => {
                 lock(&self.failures).remove(&model);
-                Moved::Loaded { model }
+                let us = (timings.fetch_us + timings.load_us).clamp(0.0, 1e15);
+                let took = Duration::from_nanos((us * 1e3) as u64);
+                Moved::Loaded { model, took }
             }
             Err(error) => {
+                self.sent.load_failures.inc();
                 tracing::warn!(%variant, %error, "a variant could not be loaded");
                 lock(&self.failures).insert(model, error.to_string());
                 Moved::LoadFailed { model }

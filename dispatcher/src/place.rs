@@ -11,16 +11,17 @@ use std::{
 
 use sextant_policies::schedule::{DropReason, NEVER, Request};
 use sextant_rpc::{Holder, InferError, QueryError, Ticket, front::INPUTS_MISSING};
-use sextant_types::{Code, NamedTensor};
+use sextant_types::NamedTensor;
 use tokio::sync::oneshot;
 
 use crate::{
     Dispatcher,
     ask::{Ask, suits},
+    demand::Offer,
     index::Known,
     pending::{Done, Held, Inputs, Pending, Refusal, Reply},
     query::Chosen,
-    refusal::{refused, standing_by, warming},
+    refusal::{refused, standing_by, unloadable, warming},
 };
 
 /// How often a query is placed at most.
@@ -53,13 +54,30 @@ enum Anew {
 }
 
 impl Dispatcher {
-    /// Places a query until a worker has run it.
+    /// Places a query until a worker has run it, and counts an online one among what is asked for.
     pub(crate) async fn settle(
         &self,
         ask: &Ask,
         source: &Source,
         online: bool,
     ) -> Result<(Chosen, Done), QueryError> {
+        let mut offer = online.then(|| Offer::new(self, ask));
+        let settled = self.place_until_run(ask, source, &mut offer).await;
+        match (&mut offer, &settled) {
+            (Some(offer), Ok((_, done))) => offer.answer(done),
+            (Some(offer), Err(error)) => offer.refuse(error),
+            (None, _) => {}
+        }
+        settled
+    }
+
+    async fn place_until_run(
+        &self,
+        ask: &Ask,
+        source: &Source,
+        offer: &mut Option<Offer<'_>>,
+    ) -> Result<(Chosen, Done), QueryError> {
+        let online = offer.is_some();
         // Why the last placement failed, where that says more than why there is no other.
         let mut cause: Option<QueryError> = None;
         let (mut placements, mut losses) = (0, 0);
@@ -70,6 +88,9 @@ impl Dispatcher {
                 (Err(_), Some(cause)) if self.is_leading() => return Err(cause),
                 (Err(error), _) => return Err(error),
             };
+            if let Some(offer) = offer {
+                offer.queue(&chosen.known);
+            }
             let inputs = source.inputs(&chosen, ask, placements);
             let refusal = match self.run(&chosen, inputs, ask, online).await {
                 Ok(done) => {
@@ -146,19 +167,13 @@ impl Dispatcher {
     /// Why a query whose variant had to be loaded was not answered.
     fn cold(&self, known: &Known, refusal: &Refusal, ask: &Ask) -> QueryError {
         match (refusal, self.driver.load_failure(known.ordinal)) {
-            (Refusal::Dropped(DropReason::Gone | DropReason::Expired), Some(reason)) => {
-                QueryError::new(Code::Unavailable, reason)
+            (Refusal::Dropped(DropReason::Gone), failure)
+            | (Refusal::Dropped(DropReason::Expired), failure @ Some(_)) => {
+                unloadable(known, failure)
             }
             (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
                 warming(known)
             }
-            (Refusal::Dropped(DropReason::Gone), None) => QueryError::new(
-                Code::Unavailable,
-                format!(
-                    "no worker has the engine and the memory for variant `{}`",
-                    known.variant.id
-                ),
-            ),
             (refusal, _) => refused(refusal, known, &ask.targets),
         }
     }

@@ -10,13 +10,13 @@ use sextant_types::{Code, NamedTensor, Signature, Targets};
 
 use crate::{
     Dispatcher,
-    ask::{Ask, met},
+    ask::{Ask, met, suits},
     explain::explain,
     families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
     pending::Done,
     place::Source,
-    refusal::{not_found, overdue, refuse, standing_by},
+    refusal::{overdue, refuse, standing_by, unsuited},
 };
 
 /// What the selection came to.
@@ -68,7 +68,9 @@ impl Dispatcher {
             Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
             Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
         };
-        signature.map(read).ok_or_else(|| not_found(route))
+        signature
+            .map(read)
+            .ok_or_else(|| QueryError::not_found(route))
     }
 
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -78,27 +80,46 @@ impl Dispatcher {
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
-                let known = snapshot.variant(id).ok_or_else(|| not_found(&ask.route))?;
-                self.choose_named(known, ask)
+                let known = snapshot
+                    .variant(id)
+                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
+                self.choose_named(&snapshot, known, ask)
             }
             Route::Application(id) => {
                 let scope = snapshot
                     .application(id)
-                    .ok_or_else(|| not_found(&ask.route))?;
+                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
             Route::Model(id) => {
-                let scope = snapshot.model(id).ok_or_else(|| not_found(&ask.route))?;
+                let scope = snapshot
+                    .model(id)
+                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
         }
     }
 
-    fn choose_named(&self, known: &Arc<Known>, ask: &Ask) -> Result<Chosen, QueryError> {
+    /// A query that names a variant is answered by no other one: what the variant's accuracy or cost
+    /// can never meet is refused at once.
+    fn choose_named(
+        &self,
+        snapshot: &Snapshot,
+        known: &Arc<Known>,
+        ask: &Ask,
+    ) -> Result<Chosen, QueryError> {
         if ask.rows > known.max_rows() {
             let (rows, most, id) = (ask.rows, known.max_rows(), &known.variant.id);
             let message = format!("`{rows}` rows: variant `{id}` takes at most `{most}`");
             return Err(QueryError::new(Code::InvalidTensor, message));
+        }
+        if !ask.best_effort && !suits(&ask.targets, known) {
+            let load = LiveLoad {
+                snapshot,
+                driver: &self.driver,
+                now: self.clock.now(),
+            };
+            return Err(unsuited(known, &ask.demand(), &load));
         }
         let explanation = ask.explain.then(|| Explanation {
             reason: "the query names this variant".to_owned(),
@@ -179,7 +200,8 @@ impl Dispatcher {
             let Some(known) = snapshot.known(ordinal) else {
                 return false;
             };
-            select::answers_now(&known.entry(), demand, load)
+            let mut entries = known.entries();
+            entries.any(|entry| select::answers_now(&entry, demand, load))
         };
         let assigned = family.assign(load.now, chosen, usable);
         for (member, slots) in assigned.slots {
@@ -211,11 +233,16 @@ impl Dispatcher {
         }
     }
 
+    /// Whether an instance answers for `route` now.
+    pub fn is_loaded(&self, route: &Route) -> bool {
+        self.snapshot.load().is_loaded(route)
+    }
+
     fn load_in_background(&self, snapshot: &Snapshot, decision: &Decision) {
         if let Decision::Warming { ordinal, .. } = decision
             && let Some(known) = snapshot.known(*ordinal)
         {
-            self.driver.warm(known.ordinal);
+            self.driver.on_missed(known.ordinal);
         }
     }
 
@@ -305,9 +332,9 @@ fn is_overdue(
     load: &LiveLoad<'_>,
 ) -> bool {
     let is_infeasible = |decision: &Decision| matches!(decision, Decision::Infeasible { .. });
-    let spent_ms = ask.arrived.elapsed().as_secs_f64() * 1e3;
+    // The target as it was asked: what is left of it says nothing of one that was never in reach.
     let on_arrival = Demand {
-        latency_ms: demand.latency_ms + spent_ms,
+        latency_ms: ask.targets.latency_ms.unwrap_or(f64::INFINITY),
         ..*demand
     };
     is_infeasible(refusal) && !is_infeasible(&select::select(&scope.index, &on_arrival, load))

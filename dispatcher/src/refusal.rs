@@ -6,7 +6,7 @@ use sextant_policies::{
     schedule::DropReason,
     select::{Decision, Demand},
 };
-use sextant_rpc::{InferError, QueryError, Route};
+use sextant_rpc::{InferError, QueryError};
 use sextant_types::{Code, Targets};
 
 use crate::{
@@ -18,20 +18,6 @@ use crate::{
 /// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
 /// been elected.
 const STAND_BY_RETRY_MS: u64 = 500;
-
-pub(crate) fn not_found(route: &Route) -> QueryError {
-    match route {
-        Route::Application(id) => QueryError::new(
-            Code::ApplicationNotFound,
-            format!("no application `{id}` with a registered model"),
-        ),
-        Route::Model(id) => QueryError::new(
-            Code::ModelNotFound,
-            format!("no model `{id}` with variants"),
-        ),
-        Route::Variant(id) => QueryError::new(Code::VariantNotFound, format!("no variant `{id}`")),
-    }
-}
 
 /// This dispatcher does not lead: another one takes queries.
 pub(crate) fn standing_by() -> QueryError {
@@ -76,6 +62,10 @@ pub(crate) fn refuse(
             Some(known) => warming(known),
             None => QueryError::new(Code::Unavailable, "the variant was retired"),
         },
+        Decision::Unavailable { ordinal } => match load.snapshot.known(*ordinal) {
+            Some(known) => unloadable(known, load.driver.load_failure(*ordinal)),
+            None => QueryError::new(Code::Unavailable, "the variant was retired"),
+        },
         Decision::Infeasible { closest } => {
             let mut error = QueryError::new(
                 Code::TargetInfeasible,
@@ -83,8 +73,8 @@ pub(crate) fn refuse(
             );
             error.closest = closest
                 .iter()
-                .filter_map(|ordinal| load.snapshot.known(*ordinal))
-                .map(|known| candidate(known, &known.entry(), demand, load))
+                .filter_map(|at| Some((load.snapshot.known(*at)?, scope.index.entry(*at)?)))
+                .map(|(known, entry)| candidate(known, entry, demand, load))
                 .collect();
             error
         }
@@ -95,11 +85,33 @@ pub(crate) fn refuse(
     }
 }
 
+/// The variant that the query names is not good or not cheap enough.
+pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
+    let entry = known.entry();
+    let id = &known.variant.id;
+    let message = match entry.quality_bound < demand.min_quality {
+        true => format!("variant `{id}`, which the query names, is not accurate enough"),
+        false => format!("variant `{id}`, which the query names, costs too much"),
+    };
+    let mut error = QueryError::new(Code::TargetInfeasible, message);
+    error.closest = vec![candidate(known, &entry, demand, load)];
+    error
+}
+
 fn infeasible_text(empty: bool, rows: u32) -> String {
     if empty {
         return format!("no variant takes a query of `{rows}` rows: split it");
     }
     "no registered variant can meet the targets; the closest ones are listed".to_owned()
+}
+
+/// No worker can load the variant: for this reason, if a load has failed.
+pub(crate) fn unloadable(known: &Known, failure: Option<String>) -> QueryError {
+    let none = || {
+        let id = &known.variant.id;
+        format!("no worker has the engine and the memory for variant `{id}`")
+    };
+    QueryError::new(Code::Unavailable, failure.unwrap_or_else(none))
 }
 
 pub(crate) fn warming(known: &Known) -> QueryError {

@@ -4,49 +4,71 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::Arc,
-    time::Duration,
 };
 
-use sextant_fleet::{Follower, News};
-use sextant_metadata::{MetadataStore, View};
+use sextant_fleet::{Follower, News, Token};
+use sextant_metadata::{Count, DeviceTypes, HardwareWarning, MetadataStore, View};
+use sextant_policies::{
+    controller::OnKind,
+    placement,
+    schedule::{NEVER, Nanos},
+};
 use sextant_rpc::WorkerInfo;
-use sextant_types::{EngineName, Variant, WorkerId};
+use sextant_types::{DeviceTypeName, EngineName, Variant, VariantId, WorkerId};
 
 use crate::{
     Dispatcher,
+    demand::{Ticks, class_of},
     driver::Driver,
     families::Families,
-    index::{Interner, Known, Snapshot},
-    workers::Member,
+    index::{Interner, Known, Snapshot, Surroundings, Usable},
 };
-
-/// Time between two looks at estimates that nothing confirms.
-const REFRESH: Duration = Duration::from_secs(1);
 
 /// The dispatcher's background work.
 pub struct Service {
     follower: Follower,
     teller: Teller,
+    metadata: Arc<dyn MetadataStore>,
+    token: Token,
 }
 
 /// What the driver and the queries have been told.
 struct Teller {
     dispatcher: Arc<Dispatcher>,
     interner: Interner,
-    /// By position: the life in which the scheduler takes the worker to be up.
-    up: Vec<Option<u64>>,
+    /// Kinds of workers, by number.
+    kinds: Vec<Kind>,
+    /// By position: the life in which the controller takes the worker to be up, and its kind.
+    up: Vec<Option<(u64, u32)>>,
     /// The (worker, variant) pairs of which the driver was told.
     loaded: BTreeSet<(usize, u32)>,
     /// By variant: what the driver was told of it.
     published: BTreeMap<u32, Published>,
+    /// What is wanted loaded, as the driver was told.
+    wanted: Option<(Vec<(u32, placement::Wanted)>, Nanos)>,
+    /// What is published no more and was found loaded, by position and variant.
+    strays: BTreeSet<(usize, VariantId)>,
+    /// What was last said about device types.
+    warnings: Vec<HardwareWarning>,
+}
+
+/// What workers have in common that run and load every variant alike.
+#[derive(PartialEq)]
+struct Kind {
+    /// The type of their device; for one that has not said it, what it is called without the number
+    /// that tells it from others of the machine.
+    device: String,
+    engines: BTreeSet<EngineName>,
+    cores: u16,
+    page_bytes: u64,
 }
 
 /// A variant as the driver knows it.
 struct Published {
     variant: Arc<Variant>,
     page_bytes: u64,
-    /// Positions of the workers that have its engine.
-    eligible: Vec<u32>,
+    /// Kinds of workers that have its engine.
+    kinds: Vec<OnKind>,
 }
 
 /// A worker that can be reached.
@@ -54,35 +76,53 @@ struct Present {
     at: usize,
     id: WorkerId,
     life: u64,
+    kind: u32,
+    device_type: Option<DeviceTypeName>,
     info: WorkerInfo,
 }
 
 impl Service {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>, metadata: Arc<dyn MetadataStore>) -> Self {
         Self {
-            follower: Follower::new(metadata),
+            follower: Follower::new(Arc::clone(&metadata)),
+            metadata,
+            token: sextant_fleet::always(),
             teller: Teller {
                 dispatcher,
                 interner: Interner::default(),
+                kinds: Vec::new(),
                 up: Vec::new(),
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
+                wanted: None,
+                strays: BTreeSet::new(),
+                warnings: Vec::new(),
             },
         }
+    }
+
+    /// Tells what is asked for under this token, as [`sextant_fleet::Leadership`] gives it; not while
+    /// there is none.
+    pub fn led_by(self, token: Token) -> Self {
+        Self { token, ..self }
     }
 
     /// Runs until `shutdown`. While the store is away the last index stays in use.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         let driver = Arc::clone(&self.teller.dispatcher.driver);
         let _ticking = driver.tick();
+        let ticks = Ticks::new();
+        let dispatcher = Arc::clone(&self.teller.dispatcher);
+        let metadata = Arc::clone(&self.metadata);
+        let publisher = ticks.publisher(dispatcher, metadata, self.token.clone());
         tokio::select! {
             () = shutdown => {}
-            () = self.follow() => {}
-            () = refresh_estimates(driver) => {}
+            () = self.follow(ticks) => {}
+            () = publisher.run() => {}
         }
     }
 
-    async fn follow(&mut self) {
+    async fn follow(&mut self, mut ticks: Ticks) {
         let driver = Arc::clone(&self.teller.dispatcher.driver);
         let mut workers = driver.workers().subscribe();
         self.follower.changed().await;
@@ -94,6 +134,7 @@ impl Service {
                     news = self.follower.changed() => if news == News::Structure { break },
                     // The sender lives as long as the driver.
                     _ = workers.changed() => break,
+                    () = ticks.tick() => ticks.look(self.follower.view()),
                 }
             }
         }
@@ -105,17 +146,17 @@ impl Teller {
     fn publish(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);
         let leads = driver.leads();
-        let present: Vec<Present> = driver
-            .workers()
-            .load()
-            .iter()
-            .enumerate()
-            .filter_map(Present::of)
-            .collect();
+        let present = self.present(view);
         let usable: Vec<&Present> = present.iter().filter(|one| one.is_usable(view)).collect();
-        let positions = usable.iter().map(|one| (&one.id, one.at)).collect();
-        let round_trip = driver.round_trip();
-        let mut snapshot = Snapshot::build(view, &positions, round_trip, &mut self.interner);
+        let types = DeviceTypes::of(view.workers.values());
+        self.warn(&types);
+        let around = Surroundings {
+            workers: usable.iter().map(|one| (&one.id, one.usable())).collect(),
+            types: &types,
+            round_trip: driver.round_trip(),
+            estimate_factor: self.dispatcher.config.estimate_factor,
+        };
+        let mut snapshot = Snapshot::build(view, &around, &mut self.interner);
         snapshot.families = self.families(&snapshot, &present);
         self.tell_of_publications(&driver, &snapshot, &present);
         let nothing = Snapshot::default();
@@ -123,6 +164,8 @@ impl Teller {
             true => {
                 self.tell_of_workers(&driver, &usable);
                 self.tell_of_instances(&driver, &snapshot);
+                self.tell_of_strays(&driver, view, &usable);
+                self.tell_of_wanted(&driver, view, &snapshot);
             }
             false => {
                 self.tell_of_workers(&driver, &[]);
@@ -133,6 +176,43 @@ impl Teller {
         self.dispatcher
             .revision
             .send_modify(|revision| *revision += 1);
+    }
+
+    /// Says once what does not fit together.
+    fn warn(&mut self, types: &DeviceTypes) {
+        for warning in &types.warnings {
+            if !self.warnings.contains(warning) {
+                tracing::warn!(code = warning.code(), "{warning}");
+            }
+        }
+        self.warnings.clone_from(&types.warnings);
+    }
+
+    /// The workers that can be reached.
+    fn present(&mut self, view: &View) -> Vec<Present> {
+        let members = self.dispatcher.driver.workers().load();
+        let reachable = members.iter().enumerate().filter_map(|(at, member)| {
+            let info = member.client.as_ref()?.info();
+            Some((at, member, info))
+        });
+        let present = reachable.map(|(at, member, info)| {
+            let record = view.workers.get(&member.id).map(|worker| &worker.record);
+            let device = record.map_or("", |record| &*record.device);
+            let device_type = record.and_then(|record| record.device_type.as_ref());
+            let device_type = device_type.map(|of| of.name.clone());
+            Present {
+                at,
+                id: member.id.clone(),
+                life: member.life,
+                kind: number_of(
+                    &mut self.kinds,
+                    Kind::of(device, device_type.as_ref(), &info),
+                ),
+                device_type,
+                info,
+            }
+        });
+        present.collect()
     }
 
     /// The families of the variants; what they have learnt is kept.
@@ -153,17 +233,24 @@ impl Teller {
         self.up.resize(self.up.len().max(positions), None);
         let mut lives = vec![None; self.up.len()];
         for one in usable {
-            lives[one.at] = Some(one.life);
+            lives[one.at] = Some((one.life, one.kind));
         }
         for (at, (before, life)) in self.up.iter_mut().zip(lives).enumerate() {
             if *before == life {
                 continue;
             }
-            // A worker that comes back has nothing until that is told anew.
-            self.loaded.retain(|(on, _)| *on != at);
-            match life {
-                Some(life) => driver.on_worker_up(at, life),
-                None => driver.on_worker_down(at),
+            match (*before, life) {
+                (Some((before, _)), Some((life, kind))) if before == life => {
+                    driver.on_worker_kind(at, kind);
+                }
+                (_, life) => {
+                    // A worker that comes back has nothing until that is told anew.
+                    self.loaded.retain(|(on, _)| *on != at);
+                    match life {
+                        Some((life, kind)) => driver.on_worker_up(at, life, kind),
+                        None => driver.on_worker_down(at),
+                    }
+                }
             }
             *before = life;
         }
@@ -177,12 +264,62 @@ impl Teller {
             }
         }
         for (at, ordinal) in loaded.difference(&self.loaded) {
-            driver.on_loaded(*at, *ordinal);
+            driver.on_found(*at, *ordinal);
         }
         for (at, ordinal) in self.loaded.difference(&loaded) {
             driver.on_unloaded(*at, *ordinal);
         }
         self.loaded = loaded;
+    }
+
+    /// Has what is published no more, and was not known when it was, unloaded.
+    fn tell_of_strays(&mut self, driver: &Driver, view: &View, usable: &[&Present]) {
+        let positions: BTreeMap<&WorkerId, usize> =
+            usable.iter().map(|one| (&one.id, one.at)).collect();
+        let mut strays = BTreeSet::new();
+        for instance in view.instances.values().filter(|of| of.state.is_serving()) {
+            let (variant, at) = (&instance.key.variant, positions.get(&instance.key.worker));
+            if let (false, Some(at)) = (view.variants.contains_key(variant), at) {
+                strays.insert((*at, variant.clone()));
+            }
+        }
+        for (at, variant) in strays.difference(&self.strays) {
+            if !self.interner.knows(variant) {
+                let model = self.interner.ordinal(variant);
+                driver.unload_stray(*at, model, variant.clone());
+            }
+        }
+        self.strays = strays;
+    }
+
+    /// Tells what the autoscaler wants loaded, the smallest first where there is not room for all.
+    fn tell_of_wanted(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
+        let Some(wanted) = &view.wanted else { return };
+        let known = wanted.variants.iter().filter_map(|of| {
+            let known = snapshot.variant(&of.variant)?;
+            Some((known.variant.profile.peak_memory_bytes, known.ordinal, of))
+        });
+        let mut by_size: Vec<_> = known.collect();
+        by_size.sort_by_key(|(bytes, ordinal, _)| (*bytes, *ordinal));
+        let list = (0..).zip(by_size).map(|(order, (_, ordinal, of))| {
+            let wanted = placement::Wanted {
+                devices: match of.workers {
+                    Count::Everywhere => u32::MAX,
+                    Count::Workers(count) => count,
+                },
+                pinned: of.pinned,
+                order,
+            };
+            (ordinal, wanted)
+        });
+        let mut list: Vec<_> = list.collect();
+        list.sort_by_key(|(ordinal, _)| *ordinal);
+        let idle = wanted.idle_unload_ms.checked_mul(1_000_000);
+        let told = (list, idle.unwrap_or(NEVER));
+        if self.wanted.as_ref() != Some(&told) {
+            driver.on_wanted(&told.0, told.1);
+            self.wanted = Some(told);
+        }
     }
 
     /// Tells of variants that are new, changed or retired, and of workers that can load them.
@@ -192,13 +329,14 @@ impl Teller {
             let now = Published::of(known, present);
             let before = self.published.remove(&known.ordinal);
             match before.filter(|before| before.is_same(&now)) {
-                Some(before) if before.eligible == now.eligible => {}
-                Some(_) => driver.on_eligible(known.ordinal, now.eligible.clone()),
+                Some(before) if before.kinds == now.kinds => {}
+                Some(_) => driver.on_kinds(known.ordinal, now.kinds.clone()),
                 None => {
                     let weights = self.interner.weights(&now.variant);
                     let config = &self.dispatcher.config;
-                    let spec = known.resident_model(config, now.page_bytes, weights);
-                    driver.on_variant(known.ordinal, &now.variant, spec, now.eligible.clone());
+                    let kinds = now.kinds.clone();
+                    let spec = known.model_spec(config, now.page_bytes, weights, kinds);
+                    driver.on_variant(known.ordinal, &now.variant, spec);
                 }
             }
             published.insert(known.ordinal, now);
@@ -209,29 +347,46 @@ impl Teller {
     }
 }
 
-async fn refresh_estimates(driver: Arc<Driver>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        driver.refresh_estimates();
+/// The number of a kind, a new one for one that was not seen before.
+fn number_of(kinds: &mut Vec<Kind>, kind: Kind) -> u32 {
+    let known = kinds.iter().position(|known| *known == kind);
+    let at = known.unwrap_or_else(|| {
+        kinds.push(kind);
+        kinds.len() - 1
+    });
+    at as u32
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(device: &str, device_type: Option<&DeviceTypeName>, info: &WorkerInfo) -> Self {
+        let class = class_of(device);
+        Self {
+            device: device_type.map_or(class, DeviceTypeName::as_str).to_owned(),
+            engines: info.engines.iter().cloned().collect(),
+            cores: info.cores,
+            page_bytes: info.pages.page_bytes,
+        }
     }
 }
 
 // === impl Present ===
 
 impl Present {
-    fn of((at, member): (usize, &Member)) -> Option<Self> {
-        Some(Self {
-            at,
-            id: member.id.clone(),
-            life: member.life,
-            info: member.client.as_ref()?.info(),
-        })
-    }
-
     /// Whether anything new may be sent to it.
     fn is_usable(&self, view: &View) -> bool {
         let worker = view.workers.get(&self.id);
         worker.is_some_and(|worker| !worker.record.draining)
+    }
+
+    fn usable(&self) -> Usable<'_> {
+        Usable {
+            at: self.at,
+            kind: self.kind,
+            device_type: self.device_type.as_ref(),
+            engines: &self.info.engines,
+        }
     }
 
     fn runs(&self, engine: &EngineName) -> bool {
@@ -245,11 +400,12 @@ impl Published {
     fn of(known: &Known, present: &[Present]) -> Self {
         let engine = &known.variant.spec.engine;
         let first = present.iter().find(|one| one.runs(engine));
-        let eligible = present.iter().filter(|one| one.runs(engine));
+        let able = present.iter().filter(|one| one.runs(engine));
+        let kinds: BTreeSet<u32> = able.map(|one| one.kind).collect();
         Self {
             variant: Arc::clone(&known.variant),
             page_bytes: first.map_or(1, |one| one.info.pages.page_bytes),
-            eligible: eligible.map(|one| one.at as u32).collect(),
+            kinds: kinds.into_iter().map(|kind| known.on_kind(kind)).collect(),
         }
     }
 

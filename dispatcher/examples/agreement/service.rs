@@ -1,4 +1,4 @@
-//! A dispatcher over one worker whose devices take as long as a profile says.
+//! A dispatcher over workers with one slot each, whose devices take as long as a profile says.
 
 use std::{
     sync::Arc,
@@ -13,22 +13,23 @@ use sextant_engine::{
     Engine,
     emulated::{EmulatedEngine, EmulatedModel},
 };
-use sextant_metadata::{InProcessStore, MetadataStore};
+use sextant_metadata::{Count, InProcessStore, Instance, MetadataStore, Wanted, WantedVariant};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_policies::schedule::{LatencyTable, Options};
-use sextant_rpc::{Dispatch, Load, Route, Work};
+use sextant_rpc::WorkerClient;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, Optimization,
     Precision, Profile, Signature, TensorSpec, Variant, VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::Worker;
 
-/// The one variant.
-pub const VARIANT: &str = "emulated-variant";
+/// The application of the one variant.
+pub const APPLICATION: &str = "agreement";
+const VARIANT: &str = "emulated-variant";
 
 /// The running parts; they end with it.
 pub struct Service {
-    /// Takes queries for [`VARIANT`].
+    /// Takes queries for [`APPLICATION`].
     pub dispatcher: Arc<Dispatcher>,
     _folder: tempfile::TempDir,
     _stop: tokio::sync::watch::Sender<bool>,
@@ -48,41 +49,56 @@ pub fn wait_until(instant: Instant) {
 }
 
 impl Service {
-    /// Starts everything and loads the variant on `devices` executors.
+    /// Starts everything and loads the variant on `devices` workers.
     pub async fn start(options: Options, latency: &LatencyTable, devices: u16) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path().join("objects"), None)?);
         let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let variant = variant(&objects, latency).await?;
-        let name = WorkerId::new("emulated-worker")?;
-        let config = sextant_worker::Config {
-            lease_ms: 600_000,
-            ..sextant_worker::Config::new(name, devices, 1 << 30)
-        };
-        let engines = vec![engine(&variant)];
-        let (worker, mut service) = Worker::start(config, engines, objects, Arc::clone(&metadata))?;
-        service.announce().await;
+        let mut workers = Vec::new();
+        for number in 0..devices {
+            let name = WorkerId::new(format!("emulated-worker-{number}"))?;
+            let config = sextant_worker::Config {
+                lease_ms: 600_000,
+                ..sextant_worker::Config::new(name, 1, 1 << 30)
+            };
+            let (objects, metadata) = (Arc::clone(&objects), Arc::clone(&metadata));
+            let engines = vec![engine(&variant)];
+            let (worker, mut service) = Worker::start(config, engines, objects, metadata)?;
+            service.announce().await;
+            workers.push(worker as WorkerClient);
+        }
         let config = Config {
             schedule: options,
             ..Config::default()
         };
-        let (dispatcher, service) =
-            Dispatcher::start(config, vec![worker.clone()], Arc::clone(&metadata));
+        let (dispatcher, service) = Dispatcher::start(config, workers, Arc::clone(&metadata));
         let stop = tokio::sync::watch::Sender::new(false);
         let mut stopped = stop.subscribe();
         tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
         metadata.publish_variant(Arc::clone(&variant)).await?;
-        worker.load(Load::at_once(variant)).await?;
-        let route = Route::Variant(VariantId::new(VARIANT)?);
+        let everywhere = WantedVariant {
+            variant: VariantId::new(VARIANT)?,
+            workers: Count::Everywhere,
+            pinned: false,
+        };
+        let wanted = Wanted::new(1, vec![everywhere], u64::MAX);
+        metadata.set_wanted(wanted).await?;
+        let is_serving = |of: &Instance| of.state.is_serving();
         let ready = async {
-            while !dispatcher.is_ready(&route) {
+            loop {
+                let snapshot = metadata.snapshot().await?;
+                let serving = snapshot.instances.iter().filter(|of| is_serving(of));
+                if serving.count() == usize::from(devices) {
+                    return anyhow::Ok(());
+                }
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(20), ready)
             .await
-            .context("the variant does not become ready")?;
+            .context("the variant does not become ready")??;
         Ok(Self {
             dispatcher,
             _folder: folder,
@@ -127,7 +143,7 @@ async fn variant(objects: &Arc<dyn ObjectStore>, latency: &LatencyTable) -> Resu
     let alpha_ms = ms(2) - ms(1);
     Ok(Arc::new(Variant {
         id: VariantId::new(VARIANT)?,
-        application: ApplicationId::new("agreement")?,
+        application: ApplicationId::new(APPLICATION)?,
         model: ModelId::new("emulated")?,
         spec: VariantSpec {
             engine: EngineName(sextant_engine::emulated::NAME.to_owned()),
@@ -162,6 +178,8 @@ async fn variant(objects: &Arc<dyn ObjectStore>, latency: &LatencyTable) -> Resu
         },
         cost_per_hour_usd: 0.1,
         cost_per_1k_usd: 0.1,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     }))
 }

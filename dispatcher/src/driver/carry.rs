@@ -3,7 +3,8 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use sextant_policies::{
-    placement::ResidentAction,
+    controller::Action,
+    placement,
     profile::Run,
     schedule::{BatchId, NEVER, Nanos, Request},
 };
@@ -11,7 +12,7 @@ use sextant_rpc::{Infer, InferError, InferOutcome, Load};
 use sextant_types::VariantId;
 use tokio::sync::oneshot;
 
-use super::{Driver, Touched};
+use super::Driver;
 use crate::{
     mover::Move,
     pending::{Done, Pending, Refusal, Reply},
@@ -20,8 +21,8 @@ use crate::{
 /// A batch on its way through a worker.
 struct Batch {
     id: BatchId,
-    pool: u32,
-    queue: u32,
+    device: u32,
+    model: u32,
     /// Of the worker that it was sent to.
     life: u64,
     rows: u32,
@@ -31,14 +32,14 @@ struct Batch {
 
 impl Driver {
     /// Does what was decided. Tells of a batch that was not sent to its device.
-    pub(super) fn carry_out(&self, action: ResidentAction<Pending>) -> Option<BatchId> {
+    pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<BatchId> {
         match action {
-            ResidentAction::Drop {
+            Action::Drop {
                 request, reason, ..
             } => {
                 request.payload.answer(Err(Refusal::Dropped(reason)));
             }
-            ResidentAction::Infer {
+            Action::Infer {
                 device,
                 model,
                 requests,
@@ -49,8 +50,8 @@ impl Driver {
             } => {
                 let batch = Batch {
                     id,
-                    pool: device,
-                    queue: model,
+                    device,
+                    model,
                     life: 0,
                     rows: 0,
                     expected,
@@ -58,32 +59,39 @@ impl Driver {
                 };
                 return self.send(batch, requests, (earliest, latest));
             }
-            ResidentAction::Load {
-                device,
-                model,
+            Action::Move(step) => self.order(step),
+        }
+        None
+    }
+
+    /// Has a variant loaded or unloaded; of one that is known no more nothing is left to do.
+    fn order(&self, step: placement::Action) {
+        let (placement::Action::Load { device, model, .. }
+        | placement::Action::Unload { device, model }) = step;
+        let Some(variant) = self.movers.variant(model) else {
+            return;
+        };
+        let order = match step {
+            placement::Action::Load {
                 earliest,
                 latest,
                 expected,
-            } => {
-                let variant = self.movers.variant(model)?;
-                let load = Load {
+                ..
+            } => Move::Load {
+                model,
+                load: Load {
                     variant,
                     earliest: self.clock.instant(earliest),
                     latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
                     expected: Duration::from_nanos(expected),
-                };
-                self.movers
-                    .send(device as usize, Move::Load { model, load });
-            }
-            ResidentAction::Unload { device, model } => {
-                if let Some(variant) = self.movers.variant(model) {
-                    let variant = variant.id.clone();
-                    self.movers
-                        .send(device as usize, Move::Unload { model, variant });
-                }
-            }
-        }
-        None
+                },
+            },
+            placement::Action::Unload { .. } => Move::Unload {
+                model,
+                variant: variant.id.clone(),
+            },
+        };
+        self.movers.send(device as usize, order);
     }
 
     fn send(
@@ -100,7 +108,7 @@ impl Driver {
         };
         let variant = first.payload.variant.clone();
         let members = self.workers.load();
-        let member = members.get(batch.pool as usize);
+        let member = members.get(batch.device as usize);
         let Some((member, client)) = member.and_then(|of| Some((of, of.client.clone()?))) else {
             refuse_all(requests, &variant);
             return unsent;
@@ -108,6 +116,8 @@ impl Driver {
         batch.life = member.life;
         // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
         let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
+        let offline = requests.iter().filter(|request| !request.payload.online);
+        let offline_rows = offline.map(|request| request.rows).sum();
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let Pending {
@@ -121,12 +131,15 @@ impl Driver {
         }
         drop(members);
         self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.sent.batches.inc();
+        self.sent.rows.inc_by(batch.rows.into());
         client.infer(Infer {
             variant,
             parts,
             earliest: self.clock.instant(earliest),
             latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
             expected: Duration::from_nanos(batch.expected),
+            offline_rows,
             done: Box::new(move |outcome| driver.finish(batch, outcome)),
         });
         None
@@ -143,24 +156,25 @@ impl Driver {
                 mhz: None,
             }
         });
-        let seat = (batch.pool, batch.queue);
         let mut profiled = batch.expected;
-        self.step(Touched::Pool(batch.pool), |core, now, actions| {
+        self.step(|controller, now, actions| {
             if let Err(error) = &outcome
                 && is_seat_lost(error)
                 && self
                     .workers
-                    .client_in(batch.pool as usize, batch.life)
+                    .client_in(batch.device as usize, batch.life)
                     .is_some()
             {
-                core.unloaded(now, seat, actions);
+                let (device, model) = (batch.device, batch.model);
+                match error {
+                    InferError::ShuttingDown => controller.on_lost(now, device, model, actions),
+                    _ => controller.on_unloaded(now, device, model, actions),
+                }
             }
-            core.finished(now, batch.id, actions);
-            let Some(run) = run else { return };
-            profiled = core.profiled(seat, run.rows).unwrap_or(profiled);
-            if core.observe(now, seat, run, actions) {
-                self.gauges.set_excess(seat.1, core.excess(seat.1));
-            }
+            let known =
+                run.and_then(|run| controller.profiled(batch.device, batch.model, run.rows));
+            profiled = known.unwrap_or(profiled);
+            controller.on_result(now, batch.id, run, actions);
         });
         let waiting = batch.waiting;
         match outcome {
@@ -170,6 +184,8 @@ impl Driver {
                 }
             }
             Ok(result) => {
+                self.gauges
+                    .add_run(batch.model, run.map_or(0, |run| run.nanos));
                 let online = waiting.iter().filter(|(online, _)| *online).count();
                 self.online
                     .add(result.timings, profiled, online, waiting.len());

@@ -2,12 +2,15 @@
 
 use std::sync::{Weak, atomic::Ordering};
 
-use sextant_policies::placement::ResidentDevice;
+use sextant_policies::controller::{Controller, DeviceSpec};
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 
-use super::{Driver, Touched};
-use crate::mover::{Moved, Outcomes};
+use super::Driver;
+use crate::{
+    mover::{Moved, Outcomes},
+    pending::Pending,
+};
 
 /// Hears of the moves of a worker during one of its lives.
 struct Listener {
@@ -46,32 +49,35 @@ impl Driver {
         if leads {
             return;
         }
-        self.step(Touched::Everything, |core, now, actions| {
-            for device in core.devices_up() {
-                core.device_down(now, device, actions);
+        self.step(|controller, now, actions| {
+            let up: Vec<u32> = controller.devices().map(|(device, _)| device).collect();
+            for device in up {
+                controller.on_device_down(now, device, actions);
             }
-            self.online.set_cores(core.slots());
+            self.count_slots(controller);
         });
     }
 
-    /// The worker at position `at` takes batches from now on, with nothing loaded as far as is known.
-    /// Must be called within a runtime.
-    pub(crate) fn on_worker_up(&self, at: usize, life: u64) {
+    /// The worker at position `at`, of this kind, takes batches from now on, with nothing loaded as
+    /// far as is known. Must be called within a runtime.
+    pub(crate) fn on_worker_up(&self, at: usize, life: u64, kind: u32) {
         let Some(client) = self.workers.client_in(at, life) else {
             return;
         };
         let info = client.info();
-        let spec = ResidentDevice {
+        let spec = DeviceSpec {
+            kind,
             pages: u32::try_from(info.pages.total).unwrap_or(u32::MAX),
             slots: info.cores.max(1),
         };
         let driver = Weak::clone(&self.this);
         self.movers.start(at, client, Listener { driver, at, life });
-        self.step(Touched::Everything, |core, now, actions| {
-            // Who takes it away, or stops giving work out, says so first and tells the core after.
+        self.step(|controller, now, actions| {
+            // Who takes it away, or stops giving work out, says so first and tells the controller
+            // after.
             if self.leads() && self.workers.client_in(at, life).is_some() {
-                core.device_up(now, at as u32, spec, actions);
-                self.online.set_cores(core.slots());
+                controller.on_device_up(now, at as u32, spec, actions);
+                self.count_slots(controller);
             }
         });
     }
@@ -80,10 +86,22 @@ impl Driver {
     /// client, which calls back for every batch whatever happens.
     pub(crate) fn on_worker_down(&self, at: usize) {
         self.movers.end(at);
-        self.step(Touched::Everything, |core, now, actions| {
-            core.device_down(now, at as u32, actions);
-            self.online.set_cores(core.slots());
+        self.step(|controller, now, actions| {
+            controller.on_device_down(now, at as u32, actions);
+            self.count_slots(controller);
         });
+    }
+
+    /// The worker at position `at` is of another kind from now on.
+    pub(crate) fn on_worker_kind(&self, at: usize, kind: u32) {
+        self.step(|controller, now, actions| {
+            controller.on_device_kind(now, at as u32, kind, actions);
+        });
+    }
+
+    fn count_slots(&self, controller: &Controller<Pending>) {
+        let slots = controller.devices().map(|(_, of)| u64::from(of.slots));
+        self.online.set_cores(slots.sum());
     }
 }
 

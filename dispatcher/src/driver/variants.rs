@@ -1,105 +1,86 @@
-//! Variants that are published, loaded, unloaded and retired.
+//! Variants that are published, wanted, loaded, unloaded and retired.
 
 use std::sync::Arc;
 
-use sextant_policies::placement::ResidentModel;
-use sextant_rpc::{Load, WorkerInfo};
-use sextant_types::Variant;
+use sextant_policies::{
+    controller::{Loaded, ModelSpec, OnKind},
+    placement::Wanted,
+    schedule::Nanos,
+};
+use sextant_types::{Variant, VariantId};
 
-use super::{Driver, Touched};
+use super::Driver;
 use crate::mover::{Move, Moved};
 
 impl Driver {
-    /// A variant is published, or published anew; `eligible` are the workers that have its engine.
-    pub(crate) fn on_variant(
-        &self,
-        model: u32,
-        variant: &Arc<Variant>,
-        spec: ResidentModel,
-        eligible: Vec<u32>,
-    ) {
+    /// A variant is published, or published anew.
+    pub(crate) fn on_variant(&self, model: u32, variant: &Arc<Variant>, spec: ModelSpec) {
         self.movers.know(model, variant);
-        self.step(Touched::Everything, |core, now, actions| {
-            core.know(now, model, spec, eligible, actions);
-            self.gauges.set_excess(model, core.excess(model));
-        });
+        self.step(|controller, now, actions| controller.on_model(now, model, spec, actions));
     }
 
-    /// Workers have come: these are the ones that have a variant's engine.
-    pub(crate) fn on_eligible(&self, model: u32, eligible: Vec<u32>) {
-        self.step(Touched::Nothing, |core, now, _| {
-            core.set_eligible(now, model, eligible);
-        });
+    /// Workers have come or gone: these are the kinds that can run a variant.
+    pub(crate) fn on_kinds(&self, model: u32, kinds: Vec<OnKind>) {
+        self.step(|controller, now, actions| controller.on_kinds(now, model, kinds, actions));
     }
 
     /// A batch of a variant occupies so many slots from now on.
     pub(crate) fn set_slots(&self, model: u32, slots: u16) {
-        self.step(Touched::Queue(model), |core, now, actions| {
-            core.set_slots(now, model, slots, actions);
-        });
+        self.step(|controller, now, actions| controller.on_slots(now, model, slots, actions));
     }
 
     /// A variant may not be asked for any more.
     pub(crate) fn on_retired(&self, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.retire(now, model, actions);
+        self.step(|controller, now, actions| controller.on_retired(now, model, actions));
+    }
+
+    /// What the autoscaler wants loaded, by variant in order, and after how long without a query
+    /// other variants may be unloaded, ns.
+    pub(crate) fn on_wanted(&self, wanted: &[(u32, Wanted)], idle_unload: Nanos) {
+        self.step(|controller, now, actions| {
+            controller.on_wanted(now, wanted, idle_unload, actions);
         });
     }
 
-    /// The worker at position `at` serves `model`.
-    pub(crate) fn on_loaded(&self, at: usize, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.loaded(now, (at as u32, model), actions);
-            self.gauges.set_excess(model, core.excess(model));
-        });
+    /// A query was turned away that this variant would have answered if it had been loaded.
+    pub(crate) fn on_missed(&self, model: u32) {
+        self.step(|controller, now, actions| controller.on_missed(now, model, actions));
+    }
+
+    /// The worker at position `at` serves `model`, whoever had it loaded.
+    pub(crate) fn on_found(&self, at: usize, model: u32) {
+        self.on_load_result(at, model, Loaded::Found);
     }
 
     /// The worker at position `at` serves `model` no longer.
     pub(crate) fn on_unloaded(&self, at: usize, model: u32) {
-        self.step(Touched::Everything, |core, now, actions| {
-            core.unloaded(now, (at as u32, model), actions);
-            self.gauges.set_excess(model, core.excess(model));
+        self.step(|controller, now, actions| {
+            controller.on_unloaded(now, at as u32, model, actions);
         });
+    }
+
+    /// The worker at position `at` has something loaded that is published no more and that this
+    /// dispatcher never knew.
+    pub(crate) fn unload_stray(&self, at: usize, model: u32, variant: VariantId) {
+        self.movers.send(at, Move::Unload { model, variant });
     }
 
     /// What came of a LOAD or UNLOAD at the worker at position `at`.
     pub(super) fn on_moved(&self, at: usize, moved: Moved) {
         match moved {
-            Moved::Loaded { model } => self.on_loaded(at, model),
-            Moved::Unloaded { model } => self.on_unloaded(at, model),
-            Moved::LoadFailed { model } => {
-                self.step(Touched::Everything, |core, now, actions| {
-                    core.load_failed(now, (at as u32, model), actions);
-                });
+            Moved::Loaded { model, took } => {
+                let nanos = took.as_nanos().try_into().unwrap_or(Nanos::MAX);
+                self.on_load_result(at, model, Loaded::After(nanos));
             }
+            Moved::LoadFailed { model } => self.on_load_result(at, model, Loaded::Failed),
+            Moved::Unloaded { model } => self.on_unloaded(at, model),
         }
     }
 
-    /// Has a variant loaded that no waiting query needs, where there is most room; nothing is
-    /// unloaded for it.
-    pub(crate) fn warm(&self, model: u32) {
-        let Some(variant) = self.movers.begin_warming(model) else {
-            return;
-        };
-        let room = |info: WorkerInfo| {
-            let runs = info.engines.contains(&variant.spec.engine);
-            runs.then(|| info.pages.free.saturating_mul(info.pages.page_bytes))
-        };
-        let members = self.workers.load();
-        let clients = members.iter().enumerate().filter_map(|(at, member)| {
-            let client = member.client.as_ref()?;
-            self.movers.serves(at).then_some((at, client))
+    fn on_load_result(&self, at: usize, model: u32, loaded: Loaded) {
+        self.step(|controller, now, actions| {
+            controller.on_load_result(now, at as u32, model, loaded, actions);
         });
-        let most = clients
-            .filter_map(|(at, client)| Some((room(client.info())?, at)))
-            .max_by_key(|(room, at)| (*room, std::cmp::Reverse(*at)));
-        match most {
-            Some((_, at)) => {
-                let load = Load::at_once(variant);
-                self.movers.send(at, Move::Load { model, load });
-            }
-            None => self.movers.end_warming(model),
-        }
     }
 
     /// Why the last LOAD of a variant failed, if it did.

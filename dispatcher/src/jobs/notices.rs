@@ -13,14 +13,13 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
 use sextant_registry::{Job, JobFilter, JobKind, Registry};
 use sextant_rpc::offline::{NotDelivered, Notice, Notify, OfflineStep, shown_webhook};
 use sextant_types::JobId;
 use tokio::task::JoinSet;
-
-use super::unix_ms;
 
 /// Pauses behind failed attempts, seconds; after the last a message is given up.
 const PAUSES_S: [u64; 8] = [1, 5, 30, 120, 600, 1800, 3600, 14_400];

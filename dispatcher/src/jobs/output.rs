@@ -2,6 +2,7 @@
 
 use std::future::ready;
 
+use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::{Error, Join};
 use sextant_registry::Job;
@@ -12,7 +13,6 @@ use super::{
     ledger::Ledger,
     plan::{Layout, Target},
     stop::{Stop, patiently},
-    unix_ms,
 };
 
 /// What joining came to.

@@ -251,7 +251,6 @@ impl Dispatcher {
             Route::Model(id) => known.variant.model == *id,
             Route::Variant(id) => known.variant.id == *id,
         };
-        let named = matches!(spec.route, Route::Variant(_));
         let mut addressed: Vec<_> = snapshot.all().filter(addressed).collect();
         if addressed.is_empty() {
             return Err(Stop::failed(
@@ -259,11 +258,15 @@ impl Dispatcher {
                 "nothing answers the job's route",
             ));
         }
-        addressed.retain(|known| named || distance(&known.entry(), &demand) == 0.0);
+        addressed.retain(|known| {
+            known
+                .entries()
+                .any(|entry| distance(&entry, &demand) == 0.0)
+        });
         addressed
             .into_iter()
             .min_by(|a, b| {
-                let cost = |known: &Known| known.variant.cost_per_1k_usd;
+                let cost = |known: &Known| known.least_cost_per_1k_usd();
                 cost(a)
                     .total_cmp(&cost(b))
                     .then_with(|| a.variant.id.cmp(&b.variant.id))

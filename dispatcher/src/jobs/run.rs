@@ -7,6 +7,7 @@ use std::{
 
 use futures::FutureExt;
 use serde_json::{Value, json};
+use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::{Observation, Verdict};
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
@@ -20,7 +21,6 @@ use super::{
     ledger::{self, Ledger},
     plan::{Layout, Place, Plan},
     stop::{LONGEST_PAUSE, Stop, patiently},
-    unix_ms,
 };
 
 /// A job under way.

@@ -7,7 +7,7 @@ use std::{
 
 use sextant_dispatcher::Config;
 use sextant_fleet::unsteady::UnsteadyStore;
-use sextant_metadata::{InProcessStore, WorkerRecord};
+use sextant_metadata::{InProcessStore, MetadataStore, WorkerRecord};
 use sextant_policies::schedule::Delay;
 use sextant_rpc::{Ask, Dispatch, Route, Ticket, Work, WorkerClient};
 use sextant_types::{ApplicationId, Code, Targets, WorkerId};
@@ -27,8 +27,12 @@ pub struct Fleet {
 impl Fleet {
     /// `count` workers that all serve one variant.
     pub async fn new(count: usize) -> Self {
+        Self::over(Arc::new(InProcessStore::new()), count).await
+    }
+
+    /// The same over another metadata store.
+    pub async fn over(store: Arc<dyn MetadataStore>, count: usize) -> Self {
         let (post, links) = (Arc::<Post>::default(), Mutex::new(Vec::new()));
-        let store = Arc::new(InProcessStore::new());
         let world = World::over(store, Config::default(), (count, 1), |worker| {
             let link = Severable::new(worker, &post);
             links.lock().unwrap().push(Arc::clone(&link));
@@ -71,11 +75,13 @@ impl Fleet {
         let record = WorkerRecord {
             endpoint: None,
             device: "cpu".into(),
+            engines: info.engines.clone(),
             draining,
             cores: info.cores,
             memory_bytes: info.pages.bytes(),
             memory_used_bytes: info.pages.used_bytes(),
             utilization: 0.0,
+            ..WorkerRecord::default()
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let beat =
@@ -178,7 +184,7 @@ async fn nothing_new_goes_to_a_worker_that_drains() {
         );
     }
     fleet.set_draining(other, false).await;
-    wait_until(|| world.dispatcher.is_ready(&named)).await;
+    wait_until(|| world.dispatcher.is_loaded(&named)).await;
     assert!(world.ask(query(&[1.0, 0.0])).await.is_ok());
 }
 

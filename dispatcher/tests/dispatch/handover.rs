@@ -43,7 +43,7 @@ async fn who_stands_by_knows_everything_and_gives_nothing_out() {
         .collect();
     let standby = fleet.world.another(workers);
     standby.set_leading(false);
-    wait_until(|| standby.is_ready(&variant_route("m-a"))).await;
+    wait_until(|| standby.is_loaded(&variant_route("m-a"))).await;
     let error = standby.query(query(&[1.0, 0.0])).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.retry_after_ms.is_some());
@@ -101,7 +101,7 @@ async fn the_lead_changes_hands_under_load_and_no_query_is_lost() {
         .collect();
     let other = fleet.world.another(workers);
     other.set_leading(false);
-    wait_until(|| other.is_ready(&variant_route("m-a"))).await;
+    wait_until(|| other.is_loaded(&variant_route("m-a"))).await;
     let both = [Arc::clone(&fleet.world.dispatcher), other];
     let clients: Vec<_> = (0..8)
         .map(|number| {

@@ -21,21 +21,6 @@ mod webhooks;
 const RECORDS: usize = 100;
 const CHUNK: u32 = 7;
 
-async fn registry(world: &World) -> Registry {
-    let registry = Registry::open(world.folder.path().join("registry.sqlite"))
-        .await
-        .unwrap();
-    let application = Application {
-        id: ApplicationId::new("app").unwrap(),
-        metric: Metric::Top1,
-        description: String::new(),
-        default_targets: Targets::default(),
-        signature: None,
-    };
-    registry.create_application(&application).await.unwrap();
-    registry
-}
-
 fn service(world: &World, registry: &Registry, life: u32) -> JobService {
     service_with(world, registry, life, Throttle::default())
 }

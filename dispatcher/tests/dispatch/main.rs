@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod churn;
+mod demand;
 mod fleet;
 mod handover;
+mod hardware;
 mod jobs;
+mod metrics;
 mod queries;
 mod scheduling;
 mod severable;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use sextant_rpc::{Dispatch, Route};
-use sextant_types::{Code, ModelId, Targets};
+use sextant_types::{Code, EngineName, ModelId, Targets, Variant, VariantId};
 
 use crate::world::{Kind, World, output, query, row, targets, variant_route, wait_until};
 
@@ -83,7 +83,7 @@ async fn a_cold_variant_is_loaded_for_the_query_that_needs_it() {
     world.publish(FAST).await;
     let answer = world.ask(query(&[3.0, 4.0])).await.unwrap();
     assert_eq!(output(&answer), [6.0, 8.0]);
-    wait_until(|| world.dispatcher.is_ready(&variant_route("m-fast"))).await;
+    wait_until(|| world.dispatcher.is_loaded(&variant_route("m-fast"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn a_load_that_takes_too_long_warms_and_says_so() {
     let error = world.ask(hurried.clone()).await.unwrap_err();
     assert_eq!(error.code, Code::Warming);
     assert_eq!(error.retry_after_ms, Some(60_000));
-    wait_until(|| world.dispatcher.is_ready(&variant_route("m-fast"))).await;
+    wait_until(|| world.dispatcher.is_loaded(&variant_route("m-fast"))).await;
     hurried.arrived = std::time::Instant::now();
     assert!(world.ask(hurried).await.is_ok(), "the promise holds");
 }
@@ -144,7 +144,7 @@ async fn memory_that_is_not_there_is_refused_and_nothing_is_evicted() {
     let mut named = query(&[1.0, 1.0]);
     named.route = variant_route("m-huge");
     assert_eq!(world.ask(named).await.unwrap_err().code, Code::Unavailable);
-    assert!(world.dispatcher.is_ready(&variant_route("m-fast")));
+    assert!(world.dispatcher.is_loaded(&variant_route("m-fast")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,7 +266,7 @@ async fn unloading_under_load_answers_every_query_once() {
     for number in 0..200 {
         running.push(world.send(query(&[number as f32, 0.0])));
     }
-    let name = sextant_types::VariantId::new("m-fast").unwrap();
+    let name = VariantId::new("m-fast").unwrap();
     world.worker.unload(&name).await.unwrap();
     for (number, handle) in running.into_iter().enumerate() {
         match handle.await.unwrap() {
@@ -310,4 +310,87 @@ async fn bad_inputs_and_unknown_names_have_codes() {
         Code::TargetInfeasible,
         "5 rows, 4 at most: {error}"
     );
+}
+
+/// Six models alike of which the first dominates the others, and in each a variant that dominates
+/// another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn models_that_others_dominate_are_ready_and_answer_their_first_query() {
+    let world = World::new().await;
+    let names = ["k1", "k2", "k3", "k4", "k5", "k6"];
+    for name in names {
+        for (suffix, cost) in [("a", 1.0), ("b", 2.0)] {
+            let kind = Kind {
+                cost,
+                memory: 20,
+                ..FAST
+            };
+            let dominated = |variant: &mut Variant| {
+                variant.id = VariantId::new(format!("{name}-{suffix}")).unwrap();
+                variant.model = ModelId::new(name).unwrap();
+                let best = VariantId::new("k1-a").unwrap();
+                variant.dominated_by = (variant.id != best).then_some(best);
+            };
+            world.publish_with("app", kind, dominated).await;
+        }
+    }
+    for name in names {
+        let route = Route::Model(ModelId::new(name).unwrap());
+        assert!(world.dispatcher.is_ready(&route), "{name}");
+        assert!(!world.dispatcher.is_loaded(&route), "{name}");
+        let mut named = query(&[3.0, 4.0]);
+        named.route = route;
+        let answer = world.ask(named).await.unwrap();
+        assert_eq!(answer.variant.as_str(), format!("{name}-a"));
+        assert_eq!(output(&answer), [6.0, 8.0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_worker_can_load_is_not_ready_and_says_why() {
+    let world = World::new().await;
+    let foreign = |variant: &mut Variant| {
+        variant.spec.engine = EngineName("elsewhere".to_owned());
+    };
+    world.publish_with("app", FAST, foreign).await;
+    let route = Route::Model(ModelId::new("m").unwrap());
+    assert!(!world.dispatcher.is_ready(&route));
+    assert!(!world.dispatcher.is_ready(&variant_route("m-fast")));
+    let error = world.ask(query(&[1.0, 1.0])).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable, "{error}");
+    assert!(
+        error.message.contains("no worker has the engine"),
+        "{error}"
+    );
+    // Another one of the model is there.
+    world.publish(GOOD).await;
+    wait_until(|| world.dispatcher.is_ready(&route)).await;
+    let answer = world.ask(query(&[1.0, 1.0])).await.unwrap();
+    assert_eq!(answer.variant.as_str(), "m-good");
+}
+
+/// A query for one variant has no other one to turn to: what it cannot have is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_variant_is_refused_for_targets_that_it_cannot_meet() {
+    let world = World::new().await;
+    world.serve(FAST).await;
+    for (quality, cost) in [(Some(0.9), None), (None, Some(0.5))] {
+        let mut named = query(&[1.0, 2.0]);
+        named.route = variant_route("m-fast");
+        named.targets = targets(None, quality);
+        named.targets.max_cost_per_1k_usd = cost;
+        let error = world.ask(named.clone()).await.unwrap_err();
+        assert_eq!(error.code, Code::TargetInfeasible, "{error}");
+        let closest: Vec<_> = error.closest.iter().map(|it| it.variant.as_str()).collect();
+        assert_eq!(closest, ["m-fast"]);
+        assert_eq!(error.closest[0].quality_bound, 0.8);
+        named.best_effort = true;
+        let answer = world.ask(named).await.unwrap();
+        assert_eq!(output(&answer), [2.0, 4.0]);
+        assert!(!answer.targets_met);
+    }
+    let mut within = query(&[1.0, 2.0]);
+    within.route = variant_route("m-fast");
+    within.targets = targets(None, Some(0.8));
+    assert!(world.ask(within).await.unwrap().targets_met);
 }

@@ -8,7 +8,7 @@ use sextant_policies::{
     profile::Estimation,
     schedule::{Options, Policy},
 };
-use sextant_rpc::{Answer, Dispatch, Query, QueryError};
+use sextant_rpc::{Answer, Query, QueryError};
 use sextant_types::{ApplicationId, Code};
 use tokio::task::JoinHandle;
 
@@ -70,7 +70,7 @@ async fn a_variant_unloaded_from_one_worker_is_served_by_the_other() {
     }
     assert_eq!(output(&answer(waiting).await), [4.0, 0.0]);
     unload.await.unwrap().unwrap();
-    assert!(world.dispatcher.is_ready(&variant_route("m-a")));
+    assert!(world.dispatcher.is_loaded(&variant_route("m-a")));
     assert_eq!(
         output(&world.ask(query(&[3.0, 0.0])).await.unwrap()),
         [6.0, 0.0]
@@ -192,6 +192,88 @@ async fn an_application_of_higher_priority_goes_first() {
         [0.0, 2.0, 1.0],
         "the urgent one before the one with a deadline"
     );
+}
+
+/// Longer than any test takes, ms.
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// With all of its slack to spend, a batch that could still grow is held on an idle device; full ones
+/// go by priority.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_held_until_they_are_full_and_go_by_priority() {
+    let mut config = by(Options {
+        hold: 1.0,
+        ..Options::default()
+    });
+    config.estimation = Estimation::Profile;
+    let urgent = Tenant {
+        priority: 200,
+        ..Tenant::default()
+    };
+    let application = ApplicationId::new("urgent").unwrap();
+    config.tenants.insert(application, urgent);
+    let world = World::with(config, 1).await;
+    // What a batch costs by itself makes it worth waiting for a fuller one.
+    let kind = |name| Kind {
+        name,
+        latency_ms: 500.0,
+        ..Kind::default()
+    };
+    world.serve_for("app", kind("m-a")).await;
+    world.serve_for("urgent", kind("m-urgent")).await;
+    let mut usual = vec![first_held(&world, "m-a").await];
+    let mut urgent = vec![first_held(&world, "m-urgent").await];
+    let entered = || world.gate.entered.load(Ordering::SeqCst);
+    let before = entered();
+    world.gate.close();
+    for number in [2.0, 3.0] {
+        usual.push(world.send(patient("m-a", number)));
+        urgent.push(world.send(patient("m-urgent", 10.0 + number)));
+    }
+    wait_until(|| world.dispatcher.waiting() == 6).await;
+    assert_eq!(entered(), before, "nothing starts on the idle device");
+    // Four rows are a full batch, which starts; the next ones are full while it runs.
+    usual.push(world.send(patient("m-a", 4.0)));
+    wait_until(|| entered() == before + 1).await;
+    usual.extend([21.0, 22.0, 23.0, 24.0].map(|number| world.send(patient("m-a", number))));
+    wait_until(|| world.dispatcher.waiting() == 7).await;
+    urgent.push(world.send(patient("m-urgent", 14.0)));
+    wait_until(|| world.dispatcher.waiting() == 8).await;
+    world.gate.open();
+    for handle in usual.into_iter().chain(urgent) {
+        assert_eq!(answer(handle).await.timings.batch_rows, 4);
+    }
+    let order = world.gate.order.lock().unwrap().clone();
+    let [first, second, third] = order[before..] else {
+        panic!("three batches: {order:?}");
+    };
+    assert!(first < 10.0 && third > 20.0, "{order:?}");
+    assert!((10.0..20.0).contains(&second), "{order:?}");
+}
+
+/// A query that has time.
+fn patient(name: &str, number: f32) -> Query {
+    let mut query = named(name, &[number, 0.0]);
+    query.targets = targets(Some(HOUR_MS), None);
+    query
+}
+
+/// Asks one query after the other until one is held: at which rate they come, and so what waiting is
+/// worth, is known only after some.
+async fn first_held(world: &World, name: &str) -> JoinHandle<Result<Answer, QueryError>> {
+    let number = if name == "m-urgent" { 11.0 } else { 1.0 };
+    let waiting = world.dispatcher.waiting();
+    let begun = std::time::Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "no query is held");
+        let handle = world.send(patient(name, number));
+        let is_held = || world.dispatcher.waiting() > waiting;
+        wait_until(|| handle.is_finished() || is_held()).await;
+        if is_held() {
+            return handle;
+        }
+        answer(handle).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

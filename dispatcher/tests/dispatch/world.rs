@@ -15,9 +15,9 @@ use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, WorkerClient};
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
-    Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant, VariantId,
-    VariantSpec, WorkerId,
+    Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, EngineName, Metric, ModelId,
+    NamedTensor, Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant,
+    VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::Worker;
 
@@ -206,6 +206,24 @@ impl World {
         (count, cores): (usize, u16),
         reach: impl Fn(WorkerClient) -> WorkerClient,
     ) -> Self {
+        let devices = vec![(cores, None); count];
+        Self::made_of(metadata, config, devices, reach).await
+    }
+
+    /// A dispatcher over a worker of one core for each of these types of devices.
+    pub async fn with_types(config: Config, types: Vec<DeviceType>) -> Self {
+        let store = Arc::new(InProcessStore::new());
+        let devices = types.into_iter().map(|it| (1, Some(Arc::new(it))));
+        Self::made_of(store, config, devices.collect(), |worker| worker).await
+    }
+
+    /// The workers by their cores and types.
+    async fn made_of(
+        metadata: Arc<dyn MetadataStore>,
+        config: Config,
+        devices: Vec<(u16, Option<Arc<DeviceType>>)>,
+        reach: impl Fn(WorkerClient) -> WorkerClient,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path().join("objects"), None).unwrap());
@@ -214,11 +232,12 @@ impl World {
             gate: Arc::clone(&gate),
         });
         let mut workers: Vec<WorkerClient> = Vec::new();
-        for number in 0..count {
+        for (number, (cores, device_type)) in devices.into_iter().enumerate() {
             let name = WorkerId::new(format!("w{number}")).unwrap();
             let config = sextant_worker::Config {
                 page_bytes: 1,
                 lease_ms: 60_000,
+                device_type,
                 ..sextant_worker::Config::new(name, cores, 1000)
             };
             let engines = vec![Arc::clone(&engine)];
@@ -253,6 +272,16 @@ impl World {
 
     /// The same for another application.
     pub async fn publish_for(&self, application: &str, kind: Kind) -> Arc<Variant> {
+        self.publish_with(application, kind, |_| {}).await
+    }
+
+    /// The same with more of the variant changed.
+    pub async fn publish_with(
+        &self,
+        application: &str,
+        kind: Kind,
+        change: impl FnOnce(&mut Variant),
+    ) -> Arc<Variant> {
         let artefact = self
             .objects
             .put_blob(Bytes::from_static(kind.artefact))
@@ -265,7 +294,7 @@ impl World {
             mean_ms: kind.latency_ms,
             samples: 10,
         });
-        let variant = Arc::new(Variant {
+        let mut variant = Variant {
             id: VariantId::new(kind.name).unwrap(),
             application: ApplicationId::new(application).unwrap(),
             model: ModelId::new("m").unwrap(),
@@ -298,13 +327,17 @@ impl World {
             },
             cost_per_hour_usd: 0.1,
             cost_per_1k_usd: kind.cost,
+            measured_on: None,
+            profiles: Default::default(),
             dominated_by: None,
-        });
+        };
+        change(&mut variant);
+        let variant = Arc::new(variant);
         self.metadata
             .publish_variant(Arc::clone(&variant))
             .await
             .unwrap();
-        let known = variant_route(kind.name);
+        let known = Route::Variant(variant.id.clone());
         wait_until(|| self.dispatcher.signature(&known).is_ok()).await;
         variant
     }
@@ -321,7 +354,7 @@ impl World {
             let load = sextant_rpc::Load::at_once(Arc::clone(&variant));
             worker.load(load).await.unwrap();
         }
-        wait_until(|| self.dispatcher.is_ready(&variant_route(kind.name))).await;
+        wait_until(|| self.dispatcher.is_loaded(&variant_route(kind.name))).await;
         variant
     }
 
@@ -399,4 +432,20 @@ pub async fn wait_until(state: impl Fn() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "the state did not come");
         tokio::task::yield_now().await;
     }
+}
+
+/// A registry that has the application of every variant.
+pub async fn registry(world: &World) -> Registry {
+    let registry = Registry::open(world.folder.path().join("registry.sqlite"))
+        .await
+        .unwrap();
+    let application = Application {
+        id: ApplicationId::new("app").unwrap(),
+        metric: Metric::Top1,
+        description: String::new(),
+        default_targets: Targets::default(),
+        signature: None,
+    };
+    registry.create_application(&application).await.unwrap();
+    registry
 }

@@ -1,0 +1,95 @@
+//! What is asked for, counted where queries end.
+//!
+//! A query that ends adds to the [row](counts::Row) of its application, its class of targets and the
+//! variant that it was queued for. Rows are found by numbers in a map that is replaced and never
+//! locked, so that counting costs a look-up and a few atomic additions; only the first query of a row
+//! takes a lock. Once a second the [`publisher`] writes what has been added into the metadata store.
+
+mod counts;
+mod publisher;
+
+use std::{sync::Arc, time::Duration};
+
+use sextant_rpc::QueryError;
+use sextant_types::TargetClass;
+
+pub(crate) use self::{
+    counts::{Counts, Ended, Totals},
+    publisher::{Ticks, class_of},
+};
+use crate::{Dispatcher, ask::Ask, index::Known, pending::Done};
+
+/// An online query on its way; it is counted when this is dropped.
+pub(crate) struct Offer<'a> {
+    dispatcher: &'a Dispatcher,
+    ask: &'a Ask,
+    /// Which variant it was queued for last.
+    variant: Option<Arc<Known>>,
+    ended: Ended,
+    queueing: Duration,
+}
+
+impl<'a> Offer<'a> {
+    pub(crate) fn new(dispatcher: &'a Dispatcher, ask: &'a Ask) -> Self {
+        Self {
+            dispatcher,
+            ask,
+            variant: None,
+            ended: Ended::GivenUp,
+            queueing: Duration::ZERO,
+        }
+    }
+
+    /// The query is put into the queue of a variant.
+    pub(crate) fn queue(&mut self, known: &Arc<Known>) {
+        self.variant = Some(Arc::clone(known));
+    }
+
+    /// The query has been run.
+    pub(crate) fn answer(&mut self, done: &Done) {
+        let Ask {
+            arrived, targets, ..
+        } = self.ask;
+        // Outputs that go straight to a front end are there a message later.
+        let response = Duration::from_nanos(self.dispatcher.config.network.response);
+        let took_ms = (arrived.elapsed() + response).as_secs_f64() * 1e3;
+        self.ended = match targets.latency_ms {
+            Some(most) if took_ms > most => Ended::Late,
+            _ => Ended::Answered,
+        };
+        self.queueing = done.timings.started.saturating_duration_since(*arrived);
+    }
+
+    /// The query was refused or failed.
+    pub(crate) fn refuse(&mut self, error: &QueryError) {
+        self.ended = Ended::Refused(error.code);
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        // Whoever stands by is not asked: the query goes to the leader.
+        if !self.dispatcher.is_leading() {
+            return;
+        }
+        let class = TargetClass::of(&self.ask.targets);
+        let counts = &self.dispatcher.counts;
+        match &self.variant {
+            Some(known) => {
+                let waited = match self.ended {
+                    Ended::Answered | Ended::Late => self.queueing,
+                    Ended::Refused(_) | Ended::GivenUp => self.ask.arrived.elapsed(),
+                };
+                let application = (known.application, &known.variant.application);
+                let variant = Some((known.ordinal, &known.variant.id));
+                counts.add(application, class, variant, (self.ended, waited));
+            }
+            None => {
+                let snapshot = self.dispatcher.snapshot.load();
+                if let Some(application) = snapshot.application_of(&self.ask.route) {
+                    counts.add(application, class, None, (self.ended, Duration::ZERO));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Rows of counters that grow for ever, and how much of each has been told.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
+use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
+
+/// Most rows of queries that were queued; the others are kept for those that were not, and for what
+/// does not fit among these.
+const MOST_QUEUED_ROWS: usize = MOST_DEMAND_ROWS / 4 * 3;
+
+/// A row in which nothing was counted in so many windows is given up.
+const IDLE_WINDOWS: u32 = 10;
+
+/// How a query ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// In time.
+    Answered,
+    /// Too late.
+    Late,
+    /// Refused or failed.
+    Refused(Code),
+    /// Nobody waits for its answer any more.
+    GivenUp,
+}
+
+/// What has ended since the dispatcher's start.
+#[derive(Default)]
+pub(crate) struct Counts {
+    rows: ArcSwap<Rows>,
+    /// Held while the rows are replaced; what rows that were given up had counted.
+    gone: Mutex<BTreeMap<ApplicationId, Totals>>,
+    /// Queries for which there was no row.
+    uncounted: AtomicU64,
+}
+
+#[derive(Default, Clone)]
+struct Rows {
+    by_key: HashMap<Key, Arc<Row>>,
+    /// How many of them name a variant.
+    queued: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    application: u32,
+    class: TargetClass,
+    variant: Option<u32>,
+}
+
+/// Queries of an application with like targets that went to one variant, or to none.
+pub(crate) struct Row {
+    application: ApplicationId,
+    class: TargetClass,
+    variant: Option<VariantId>,
+    counted: Tally,
+    /// How much of it was told.
+    told: Tally,
+    /// Windows in a row in which nothing was counted.
+    idle: AtomicU32,
+}
+
+struct Tally {
+    answered: AtomicU64,
+    late: AtomicU64,
+    given_up: AtomicU64,
+    queueing_us: AtomicU64,
+    /// By code, in the order of [`Code::ALL`].
+    refused: [AtomicU64; Code::ALL.len()],
+}
+
+/// A part of what a row has counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) answered: u64,
+    pub(crate) late: u64,
+    pub(crate) given_up: u64,
+    pub(crate) queueing_us: u64,
+    pub(crate) refused: BTreeMap<Code, u64>,
+}
+
+/// What was not told yet: it is, or the next time with what comes then.
+pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
+
+// === impl Counts ===
+
+impl Counts {
+    /// Counts a query that has waited so long. Names go with the numbers that stand for them.
+    pub(crate) fn add(
+        &self,
+        (application, application_id): (u32, &ApplicationId),
+        class: TargetClass,
+        variant: Option<(u32, &VariantId)>,
+        (ended, waited): (Ended, Duration),
+    ) {
+        let key = Key {
+            application,
+            class,
+            variant: variant.map(|(ordinal, _)| ordinal),
+        };
+        let add = |row: &Row| row.counted.add(ended, waited);
+        if let Some(row) = self.rows.load().by_key.get(&key) {
+            return add(row);
+        }
+        let unqueued = Key {
+            variant: None,
+            ..key
+        };
+        let id = variant.map(|(_, id)| id);
+        let row = self.insert(key, application_id, id);
+        let row = row.or_else(|| self.insert(unqueued, application_id, None));
+        match row {
+            Some(row) => add(&row),
+            None => drop(self.uncounted.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// The row of a key, a new one where there is room.
+    fn insert(
+        &self,
+        key: Key,
+        application: &ApplicationId,
+        variant: Option<&VariantId>,
+    ) -> Option<Arc<Row>> {
+        let found = |rows: &Rows| rows.by_key.get(&key).cloned();
+        let rows = self.rows.load();
+        if let Some(row) = found(&rows) {
+            return Some(row);
+        }
+        // Without the lock: whatever names clients make up, the others do not wait for it.
+        if !rows.has_room(key) {
+            return None;
+        }
+        let _writing = self.lock();
+        let mut rows = Rows::clone(&self.rows.load());
+        if let Some(row) = found(&rows) {
+            return Some(row);
+        }
+        if !rows.has_room(key) {
+            return None;
+        }
+        let row = Arc::new(Row {
+            application: application.clone(),
+            class: key.class,
+            variant: variant.cloned(),
+            counted: Tally::default(),
+            told: Tally::default(),
+            idle: AtomicU32::new(0),
+        });
+        rows.queued += usize::from(key.variant.is_some());
+        rows.by_key.insert(key, Arc::clone(&row));
+        self.rows.store(Arc::new(rows));
+        Some(row)
+    }
+
+    /// What has been counted and not told.
+    pub(crate) fn untold(&self) -> Untold {
+        let rows = self.rows.load();
+        let rows = rows.by_key.values();
+        Untold(rows.map(|row| (Arc::clone(row), row.untold())).collect())
+    }
+
+    /// It was told. Rows in which nothing is counted any more are given up.
+    pub(crate) fn told(&self, untold: &Untold) {
+        for (row, totals) in &untold.0 {
+            row.told.add_all(totals);
+            match totals.is_zero() {
+                true => drop(row.idle.fetch_add(1, Ordering::Relaxed)),
+                false => row.idle.store(0, Ordering::Relaxed),
+            }
+        }
+        self.give_up_idle();
+    }
+
+    fn give_up_idle(&self) {
+        let is_idle = |row: &Row| row.idle.load(Ordering::Relaxed) >= IDLE_WINDOWS;
+        if !self.rows.load().by_key.values().any(|row| is_idle(row)) {
+            return;
+        }
+        let mut gone = self.lock();
+        let mut rows = Rows::clone(&self.rows.load());
+        let idle: Vec<_> = rows.by_key.extract_if(|_, row| is_idle(row)).collect();
+        rows.queued = rows.by_key.keys().filter(|it| it.variant.is_some()).count();
+        self.rows.store(Arc::new(rows));
+        for (_, row) in idle {
+            let totals = gone.entry(row.application.clone()).or_default();
+            totals.add(&row.counted.read());
+        }
+    }
+
+    /// What has ended since the start, by application.
+    pub(crate) fn totals(&self) -> BTreeMap<ApplicationId, Totals> {
+        let gone = self.lock();
+        let mut totals = gone.clone();
+        for row in self.rows.load().by_key.values() {
+            let of = totals.entry(row.application.clone()).or_default();
+            of.add(&row.counted.read());
+        }
+        totals
+    }
+
+    /// Queries that were not counted, because there were too many combinations.
+    pub(crate) fn uncounted(&self) -> u64 {
+        self.uncounted.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ApplicationId, Totals>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rows {
+    fn has_room(&self, key: Key) -> bool {
+        let most = MOST_DEMAND_ROWS - MOST_QUEUED_ROWS;
+        match key.variant {
+            Some(_) => self.queued < MOST_QUEUED_ROWS,
+            None => self.by_key.len() - self.queued < most,
+        }
+    }
+}
+
+impl Row {
+    fn untold(&self) -> Totals {
+        self.counted.read().since(&self.told.read())
+    }
+}
+
+// === impl Untold ===
+
+impl Untold {
+    /// As the store takes it, sorted.
+    pub(crate) fn demand(&self) -> Vec<ApplicationDemand> {
+        let news = self.0.iter().filter(|(_, totals)| !totals.is_zero());
+        let rows = news.map(|(row, totals)| ApplicationDemand {
+            application: row.application.clone(),
+            class: row.class,
+            variant: row.variant.clone(),
+            offered: totals.offered(),
+            answered: totals.answered,
+            late: totals.late,
+            refused: totals.refused.clone(),
+            queueing_ms: totals.queueing_us / 1000,
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by(|a, b| {
+            let key = |row: &ApplicationDemand| (row.application.clone(), row.class);
+            (key(a), &a.variant).cmp(&(key(b), &b.variant))
+        });
+        rows
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn add(&self, ended: Ended, waited: Duration) {
+        let counter = match ended {
+            Ended::Answered => &self.answered,
+            Ended::Late => &self.late,
+            Ended::GivenUp => &self.given_up,
+            Ended::Refused(code) => &self.refused[code as usize],
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.queueing_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    fn add_all(&self, totals: &Totals) {
+        let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
+        add(&self.answered, totals.answered);
+        add(&self.late, totals.late);
+        add(&self.given_up, totals.given_up);
+        add(&self.queueing_us, totals.queueing_us);
+        for (code, count) in &totals.refused {
+            add(&self.refused[*code as usize], *count);
+        }
+    }
+
+    fn read(&self) -> Totals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let refused = Code::ALL.iter().zip(&self.refused);
+        Totals {
+            answered: read(&self.answered),
+            late: read(&self.late),
+            given_up: read(&self.given_up),
+            queueing_us: read(&self.queueing_us),
+            refused: refused
+                .map(|(code, count)| (*code, read(count)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            answered: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            queueing_us: AtomicU64::new(0),
+            refused: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+// === impl Totals ===
+
+impl Totals {
+    /// All queries, however they ended.
+    pub(crate) fn offered(&self) -> u64 {
+        let refused: u64 = self.refused.values().sum();
+        self.answered + self.late + self.given_up + refused
+    }
+
+    fn is_zero(&self) -> bool {
+        self.offered() == 0
+    }
+
+    /// What has come since `before`.
+    fn since(mut self, before: &Self) -> Self {
+        self.answered -= before.answered;
+        self.late -= before.late;
+        self.given_up -= before.given_up;
+        // Wraps as its counter does.
+        self.queueing_us = self.queueing_us.wrapping_sub(before.queueing_us);
+        for (code, count) in &before.refused {
+            if let Some(now) = self.refused.get_mut(code) {
+                *now -= count;
+            }
+        }
+        self.refused.retain(|_, count| *count > 0);
+        self
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.late += other.late;
+        self.given_up += other.given_up;
+        self.queueing_us = self.queueing_us.wrapping_add(other.queueing_us);
+        for (code, count) in &other.refused {
+            *self.refused.entry(*code).or_default() += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(application: u32) -> ApplicationId {
+        ApplicationId::new(format!("app-{application}")).expect("a name")
+    }
+
+    fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
+        let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
+        let variant = variant.zip(id.as_ref());
+        let ended = (ended, Duration::from_millis(3));
+        let of = name(application);
+        counts.add((application, &of), TargetClass::default(), variant, ended);
+    }
+
+    #[test]
+    fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
+        let counts = Counts::default();
+        add(&counts, 0, Some(1), Ended::Answered);
+        let lost = counts.untold();
+        assert_eq!(lost.demand().len(), 1);
+        add(&counts, 0, Some(1), Ended::Refused(Code::Overloaded));
+        add(&counts, 0, Some(1), Ended::GivenUp);
+        let untold = counts.untold();
+        let [row] = &untold.demand()[..] else {
+            panic!("one row")
+        };
+        assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
+        assert_eq!(row.refused, BTreeMap::from([(Code::Overloaded, 1)]));
+        assert_eq!(row.queueing_ms, 9);
+        add(&counts, 0, Some(1), Ended::Late);
+        counts.told(&untold);
+        let next = counts.untold().demand();
+        assert_eq!((next[0].offered, next[0].late), (1, 1));
+        assert_eq!(counts.totals()[&name(0)].offered(), 4);
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() {
+        let counts = Counts::default();
+        let most = u32::try_from(MOST_DEMAND_ROWS).expect("a few thousand");
+        for variant in 0..most {
+            add(&counts, 0, Some(variant), Ended::Answered);
+        }
+        let rows = counts.untold().demand();
+        assert_eq!(rows.len(), MOST_QUEUED_ROWS + 1);
+        assert_eq!(rows[0].variant, None);
+        let fitted = MOST_QUEUED_ROWS as u64;
+        assert_eq!(rows[0].offered, u64::from(most) - fitted);
+        for application in 1..most {
+            add(&counts, application, None, Ended::Answered);
+        }
+        let rows = counts.untold().demand();
+        assert_eq!(rows.len(), MOST_DEMAND_ROWS);
+        let room = (MOST_DEMAND_ROWS - MOST_QUEUED_ROWS - 1) as u64;
+        assert_eq!(counts.uncounted(), u64::from(most) - 1 - room);
+    }
+
+    #[test]
+    fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
+        let counts = Counts::default();
+        add(&counts, 0, Some(0), Ended::Answered);
+        for _ in 0..=IDLE_WINDOWS {
+            counts.told(&counts.untold());
+        }
+        assert!(counts.rows.load().by_key.is_empty());
+        add(&counts, 0, Some(0), Ended::Answered);
+        assert_eq!(counts.untold().demand()[0].offered, 1);
+        assert_eq!(counts.totals()[&name(0)].answered, 2);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the driver's lock protects: the controller, and its time.
+
+use sextant_policies::{
+    controller::{Actions, Controller, Options},
+    schedule::{NEVER, Nanos},
+};
+
+use crate::pending::Pending;
+
+/// See the module. A device is a worker by its position, a model a variant by its ordinal.
+pub(super) struct State {
+    pub(super) controller: Controller<Pending>,
+    /// When the next timer is due.
+    pub(super) next: Nanos,
+    /// The controller's time.
+    last: Nanos,
+    /// Lists that are filled with what has changed.
+    pub(super) pools: Vec<u32>,
+    pub(super) models: Vec<u32>,
+}
+
+impl State {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            controller: Controller::new(options),
+            next: NEVER,
+            last: 0,
+            pools: Vec::new(),
+            models: Vec::new(),
+        }
+    }
+
+    /// Plays the timers that are due by `now`, each at its time where that is no more than
+    /// `precision` ago.
+    pub(super) fn catch_up(
+        &mut self,
+        now: Nanos,
+        precision: Nanos,
+        actions: &mut Actions<Pending>,
+    ) {
+        while self.next <= now {
+            let due = self.next;
+            let at = if now - due > precision { now } else { due };
+            let at = at.max(self.last);
+            self.controller.on_timer(at, actions);
+            self.last = at;
+            self.next = self.controller.next_timer().unwrap_or(NEVER);
+            if self.next <= at {
+                return;
+            }
+        }
+    }
+
+    /// An event at `now` was played.
+    pub(super) fn played(&mut self, now: Nanos) {
+        self.last = now;
+        self.next = self.controller.next_timer().unwrap_or(NEVER);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a dispatcher shows of itself to those who watch the service.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        gauge::ConstGauge,
+    },
+    registry::{Registry, Unit},
+};
+
+use sextant_types::Variant;
+
+use crate::{Dispatcher, demand::Totals};
+
+/// What was sent to workers since the start.
+#[derive(Default)]
+pub(crate) struct Sent {
+    pub(crate) batches: Counter,
+    pub(crate) rows: Counter,
+    pub(crate) loads: Counter,
+    pub(crate) load_failures: Counter,
+    pub(crate) unloads: Counter,
+    pub(crate) unload_failures: Counter,
+}
+
+/// Looks at a dispatcher when it is asked.
+struct Look(Weak<Dispatcher>);
+
+/// A number of each application, by name.
+type OfApplication = fn(&Totals) -> u64;
+
+const BY_APPLICATION: [(&str, &str, OfApplication); 3] = [
+    (
+        "queries_offered",
+        "Online queries that have ended, however they did",
+        Totals::offered,
+    ),
+    (
+        "queries_answered",
+        "Online queries answered in time",
+        |totals| totals.answered,
+    ),
+    (
+        "queries_late",
+        "Online queries answered too late",
+        |totals| totals.late,
+    ),
+];
+
+impl Dispatcher {
+    /// Adds the dispatcher's metrics under `dispatcher_`. They end with the dispatcher.
+    pub fn register_metrics(self: &Arc<Self>, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("dispatcher");
+        self.driver.sent().register(registry);
+        registry.register_collector(Box::new(Look(Arc::downgrade(self))));
+    }
+}
+
+// === impl Sent ===
+
+impl Sent {
+    fn register(&self, registry: &mut Registry) {
+        for (name, help, counter) in [
+            ("batches", "Batches sent to workers", &self.batches),
+            ("rows", "Rows in the batches sent to workers", &self.rows),
+            ("loads", "LOADs ordered", &self.loads),
+            ("load_failures", "LOADs that failed", &self.load_failures),
+            ("unloads", "UNLOADs ordered", &self.unloads),
+            (
+                "unload_failures",
+                "UNLOADs that failed",
+                &self.unload_failures,
+            ),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+    }
+}
+
+// === impl Look ===
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Look").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Look {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(dispatcher) = self.0.upgrade() else {
+            return Ok(());
+        };
+        now(&dispatcher, &mut encoder)?;
+        costs(&dispatcher, &mut encoder)?;
+        queries(&dispatcher, &mut encoder)
+    }
+}
+
+/// How things stand.
+fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let snapshot = dispatcher.snapshot.load();
+    let loaded = snapshot.all().filter(|known| !known.workers.is_empty());
+    let loaded: Vec<u32> = loaded.map(|known| known.ordinal).collect();
+    let gauges = dispatcher.driver.gauges();
+    let pools: BTreeSet<u32> = loaded.iter().flat_map(|at| gauges.pools_of(*at)).collect();
+    for (name, help, value) in [
+        (
+            "leading",
+            "Whether this dispatcher leads: 1 or 0",
+            f64::from(u8::from(dispatcher.is_leading())),
+        ),
+        (
+            "waiting_queries",
+            "Queries that wait for a batch or for a load",
+            dispatcher.waiting() as f64,
+        ),
+        (
+            "loaded_variants",
+            "Variants that are loaded on at least one worker",
+            loaded.len() as f64,
+        ),
+        (
+            "pools",
+            "Groups of like workers that serve the same variants",
+            pools.len() as f64,
+        ),
+        (
+            "utilization_ratio",
+            "Share of the workers' time that online queries took lately, 0 to 1",
+            dispatcher.online.utilization(),
+        ),
+    ] {
+        let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(encoder)?;
+    }
+    Ok(())
+}
+
+/// What the batches of each variant took and cost.
+fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let snapshot = dispatcher.snapshot.load();
+    let gauges = dispatcher.driver.gauges();
+    let ran = snapshot.all().map(|known| {
+        let run = Duration::from_nanos(gauges.ran(known.ordinal));
+        (&known.variant, run.as_secs_f64())
+    });
+    let ran: Vec<_> = ran.filter(|(_, seconds)| *seconds > 0.0).collect();
+    let labels = |variant: &Variant| {
+        [
+            ("application", variant.application.to_string()),
+            ("variant", variant.id.to_string()),
+        ]
+    };
+    let (unit, kind) = (Some(&Unit::Seconds), MetricType::Counter);
+    let help = "Time that the batches of a variant have run";
+    let mut family = encoder.encode_descriptor("run", help, unit, kind)?;
+    for (variant, seconds) in &ran {
+        let labels = labels(variant);
+        ConstCounter::new(*seconds).encode(family.encode_family(&labels)?)?;
+    }
+    let help = "Price of that time, by what an hour of an instance costs, US dollars";
+    let mut family = counters(encoder, "cost_usd", help)?;
+    for (variant, seconds) in &ran {
+        let labels = labels(variant);
+        let usd = seconds / 3600.0 * variant.cost_per_hour_usd;
+        ConstCounter::new(usd).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// How queries have ended.
+fn queries(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let totals = dispatcher.counts.totals();
+    for (name, help, of) in BY_APPLICATION {
+        let mut family = counters(encoder, name, help)?;
+        for (application, totals) in &totals {
+            let labels = [("application", application.as_str())];
+            ConstCounter::new(of(totals)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Online queries refused or failed, by code";
+    let mut family = counters(encoder, "query_refusals", help)?;
+    for (application, totals) in &totals {
+        for (code, count) in &totals.refused {
+            let labels = [
+                ("application", application.as_str()),
+                ("code", code.as_str()),
+            ];
+            ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Time that online queries have waited in queues, all together";
+    let unit = Some(&Unit::Seconds);
+    let kind = MetricType::Counter;
+    let mut family = encoder.encode_descriptor("query_waiting", help, unit, kind)?;
+    for (application, totals) in &totals {
+        let labels = [("application", application.as_str())];
+        let seconds = Duration::from_micros(totals.queueing_us).as_secs_f64();
+        ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
+    }
+    let help = "Online queries that no row of the demand had room for";
+    let uncounted = counters(encoder, "uncounted_queries", help)?;
+    ConstCounter::new(dispatcher.counts.uncounted()).encode(uncounted)
+}
+
+fn counters<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Counter)
+}

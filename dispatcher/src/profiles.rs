@@ -1,0 +1,286 @@
+//! Measures variants on types of devices on which they were not registered.
+//!
+//! What is missing follows from what is published and from the types of the workers, so there is no
+//! list of work that could be lost: whoever leads looks, measures one variant on one type after the
+//! other, and stores each result in the registry before it publishes it. Until then the profile of the
+//! registration is what is expected there.
+//!
+//! A variant is measured where it is loaded already, on a worker that has little to do: nothing is
+//! loaded or unloaded for it, so no memory is taken from others. Its batches are offline work, sent one
+//! at a time and only while the worker is idle enough; what a query may notice is that it waits for the
+//! end of one such batch. A worker that has more to do than that is asked again later; one that
+//! fails or dies costs the variant a growing pause, after which the next worker of the type is tried.
+//! Dominated variants keep their estimates: nobody loads them. So do variants with inputs of unknown
+//! size beside the batch, for which there is no typical query to be made up.
+
+mod measure;
+
+use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
+
+use sextant_fleet::unix_ms;
+use sextant_metadata::MetadataStore;
+use sextant_registry::{Failure, Registry};
+use sextant_rpc::WorkerClient;
+use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
+use tokio::sync::watch;
+
+use crate::{Dispatcher, index::Snapshot, jobs::turned};
+
+/// How variants are measured on further types of devices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProfileConfig {
+    /// A worker whose slots are busier than this, as a share, is left alone.
+    pub quiet_utilization: f64,
+    /// Time spent on each batch size.
+    pub budget: Duration,
+    /// Pause after the first failure; doubles from there.
+    pub back_off: Duration,
+    /// Longest pause after failures.
+    pub longest_back_off: Duration,
+}
+
+/// Measures while the dispatcher leads.
+pub struct ProfileService {
+    config: ProfileConfig,
+    dispatcher: Arc<Dispatcher>,
+    registry: Registry,
+    metadata: Arc<dyn MetadataStore>,
+    failed: BTreeMap<Missing, Failed>,
+}
+
+/// A variant that was not measured on a type of device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Missing {
+    variant: VariantId,
+    device_type: DeviceTypeName,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    failures: u32,
+    at_ms: u64,
+}
+
+/// Why there is no profile.
+#[derive(Debug)]
+enum Trouble {
+    /// The worker has other things to do.
+    Busy,
+    /// Something went wrong.
+    Failed(Failure),
+}
+
+/// Time between two looks when nothing changes.
+const LOOK: Duration = Duration::from_secs(1);
+
+// === impl ProfileConfig ===
+
+impl Default for ProfileConfig {
+    fn default() -> Self {
+        Self {
+            quiet_utilization: 0.3,
+            budget: Duration::from_millis(60),
+            back_off: Duration::from_secs(5),
+            longest_back_off: Duration::from_secs(600),
+        }
+    }
+}
+
+impl ProfileConfig {
+    /// Pause after so many failures in a row.
+    fn pause(&self, failures: u32) -> Duration {
+        let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
+        self.back_off
+            .saturating_mul(doubled)
+            .min(self.longest_back_off)
+    }
+}
+
+// === impl ProfileService ===
+
+impl ProfileService {
+    /// For the variants that `dispatcher` knows.
+    pub fn new(
+        config: ProfileConfig,
+        dispatcher: Arc<Dispatcher>,
+        registry: Registry,
+        metadata: Arc<dyn MetadataStore>,
+    ) -> Self {
+        Self {
+            config,
+            dispatcher,
+            registry,
+            metadata,
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// Measures until `shutdown`, and only while `leading` holds. What is under way then is left and
+    /// begun anew by whoever leads next.
+    pub async fn run_while(
+        mut self,
+        mut leading: watch::Receiver<bool>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = turned(&mut leading, true) => {}
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = turned(&mut leading, false) => {}
+                () = self.work() => {}
+            }
+        }
+    }
+
+    async fn work(&mut self) {
+        self.recall().await;
+        let mut revisions = self.dispatcher.revision.subscribe();
+        loop {
+            revisions.mark_unchanged();
+            let snapshot = self.dispatcher.snapshot.load_full();
+            for (missing, workers) in missing(&snapshot) {
+                self.attempt(&snapshot, &missing, &workers).await;
+            }
+            drop(tokio::time::timeout(LOOK, revisions.changed()).await);
+        }
+    }
+
+    /// What failed before this process led.
+    async fn recall(&mut self) {
+        match self.registry.failed_profiles().await {
+            Ok(failed) => {
+                let failed = failed.into_iter().map(|of| {
+                    let missing = Missing {
+                        variant: of.variant,
+                        device_type: of.device_type,
+                    };
+                    let (failures, at_ms) = (of.failures, of.updated_ms);
+                    (missing, Failed { failures, at_ms })
+                });
+                self.failed = failed.collect();
+            }
+            // Pauses begin anew.
+            Err(error) => tracing::warn!(%error, "failures to measure cannot be read"),
+        }
+    }
+
+    async fn attempt(&mut self, snapshot: &Snapshot, missing: &Missing, workers: &[usize]) {
+        let failed = self.failed.get(missing).copied();
+        let failures = failed.map_or(0, |failed| failed.failures);
+        let pause = self.config.pause(failures).as_millis() as u64;
+        if failed.is_some_and(|failed| unix_ms() < failed.at_ms.saturating_add(pause)) {
+            return;
+        }
+        let Some(known) = snapshot.variant(&missing.variant) else {
+            return;
+        };
+        let at = workers
+            .get(failures as usize % workers.len().max(1))
+            .copied();
+        let Some(worker) = at.and_then(|at| self.client(at)) else {
+            return;
+        };
+        let measured = measure::measure(&known.variant, &worker, &self.config).await;
+        let stored = match measured {
+            Ok(profile) => self.store(missing, &profile).await,
+            Err(Trouble::Busy) => return,
+            Err(Trouble::Failed(failure)) => self.note(missing, failures, &failure).await,
+        };
+        if let Err(error) = stored {
+            let Missing {
+                variant,
+                device_type,
+            } = missing;
+            tracing::warn!(%variant, %device_type, %error, "a profile cannot be stored");
+        }
+    }
+
+    fn client(&self, at: usize) -> Option<WorkerClient> {
+        let members = self.dispatcher.driver.workers().load();
+        members.get(at)?.client.clone()
+    }
+
+    async fn store(
+        &mut self,
+        missing: &Missing,
+        profile: &Profile,
+    ) -> Result<(), sextant_registry::Error> {
+        let Missing {
+            variant,
+            device_type,
+        } = missing;
+        let stored = self
+            .registry
+            .put_profile(variant, device_type, profile, unix_ms());
+        stored.await?;
+        self.failed.remove(missing);
+        let (rps, samples) = (profile.saturation_rps, profile.batches.len());
+        tracing::info!(%variant, %device_type, rps, samples, "measured on a further type of device");
+        let measured = self.registry.variant(variant).await?;
+        if let Err(error) = self.publish(measured).await {
+            // The next publication of everything has it.
+            tracing::warn!(%variant, %device_type, %error, "a profile cannot be published");
+        }
+        Ok(())
+    }
+
+    /// A variant that is deleted at this moment must not come back by it.
+    async fn publish(&self, variant: Variant) -> Result<(), sextant_metadata::Error> {
+        let id = variant.id.clone();
+        self.metadata.publish_variant(Arc::new(variant)).await?;
+        let gone = self.registry.variant(&id).await.err();
+        if gone.is_some_and(|error| error.code() == Code::VariantNotFound) {
+            self.metadata.retire_variant(&id).await?;
+        }
+        Ok(())
+    }
+
+    async fn note(
+        &mut self,
+        missing: &Missing,
+        failures: u32,
+        failure: &Failure,
+    ) -> Result<(), sextant_registry::Error> {
+        let Missing {
+            variant,
+            device_type,
+        } = missing;
+        let (code, reason) = (failure.code, &failure.message);
+        tracing::warn!(%variant, %device_type, %code, %reason, "a variant cannot be measured");
+        let (failures, at_ms) = (failures + 1, unix_ms());
+        self.failed
+            .insert(missing.clone(), Failed { failures, at_ms });
+        let noted = self
+            .registry
+            .fail_profile(variant, device_type, failure, at_ms);
+        noted.await
+    }
+}
+
+/// What was not measured where it is loaded, with the workers that have it.
+fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<usize>)> {
+    let mut found = Vec::new();
+    for known in snapshot.all() {
+        let variant = &known.variant;
+        if variant.dominated_by.is_some() || measure::inputs(variant, 1).is_none() {
+            continue;
+        }
+        for host in &known.hosts {
+            let Some(name) = &host.device_type else {
+                continue;
+            };
+            if variant.measured(name).is_none() && !host.workers.is_empty() {
+                let missing = Missing {
+                    variant: variant.id.clone(),
+                    device_type: name.clone(),
+                };
+                found.push((missing, host.workers.clone()));
+            }
+        }
+    }
+    found
+}

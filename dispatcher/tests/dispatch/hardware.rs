@@ -1,0 +1,259 @@
+//! Types of devices: what a variant costs and takes on each, and measuring it there.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use sextant_dispatcher::{
+    Config,
+    profiles::{ProfileConfig, ProfileService},
+};
+use sextant_registry::{Application, NewModel, Registry};
+use sextant_rpc::{Answer, Candidate, Load, WorkerClient};
+use sextant_types::{
+    ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, Metric, ModelId,
+    Targets, Variant, WorkerId,
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::world::{Kind, PATIENCE, World, query, wait_until};
+
+/// A variant that takes long where it was registered.
+fn run() -> Kind {
+    Kind {
+        latency_ms: 40.0,
+        ..Kind::default()
+    }
+}
+
+fn name(name: &str) -> DeviceTypeName {
+    DeviceTypeName::new(name).unwrap()
+}
+
+/// A device of one slot.
+fn device(of: &str, price_per_hour_usd: f64) -> DeviceType {
+    DeviceType {
+        name: name(of),
+        engines: vec![EngineName("doubling".to_owned())],
+        slots: 1,
+        memory_bytes: 1000,
+        price_per_hour_usd,
+        start_ms: 60_000,
+    }
+}
+
+/// A cheap device, on which variants are registered, and a dear one.
+async fn two(config: Config) -> World {
+    World::with_types(config, vec![device("cheap", 0.36), device("dear", 36.0)]).await
+}
+
+/// Publishes a variant that was registered on the cheap device and is ten times as fast on the dear
+/// one, and loads it on both.
+async fn serve(world: &World) -> Arc<Variant> {
+    let variant = world.publish_with("app", run(), |variant| {
+        variant.measured_on = Some(name("cheap"));
+        let fast = variant.profile.slowed(0.1).into_owned();
+        variant.profiles = BTreeMap::from([(name("dear"), fast)]);
+    });
+    let variant = variant.await;
+    load(&world.workers, &variant).await;
+    variant
+}
+
+async fn load(workers: &[WorkerClient], variant: &Arc<Variant>) {
+    for worker in workers {
+        worker
+            .load(Load::at_once(Arc::clone(variant)))
+            .await
+            .unwrap();
+    }
+}
+
+/// The candidates for a query without targets, the cheapest first, once there are so many.
+async fn candidates(world: &World, count: usize) -> Vec<Candidate> {
+    loop {
+        let mut query = query(&[1.0, 2.0]);
+        query.explain = true;
+        let answer: Answer = world.ask(query).await.unwrap();
+        let mut candidates = answer.explanation.unwrap().candidates;
+        if candidates.len() == count {
+            candidates.sort_by(|a, b| a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd));
+            return candidates;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_costs_what_the_device_costs_and_takes_what_was_measured_there() {
+    let world = two(Config::default()).await;
+    serve(&world).await;
+    let found = tokio::time::timeout(PATIENCE, candidates(&world, 2))
+        .await
+        .unwrap();
+    // By hand: 0.36 USD an hour at 1,000 rows a second; 36 USD at 10,000.
+    assert!(close(found[0].cost_per_1k_usd, 0.0001), "{found:?}");
+    assert!(close(found[1].cost_per_1k_usd, 0.001), "{found:?}");
+    assert!(found[0].expected_ms >= 40.0, "{found:?}");
+    let world_without = WorkerId::new("w0").unwrap();
+    world.dispatcher.remove_worker(&world_without);
+    tokio::time::timeout(PATIENCE, candidates(&world, 1))
+        .await
+        .unwrap();
+    let mut too_cheap = query(&[1.0, 2.0]);
+    too_cheap.targets = Targets {
+        max_cost_per_1k_usd: Some(0.0005),
+        ..Targets::default()
+    };
+    let error = world.ask(too_cheap).await.unwrap_err();
+    assert_eq!(error.code, Code::TargetInfeasible);
+    assert!(close(error.closest[0].cost_per_1k_usd, 0.001), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_measured_is_estimated() {
+    let config = Config {
+        estimate_factor: 50.0,
+        ..Config::default()
+    };
+    let world = two(config).await;
+    let variant = world.publish_with("app", run(), |variant| {
+        variant.measured_on = Some(name("cheap"));
+    });
+    load(&world.workers, &variant.await).await;
+    let found = tokio::time::timeout(PATIENCE, candidates(&world, 2))
+        .await
+        .unwrap();
+    // A fiftieth of the rows for a hundred times the price.
+    assert!(
+        close(found[1].cost_per_1k_usd, 0.0001 * 5000.0),
+        "{found:?}"
+    );
+    assert!(found[1].expected_ms >= 2000.0, "{found:?}");
+}
+
+/// A registry that has the variant's model.
+async fn registry(world: &World, variant: &Variant) -> Registry {
+    let registry = crate::world::registry(world).await;
+    let model = NewModel {
+        id: ModelId::new("m").unwrap(),
+        application: ApplicationId::new("app").unwrap(),
+        digest: Digest::from_bytes([1; 32]),
+        validation: Digest::from_bytes([2; 32]),
+        size_bytes: 1,
+    };
+    registry.create_model(&model, 1).await.unwrap();
+    registry
+        .put_variants(std::slice::from_ref(variant))
+        .await
+        .unwrap();
+    registry
+}
+
+/// Measures until it is dropped.
+struct Measuring(JoinHandle<()>);
+
+impl Measuring {
+    fn start(world: &World, registry: &Registry) -> Self {
+        let config = ProfileConfig {
+            // The worker's figures come with its service, which does not run here.
+            quiet_utilization: 1.0,
+            budget: Duration::ZERO,
+            back_off: Duration::from_millis(1),
+            ..ProfileConfig::default()
+        };
+        let (dispatcher, metadata) = (Arc::clone(&world.dispatcher), Arc::clone(&world.metadata));
+        let service = ProfileService::new(config, dispatcher, registry.clone(), metadata);
+        let leads = watch::Sender::new(true).subscribe();
+        Self(tokio::spawn(
+            service.run_while(leads, std::future::pending()),
+        ))
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_is_measured_where_it_is_loaded_and_was_not_registered() {
+    let world = two(Config::default()).await;
+    let variant = world.publish_with("app", run(), |variant| {
+        variant.measured_on = Some(name("cheap"));
+    });
+    let variant = variant.await;
+    let registry = registry(&world, &variant).await;
+    let _measuring = Measuring::start(&world, &registry);
+    load(&world.workers, &variant).await;
+    let known = async || {
+        let variants = world.metadata.variants().await.unwrap();
+        variants[0].measured(&name("dear")).cloned()
+    };
+    let measured = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Some(profile) = known().await {
+                return profile;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let measured = measured.await.expect("it is measured and published");
+    let batches: Vec<u32> = measured.batches.iter().map(|point| point.batch).collect();
+    assert_eq!(batches, [1, 2, 4]);
+    assert!(
+        measured.batches.iter().all(|point| point.samples >= 5),
+        "{measured:?}"
+    );
+    assert!(measured.saturation_rps > 0.0, "{measured:?}");
+    assert_eq!(measured.weights_bytes, variant.profile.weights_bytes);
+    let stored = registry.variant(&variant.id).await.unwrap();
+    assert_eq!(stored.profiles.keys().collect::<Vec<_>>(), [&name("dear")]);
+    assert_eq!(stored.profile, variant.profile, "what was registered stays");
+    assert!(registry.failed_profiles().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_to_measure_is_noted_and_tried_again_and_queries_are_served() {
+    let world = two(Config::default()).await;
+    // Another type than the engine takes: whatever zeros it is sent, it fails.
+    let variant = world.publish_with("app", run(), |variant| {
+        variant.measured_on = Some(name("cheap"));
+        variant.signature.inputs[0].data_type = DataType::Int32;
+    });
+    let variant = variant.await;
+    let registry = registry(&world, &variant).await;
+    load(&world.workers, &variant).await;
+    let good = Kind {
+        name: "m-good",
+        ..run()
+    };
+    let _measuring = Measuring::start(&world, &registry);
+    let failed = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let failed = registry.failed_profiles().await.unwrap();
+            if let Some(failed) = failed.into_iter().find(|failed| failed.failures >= 2) {
+                return failed;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let failed = failed.await.expect("it is tried again");
+    assert_eq!(
+        (failed.variant, failed.device_type),
+        (variant.id.clone(), name("dear"))
+    );
+    assert!(
+        failed
+            .failure
+            .is_some_and(|failure| !failure.message.is_empty())
+    );
+    world.serve_for("other", good).await;
+    let mut other = query(&[1.0, 2.0]);
+    other.route = crate::world::variant_route("m-good");
+    world.ask(other).await.unwrap();
+    wait_until(|| world.dispatcher.waiting() == 0).await;
+}

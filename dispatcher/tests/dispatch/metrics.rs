@@ -1,0 +1,77 @@
+//! What a dispatcher shows of itself.
+
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use sextant_types::Code;
+
+use crate::world::{Kind, World, query, targets};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_batches_and_loads_are_shown() {
+    let world = World::new().await;
+    let mut registry = Registry::with_prefix("sextant");
+    world.dispatcher.register_metrics(&mut registry);
+    world.publish(Kind::default()).await;
+    for number in 0..2 {
+        world.ask(query(&[number as f32, 0.0])).await.unwrap();
+    }
+    world.ask(query(&[1.0, 0.0, 2.0, 0.0])).await.unwrap();
+    let mut infeasible = query(&[1.0, 0.0]);
+    infeasible.targets = targets(None, Some(0.99));
+    let error = world.ask(infeasible).await.unwrap_err();
+    assert_eq!(error.code, Code::TargetInfeasible);
+    let shown = text(&registry);
+    for line in [
+        "sextant_dispatcher_leading 1.0",
+        "sextant_dispatcher_waiting_queries 0.0",
+        "sextant_dispatcher_loaded_variants 1.0",
+        "sextant_dispatcher_pools 1.0",
+        "sextant_dispatcher_batches_total 3",
+        "sextant_dispatcher_rows_total 4",
+        "sextant_dispatcher_loads_total 1",
+        "sextant_dispatcher_load_failures_total 0",
+        "sextant_dispatcher_queries_offered_total{application=\"app\"} 4",
+        "sextant_dispatcher_queries_answered_total{application=\"app\"} 3",
+        "sextant_dispatcher_queries_late_total{application=\"app\"} 0",
+        "sextant_dispatcher_query_refusals_total{application=\"app\",code=\"target_infeasible\"} 1",
+        "sextant_dispatcher_uncounted_queries_total 0",
+        "# UNIT sextant_dispatcher_query_waiting_seconds seconds",
+    ] {
+        assert!(shown.lines().any(|it| it == line), "`{line}` in\n{shown}");
+    }
+    let of = "{application=\"app\",variant=\"m-a\"}";
+    let read = |name: &str| {
+        let start = format!("sextant_dispatcher_{name}_total{of} ");
+        let value = shown.lines().find_map(|line| line.strip_prefix(&start));
+        value.expect(name).parse::<f64>().unwrap()
+    };
+    let (seconds, usd) = (read("run_seconds"), read("cost_usd"));
+    assert!(seconds > 0.0);
+    // An hour of an instance costs 0.1 US dollars.
+    assert!(
+        (usd - seconds / 36_000.0).abs() < 1e-9 * usd.max(1.0),
+        "{usd}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_fails_is_shown() {
+    let world = World::new().await;
+    let mut registry = Registry::with_prefix("sextant");
+    world.dispatcher.register_metrics(&mut registry);
+    let broken = Kind {
+        artefact: b"broken",
+        ..Kind::default()
+    };
+    world.publish(broken).await;
+    let error = world.ask(query(&[1.0, 0.0])).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    let shown = text(&registry);
+    let line = "sextant_dispatcher_load_failures_total 1";
+    assert!(shown.lines().any(|it| it == line), "{shown}");
+}
+
+fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    text
+}
