@@ -74,6 +74,7 @@ impl Bench<'_> {
             earliest,
             latest: None,
             expected: Duration::from_micros(1),
+            offline_rows: 0,
             // The receiver outlives every batch.
             done: Box::new(move |outcome| drop(sender.send((Instant::now(), outcome)))),
         });
@@ -227,6 +228,8 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         },
         cost_per_hour_usd: 0.0,
         cost_per_1k_usd: 0.0,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     }))
 }

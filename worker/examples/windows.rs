@@ -100,6 +100,7 @@ fn send(
             earliest,
             latest: Some(earliest + WINDOW),
             expected: Duration::from_secs_f64(RUN_MS / 1e3),
+            offline_rows: 0,
             // The receiver outlives every batch.
             done: Box::new(move |outcome| drop(sender.send((earliest, outcome)))),
         });
@@ -214,6 +215,8 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         },
         cost_per_hour_usd: 0.0,
         cost_per_1k_usd: 0.0,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     }))
 }

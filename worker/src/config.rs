@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sextant_policies::health::Thresholds;
-use sextant_types::WorkerId;
+use sextant_types::{DeviceType, WorkerId};
 
 /// Size of a page where none is configured: small enough that rounding up costs little on a CPU.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -20,6 +20,8 @@ pub struct Config {
     pub endpoint: Option<Arc<str>>,
     /// What it runs batches on, as the others are told: `cpu`, `cuda:0`, ..
     pub device: Arc<str>,
+    /// The type of that device and its price, as the others are told; `None` tells nothing.
+    pub device_type: Option<Arc<DeviceType>>,
     /// CPU cores that batches may occupy at once. A device with an executor of its own runs one
     /// batch at a time, whatever this says.
     pub cores: u16,
@@ -67,6 +69,7 @@ impl Config {
             worker,
             endpoint: None,
             device: "cpu".into(),
+            device_type: None,
             cores,
             memory_bytes,
             page_bytes: PAGE_BYTES,

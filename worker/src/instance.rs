@@ -18,7 +18,7 @@ use sextant_engine::{Error, LoadedModel};
 use sextant_types::Variant;
 use tokio::sync::oneshot;
 
-use crate::ledger::Reservation;
+use crate::{busy::Busy, ledger::Reservation};
 
 /// Panics of an engine in a row, without a run that succeeds, after which its instance is given up.
 ///
@@ -41,7 +41,10 @@ const VOID: u8 = 2;
 pub(crate) struct Instance {
     pub(crate) variant: Arc<Variant>,
     pub(crate) model: Arc<dyn LoadedModel>,
-    pub(crate) rows: AtomicU64,
+    /// Time for which its batches kept slots of the device.
+    pub(crate) busy: Arc<Busy>,
+    /// Batches that could not start inside their windows.
+    pub(crate) late: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) run_nanos: AtomicU64,
     /// What the profile expected for the same batches.
@@ -67,7 +70,8 @@ impl Instance {
         Self {
             variant,
             model,
-            rows: AtomicU64::new(0),
+            busy: Busy::new(),
+            late: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             run_nanos: AtomicU64::new(0),
             expected_nanos: AtomicU64::new(0),
@@ -107,7 +111,6 @@ impl Instance {
     /// Notes a successful run.
     pub(crate) fn count(&self, rows: usize, ran: Duration) {
         let expected_ms = self.variant.profile.latency_ms(rows.max(1) as u32);
-        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.run_nanos
             .fetch_add(ran.as_nanos() as u64, Ordering::Relaxed);

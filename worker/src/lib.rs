@@ -7,12 +7,14 @@
 //! not. It never retries, evicts or chooses; it knows no other worker and no query.
 
 mod agenda;
+mod busy;
 mod config;
 mod executor;
 mod instance;
 mod ledger;
 mod loader;
 mod log;
+mod metrics;
 mod monitor;
 pub mod parallelism;
 mod pin;
@@ -35,6 +37,7 @@ use sextant_types::{EngineName, VariantId};
 
 pub use crate::{
     config::{Config, Watchdog},
+    metrics::register_metrics,
     monitor::Service,
 };
 use crate::{

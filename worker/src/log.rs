@@ -92,6 +92,13 @@ impl Log {
         }
     }
 
+    /// Actions of a kind that succeeded, and those that did not by code.
+    pub(crate) fn counts(&self, kind: ActionKind) -> (u64, BTreeMap<&'static str, u64>) {
+        let record = self.record(kind).lock();
+        let record = record.unwrap_or_else(PoisonError::into_inner);
+        (record.succeeded, record.failed.clone())
+    }
+
     fn record(&self, kind: ActionKind) -> &Mutex<Record> {
         match kind {
             ActionKind::Infer => &self.infer,

@@ -3,38 +3,60 @@
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use sextant_metadata::{Command, WorkerRecord};
 use sextant_policies::health::{Condition, Health, Window};
 use sextant_rpc::Work;
-use sextant_types::VariantId;
+use sextant_types::{DeviceTypeName, VariantId};
 
-use crate::{Worker, instance::Instance, unix_ms};
+use crate::{
+    Worker,
+    busy::{Amount, Busy},
+    instance::Instance,
+    unix_ms,
+};
 
 /// Keeps the worker's lease and reports the condition of its instances.
 pub struct Service {
     worker: Arc<Worker>,
     seen: HashMap<VariantId, Seen>,
-    busy_nanos: u64,
-    nanos: u64,
+    looked: Instant,
     /// Whether what an earlier worker of the name has left in the store is out of sight.
     begun: bool,
+    /// The type that the worker's name stood for before, where it was another.
+    former_type: Option<DeviceTypeName>,
+    /// When the worker started, ms since the Unix epoch.
+    since_ms: u64,
 }
 
 /// A worker that leaves has been left alone when no batch has come for so long.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Counters at the last look.
-#[derive(Default)]
+/// What is known of an instance since it was loaded.
 struct Seen {
+    busy: Arc<Busy>,
     health: Health,
-    rows: u64,
+    /// Shares of the device's slots that it kept busy in the last window.
+    share: Amount,
+    /// The load that was told last.
+    told: f64,
+    // Counters at the last look.
     batches: u64,
+    late: u64,
     run_nanos: u64,
     expected_nanos: u64,
+}
+
+/// What the instances of the device came to in the last window.
+struct Together {
+    share: Amount,
+    busy_instances: u32,
 }
 
 impl Service {
@@ -42,9 +64,10 @@ impl Service {
         Self {
             worker,
             seen: HashMap::new(),
-            busy_nanos: 0,
-            nanos: 0,
+            looked: Instant::now(),
             begun: false,
+            former_type: None,
+            since_ms: unix_ms(),
         }
     }
 
@@ -110,15 +133,16 @@ impl Service {
     }
 
     async fn look(&mut self) {
-        let seconds = self.measure_utilization();
-        self.heartbeat().await;
         let instances = self.worker.shared.instances();
-        self.seen
-            .retain(|variant, _| instances.iter().any(|i| i.variant.id == *variant));
+        let together = self.measure(&instances);
+        let millionths = (together.share.all.min(1.0) * 1e6) as u64;
+        let utilization = &self.worker.shared.utilization_millionths;
+        utilization.store(millionths, Ordering::Relaxed);
+        self.heartbeat().await;
         let found = instances.iter();
         let reports: Vec<_> = found
             .filter_map(|instance| {
-                let command = self.inspect(instance, seconds)?;
+                let command = self.inspect(instance, &together)?;
                 Some(self.worker.transition(&instance.variant, command))
             })
             .collect();
@@ -133,27 +157,55 @@ impl Service {
         }
     }
 
-    fn measure_utilization(&mut self) -> f64 {
-        let shared = &self.worker.shared;
-        let (busy, nanos) = (shared.busy_nanos.load(Ordering::Relaxed), shared.nanos());
-        let wall = nanos.saturating_sub(self.nanos).max(1);
-        let capacity = wall as f64 * f64::from(self.worker.cores.max(1));
-        let share = (busy.saturating_sub(self.busy_nanos) as f64 / capacity).min(1.0);
-        shared
-            .utilization_millionths
-            .store((share * 1e6) as u64, Ordering::Relaxed);
-        (self.busy_nanos, self.nanos) = (busy, nanos);
-        wall as f64 / 1e9
+    /// How busy each instance has kept the device since the last look, and all of them, with those
+    /// that have left meanwhile.
+    fn measure(&mut self, instances: &[Arc<Instance>]) -> Together {
+        for instance in instances {
+            let id = &instance.variant.id;
+            let known = self.seen.get(id);
+            // An instance that was loaded anew begins anew.
+            if known.is_none_or(|seen| !Arc::ptr_eq(&seen.busy, &instance.busy)) {
+                self.seen.insert(id.clone(), Seen::new(instance));
+            }
+        }
+        let now = Instant::now();
+        let wall = now.saturating_duration_since(self.looked).as_nanos().max(1);
+        self.looked = now;
+        let slot_nanos = wall as f64 * f64::from(self.worker.cores.max(1));
+        let mut together = Together {
+            share: Amount::default(),
+            busy_instances: 0,
+        };
+        for seen in self.seen.values_mut() {
+            let busy = seen.busy.take(now);
+            let meter = &self.worker.shared.busy_slot_nanos;
+            meter.fetch_add(busy.all as u64, Ordering::Relaxed);
+            seen.share = busy * slot_nanos.recip();
+            together.share += seen.share;
+            together.busy_instances += u32::from(seen.share.online > 0.0);
+        }
+        self.seen
+            .retain(|variant, _| instances.iter().any(|it| it.variant.id == *variant));
+        together
     }
 
     /// A worker that was killed and started again within its lease has nothing loaded, whatever is
     /// recorded under its name.
     async fn begin(&mut self) -> Result<(), sextant_metadata::Error> {
-        if !self.begun {
-            let worker = &self.worker.config.worker;
-            self.worker.metadata.remove_worker(worker).await?;
-            self.begun = true;
+        if self.begun {
+            return Ok(());
         }
+        let config = &self.worker.config;
+        let metadata = &self.worker.metadata;
+        let known = metadata.workers(unix_ms()).await?;
+        let before = known.into_iter().find(|known| known.id == config.worker);
+        let before = before.and_then(|before| before.record.device_type);
+        let now = config.device_type.as_ref().map(|now| &now.name);
+        self.former_type = before
+            .map(|before| before.name.clone())
+            .filter(|before| now.is_some_and(|now| now != before));
+        metadata.remove_worker(&config.worker).await?;
+        self.begun = true;
         Ok(())
     }
 
@@ -165,8 +217,12 @@ impl Service {
         let info = self.worker.info();
         let config = &self.worker.config;
         let record = WorkerRecord {
+            device_type: config.device_type.clone(),
+            former_type: self.former_type.clone(),
+            since_ms: self.since_ms,
             endpoint: config.endpoint.clone(),
             device: Arc::clone(&config.device),
+            engines: info.engines,
             draining: self.worker.is_draining(),
             cores: info.cores,
             memory_bytes: info.pages.bytes(),
@@ -188,35 +244,50 @@ impl Service {
     }
 
     /// What there is to say of an instance.
-    fn inspect(&mut self, instance: &Instance, seconds: f64) -> Option<Command> {
-        let seen = self.seen.entry(instance.variant.id.clone()).or_default();
-        let window = seen.window(instance, seconds);
+    fn inspect(&mut self, instance: &Instance, together: &Together) -> Option<Command> {
+        let seen = self.seen.get_mut(&instance.variant.id)?;
+        let window = seen.window(instance, together);
         let limits = &self.worker.config.thresholds;
         match seen.health.observe(window, limits) {
-            None if window.batches == 0 => None,
-            None => Some(Command::Report {
-                load: window.load.clamp(0.0, 1.0),
-            }),
-            Some(Condition::Overloaded) => Some(Command::Overload),
-            Some(Condition::Interfered) => Some(Command::Interfere),
-            Some(Condition::Healthy) => Some(Command::Recover),
+            Some(Condition::Overloaded) => return Some(Command::Overload),
+            Some(Condition::Interfered) => return Some(Command::Interfere),
+            Some(Condition::Healthy) => return Some(Command::Recover),
+            None => {}
         }
+        let news = window.batches > 0 || window.load != seen.told;
+        seen.told = window.load;
+        news.then_some(Command::Report { load: window.load })
     }
 }
 
 impl Seen {
-    fn window(&mut self, instance: &Instance, seconds: f64) -> Window {
-        let read = |counter: &std::sync::atomic::AtomicU64, last: &mut u64| {
+    fn new(instance: &Instance) -> Self {
+        Self {
+            busy: Arc::clone(&instance.busy),
+            health: Health::default(),
+            share: Amount::default(),
+            told: 0.0,
+            batches: 0,
+            late: 0,
+            run_nanos: 0,
+            expected_nanos: 0,
+        }
+    }
+
+    fn window(&mut self, instance: &Instance, together: &Together) -> Window {
+        let read = |counter: &AtomicU64, last: &mut u64| {
             let now = counter.load(Ordering::Relaxed);
             now.saturating_sub(std::mem::replace(last, now))
         };
-        let rows = read(&instance.rows, &mut self.rows);
         let batches = read(&instance.batches, &mut self.batches);
+        let late = read(&instance.late, &mut self.late);
         let run = read(&instance.run_nanos, &mut self.run_nanos);
         let expected = read(&instance.expected_nanos, &mut self.expected_nanos);
-        let saturation = instance.variant.profile.saturation_rps.max(1e-9);
         Window {
-            load: rows as f64 / seconds.max(1e-9) / saturation,
+            load: self.share.online.clamp(0.0, 1.0),
+            device_load: together.share.online.clamp(0.0, 1.0),
+            busy_instances: together.busy_instances,
+            late,
             slow_down: run as f64 / expected.max(1) as f64,
             batches,
         }

@@ -21,10 +21,12 @@ pub(crate) struct Shared {
     pub(crate) news: tokio::sync::Notify,
     pub(crate) log: Log,
     started: Instant,
-    /// Core-nanoseconds spent in batches.
-    pub(crate) busy_nanos: AtomicU64,
     /// Share of core time in the last window, in millionths.
     pub(crate) utilization_millionths: AtomicU64,
+    /// Rows of batches that ran.
+    pub(crate) rows: AtomicU64,
+    /// Slot-nanoseconds in which slots were held, up to the last look.
+    pub(crate) busy_slot_nanos: AtomicU64,
     /// Bytes of inputs that have arrived and are not answered.
     io_used: AtomicU64,
     io_bytes: u64,
@@ -50,8 +52,9 @@ impl Shared {
             news: tokio::sync::Notify::new(),
             log: Log::new(),
             started: Instant::now(),
-            busy_nanos: AtomicU64::new(0),
             utilization_millionths: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            busy_slot_nanos: AtomicU64::new(0),
             io_used: AtomicU64::new(0),
             io_bytes,
             draining: AtomicBool::new(false),
@@ -66,6 +69,12 @@ impl Shared {
 
     pub(crate) fn note_answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_late(&self, variant: &VariantId) {
+        if let Some(instance) = self.instance(variant) {
+            instance.late.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Batches that came, and those of them that have not been answered.

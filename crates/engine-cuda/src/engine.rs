@@ -200,6 +200,10 @@ impl Engine for CudaEngine {
         }
     }
 
+    fn device_model(&self) -> Option<String> {
+        Some(self.shared.device.driver.properties().name.clone())
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let key = (request.artefact, request.precision);
         let resident = self.shared.residents.get_or_make(key, || {

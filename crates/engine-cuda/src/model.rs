@@ -76,6 +76,15 @@ impl Resident {
         self.prepared.weights_bytes
     }
 
+    /// Bytes of the pages that are held beyond those that the weights would fill without gaps. What
+    /// batches compute with lies in the workspace, which is no model's own.
+    fn gaps_bytes(&self) -> u64 {
+        let page_bytes = self.device.layout.page_bytes;
+        let filled = self.prepared.weights_bytes.div_ceil(page_bytes);
+        let held = self.pages.pages().len() as u64;
+        held.saturating_sub(filled) * page_bytes
+    }
+
     fn capture(&self, program: Arc<Program>) -> Result<Captured, Error> {
         let layout = &self.device.layout;
         Captured::new(&self.device, program, |index| {
@@ -178,6 +187,10 @@ impl LoadedModel for CudaModel {
 
     fn weights_bytes(&self) -> u64 {
         self.resident.weights_bytes()
+    }
+
+    fn working_bytes(&self) -> Option<u64> {
+        Some(self.resident.gaps_bytes())
     }
 }
 

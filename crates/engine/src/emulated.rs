@@ -51,6 +51,17 @@ pub struct EmulatedModel {
     pub weights_bytes: u64,
 }
 
+impl EmulatedModel {
+    fn at_speed(self, speed: f64) -> Self {
+        Self {
+            alpha_ms: self.alpha_ms / speed,
+            beta_ms: self.beta_ms / speed,
+            load_ms: self.load_ms / speed,
+            ..self
+        }
+    }
+}
+
 /// Understands a file, or refuses it with [`Error::InvalidModel`] or [`Error::Unsupported`].
 pub type Describe = dyn Fn(&LoadRequest) -> Result<EmulatedModel, Error> + Send + Sync;
 
@@ -62,6 +73,7 @@ pub type Sleep = dyn Fn(Duration) + Send + Sync;
 pub struct EmulatedEngine {
     describe: Arc<Describe>,
     pace: Pace,
+    speed: f64,
     device: Option<Arc<Running>>,
     live: Arc<Live>,
 }
@@ -84,6 +96,7 @@ impl EmulatedEngine {
         Self {
             describe: Arc::new(describe),
             pace: Pace::Real,
+            speed: 1.0,
             device: None,
             live: Arc::default(),
         }
@@ -93,8 +106,16 @@ impl EmulatedEngine {
     /// and outputs copied to and from it.
     #[must_use]
     pub fn on(mut self, device: EmulatedDevice) -> Self {
+        self.speed = device.speed;
         self.device = Some(Arc::new(Running::new(device)));
         self.live = Arc::default();
+        self
+    }
+
+    /// The same engine, so many times as fast as its models say.
+    #[must_use]
+    pub fn at_speed(mut self, speed: f64) -> Self {
+        self.speed = speed;
         self
     }
 
@@ -148,7 +169,7 @@ impl Engine for EmulatedEngine {
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let started = Instant::now();
-        let described = (self.describe)(request)?;
+        let described = (self.describe)(request)?.at_speed(self.speed);
         let mut time = duration(described.load_ms);
         if let Some(running) = &self.device {
             time += running.device.loads.draw(&running.loads);

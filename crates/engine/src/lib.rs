@@ -121,6 +121,11 @@ pub trait Engine: Send + Sync {
         Device::Cpu
     }
 
+    /// What the device's maker calls it, such as `NVIDIA H200`; `None` where nobody says.
+    fn device_model(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the file is one for this engine: an ONNX file unless the engine has models of its
     /// own. Says nothing of whether it can be loaded.
     fn reads(&self, model: &Bytes) -> bool {
@@ -164,6 +169,13 @@ pub trait LoadedModel: Send + Sync {
 
     /// Bytes of weights, shared by all handles of the artefact.
     fn weights_bytes(&self) -> u64;
+
+    /// Bytes of the device's pages that are held beside those of the weights, whatever batch runs;
+    /// 0 where batches work in memory that the engine has taken once for all. `None` where it is the
+    /// host's memory, and the growth of the process tells.
+    fn working_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A batch whose inputs are on the device. Dropping it gives their memory back.

@@ -1,15 +1,11 @@
 //! Taking workers whose lease has ended out of everyone's sight.
 
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use sextant_metadata::MetadataStore;
 use tokio::time::Instant;
 
-use crate::Token;
+use crate::{Token, clock::unix_ms};
 
 /// Looks at the leases every `period` while there is a `token`, until `shutdown`. For `patience` see
 /// [`Leases::new`].
@@ -84,11 +80,4 @@ impl Leases {
     pub fn wait(&mut self) {
         self.from = Instant::now() + self.patience;
     }
-}
-
-/// Milliseconds since the Unix epoch, for leases.
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -21,9 +21,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What has changed in a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum News {
-    /// Loads, utilisations and ends of leases: nothing that a list of what may be used shows.
+    /// Loads, utilisations, ends of leases and demand: nothing that a list of what may be used shows.
     Figures,
-    /// Variants, instances, workers, their states, or leaders.
+    /// Variants, instances, workers, their states, leaders, or what is wanted.
     Structure,
 }
 
@@ -55,6 +55,8 @@ struct Kept {
     workers: BTreeSet<WorkerId>,
     /// Roles.
     leaders: BTreeSet<Arc<str>>,
+    wanted: bool,
+    demand: bool,
     until: Option<Instant>,
 }
 
@@ -175,6 +177,8 @@ impl Follower {
         kept.leaders
             .iter()
             .for_each(|role| drop(view.leaders.remove(role)));
+        view.wanted = view.wanted.take().filter(|_| !kept.wanted);
+        view.demand = view.demand.take().filter(|_| !kept.demand);
     }
 
     fn back_off(&mut self, error: &Error) {
@@ -206,8 +210,13 @@ fn weigh(view: &View, event: &Event) -> News {
         }
         Event::WorkerChanged(worker) => view.workers.get(&worker.id).is_some_and(|known| {
             let (known, told) = (&known.record, &worker.record);
-            known.draining == told.draining && known.endpoint == told.endpoint
+            let same = known.draining == told.draining && known.endpoint == told.endpoint;
+            let alike = known.device_type == told.device_type;
+            same && alike
+                && known.engines == told.engines
+                && known.memory_bytes == told.memory_bytes
         }),
+        Event::DemandChanged(_) => true,
         _ => false,
     };
     if same { News::Figures } else { News::Structure }
@@ -222,6 +231,8 @@ impl Kept {
             instances: view.instances.keys().cloned().collect(),
             workers: view.workers.keys().cloned().collect(),
             leaders: view.leaders.keys().cloned().collect(),
+            wanted: view.wanted.is_some(),
+            demand: view.demand.is_some(),
             until: Some(until),
         }
     }
@@ -253,6 +264,14 @@ impl Kept {
             view.leaders
                 .extend(known.map(|known| (Arc::clone(role), known.clone())));
         }
+        self.wanted &= view.wanted.is_none();
+        if self.wanted {
+            view.wanted.clone_from(&before.wanted);
+        }
+        self.demand &= view.demand.is_none();
+        if self.demand {
+            view.demand.clone_from(&before.demand);
+        }
         self.rest_if_empty();
     }
 
@@ -270,13 +289,16 @@ impl Kept {
             Event::WorkerRemoved(id) => drop(self.workers.remove(id)),
             Event::LeaderChanged(leader) => drop(self.leaders.remove(&leader.candidate.role)),
             Event::LeaderGone(role) => drop(self.leaders.remove(role)),
+            Event::WantedChanged(_) => self.wanted = false,
+            Event::DemandChanged(_) => self.demand = false,
         }
         self.rest_if_empty();
     }
 
     fn rest_if_empty(&mut self) {
-        let all = self.variants.is_empty() && self.instances.is_empty();
-        if all && self.workers.is_empty() && self.leaders.is_empty() {
+        let served = self.variants.is_empty() && self.instances.is_empty();
+        let played = self.workers.is_empty() && self.leaders.is_empty();
+        if served && played && !self.wanted && !self.demand {
             self.until = None;
         }
     }

@@ -6,17 +6,15 @@
 //! believes to lead, except a process that was held up between looking at its token and acting on
 //! it; against that, those it talks to refuse a token that is lower than one they have seen.
 
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use sextant_metadata::{Candidate, Leader, MetadataStore};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout_at},
 };
+
+use crate::clock::unix_ms;
 
 /// The fencing token of whoever leads now; `None` while this process does not.
 pub type Token = watch::Receiver<Option<u64>>;
@@ -146,11 +144,4 @@ impl Leadership {
 /// The token of a role that nobody else stands for, as in a process that plays all of them.
 pub fn always() -> Token {
     watch::Sender::new(Some(0)).subscribe()
-}
-
-/// Milliseconds since the Unix epoch, for leases.
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -7,6 +7,7 @@
 //! so for no longer than the lease that the store granted, by a clock that is never set, unless its
 //! orders carry their token to those who refuse a lesser one.
 
+mod clock;
 mod expiry;
 mod follower;
 mod leadership;
@@ -14,6 +15,7 @@ mod leadership;
 #[cfg(feature = "unsteady")]
 pub mod unsteady;
 
+pub use clock::unix_ms;
 pub use expiry::{Leases, expire_leases};
 pub use follower::{Follower, GRACE, News};
 pub use leadership::{Leadership, Token, always};

@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Error, InProcessStore, Instance, Leader, Lease, MetadataStore,
-    Snapshot, Transition, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Demand, Error, InProcessStore, Instance, Leader, Lease,
+    MetadataStore, Snapshot, Transition, Wanted, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
@@ -22,6 +22,7 @@ pub struct UnsteadyStore {
     content: RwLock<(u64, Arc<InProcessStore>)>,
     history: usize,
     state: watch::Sender<State>,
+    demands: RwLock<Vec<(Demand, bool)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +40,7 @@ impl UnsteadyStore {
             content: RwLock::new((0, Arc::new(InProcessStore::with_history(history)))),
             history,
             state: watch::Sender::default(),
+            demands: RwLock::default(),
         }
     }
 
@@ -50,6 +52,12 @@ impl UnsteadyStore {
     /// Reading the content or the feed takes so long from now on.
     pub fn set_slow(&self, delay: Duration) {
         self.state.send_modify(|state| state.delay = delay);
+    }
+
+    /// Every demand that was written while the store answered, in order, and whether it was taken.
+    pub fn demands(&self) -> Vec<(Demand, bool)> {
+        let demands = self.demands.read();
+        demands.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn delay(&self) {
@@ -148,6 +156,18 @@ impl MetadataStore for UnsteadyStore {
 
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
         self.store()?.resign(candidate).await
+    }
+
+    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
+        self.store()?.set_wanted(wanted).await
+    }
+
+    async fn set_demand(&self, demand: Demand) -> Result<(), Error> {
+        let written = self.store()?.set_demand(demand.clone()).await;
+        let demands = self.demands.write();
+        let mut demands = demands.unwrap_or_else(PoisonError::into_inner);
+        demands.push((demand, written.is_ok()));
+        written
     }
 
     async fn snapshot(&self) -> Result<Snapshot, Error> {

@@ -5,7 +5,9 @@
 use std::{sync::Arc, time::Duration};
 
 use sextant_fleet::{Follower, News, unsteady::UnsteadyStore};
-use sextant_metadata::{Command, InstanceKey, MetadataStore, Transition, WorkerRecord};
+use sextant_metadata::{
+    Command, Demand, InstanceKey, MetadataStore, Transition, Wanted, WorkerRecord,
+};
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 /// Longest wait for a state that must come.
@@ -15,11 +17,13 @@ async fn beat(store: &UnsteadyStore, worker: &str, draining: bool, now_ms: u64) 
     let record = WorkerRecord {
         endpoint: None,
         device: "cpu".into(),
+        engines: Vec::new(),
         draining,
         cores: 1,
         memory_bytes: 10,
         memory_used_bytes: 0,
         utilization: now_ms as f64 / 1e6,
+        ..WorkerRecord::default()
     };
     let worker = WorkerId::new(worker).unwrap();
     store
@@ -59,6 +63,17 @@ async fn until(follower: &mut Follower, is: impl Fn(&Follower) -> bool) {
     }
 }
 
+/// What leaders say as a whole; another `number` is something else.
+async fn say(store: &UnsteadyStore, number: u64) {
+    let wanted = Wanted::new(0, Vec::new(), number);
+    store.set_wanted(wanted).await.unwrap();
+    let demand = Demand {
+        window_ms: number,
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+}
+
 fn workers(follower: &Follower) -> Vec<&str> {
     follower
         .view()
@@ -83,6 +98,14 @@ async fn figures_are_told_apart_from_what_may_be_used() {
     assert_eq!(changed(&mut follower).await, News::Figures);
     beat(&store, "a", true, 3).await;
     assert_eq!(changed(&mut follower).await, News::Structure);
+    say(&store, 1).await;
+    assert_eq!(changed(&mut follower).await, News::Structure);
+    let demand = Demand {
+        window_ms: 2,
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+    assert_eq!(changed(&mut follower).await, News::Figures);
     assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
 }
 
@@ -154,4 +177,24 @@ async fn two_losses_in_a_row_keep_what_was_known_before_both() {
         until(&mut follower, |follower| follower.view().life == life).await;
         assert_eq!(workers(&follower), ["a", "b"]);
     }
+}
+
+#[tokio::test]
+async fn what_leaders_said_is_kept_until_they_say_it_anew_or_nobody_does() {
+    let store = Arc::new(UnsteadyStore::new(64));
+    say(&store, 1).await;
+    let grace = Duration::from_millis(300);
+    let mut follower = Follower::with_grace(Arc::clone(&store) as _, grace);
+    changed(&mut follower).await;
+    let said = follower.view().clone();
+    assert!(said.wanted.is_some() && said.demand.is_some());
+    store.lose_everything();
+    until(&mut follower, |follower| follower.view().life == 1).await;
+    assert_eq!(follower.view().wanted, said.wanted);
+    assert_eq!(follower.view().demand, said.demand);
+    let wanted = Wanted::new(0, Vec::new(), 2);
+    store.set_wanted(wanted.clone()).await.unwrap();
+    until(&mut follower, |follower| follower.view().demand.is_none()).await;
+    assert_eq!(follower.view().wanted.as_deref(), Some(&wanted));
+    assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
 }

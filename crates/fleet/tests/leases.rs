@@ -16,11 +16,13 @@ async fn worker(store: &UnsteadyStore) {
     let record = WorkerRecord {
         endpoint: None,
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 1,
         memory_bytes: 0,
         memory_used_bytes: 0,
         utilization: 0.0,
+        ..WorkerRecord::default()
     };
     let worker = WorkerId::new("w").unwrap();
     store.heartbeat(&worker, record, 1, 0).await.unwrap();

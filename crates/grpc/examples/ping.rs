@@ -184,6 +184,7 @@ fn infer(
         earliest: Instant::now(),
         latest: None,
         expected: Duration::from_millis(1),
+        offline_rows: 0,
         done,
     }
 }

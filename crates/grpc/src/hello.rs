@@ -34,8 +34,6 @@ const WORKER_HEADER: &str = "sextant-worker";
 pub enum Caller {
     /// Sends batches, loads and unloads; leads, or stands by.
     Dispatcher,
-    /// Loads and unloads; leads, or stands by.
-    Autoscaler,
     /// Sends queries and inputs, and asks workers for statistics; gives no orders.
     FrontEnd,
 }
@@ -56,12 +54,9 @@ pub struct Hello {
 #[derive(Debug, Clone, Default)]
 pub struct Fence(Option<watch::Receiver<Option<u64>>>);
 
-/// The greatest tokens that a process with workers has seen, by role.
+/// The greatest token that a process with workers has seen: who has it gives orders.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens {
-    dispatcher: AtomicU64,
-    autoscaler: AtomicU64,
-}
+pub(crate) struct Tokens(AtomicU64);
 
 /// What an opening says.
 pub(crate) struct Opening {
@@ -73,13 +68,12 @@ pub(crate) struct Opening {
 // === impl Caller ===
 
 impl Caller {
-    const ALL: [Self; 3] = [Self::Dispatcher, Self::Autoscaler, Self::FrontEnd];
+    const ALL: [Self; 2] = [Self::Dispatcher, Self::FrontEnd];
 
     /// The name on the wire.
     fn name(self) -> &'static str {
         match self {
             Self::Dispatcher => "dispatcher",
-            Self::Autoscaler => "autoscaler",
             Self::FrontEnd => "front_end",
         }
     }
@@ -176,15 +170,10 @@ impl Opening {
 impl Tokens {
     /// Whether `caller` may act under `token`; 0 stands by and is let in.
     pub(crate) fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
-        let greatest = match caller {
-            Caller::Dispatcher => &self.dispatcher,
-            Caller::Autoscaler => &self.autoscaler,
-            Caller::FrontEnd => return Ok(()),
-        };
-        if token == 0 {
+        if token == 0 || caller == Caller::FrontEnd {
             return Ok(());
         }
-        let seen = greatest.fetch_max(token, Ordering::AcqRel);
+        let seen = self.0.fetch_max(token, Ordering::AcqRel);
         if token < seen {
             return Err(format!(
                 "the {caller} acts under token {token}, another leads with {seen}"

@@ -106,6 +106,7 @@ impl Dispatch for Placer {
             earliest: Instant::now(),
             latest: None,
             expected: Duration::ZERO,
+            offline_rows: 0,
             done: Box::new(move |outcome| drop(done.send(outcome))),
         });
         holder.assign(Assignment {
@@ -208,11 +209,13 @@ async fn start() -> Arc<FrontEnd> {
     let record = WorkerRecord {
         endpoint: Some("inside:1".into()),
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 1,
         memory_bytes: 1,
         memory_used_bytes: 0,
         utilization: 0.0,
+        ..WorkerRecord::default()
     };
     let beat = store.heartbeat(&worker, record, u64::MAX / 4, 0).await;
     beat.expect("stored");

@@ -124,7 +124,7 @@ pub struct Candidate {
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
-    /// Its state: `active`, `inactive`, ..
+    /// Its state: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`, `failed`.
     pub state: Cow<'static, str>,
     /// `selected`, `dearer`, `accuracy`, `latency`, `cost`, `busy`, `dominated`, ..
     pub verdict: Cow<'static, str>,
@@ -216,6 +216,7 @@ pub trait Dispatch: Send + Sync {
     /// jobs pause above 0.4 (INFaaS section 5.3).
     fn utilization(&self) -> f64;
 
-    /// Whether `route` has an active instance now.
+    /// Whether `route` can be answered: an instance of it serves, or a worker may load one. Whoever
+    /// does not know which engines the workers have takes every worker for one that may.
     fn is_ready(&self, route: &Route) -> bool;
 }

@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod front;
 pub mod link;
 pub mod offline;
+pub mod publish;
 pub mod work;
 
 pub use dispatch::{
@@ -20,14 +21,18 @@ pub use dispatch::{
     Timings,
 };
 pub use offline::OfflineSpec;
+pub use publish::{Publish, PublishError};
 pub use work::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,
     LoadTimings, Mispredictions, Pages, Part, Ticket, VariantUsage, Work, WorkError, WorkerInfo,
     WorkerStats,
 };
 
+/// How `api` reaches whoever publishes.
+pub type PublisherClient = Arc<dyn Publish>;
+
 /// How `api` and jobs reach a dispatcher.
 pub type DispatcherClient = Arc<dyn Dispatch>;
 
-/// How a dispatcher or an autoscaler reaches a worker.
+/// How a dispatcher reaches a worker.
 pub type WorkerClient = Arc<dyn Work>;

@@ -21,6 +21,8 @@ pub struct Infer {
     pub latest: Option<Instant>,
     /// How long the run is expected to take; compared with what it took.
     pub expected: Duration,
+    /// Rows of offline jobs among those of the batch: they are no load that anybody waits for.
+    pub offline_rows: u32,
     /// Called exactly once, on the worker's thread.
     pub done: Box<dyn FnOnce(InferOutcome) + Send>,
 }

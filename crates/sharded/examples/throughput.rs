@@ -64,6 +64,7 @@ fn settings(models: u32, slots: u32) -> ShardedSettings {
         max_waiting_rows: u32::MAX,
         priority: 0,
         weight: 1.0,
+        price: 1.0,
     };
     ShardedSettings {
         delay: Delay::default(),

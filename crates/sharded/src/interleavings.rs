@@ -145,6 +145,7 @@ fn spec(max_rows: u32) -> QueueSpec {
         max_waiting_rows: 100,
         priority: 0,
         weight: 1.0,
+        price: 1.0,
     }
 }
 

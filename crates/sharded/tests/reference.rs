@@ -58,6 +58,7 @@ fn spec(queue: u32) -> QueueSpec {
         max_waiting_rows: 40,
         priority: u8::from(queue == 3),
         weight: 1.0,
+        price: 1.0,
     }
 }
 

@@ -29,6 +29,7 @@ fn settings(slots: u32) -> ShardedSettings {
         max_waiting_rows: u32::MAX,
         priority: 0,
         weight: 1.0,
+        price: 1.0,
     };
     ShardedSettings {
         delay: Delay::default(),

@@ -30,6 +30,7 @@ pub(super) struct Fields {
     pub(super) earliest: Instant,
     pub(super) latest: Option<Instant>,
     pub(super) expected: Duration,
+    pub(super) offline_rows: u32,
     bytes: u64,
     shared: Arc<Shared>,
     done: Option<Box<dyn FnOnce(InferOutcome) + Send>>,
@@ -77,6 +78,7 @@ impl Open {
             earliest: infer.earliest,
             latest: infer.latest,
             expected: infer.expected,
+            offline_rows: infer.offline_rows,
             bytes: if room.is_ok() { bytes } else { 0 },
             shared: Arc::clone(shared),
             done: Some(infer.done),
@@ -118,6 +120,9 @@ impl Open {
             return;
         };
         fields.shared.note_answered();
+        if let Err(InferError::TooLate) = &outcome {
+            fields.shared.note_late(&fields.variant);
+        }
         let note = match &outcome {
             Ok(result) => {
                 let timings = &result.timings;

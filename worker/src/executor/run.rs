@@ -17,7 +17,18 @@ use super::{
 };
 use sextant_types::NamedTensor;
 
-use crate::instance::{Instance, panic_text};
+use crate::{
+    busy::{Amount, Held},
+    instance::{Instance, panic_text},
+};
+
+/// A batch's turn on the device.
+#[derive(Clone, Copy)]
+struct Turn {
+    begun: Instant,
+    latest: Option<Instant>,
+    offline_rows: u32,
+}
 
 /// The thread has been given up while it was in the engine, and must end.
 struct Replaced;
@@ -126,9 +137,13 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
         open.refuse(InferError::NotLoaded(variant));
         return Ok(());
     };
-    let latest = open.latest;
+    let turn = Turn {
+        begun,
+        latest: open.latest,
+        offline_rows: open.offline_rows,
+    };
     post.begin(running(core, open, &instance, begun, None));
-    let ran = input_and_exec(core, &instance, ready.ok_or(parts), (begun, latest));
+    let ran = input_and_exec(core, &instance, ready.ok_or(parts), turn);
     let open = post.end().ok_or(Replaced)?.open;
     // The weights' version is compared again: what was unloaded meanwhile is not answered with.
     let ran = match ran {
@@ -156,8 +171,9 @@ fn input_and_exec(
     core: &Core,
     instance: &Arc<Instance>,
     ready: Result<Prepared, Vec<Vec<NamedTensor>>>,
-    (begun, latest): (Instant, Option<Instant>),
+    turn: Turn,
 ) -> Result<Option<After>, Error> {
+    let begun = turn.begun;
     let (mut prepared, started) = match ready {
         Ok(prepared) => (prepared, begun),
         Err(parts) => {
@@ -167,14 +183,19 @@ fn input_and_exec(
             (prepared, started)
         }
     };
-    if latest.is_some_and(|latest| started > latest) {
+    if turn.latest.is_some_and(|latest| started > latest) {
         return Ok(None);
     }
+    let held = core.hold(&prepared, started, turn.offline_rows);
     let ran = prepared.exec();
+    drop(held);
     let ended = Instant::now();
-    core.note_busy(&prepared, started, ended);
+    let last_used = core.shared.nanos_at(ended);
+    instance.last_used.store(last_used, Ordering::Relaxed);
     let ran = ran?;
     instance.count(prepared.rows(), ended - started);
+    let rows = prepared.rows() as u64;
+    core.shared.rows.fetch_add(rows, Ordering::Relaxed);
     Ok(Some(After {
         prepared,
         ran,
@@ -270,20 +291,17 @@ fn us(duration: Duration) -> f64 {
 // === impl Core ===
 
 impl Core {
-    /// Adds to the time that the device's cores were busy.
-    fn note_busy(&self, prepared: &Prepared, started: Instant, ended: Instant) {
-        let (shared, instance) = (&self.shared, &prepared.instance);
-        let exec = ended - started;
-        let busy = if self.queue.dedicated() {
-            exec
+    /// Occupies the batch's slots for its EXEC.
+    fn hold(&self, prepared: &Prepared, started: Instant, offline_rows: u32) -> Held {
+        let instance = &prepared.instance;
+        let (slots, from) = if self.queue.dedicated() {
+            (1, started)
         } else {
             // INPUT has kept the same cores busy.
-            (exec + prepared.took) * u32::from(instance.variant.spec.threads)
+            let from = started.checked_sub(prepared.took).unwrap_or(started);
+            (instance.variant.spec.threads.max(1), from)
         };
-        let nanos = busy.as_nanos() as u64;
-        shared.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
-        instance
-            .last_used
-            .store(shared.nanos_at(ended), Ordering::Relaxed);
+        let slots = Amount::of_batch(slots, prepared.rows(), offline_rows);
+        instance.busy.hold(slots, from)
     }
 }

@@ -186,6 +186,7 @@ async fn threads_keep_to_the_cores_they_are_given() {
         earliest: Instant::now(),
         latest: None,
         expected: Duration::ZERO,
+        offline_rows: 0,
         done: Box::new(move |_| {
             let own = rustix::thread::sched_getaffinity(None);
             sender.send(own).unwrap();

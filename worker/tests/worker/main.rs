@@ -8,7 +8,9 @@
 mod device;
 mod double;
 mod faults;
+mod health;
 mod memory;
+mod metrics;
 mod service;
 mod stress;
 mod windows;
@@ -58,16 +60,21 @@ impl World {
     }
 
     async fn with(kind: Kind, config: Config) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let objects: Arc<dyn ObjectStore> =
-            Arc::new(LocalStore::open(folder.path(), None).unwrap());
-        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let record = Arc::<Record>::default();
-        let engine: Arc<dyn Engine> = Arc::new(Double {
+        let engine = Arc::new(Double {
             device: kind.device(),
             staged: kind == Kind::Staged,
             record: Arc::clone(&record),
         });
+        Self::on(engine, record, config).await
+    }
+
+    /// With another engine; `record` is what its runs are held by, if they are.
+    async fn on(engine: Arc<dyn Engine>, record: Arc<Record>, config: Config) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(LocalStore::open(folder.path(), None).unwrap());
+        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let stores = (Arc::clone(&objects), Arc::clone(&metadata));
         let (worker, mut service) =
             Worker::start(config, vec![engine], stores.0, stores.1).unwrap();
@@ -151,6 +158,7 @@ impl World {
             earliest: window.0,
             latest: window.1,
             expected: Duration::ZERO,
+            offline_rows: 0,
             done: Box::new(move |outcome| sender.send(outcome).unwrap()),
         });
         Outcome(outcome)
@@ -289,6 +297,8 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         },
         cost_per_hour_usd: 0.1,
         cost_per_1k_usd: 0.1,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     })
 }

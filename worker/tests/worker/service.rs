@@ -96,6 +96,7 @@ async fn a_handler_that_panics_harms_nobody() {
         earliest: Instant::now(),
         latest: None,
         expected: Duration::ZERO,
+        offline_rows: 0,
         done: Box::new(|_| panic!("on purpose")),
     });
     world.infer("m-a", 2, now()).ok();
@@ -129,6 +130,7 @@ async fn counts_and_mispredictions_are_told_by_kind() {
             earliest: Instant::now(),
             latest: None,
             expected,
+            offline_rows: 0,
             done: Box::new(move |outcome| sender.send(outcome).unwrap()),
         });
         Outcome(outcome).ok();

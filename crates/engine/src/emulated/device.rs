@@ -15,6 +15,8 @@ pub struct EmulatedDevice {
     /// Speed of copies of inputs and outputs, bytes per second. The time that weights take is the
     /// model's [`super::EmulatedModel::load_ms`].
     pub bytes_per_s: f64,
+    /// How many times as fast as a model says it loads and runs.
+    pub speed: f64,
     /// Delays of runs.
     pub runs: Jitter,
     /// Delays of loads.
@@ -51,6 +53,7 @@ impl EmulatedDevice {
                 pages: 1376,
             },
             bytes_per_s: 12.3e9,
+            speed: 1.0,
             runs: Jitter::RUNS,
             loads: Jitter::LOADS,
             seed: seed ^ u64::from(ordinal) << 32,

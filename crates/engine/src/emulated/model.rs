@@ -78,6 +78,11 @@ impl LoadedModel for Loaded {
     fn weights_bytes(&self) -> u64 {
         self.weights.model.weights_bytes
     }
+
+    /// A device's pages hold weights alone, and nothing is computed.
+    fn working_bytes(&self) -> Option<u64> {
+        Some(0)
+    }
 }
 
 impl Staged for Batch {

@@ -114,18 +114,22 @@ fn request() -> impl Strategy<Value = Request> {
         ticket().prop_map(WirePart::Held)
     ];
     let window = (any::<u64>(), any::<Option<u64>>(), any::<u64>());
-    let infer = (any::<u64>(), variant(), vec(part, 0..3), window).prop_map(
-        |(id, variant, parts, (earliest_ns, latest_ns, expected_ns))| Request::Infer {
-            id,
-            batch: Batch {
-                variant,
-                parts,
-                window: Window {
-                    earliest_ns,
-                    latest_ns,
-                    expected_ns,
+    let batch = (vec(part, 0..3), any::<u32>());
+    let infer = (any::<u64>(), variant(), batch, window).prop_map(
+        |(id, variant, (parts, offline_rows), (earliest_ns, latest_ns, expected_ns))| {
+            Request::Infer {
+                id,
+                batch: Batch {
+                    variant,
+                    parts,
+                    offline_rows,
+                    window: Window {
+                        earliest_ns,
+                        latest_ns,
+                        expected_ns,
+                    },
                 },
-            },
+            }
         },
     );
     let unload = (any::<u64>(), variant());

@@ -121,6 +121,7 @@ fn pack_request(request: Request) -> work_request::Body {
             id,
             variant: batch.variant.into(),
             parts: batch.parts.into_iter().map(pack_part).collect(),
+            offline_rows: batch.offline_rows,
             earliest_ns: batch.window.earliest_ns,
             latest_ns: batch.window.latest_ns,
             expected_ns: batch.window.expected_ns,
@@ -143,6 +144,7 @@ fn unpack_request(body: work_request::Body) -> Result<Request, Malformed> {
                     .into_iter()
                     .map(unpack_part)
                     .collect::<Result<_, _>>()?,
+                offline_rows: batch.offline_rows,
                 window: Window {
                     earliest_ns: batch.earliest_ns,
                     latest_ns: batch.latest_ns,

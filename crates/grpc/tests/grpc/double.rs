@@ -146,6 +146,7 @@ pub fn batch(parts: Vec<Part>, done: impl FnOnce(InferOutcome) + Send + 'static)
         earliest: Instant::now(),
         latest: None,
         expected: Duration::from_millis(1),
+        offline_rows: 0,
         done: Box::new(done),
     }
 }

@@ -18,8 +18,6 @@ async fn a_leader_that_has_been_succeeded_gives_no_orders() {
     let process = Process::start(config()).await;
     let first = reach(&calling(Caller::Dispatcher, Some(7)), &process.endpoint).await;
     assert!(infer(&*first.worker, vec![part(1.0)]).await.is_ok());
-    // An autoscaler's leadership is another.
-    let scaler = reach(&calling(Caller::Autoscaler, Some(3)), &process.endpoint).await;
 
     let second = reach(&calling(Caller::Dispatcher, Some(8)), &process.endpoint).await;
     assert!(infer(&*second.worker, vec![part(1.0)]).await.is_ok());
@@ -41,7 +39,6 @@ async fn a_leader_that_has_been_succeeded_gives_no_orders() {
         Ok(_) => panic!("a stale leader was let in"),
     }
     assert!(infer(&*second.worker, vec![part(1.0)]).await.is_ok());
-    assert!(infer(&*scaler.worker, vec![part(1.0)]).await.is_ok());
     process.stop().await;
 }
 

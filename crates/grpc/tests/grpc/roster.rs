@@ -45,11 +45,13 @@ impl World {
         let record = WorkerRecord {
             endpoint: Some(endpoint.into()),
             device: "emulated:0".into(),
+            engines: Vec::new(),
             draining: false,
             cores: 1,
             memory_bytes: 1,
             memory_used_bytes: 0,
             utilization: 0.0,
+            ..WorkerRecord::default()
         };
         let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
         let now_ms = u64::try_from(now_ms.as_millis()).expect("before the year 584,000,000");

@@ -221,6 +221,7 @@ impl Work for RemoteWorker {
         let batch = Batch {
             parts: infer.parts.iter().map(wire::WirePart::from).collect(),
             window: self.window(infer.earliest, infer.latest, infer.expected),
+            offline_rows: infer.offline_rows,
             variant: infer.variant.clone(),
         };
         let id = match self.pending.add_batch(infer.variant, infer.done) {

@@ -132,6 +132,7 @@ impl Half {
             earliest,
             latest,
             expected,
+            offline_rows: batch.offline_rows,
             done: Box::new(move |outcome| half.inferred(id, outcome)),
         });
     }

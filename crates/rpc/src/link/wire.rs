@@ -89,6 +89,9 @@ pub struct Batch {
     pub variant: VariantId,
     /// One for each query in the batch.
     pub parts: Vec<WirePart>,
+    /// Rows of offline jobs among them.
+    #[serde(default)]
+    pub offline_rows: u32,
     /// When to run it.
     pub window: Window,
 }

@@ -22,6 +22,7 @@ pub async fn infer(world: &World, parts: Vec<Vec<NamedTensor>>) -> InferOutcome 
         earliest: tokio::time::Instant::now().into_std(),
         latest: None,
         expected: Duration::from_millis(1),
+        offline_rows: 0,
         done: Box::new(move |outcome| drop(done.send(outcome))),
     });
     outcome.await.expect("exactly one answer")

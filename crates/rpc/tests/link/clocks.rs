@@ -39,6 +39,7 @@ async fn check(skew_ns: i64, seed: u64) {
             earliest,
             latest: Some(latest),
             expected: Duration::from_micros(2_500),
+            offline_rows: 0,
             done: Box::new(move |outcome| drop(done.send(outcome))),
         });
         let outcome = outcome.await.expect("an answer").expect("a result");

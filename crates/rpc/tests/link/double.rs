@@ -225,6 +225,8 @@ pub fn variant(name: &str) -> Arc<Variant> {
         },
         cost_per_hour_usd: 1.0,
         cost_per_1k_usd: 0.5,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: None,
     })
 }

@@ -37,6 +37,7 @@ async fn waiting(
             earliest: tokio::time::Instant::now().into_std(),
             latest: None,
             expected: Duration::ZERO,
+            offline_rows: 0,
             done: Box::new(move |outcome| {
                 answered.fetch_add(1, Ordering::Relaxed);
                 drop(sender.send(outcome.expect_err("nothing ran")));
@@ -113,6 +114,7 @@ async fn a_handler_that_panics_harms_no_other() {
         earliest: tokio::time::Instant::now().into_std(),
         latest: None,
         expected: Duration::ZERO,
+        offline_rows: 0,
         done: Box::new(|_| panic!("the handler is broken")),
     });
     assert!(infer(&world, vec![part(2.0)]).await.is_ok());
@@ -124,6 +126,7 @@ fn batch(parts: Vec<Vec<wire::WireNamedTensor>>) -> wire::Request {
         batch: wire::Batch {
             variant: id("m-a"),
             parts: parts.into_iter().map(wire::WirePart::Inputs).collect(),
+            offline_rows: 0,
             window: wire::Window {
                 earliest_ns: 0,
                 latest_ns: Some(u64::MAX),

@@ -1,12 +1,12 @@
 //! What a front end knows of the variants: enough to check a query and to name its outputs.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use sextant_metadata::{InstanceKey, View};
-use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
+use sextant_metadata::{InstanceState, View};
+use sextant_types::{ApplicationId, ModelId, Variant, VariantId, WorkerId};
 
 use crate::{QueryError, Route};
 
@@ -19,9 +19,15 @@ pub(super) struct Catalog {
     variants: HashMap<VariantId, Arc<Variant>>,
 }
 
-/// Instances that serve.
+/// Where variants are served, and where they may be loaded.
 #[derive(Default)]
-pub(super) struct Serving(BTreeSet<InstanceKey>);
+pub(super) struct Serving {
+    served: BTreeSet<VariantId>,
+    /// Workers that take what is new.
+    workers: usize,
+    /// On how many of them a variant could not be loaded.
+    failures: BTreeMap<VariantId, usize>,
+}
 
 // === impl Catalog ===
 
@@ -52,18 +58,16 @@ impl Catalog {
         self.variants.get(id)
     }
 
-    /// Whether one of the serving instances answers for `route`.
+    /// Whether a variant of `route` serves or may be loaded.
     pub(super) fn is_ready(&self, route: &Route, serving: &Serving) -> bool {
-        let answers = |variant: &VariantId| match route {
-            Route::Variant(id) => variant == id,
-            Route::Application(id) => self
-                .variant(variant)
-                .is_some_and(|variant| variant.application == *id),
-            Route::Model(id) => self
-                .variant(variant)
-                .is_some_and(|variant| variant.model == *id),
-        };
-        serving.0.iter().any(|key| answers(&key.variant))
+        let mut variants = self.variants.values();
+        match route {
+            Route::Variant(id) => self.variants.contains_key(id) && serving.may_answer(id),
+            Route::Application(id) => {
+                variants.any(|it| it.application == *id && serving.may_answer(&it.id))
+            }
+            Route::Model(id) => variants.any(|it| it.model == *id && serving.may_answer(&it.id)),
+        }
     }
 }
 
@@ -71,8 +75,27 @@ impl Catalog {
 
 impl Serving {
     pub(super) fn new(view: &View) -> Self {
-        let instances = view.instances.values();
-        let serving = instances.filter(|instance| instance.state.is_serving());
-        Self(serving.map(|instance| instance.key.clone()).collect())
+        let is_usable = |id: &WorkerId| {
+            let worker = view.workers.get(id);
+            worker.is_some_and(|worker| !worker.record.draining)
+        };
+        let mut serving = Self {
+            workers: view.workers.keys().filter(|id| is_usable(id)).count(),
+            ..Self::default()
+        };
+        for instance in view.instances.values() {
+            let variant = &instance.key.variant;
+            if instance.state.is_serving() {
+                serving.served.insert(variant.clone());
+            } else if instance.state == InstanceState::Failed && is_usable(&instance.key.worker) {
+                *serving.failures.entry(variant.clone()).or_default() += 1;
+            }
+        }
+        serving
+    }
+
+    fn may_answer(&self, variant: &VariantId) -> bool {
+        let failures = self.failures.get(variant).copied().unwrap_or_default();
+        self.served.contains(variant) || failures < self.workers
     }
 }

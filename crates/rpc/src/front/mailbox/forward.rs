@@ -73,6 +73,7 @@ pub(super) fn forward(batch: Batch, now: Instant) -> Option<Infer> {
         earliest: batch.infer.earliest,
         latest: batch.infer.latest,
         expected: batch.infer.expected,
+        offline_rows: batch.infer.offline_rows,
         done: Box::new(move |outcome| done(returns.settle(outcome))),
     })
 }

@@ -231,11 +231,13 @@ async fn announce(store: &InProcessStore, worker: &WorkerId) {
     let record = WorkerRecord {
         endpoint: Some(format!("{worker}.example:7070").into()),
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 1,
         memory_bytes: 1 << 30,
         memory_used_bytes: 0,
         utilization: 0.0,
+        ..WorkerRecord::default()
     };
     let beat = store.heartbeat(worker, record, 1_000_000, 0).await;
     beat.expect("stored");

@@ -18,11 +18,13 @@ async fn beat(store: &RedisStore, name: &str) {
     let record = WorkerRecord {
         endpoint: Some("there.example:7070".into()),
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 1,
         memory_bytes: 1,
         memory_used_bytes: 0,
         utilization: 0.0,
+        ..WorkerRecord::default()
     };
     let beat = store.heartbeat(&worker(name), record, 1_000_000, 0).await;
     beat.expect("stored");

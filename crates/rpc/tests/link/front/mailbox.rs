@@ -81,6 +81,7 @@ impl World {
             earliest: now,
             latest: latest_ms.map(|ms| now + Duration::from_millis(ms)),
             expected: Duration::from_millis(1),
+            offline_rows: 0,
             done: Box::new(move |outcome| drop(done.send(outcome))),
         });
         outcome
@@ -244,6 +245,7 @@ async fn the_end_of_a_mailbox_answers_what_waits() {
         earliest: Instant::now().into_std(),
         latest: None,
         expected: Duration::ZERO,
+        offline_rows: 0,
         done: Box::new(move |outcome| drop(done.send(outcome))),
     });
     drop(mailbox);

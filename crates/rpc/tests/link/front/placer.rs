@@ -122,6 +122,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
             .is_multiple_of(2)
             .then(|| now + Duration::from_millis(60)),
         expected: Duration::from_millis(1),
+        offline_rows: 0,
         done: Box::new(move |outcome| {
             let batch = kept.lock().expect("sound").take().unwrap_or_default();
             settle(batch, outcome);

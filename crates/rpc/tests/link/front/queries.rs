@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_fleet::unsteady::UnsteadyStore;
-use sextant_metadata::MetadataStore;
+use sextant_metadata::{Command, InstanceKey, MetadataStore, Transition};
 use sextant_rpc::{
     Dispatch, InferError, QueryError, Route,
     front::{FrontEnd, FrontOptions},
@@ -310,4 +310,36 @@ async fn a_worker_out_of_reach_ends_in_a_refusal() {
     fleet.net.set_reachable("w-1", true);
     sleep(Duration::from_secs(3)).await;
     assert!(fleet.ask(2.0, Some(2_000.0)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_loaded_is_ready_until_no_worker_can_load_it() {
+    let fleet = fleet().await;
+    let cold = variant("m-b");
+    let route = Route::Variant(cold.id.clone());
+    let published = fleet.store.publish_variant(Arc::clone(&cold)).await;
+    published.expect("stored");
+    while fleet.front.signature(&route).is_err() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(fleet.front.is_ready(&route));
+    for worker in fleet.doubles.keys() {
+        let reason = "broken on purpose".to_owned();
+        for command in [Command::Load, Command::LoadFailed { reason }] {
+            let transition = Transition {
+                key: InstanceKey::new(cold.id.clone(), worker.clone()),
+                application: cold.application.clone(),
+                expected_version: None,
+                command,
+            };
+            let taken = fleet.store.transition(&transition, 0).await;
+            taken.expect("stored");
+        }
+    }
+    while fleet.front.is_ready(&route) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    // Others of its application are served.
+    let all = query(part(1.0), None).route;
+    assert!(fleet.front.is_ready(&all));
 }

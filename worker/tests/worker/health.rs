@@ -1,0 +1,267 @@
+//! When a worker calls its instances overloaded or interfered, on emulated cores.
+//!
+//! A run of the engine takes as long as the test says: it is held for as long as the device is to be
+//! busy, takes a multiple of what the profile says, or no time at all.
+
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use sextant_engine::emulated::{self, EmulatedEngine, EmulatedModel};
+use sextant_metadata::Instance;
+
+use super::*;
+
+/// Cores of the worker.
+const CORES: u16 = 8;
+
+/// What a run takes, ms; the variants' profile says so, too.
+const RUN_MS: f64 = 1.0;
+
+/// How runs go.
+#[derive(Default)]
+struct Runs {
+    held: Mutex<bool>,
+    changed: Condvar,
+    /// Runs take several times as long as profiled.
+    slow: AtomicBool,
+    under_way: AtomicUsize,
+}
+
+/// A worker with [`CORES`] emulated cores, served.
+struct Cores {
+    world: World,
+    runs: Arc<Runs>,
+    /// Ends the service when dropped.
+    _stop: tokio::sync::oneshot::Sender<()>,
+}
+
+/// Batches of a variant, one after the other until this is dropped.
+struct Stream(Arc<AtomicBool>);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_cores_are_all_busy_overloads_its_instance_until_they_are_free() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    cores.hold("m-1", CORES, 0).await;
+    cores
+        .world
+        .reaches(&variant, InstanceState::Overloaded)
+        .await;
+    cores.release();
+    cores.world.reaches(&variant, InstanceState::Active).await;
+    // Nothing is left of the load where nothing runs.
+    cores.until(&variant, |it| it.load == 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_half_of_its_cores_busy_is_not_overloaded() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    cores.hold("m-1", CORES / 2, 0).await;
+    cores.until(&variant, |it| it.load > 0.49).await;
+    for instance in cores.looks(&variant).await {
+        assert_eq!(instance.state, InstanceState::Active, "{instance:?}");
+        assert!(instance.load < 0.51, "{instance:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_that_fill_the_cores_together_are_overloaded_and_an_idle_one_is_not() {
+    let cores = Cores::start().await;
+    let first = cores.load("m-1").await;
+    let second = cores.load("m-2").await;
+    let idle = cores.load("m-3").await;
+    cores.hold("m-1", CORES / 2, 0).await;
+    cores.hold("m-2", CORES / 2, 0).await;
+    for variant in [&first, &second] {
+        cores
+            .world
+            .reaches(variant, InstanceState::Overloaded)
+            .await;
+    }
+    let of_idle = cores.instance(&idle).await;
+    assert_eq!(of_idle.state, InstanceState::Active);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offline_batches_are_busy_time_and_no_load() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    cores.hold("m-1", 1, 0).await;
+    cores.hold("m-1", CORES - 1, 1).await;
+    until(|| cores.world.worker.info().utilization > 0.99).await;
+    for instance in cores.looks(&variant).await {
+        assert_eq!(instance.state, InstanceState::Active, "{instance:?}");
+        assert!(instance.load < 0.13, "{instance:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_longer_than_profiled_interfere_with_an_instance_until_they_are_not() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    let stream = cores.stream("m-1");
+    cores.runs.slow.store(true, Ordering::Relaxed);
+    cores
+        .world
+        .reaches(&variant, InstanceState::Interfered)
+        .await;
+    cores.runs.slow.store(false, Ordering::Relaxed);
+    cores.world.reaches(&variant, InstanceState::Active).await;
+    drop(stream);
+}
+
+// === impl Cores ===
+
+impl Cores {
+    async fn start() -> Self {
+        let runs = Arc::<Runs>::default();
+        let told = Arc::clone(&runs);
+        let engine = EmulatedEngine::new(|_| {
+            Ok(EmulatedModel {
+                signature: signature(),
+                alpha_ms: 0.0,
+                beta_ms: RUN_MS,
+                load_ms: 0.0,
+                weights_bytes: 100,
+            })
+        })
+        .with_sleep(move |time| told.run(time));
+        let thresholds = sextant_policies::health::Thresholds {
+            min_batches: 1,
+            ..Default::default()
+        };
+        let config = Config {
+            cores: CORES,
+            thresholds,
+            ..config()
+        };
+        let mut world = World::on(Arc::new(engine), Arc::default(), config).await;
+        let (stop, _running) = world.serve();
+        Self {
+            world,
+            runs,
+            _stop: stop,
+        }
+    }
+
+    async fn load(&self, name: &str) -> Arc<Variant> {
+        let mut variant = self.world.variant(name, name, 200).await.as_ref().clone();
+        variant.spec.engine = EngineName(emulated::NAME.to_owned());
+        let variant = Arc::new(variant);
+        self.world.load(&variant).await.unwrap();
+        variant
+    }
+
+    /// Keeps so many more cores busy, with batches of one row, until [`Self::release`].
+    async fn hold(&self, name: &str, cores: u16, offline_rows: u32) {
+        *self.runs.held.lock().unwrap() = true;
+        let busy = self.runs.under_way.load(Ordering::Relaxed) + usize::from(cores);
+        for _ in 0..cores {
+            let outcome = Box::new(|outcome: InferOutcome| drop(outcome.unwrap()));
+            self.world.worker.infer(batch(name, offline_rows, outcome));
+        }
+        until(|| self.runs.under_way.load(Ordering::Relaxed) == busy).await;
+    }
+
+    fn release(&self) {
+        *self.runs.held.lock().unwrap() = false;
+        self.runs.changed.notify_all();
+    }
+
+    /// Always one batch, which ends by itself.
+    fn stream(&self, name: &str) -> Stream {
+        let ended = Arc::<AtomicBool>::default();
+        next(&self.world.worker, name, &ended);
+        Stream(ended)
+    }
+
+    async fn instance(&self, variant: &Variant) -> Instance {
+        let key = InstanceKey::new(variant.id.clone(), WorkerId::new("w").unwrap());
+        self.world.metadata.instance(&key).await.unwrap().unwrap()
+    }
+
+    async fn until(&self, variant: &Variant, state: impl Fn(&Instance) -> bool) {
+        let reached = async {
+            while !state(&self.instance(variant).await) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    }
+
+    /// An instance at every look of its worker, for more looks than entering a state takes.
+    async fn looks(&self, variant: &Variant) -> Vec<Instance> {
+        let mut seen = vec![self.instance(variant).await];
+        while seen.len() < 8 {
+            // Each look renews the lease.
+            let last = seen.last().map(|it| it.lease_until_ms);
+            self.until(variant, |it| Some(it.lease_until_ms) != last)
+                .await;
+            seen.push(self.instance(variant).await);
+        }
+        seen
+    }
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends a batch, and another one when it has ended.
+fn next(worker: &Arc<Worker>, name: &str, ended: &Arc<AtomicBool>) {
+    if ended.load(Ordering::Relaxed) {
+        return;
+    }
+    let (of, variant, flag) = (Arc::downgrade(worker), name.to_owned(), Arc::clone(ended));
+    let again = move |outcome: InferOutcome| {
+        if let (Ok(_), Some(worker)) = (outcome, of.upgrade()) {
+            next(&worker, &variant, &flag);
+        }
+    };
+    worker.infer(batch(name, 0, Box::new(again)));
+}
+
+fn batch(name: &str, offline_rows: u32, done: Box<dyn FnOnce(InferOutcome) + Send>) -> Infer {
+    Infer {
+        variant: VariantId::new(name).unwrap(),
+        parts: vec![sextant_rpc::Part::Inputs(row(1, 2))],
+        earliest: Instant::now(),
+        latest: None,
+        expected: Duration::ZERO,
+        offline_rows,
+        done,
+    }
+}
+
+// === impl Runs ===
+
+impl Runs {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the emulated run is the passing of time itself, no state is waited for"
+    )]
+    fn run(&self, time: Duration) {
+        // A load takes no time.
+        if time.is_zero() {
+            return;
+        }
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let held = self.held.lock().unwrap();
+        drop(self.changed.wait_while(held, |held| *held).unwrap());
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(time * 8);
+        }
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
