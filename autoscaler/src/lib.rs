@@ -1,38 +1,35 @@
-//! How many of which variant where.
+//! What should be loaded.
 //!
-//! Entry point: [`Service`]. It looks at the published variants and at what each worker holds, asks
-//! [`sextant_policies::warm`] what should be loaded, and tells the workers, which come and go by
-//! [`Workers`]. Of several autoscalers over the same store one acts: whoever has the [`Token`].
+//! Entry point: [`Service`]. It follows the metadata store, asks [`sextant_policies::wanted`] which of
+//! the published variants should be loaded on the workers that are there, and writes the answer into
+//! the store as [`Wanted`]. The leading dispatcher loads and unloads by it. Of several autoscalers over
+//! the same store one acts: whoever has the [`Token`]. It also takes workers whose lease has ended out
+//! of everyone's sight.
 //!
-//! **Invariant:** sees variants and workers, never a query; decides nothing itself. A worker that is
-//! draining is left alone.
+//! **Invariant:** sees variants and workers, never a query; decides nothing itself, and gives no
+//! orders. A worker that is draining counts for nothing.
 
-mod workers;
+mod look;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::Future,
-    sync::Arc,
-    time::Duration,
+use std::{future::Future, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
 };
-
 use sextant_fleet::{Follower, GRACE, Leases, News, Token};
-use sextant_metadata::{InstanceState, MetadataStore, View};
-use sextant_policies::warm::{self, Action, Budget, Item, Presence};
-use sextant_rpc::{Load, WorkError, WorkerClient, WorkerInfo};
-use sextant_types::{Variant, VariantId, WorkerId};
-use tokio::{task::JoinSet, time::timeout};
-
-pub use workers::Workers;
+use sextant_metadata::{Error, MetadataStore, View, Wanted};
+use tokio::time::timeout;
 
 /// Period, patience and budget.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Time between two looks, ms; a change of the published variants is seen at once.
+    /// Time between two looks, ms; a change of the published variants or of the workers is seen at
+    /// once.
     pub period_ms: u64,
-    /// Variants off the frontier are unloaded after this long without a query, s.
+    /// What is loaded, not wanted and has answered nothing for so long may be unloaded, s.
     pub idle_unload_s: u64,
-    /// Share of a worker's memory that warm variants may occupy, 0 to 1.
+    /// Share of each worker's memory that wanted variants may occupy, 0 to 1.
     pub warm_memory_share: f64,
 }
 
@@ -50,33 +47,33 @@ impl Default for Config {
 pub struct Service {
     config: Config,
     metadata: Arc<dyn MetadataStore>,
-    workers: Workers,
     leases: Leases,
     token: Token,
+    metrics: Metrics,
 }
 
-/// The workers that are being told what to do, each by one task.
+/// What the autoscaler shows of itself.
 #[derive(Default)]
-struct Looks {
-    tasks: JoinSet<WorkerId>,
-    busy: BTreeSet<WorkerId>,
+struct Metrics {
+    wanted_variants: Gauge,
+    writes: Counter,
+    write_failures: Counter,
 }
+
+/// A token, and the life of the store that was written into under it: who leads anew shuts those
+/// before it out, and a store that came back empty is told again, be it that the view still has what
+/// was there.
+type Written = (u64, u64);
 
 impl Service {
-    /// An autoscaler over `workers`, to which others may come, that acts alone.
-    pub fn new(
-        config: Config,
-        metadata: Arc<dyn MetadataStore>,
-        workers: Vec<WorkerClient>,
-    ) -> Self {
-        let known = Workers::default();
-        workers.into_iter().for_each(|worker| known.add(worker));
+    /// An autoscaler over the workers that the store names, that acts alone.
+    pub fn new(config: Config, metadata: Arc<dyn MetadataStore>) -> Self {
         Self {
             config,
             leases: Leases::new(Arc::clone(&metadata), GRACE),
             metadata,
-            workers: known,
             token: sextant_fleet::always(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -85,20 +82,32 @@ impl Service {
         Self { token, ..self }
     }
 
-    /// The workers that it looks after.
-    pub fn workers(&self) -> Workers {
-        self.workers.clone()
+    /// Adds the autoscaler's metrics under `autoscaler_`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("autoscaler");
+        let Metrics {
+            wanted_variants,
+            writes,
+            write_failures,
+        } = &self.metrics;
+        let help = "Variants that this autoscaler last wanted loaded";
+        registry.register("wanted_variants", help, wanted_variants.clone());
+        let help = "Times that what should be loaded was written";
+        registry.register("writes", help, writes.clone());
+        let help = "Times that the store did not take what should be loaded";
+        registry.register("write_failures", help, write_failures.clone());
     }
 
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
-            () = self.keep_warm() => {}
+            () = self.stand() => {}
         }
     }
 
-    async fn keep_warm(&mut self) {
+    /// Acts whenever this process leads.
+    async fn stand(&mut self) {
         let mut follower = Follower::new(Arc::clone(&self.metadata));
         follower.changed().await;
         loop {
@@ -121,27 +130,64 @@ impl Service {
         }
     }
 
-    /// Acts until it is dropped; what was begun is given up then.
+    /// Acts until it is dropped.
     async fn act(&mut self, follower: &mut Follower) {
-        let mut looks = Looks::default();
+        let mut written = None;
         loop {
             self.leases.look().await;
-            self.look_after_all(follower.view(), &mut looks);
+            let token = *self.token.borrow();
+            if let Some(token) = token {
+                self.write(follower.view(), token, &mut written).await;
+            }
             self.await_news(follower).await;
         }
+    }
+
+    /// Says what is wanted where the store does not have it, or not from this leadership.
+    async fn write(&self, view: &View, token: u64, written: &mut Option<Written>) {
+        let now = (token, view.life);
+        let wanted = self.wanted(view, token);
+        let known = view.wanted.as_ref();
+        let same = known.is_some_and(|known| known.says_the_same(&wanted));
+        if same && *written == Some(now) {
+            return;
+        }
+        let variants = wanted.variants.len();
+        let metrics = &self.metrics;
+        metrics
+            .wanted_variants
+            .set(i64::try_from(variants).unwrap_or(i64::MAX));
+        let taken = self.metadata.set_wanted(wanted).await;
+        match &taken {
+            Ok(()) => metrics.writes.inc(),
+            Err(_) => metrics.write_failures.inc(),
+        };
+        match taken {
+            Ok(()) => {
+                *written = Some(now);
+                if !same {
+                    tracing::info!(variants, "said what should be loaded");
+                }
+            }
+            Err(error @ Error::Fenced { .. }) => {
+                tracing::warn!(%error, "what should be loaded was not taken");
+            }
+            // The follower has said that the store is away; it is tried again at the next look.
+            Err(error) => tracing::debug!(%error, "what should be loaded was not taken"),
+        }
+    }
+
+    fn wanted(&self, view: &View, token: u64) -> Wanted {
+        let variants = look::wanted(view, self.config.warm_memory_share);
+        let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
+        Wanted::new(token, variants, idle_unload_ms)
     }
 
     /// Waits for a period, or until something changes: that is looked at soon, yet a burst of changes
     /// only once.
     async fn await_news(&self, follower: &mut Follower) {
         let period = Duration::from_millis(self.config.period_ms.max(10));
-        let news = async {
-            tokio::select! {
-                () = structure(follower) => {}
-                () = self.workers.changed() => {}
-            }
-        };
-        drop(timeout(period, news).await);
+        drop(timeout(period, structure(follower)).await);
         let burst = async {
             loop {
                 follower.changed().await;
@@ -149,148 +195,8 @@ impl Service {
         };
         drop(timeout(period / 10, burst).await);
     }
-
-    /// Has every worker told what it lacks, side by side: a LOAD may take long.
-    fn look_after_all(&self, view: &View, looks: &mut Looks) {
-        looks.end_finished();
-        for worker in self.workers.list() {
-            let info = worker.info();
-            let known = view.workers.get(&info.worker);
-            if known.is_some_and(|known| known.record.draining) || looks.busy.contains(&info.worker)
-            {
-                continue;
-            }
-            let steps = self.steps(&worker, &info, view);
-            if steps.is_empty() {
-                continue;
-            }
-            looks.busy.insert(info.worker.clone());
-            looks.tasks.spawn(async move {
-                for step in steps {
-                    if let Err(error) = step.carry_out(&worker).await {
-                        tracing::warn!(worker = %info.worker, %error, "a worker refused");
-                    }
-                }
-                info.worker
-            });
-        }
-    }
-
-    fn steps(&self, worker: &WorkerClient, info: &WorkerInfo, view: &View) -> Vec<Step> {
-        let budget = Budget {
-            warm_bytes: (info.pages.bytes() as f64 * self.config.warm_memory_share) as u64,
-            idle_unload_ms: self.config.idle_unload_s.saturating_mul(1000),
-        };
-        let candidates = candidates(view, worker, info);
-        let items: Vec<Item> = candidates
-            .iter()
-            .map(|candidate| candidate.item.clone())
-            .collect();
-        warm::plan(&items, &budget)
-            .into_iter()
-            .filter_map(|action| Step::of(action, &candidates))
-            .collect()
-    }
 }
 
 async fn structure(follower: &mut Follower) {
     while follower.changed().await != News::Structure {}
-}
-
-/// What a worker is told.
-enum Step {
-    Load(Arc<Variant>),
-    Unload(VariantId),
-}
-
-impl Step {
-    fn of(action: Action, candidates: &[Candidate]) -> Option<Self> {
-        let (Action::Load(at) | Action::Unload(at)) = action;
-        let candidate = candidates.get(at as usize)?;
-        match action {
-            Action::Load(_) => candidate.variant.clone().map(Self::Load),
-            Action::Unload(_) => Some(Self::Unload(candidate.id.clone())),
-        }
-    }
-
-    async fn carry_out(self, worker: &WorkerClient) -> Result<(), WorkError> {
-        match self {
-            Self::Load(variant) => worker.load(Load::at_once(variant)).await.map(drop),
-            Self::Unload(variant) => worker.unload(&variant).await,
-        }
-    }
-}
-
-impl Looks {
-    fn end_finished(&mut self) {
-        while let Some(ended) = self.tasks.try_join_next() {
-            match ended {
-                Ok(worker) => drop(self.busy.remove(&worker)),
-                // Whose task it was is not said: all are looked at again.
-                Err(_) => self.busy.clear(),
-            }
-        }
-    }
-}
-
-/// What the policy sees of a variant, and what it stands for.
-struct Candidate {
-    item: Item,
-    id: VariantId,
-    /// `None` for an instance whose variant was retired.
-    variant: Option<Arc<Variant>>,
-}
-
-/// The published variants that the worker can run, and what it still holds of retired ones.
-fn candidates(view: &View, worker: &WorkerClient, info: &WorkerInfo) -> Vec<Candidate> {
-    let idle: BTreeMap<VariantId, u64> = worker
-        .usage()
-        .into_iter()
-        .map(|usage| (usage.variant, usage.idle_ms))
-        .collect();
-    let mut states: BTreeMap<&VariantId, InstanceState> = view
-        .instances
-        .values()
-        .filter(|instance| instance.key.worker == info.worker)
-        .map(|instance| (&instance.key.variant, instance.state))
-        .collect();
-    let mut candidates: Vec<Candidate> = Vec::with_capacity(view.variants.len());
-    let runs = |variant: &&Arc<Variant>| info.engines.contains(&variant.spec.engine);
-    for variant in view.variants.values().filter(runs) {
-        let item = Item {
-            ordinal: candidates.len() as u32,
-            published: true,
-            dominated: variant.dominated_by.is_some(),
-            memory_bytes: variant.profile.peak_memory_bytes,
-            presence: presence(states.remove(&variant.id)),
-            idle_ms: idle.get(&variant.id).copied().unwrap_or(0),
-        };
-        let (id, variant) = (variant.id.clone(), Some(Arc::clone(variant)));
-        candidates.push(Candidate { item, id, variant });
-    }
-    for (retired, state) in states {
-        let item = Item {
-            ordinal: candidates.len() as u32,
-            published: false,
-            dominated: false,
-            memory_bytes: 0,
-            presence: presence(Some(state)),
-            idle_ms: 0,
-        };
-        candidates.push(Candidate {
-            item,
-            id: retired.clone(),
-            variant: None,
-        });
-    }
-    candidates
-}
-
-fn presence(state: Option<InstanceState>) -> Presence {
-    match state {
-        None | Some(InstanceState::Inactive) => Presence::Absent,
-        Some(InstanceState::Loading | InstanceState::Draining) => Presence::Moving,
-        Some(InstanceState::Failed) => Presence::Failed,
-        Some(_) => Presence::Loaded,
-    }
 }

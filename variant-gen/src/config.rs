@@ -1,20 +1,21 @@
 //! Settings of the variant generator.
 
-use std::{num::NonZero, thread::available_parallelism, time::Duration};
+use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration};
 
-use sextant_types::Prices;
+use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
 
 use crate::{measure::Effort, validation::Limits};
 
 /// How models are turned into variants.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// How thoroughly configurations are measured.
     pub effort: Effort,
     /// How large validation sets may be.
     pub limits: Limits,
-    /// What resources cost.
-    pub prices: Prices,
+    /// The devices that this process measures on: an engine's is the first that has it. An engine
+    /// without one is taken to run on this machine's cores, at the default prices.
+    pub devices: Vec<Arc<DeviceType>>,
     /// Most intra-op threads of a variant: the machine's cores.
     pub cores: u16,
     /// Records that static quantisation is calibrated on, from the start of the set.
@@ -40,7 +41,7 @@ impl Default for Config {
         Self {
             effort: Effort::default(),
             limits: Limits::default(),
-            prices: Prices::default(),
+            devices: Vec::new(),
             cores: u16::try_from(cores).unwrap_or(u16::MAX),
             calibration_records: 1024,
             parallel: 1,
@@ -50,5 +51,25 @@ impl Default for Config {
             starts: 3,
             claims: 50,
         }
+    }
+}
+
+impl Config {
+    /// The device that an engine is measured on.
+    pub fn device(&self, engine: &EngineName) -> Arc<DeviceType> {
+        let known = self.devices.iter().find(|it| it.engines.contains(engine));
+        known.map_or_else(|| Arc::new(processor(self.cores)), Arc::clone)
+    }
+}
+
+fn processor(cores: u16) -> DeviceType {
+    let (name, prices) = (DeviceTypeName::processor(cores), Prices::default());
+    DeviceType {
+        price_per_hour_usd: prices.processor(&name, cores, 0).0,
+        start_ms: prices.start_ms(&name),
+        name,
+        engines: Vec::new(),
+        slots: cores.max(1),
+        memory_bytes: 0,
     }
 }

@@ -1,22 +1,34 @@
 //! Which variants are worth considering.
 //!
-//! A variant is dominated when another of the same application is at least as good in all five of
-//! accuracy bound, latency of a lone query, load time, hourly cost and throughput at saturation,
-//! and better in one. (At least as good in the last two implies the price per thousand rows.)
+//! A variant is dominated when another of the same application runs on the same devices and is there
+//! at least as good in all five of accuracy bound, latency of a lone query, load time, hourly cost and
+//! throughput at saturation, and better in one. (At least as good in the last two implies the price
+//! per thousand rows.) *On the same devices* means: registered on the same type, and measured on every
+//! further type on which the dominated one was measured, where it is no slower to load, to answer and
+//! at saturation. So variants are compared at the price of one device: a GPU, whatever it costs, does
+//! not put the variants of processors aside, and a fleet that loses its GPUs keeps a frontier. Which
+//! hardware a query goes to is for the selection, which knows the price of each.
+//!
 //! Times and throughputs are measured, and two measurements of the same thing differ: they are
 //! compared in steps of a fifth, without which noise alone would keep near-copies on the
-//! frontier. Of variants that are equal in all five the one with the largest maximum batch, then
-//! the lower price, then the smaller name is kept. Domination is a partial order, so every
-//! dominated variant has a dominator that is not dominated itself: that one is named, the
-//! cheapest if there are several.
+//! frontier. Of variants that are equal in all five the one measured on the most types, then the one
+//! with the largest maximum batch, then the lower price, then the smaller name is kept. Domination is
+//! a partial order, so every dominated variant has a dominator that is not dominated itself: that one
+//! is named, the cheapest if there are several.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
-use sextant_types::{Variant, VariantId};
+use sextant_types::{DeviceTypeName, Profile, Variant, VariantId};
 
-/// The five scores, each on a scale where smaller is better.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Scores([f64; 5]);
+/// What variants are compared by, each number on a scale where smaller is better.
+#[derive(Debug, Clone, PartialEq)]
+struct Scores {
+    registered_on: Option<DeviceTypeName>,
+    /// Cost first: sorting by it makes the cheapest dominator the first one found.
+    here: [f64; 5],
+    /// Latency, load time and throughput on further types of devices.
+    elsewhere: BTreeMap<DeviceTypeName, [f64; 3]>,
+}
 
 /// For each variant, in the order given, the variant on the frontier that dominates it. All must
 /// belong to one application. Sorting, then each variant against the frontier so far: n log n + n
@@ -68,31 +80,76 @@ fn step(measured: f64) -> f64 {
     (measured.max(1e-9).ln() / 1.2f64.ln()).round()
 }
 
+/// Latency, load time and throughput in steps.
+fn speeds(profile: &Profile) -> [f64; 3] {
+    [
+        step(profile.latency_ms(1)),
+        step(profile.load_ms),
+        -step(profile.saturation_rps),
+    ]
+}
+
+fn compare(one: &[f64], other: &[f64]) -> Ordering {
+    let pairs = one.iter().zip(other);
+    pairs
+        .map(|(a, b)| a.total_cmp(b))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+fn is_covered(worse: &[f64], better: &[f64]) -> bool {
+    better
+        .iter()
+        .zip(worse)
+        .all(|(a, b)| a.total_cmp(b).is_le())
+}
+
 impl Scores {
-    /// Cost first: sorting by it makes the cheapest dominator the first one found.
     fn of(variant: &Variant) -> Self {
-        Self([
-            variant.cost_per_hour_usd,
-            -variant.accuracy.quality_bound(),
-            step(variant.latency_ms()),
-            step(variant.profile.load_ms),
-            -step(variant.profile.saturation_rps),
-        ])
+        let [latency, load, throughput] = speeds(&variant.profile);
+        let quality = -variant.accuracy.quality_bound();
+        let elsewhere = variant.profiles.iter();
+        Self {
+            registered_on: variant.measured_on.clone(),
+            here: [
+                variant.cost_per_hour_usd,
+                quality,
+                latency,
+                load,
+                throughput,
+            ],
+            elsewhere: elsewhere
+                .map(|(name, profile)| (name.clone(), speeds(profile)))
+                .collect(),
+        }
     }
 
+    /// An order in which whatever covers another stands before it.
     fn compare(&self, other: &Self) -> Ordering {
-        let pairs = self.0.iter().zip(&other.0);
-        pairs
-            .map(|(a, b)| a.total_cmp(b))
-            .find(|order| order.is_ne())
-            .unwrap_or(Ordering::Equal)
+        let most_types = other.elsewhere.len().cmp(&self.elsewhere.len());
+        let elsewhere = || self.elsewhere.iter().zip(&other.elsewhere);
+        let by_types = elsewhere().map(|((a, _), (b, _))| a.cmp(b));
+        let by_speeds = elsewhere().map(|((_, a), (_, b))| compare(a, b));
+        self.registered_on
+            .cmp(&other.registered_on)
+            .then_with(|| compare(&self.here, &other.here))
+            .then(most_types)
+            .then_with(|| {
+                by_types
+                    .chain(by_speeds)
+                    .find(|it| it.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            })
     }
 
     fn covers(&self, other: &Self) -> bool {
-        self.0
-            .iter()
-            .zip(&other.0)
-            .all(|(a, b)| a.total_cmp(b).is_le())
+        let mut elsewhere = other.elsewhere.iter();
+        self.registered_on == other.registered_on
+            && is_covered(&other.here, &self.here)
+            && elsewhere.all(|(name, theirs)| {
+                let mine = self.elsewhere.get(name);
+                mine.is_some_and(|mine| is_covered(theirs, mine))
+            })
     }
 }
 
@@ -152,14 +209,31 @@ mod tests {
             },
             cost_per_hour_usd: cost,
             cost_per_1k_usd: 0.0,
+            measured_on: None,
+            profiles: Default::default(),
             dominated_by: None,
         }
     }
 
+    fn device(name: &str) -> DeviceTypeName {
+        DeviceTypeName::new(name).expect("valid")
+    }
+
+    /// On one of two types of devices, some of them also measured on a third.
     fn variants() -> impl Strategy<Value = Vec<Variant>> {
-        proptest::collection::vec(proptest::array::uniform5(0u8..4), 0..60).prop_map(|all| {
+        let scores = proptest::array::uniform5(0u8..4);
+        let one = (scores, 0..2usize, proptest::option::of(0u8..3));
+        proptest::collection::vec(one, 0..60).prop_map(|all| {
             let numbered = all.into_iter().enumerate();
-            numbered.map(|(i, scores)| variant(i, scores)).collect()
+            let made = numbered.map(|(i, (scores, on, elsewhere))| {
+                let mut made = variant(i, scores);
+                made.measured_on = Some(device(["cpu", "gpu"][on]));
+                let slower = |factor| made.profile.slowed(f64::from(factor) + 1.0).into_owned();
+                let elsewhere = elsewhere.map(|factor| (device("other"), slower(factor)));
+                made.profiles = elsewhere.into_iter().collect();
+                made
+            });
+            made.collect()
         })
     }
 
@@ -216,6 +290,39 @@ mod tests {
         ];
         let found = dominators(&variants);
         assert_eq!(found, [Some(variants[2].id.clone()), None, None]);
+    }
+
+    #[test]
+    fn hardware_does_not_put_other_hardware_aside() {
+        let mut gpu = variant(0, [1, 3, 1, 1, 3]);
+        let cpu = variant(1, [2, 1, 2, 2, 1]);
+        assert_eq!(
+            dominators(&[gpu.clone(), cpu.clone()])[1],
+            Some(gpu.id.clone())
+        );
+        gpu.measured_on = Some(device("gpu"));
+        assert_eq!(dominators(&[gpu, cpu]), [None, None]);
+    }
+
+    #[test]
+    fn what_is_better_only_on_one_of_two_devices_dominates_nothing() {
+        let better = variant(0, [1, 3, 1, 1, 3]);
+        let mut other = variant(1, [2, 1, 2, 2, 1]);
+        let slow = better.profile.slowed(9.0).into_owned();
+        other.profiles.insert(device("b"), other.profile.clone());
+        let found = dominators(&[better.clone(), other.clone()]);
+        assert_eq!(found[1], None, "not measured on `b`");
+        let mut measured = better.clone();
+        measured.profiles.insert(device("b"), slow);
+        assert_eq!(
+            dominators(&[measured.clone(), other.clone()])[1],
+            None,
+            "slower on `b`"
+        );
+        measured
+            .profiles
+            .insert(device("b"), better.profile.clone());
+        assert_eq!(dominators(&[measured, other])[1], Some(better.id));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use prometheus_client::metrics::counter::Counter;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use sextant_engine::Engine;
@@ -81,6 +82,8 @@ pub(crate) struct Parts {
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) config: Config,
     pub(crate) threads: Threads,
+    /// Steps whose result was stored.
+    pub(crate) steps: Counter,
     checkpoint: Arc<dyn Checkpoint>,
 }
 
@@ -109,12 +112,14 @@ impl Generator {
     ) -> Self {
         Self {
             parts: Arc::new(Parts {
-                publisher: Publisher::new(stores.registry.clone(), stores.metadata),
+                publisher: Publisher::new(stores.registry.clone(), stores.metadata)
+                    .knowing(config.devices.clone()),
                 registry: stores.registry,
                 objects: stores.objects,
                 engines,
                 threads: Threads::start(config.parallel),
                 config,
+                steps: Counter::default(),
                 checkpoint,
             }),
         }
@@ -123,6 +128,10 @@ impl Generator {
     /// The publisher that registrations go through; deletions should share it.
     pub fn publisher(&self) -> &Publisher {
         &self.parts.publisher
+    }
+
+    pub(crate) fn steps(&self) -> &Counter {
+        &self.parts.steps
     }
 
     /// The settings.
@@ -273,6 +282,7 @@ impl<'a> Registration<'a> {
         self.reach(step, Phase::Worked).await?;
         self.put(step, result).await?;
         self.done += 1;
+        self.parts.steps.inc();
         self.reach(step, Phase::Stored).await
     }
 

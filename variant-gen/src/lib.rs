@@ -12,7 +12,6 @@ pub mod checkpoint;
 mod config;
 pub mod configuration;
 mod error;
-pub mod fit;
 pub mod frontier;
 mod generator;
 pub mod interval;

@@ -14,10 +14,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_types::{Accuracy, BatchLatency, Metric, NamedTensor, Profile, Signature, Tensor};
+use sextant_types::{Accuracy, BatchLatency, Metric, NamedTensor, Profile, Signature, Tensor, fit};
 
 use crate::{
-    fit,
     interval::quantile,
     memory::{Baseline, MemorySource},
     score::{ScoreError, Scorer},
@@ -254,7 +253,10 @@ impl Measurement {
             beta_ms: line.beta_ms,
             residual_ms: line.residual_ms,
             saturation_rps: fit::saturation_rps(&batches),
-            peak_memory_bytes: peak.div_ceil(MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES,
+            peak_memory_bytes: match points.iter().all(|it| it.memory == MemorySource::Device) {
+                true => peak,
+                false => peak.div_ceil(MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES,
+            },
             weights_bytes: self.weights_bytes,
             batches,
         }

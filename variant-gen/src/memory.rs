@@ -4,6 +4,8 @@
 //! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` starts it anew.
 //! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow. The
 //! caller therefore never believes less than what weights and tensors occupy.
+//!
+//! An engine with memory of its own says what it holds there; the process has nothing to do with it.
 
 use std::{fs, io};
 
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub enum MemorySource {
     /// Growth of the process's peak.
     Measured,
+    /// What the engine holds on its device.
+    Device,
     /// Weights, inputs and outputs added up.
     Estimated {
         /// Why it was not measured.
@@ -94,6 +98,7 @@ mod tests {
                 assert_eq!(peak, 1 << 20, "{reason}");
                 assert!(baseline.growth().is_err(), "{reason}");
             }
+            (_, MemorySource::Device) => unreachable!("the process knows of no device"),
         }
         let (peak, source) = baseline.peak(u64::MAX);
         assert_eq!(peak, u64::MAX);

@@ -2,7 +2,8 @@
 //!
 //! The registry says which models are ready; the metadata store is what dispatchers see. Whether
 //! a variant is dominated depends on all variants of its application, so every model that comes
-//! or goes re-marks the others. All of it is idempotent: [`Publisher::publish_all`] brings the
+//! or goes re-marks the others. Prices are those of the devices, as workers announce them; a price that
+//! has changed is applied at the next publication. All of it is idempotent: [`Publisher::publish_all`] brings the
 //! metadata store to the registry's state from wherever it is.
 
 use std::{
@@ -10,19 +11,30 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{Event, MetadataStore};
+use async_trait::async_trait;
+use sextant_metadata::{DeviceTypes, Event, MetadataStore};
 use sextant_registry::Registry;
-use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
+use sextant_rpc::{Publish, PublishError};
+use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Variant, VariantId};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{Error, frontier};
+use crate::{Error, frontier, generator::now_ms};
 
-/// Publishes and retires variants. Cheap to clone; clones take turns.
+/// Publishes and retires variants. Cheap to clone; clones take turns, others of the same stores do
+/// not have to.
 #[derive(Clone)]
 pub struct Publisher {
     registry: Registry,
     metadata: Arc<dyn MetadataStore>,
+    /// Devices whose prices are known beside those that workers announce.
+    devices: Vec<Arc<DeviceType>>,
     turn: Arc<Mutex<()>>,
+}
+
+/// What devices cost: as the workers announce it, else as this process is told.
+pub(crate) struct Pricing<'a> {
+    announced: DeviceTypes,
+    devices: &'a [Arc<DeviceType>],
 }
 
 impl Publisher {
@@ -31,8 +43,24 @@ impl Publisher {
         Self {
             registry,
             metadata,
+            devices: Vec::new(),
             turn: Arc::default(),
         }
+    }
+
+    /// The same, knowing the prices of devices that no worker may have announced.
+    #[must_use]
+    pub fn knowing(self, devices: Vec<Arc<DeviceType>>) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// What devices cost now.
+    pub(crate) async fn pricing(&self) -> Result<Pricing<'_>, Error> {
+        let workers = self.metadata.workers(now_ms()).await?;
+        Ok(Pricing {
+            announced: DeviceTypes::of(&workers),
+            devices: &self.devices,
+        })
     }
 
     /// Brings the metadata store to the state of the registry, after a start or a failure:
@@ -44,12 +72,17 @@ impl Publisher {
     }
 
     /// Deletes a model: its variants leave the registry, then the metadata store; variants that
-    /// they dominated may come to the front. Instances are drained by whoever runs them.
+    /// they dominated may come to the front. Instances are drained by whoever runs them. A model that
+    /// the registry does not have may be one whose deletion was interrupted: what it has left is
+    /// withdrawn before that is said.
     pub async fn retire_model(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
         let _turn = self.take_turn().await;
-        let retired = self.registry.delete_model(model).await?;
-        self.follow_registry().await?;
-        Ok(retired)
+        let deleted = self.registry.delete_model(model).await;
+        let is_gone = |error: &sextant_registry::Error| error.code() == Code::ModelNotFound;
+        if deleted.as_ref().err().is_none_or(is_gone) {
+            self.withdraw(model).await?;
+        }
+        Ok(deleted?)
     }
 
     /// Publishes everything, and again whenever the metadata store has lost its content; renews marks
@@ -106,23 +139,103 @@ impl Publisher {
 
     /// The body of [`Self::publish_all`], for who has the turn.
     pub(crate) async fn follow_registry(&self) -> Result<usize, Error> {
-        let mut applications: BTreeMap<ApplicationId, Vec<Variant>> = BTreeMap::new();
-        for variant in self.registry.ready_variants().await? {
-            let application = variant.application.clone();
-            applications.entry(application).or_default().push(variant);
-        }
-        let mut wanted = BTreeSet::new();
-        for variants in applications.values_mut() {
-            let changed = frontier::mark(variants);
-            self.registry.put_variants(&changed).await?;
-            self.show(variants).await?;
-            wanted.extend(variants.iter().map(|variant| variant.id.clone()));
-        }
+        let wanted = self.show_ready().await?;
         for variant in self.metadata.variants().await? {
             if !wanted.contains(&variant.id) {
                 self.metadata.retire_variant(&variant.id).await?;
             }
         }
         Ok(wanted.len())
+    }
+
+    /// Withdraws a model that the registry does not have. Variants of others are left alone: those
+    /// of a registration in another process are shown before the registry has them.
+    async fn withdraw(&self, model: &ModelId) -> Result<(), Error> {
+        for variant in self.metadata.variants().await? {
+            if variant.model == *model {
+                self.metadata.retire_variant(&variant.id).await?;
+            }
+        }
+        self.show_ready().await?;
+        Ok(())
+    }
+
+    /// Shows the variants of ready models with renewed marks; which they are.
+    async fn show_ready(&self) -> Result<BTreeSet<VariantId>, Error> {
+        let mut applications: BTreeMap<ApplicationId, Vec<Variant>> = BTreeMap::new();
+        for variant in self.registry.ready_variants().await? {
+            let application = variant.application.clone();
+            applications.entry(application).or_default().push(variant);
+        }
+        let pricing = self.pricing().await?;
+        for variants in applications.values_mut() {
+            let mut changed: BTreeSet<VariantId> = pricing.price_all(variants);
+            changed.extend(frontier::mark(variants).into_iter().map(|marked| marked.id));
+            let changed = variants.iter().filter(|it| changed.contains(&it.id));
+            let changed: Vec<Variant> = changed.cloned().collect();
+            self.registry.put_variants(&changed).await?;
+            self.show(variants).await?;
+        }
+        // Read again: another process may have deleted what has just been shown.
+        let ready = self.registry.ready_variants().await?;
+        let ready: BTreeSet<VariantId> = ready.into_iter().map(|variant| variant.id).collect();
+        for variant in applications.into_values().flatten() {
+            if !ready.contains(&variant.id) {
+                self.metadata.retire_variant(&variant.id).await?;
+            }
+        }
+        Ok(ready)
+    }
+}
+
+// === impl Pricing ===
+
+impl Pricing<'_> {
+    /// Prices a variant by the device that it was registered on, where that is known; one of an
+    /// earlier version by the device that this process measures its engine on. Returns whether that
+    /// changed anything.
+    pub(crate) fn price(&self, variant: &mut Variant) -> bool {
+        let Some(device) = self.device_of(variant) else {
+            return false;
+        };
+        let before = (variant.measured_on.clone(), variant.cost_per_hour_usd);
+        let per_1k = variant.cost_per_1k_usd;
+        variant.price(device);
+        let after = (variant.measured_on.clone(), variant.cost_per_hour_usd);
+        before != after || per_1k != variant.cost_per_1k_usd
+    }
+
+    /// Prices variants; those whose price is another one.
+    fn price_all(&self, variants: &mut [Variant]) -> BTreeSet<VariantId> {
+        let priced = variants.iter_mut().filter_map(|variant| {
+            let changed = self.price(variant);
+            changed.then(|| variant.id.clone())
+        });
+        priced.collect()
+    }
+
+    fn device_of(&self, variant: &Variant) -> Option<&DeviceType> {
+        let mine = |is: &dyn Fn(&DeviceType) -> bool| {
+            let found = self.devices.iter().find(|device| is(device));
+            found.map(|device| device.as_ref())
+        };
+        let Some(name) = &variant.measured_on else {
+            let engine = &variant.spec.engine;
+            return mine(&|device| device.engines.contains(engine));
+        };
+        let announced = self.announced.get(name).map(|device| device.as_ref());
+        announced.or_else(|| mine(&|device| device.name == *name))
+    }
+}
+
+// === impl Publish ===
+
+#[async_trait]
+impl Publish for Publisher {
+    async fn retire_model(&self, model: &ModelId) -> Result<(), PublishError> {
+        match Self::retire_model(self, model).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(PublishError::new(error.code(), &error)),
+        }
     }
 }

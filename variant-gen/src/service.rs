@@ -7,6 +7,11 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
 use sextant_registry::{Failure, JobKind};
 use tokio::{
     sync::watch,
@@ -22,6 +27,13 @@ pub struct RegistrationService {
     generator: Generator,
     owner: String,
     settled: watch::Sender<u64>,
+    running: Gauge,
+    ended: Family<OutcomeLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
 }
 
 /// Why work on a job ended.
@@ -41,12 +53,28 @@ impl RegistrationService {
             generator,
             owner: owner.into(),
             settled: watch::Sender::new(0),
+            running: Gauge::default(),
+            ended: Family::default(),
         }
     }
 
     /// Changes whenever work on a job has ended, however it did.
     pub fn settled(&self) -> watch::Receiver<u64> {
         self.settled.subscribe()
+    }
+
+    /// Adds the metrics of registrations under `variant_gen_`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("variant_gen");
+        let help = "Registrations that run here";
+        registry.register("running_registrations", help, self.running.clone());
+        let help = "Registrations that ended here, by outcome: done, failed, lost or given_back";
+        registry.register("registrations", help, self.ended.clone());
+        for outcome in Ended::NAMES {
+            drop(self.ended.get_or_create(&OutcomeLabels { outcome }));
+        }
+        let help = "Steps of registrations whose result was stored";
+        registry.register("steps", help, self.generator.steps().clone());
     }
 
     /// Claims and runs jobs until `shutdown`; then gives back what is unfinished.
@@ -72,6 +100,19 @@ impl RegistrationService {
     }
 }
 
+impl Ended {
+    const NAMES: [&'static str; 4] = ["done", "failed", "lost", "given_back"];
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Done(_) => Self::NAMES[0],
+            Self::Failed(_) => Self::NAMES[1],
+            Self::Lost => Self::NAMES[2],
+            Self::ShutDown => Self::NAMES[3],
+        }
+    }
+}
+
 /// One job at a time.
 struct Runner {
     service: Arc<RegistrationService>,
@@ -83,10 +124,10 @@ impl Runner {
     async fn run(mut self) {
         let registry = self.service.generator.registry().clone();
         let mut jobs = registry.jobs_changed();
-        let config = *self.service.generator.config();
+        let lease = self.service.generator.config().lease;
         while !*self.stopped.borrow() {
             jobs.mark_unchanged();
-            let lease_ms = milliseconds(config.lease);
+            let lease_ms = milliseconds(lease);
             let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, now_ms());
             match claimed.await {
                 Ok(Some(job)) => {
@@ -101,7 +142,7 @@ impl Runner {
                 _ = self.stopped.wait_for(|stopped| *stopped) => {}
                 _ = jobs.changed() => {}
                 // A claim of a runner that died lapses without anyone saying so.
-                () = sleep_until(Instant::now() + config.lease / 2) => {}
+                () = sleep_until(Instant::now() + lease / 2) => {}
             }
         }
     }
@@ -110,11 +151,18 @@ impl Runner {
         let job = &claim.job;
         info!(job = %job.id, model = ?job.model, attempt = job.attempts, "registration begins");
         let service = self.service.clone();
+        service.running.inc();
         let ended = tokio::select! {
             ended = service.try_repeatedly(claim) => ended,
             () = service.hold(claim) => Ended::Lost,
             _ = self.stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
         };
+        service.running.dec();
+        let outcome = ended.name();
+        service
+            .ended
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
         service.settle(claim, ended).await;
         service.settled.send_modify(|count| *count += 1);
     }

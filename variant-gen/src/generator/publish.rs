@@ -9,7 +9,9 @@ use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
     inspect::variant_id, now_ms,
 };
-use crate::{Error, configuration::BATCHES, frontier, measure::Measurement, step};
+use crate::{
+    Error, configuration::BATCHES, frontier, measure::Measurement, publisher::Pricing, step,
+};
 
 /// Most reasons that an error repeats.
 const REASONS: usize = 3;
@@ -26,7 +28,8 @@ impl Registration<'_> {
     /// fails they are hidden again, as they are when a process starts anew.
     pub(super) async fn publish(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
         self.begin(step::PUBLISH).await?;
-        let mine = self.variants(outcome)?;
+        let pricing = self.parts.publisher.pricing().await?;
+        let mine = self.variants(outcome, &pricing)?;
         if mine.is_empty() {
             return Err(nothing_runs(outcome.measured));
         }
@@ -66,7 +69,11 @@ impl Registration<'_> {
     }
 
     /// Each configuration that runs, with each maximum batch that was measured.
-    fn variants(&self, outcome: &Outcome<'_>) -> Result<Vec<Variant>, Error> {
+    fn variants(
+        &self,
+        outcome: &Outcome<'_>,
+        pricing: &Pricing<'_>,
+    ) -> Result<Vec<Variant>, Error> {
         let mut variants = Vec::new();
         for (configuration, measured) in outcome.measured {
             let Measured::Done { measurement } = measured else {
@@ -79,8 +86,9 @@ impl Registration<'_> {
             for max_batch in BATCHES {
                 if u32::from(max_batch) <= measurement.max_batch() {
                     let run = (configuration, measurement);
-                    let variant = self.variant(run, *artefact, max_batch, outcome.inspected);
-                    variants.push(variant?);
+                    let mut variant = self.variant(run, *artefact, max_batch, outcome.inspected)?;
+                    pricing.price(&mut variant);
+                    variants.push(variant);
                 }
             }
         }
@@ -95,6 +103,7 @@ impl Registration<'_> {
         inspected: &Inspected,
     ) -> Result<Variant, Error> {
         let spec = configuration.variant(max_batch);
+        let device = self.parts.config.device(&spec.engine);
         let mut variant = Variant {
             id: variant_id(&self.model.id, &spec)?,
             application: self.model.application.clone(),
@@ -106,9 +115,11 @@ impl Registration<'_> {
             profile: measurement.profile(max_batch),
             cost_per_hour_usd: 0.0,
             cost_per_1k_usd: 0.0,
+            measured_on: None,
+            profiles: Default::default(),
             dominated_by: None,
         };
-        variant.price(&self.parts.config.prices);
+        variant.price(&device);
         Ok(variant)
     }
 }

@@ -6,7 +6,12 @@ use sextant_engine::LoadedModel;
 use sextant_types::{BatchLatency, Data, NamedTensor, Tensor};
 
 use super::{Cancel, Effort, MeasureError, Point, Subject, milliseconds, run};
-use crate::{configuration::batch_sizes, interval::quantile, memory::Baseline, score::ScoreError};
+use crate::{
+    configuration::batch_sizes,
+    interval::quantile,
+    memory::{Baseline, MemorySource},
+    score::ScoreError,
+};
 
 /// One pass over the batch sizes.
 pub(super) struct Sweep<'a> {
@@ -61,7 +66,10 @@ impl Sweep<'_> {
         let times = self.times(&inputs, rows, first)?;
         let tensors = inputs.iter().map(|input| &input.tensor).chain(&outputs);
         let floor = self.model.weights_bytes() + tensors.map(held_bytes).sum::<u64>();
-        let (peak_memory_bytes, memory) = self.baseline.peak(floor);
+        let (peak_memory_bytes, memory) = match self.model.working_bytes() {
+            Some(working) => (self.model.weights_bytes() + working, MemorySource::Device),
+            None => self.baseline.peak(floor),
+        };
         Ok(Outcome::Point(Point {
             latency: summarise(batch, times),
             peak_memory_bytes,

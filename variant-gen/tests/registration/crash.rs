@@ -1,10 +1,10 @@
 //! Each step interrupted and failed at each of its moments.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc, task::Poll};
 
 use sextant_registry::{JobState, ModelStatus};
-use sextant_types::{Code, Variant};
-use sextant_variant_gen::{Error, RegistrationService, checkpoint::Phase};
+use sextant_types::{Code, ModelId, Variant};
+use sextant_variant_gen::{Error, Publisher, RegistrationService, checkpoint::Phase};
 
 use crate::bed::{Action, Bed, STEPS, Trap, model, quick, unmeasured, validation};
 
@@ -206,4 +206,62 @@ async fn a_job_is_given_back_on_shutdown() {
     assert_eq!(given_back.step, "generate:int8s");
     let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
     assert_eq!(job.state, JobState::Succeeded);
+}
+
+/// What `work` comes to within so many polls; it is dropped where it takes more, as by a crash.
+async fn within<T>(polls: usize, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        work.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Whatever an interrupted deletion has done, the next one does the rest, although the model may be
+/// gone for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_stopped_anywhere_is_completed_by_the_next_one() {
+    let bed = Bed::new().await;
+    bed.register_well("kept", &model(SEED + 1), &validation(SEED))
+        .await;
+    let kept = bed.visible().await;
+    let id = ModelId::new("m").expect("valid");
+    // Between the two stores: the rows are gone, and nothing has been withdrawn.
+    bed.register_well("m", &model(SEED), &validation(SEED))
+        .await;
+    bed.registry.delete_model(&id).await.expect("deletes");
+    assert!(bed.visible().await.len() > kept.len());
+    let publisher = Publisher::new(bed.registry.clone(), Arc::clone(&bed.metadata));
+    let again = publisher.retire_model(&id).await.expect_err("it is gone");
+    assert_eq!(again.code(), Code::ModelNotFound);
+    assert_eq!(bed.visible().await, kept);
+    let mut polls = 1;
+    loop {
+        bed.register_well("m", &model(SEED), &validation(SEED))
+            .await;
+        let publisher = Publisher::new(bed.registry.clone(), Arc::clone(&bed.metadata));
+        let stopped = within(polls, publisher.retire_model(&id)).await;
+        let is_registered = bed.registry.model(&id).await.is_ok();
+        // Another process: nobody's turn is left over.
+        let next = Publisher::new(bed.registry.clone(), Arc::clone(&bed.metadata));
+        match next.retire_model(&id).await {
+            Ok(retired) => assert!(is_registered && !retired.is_empty(), "{polls}"),
+            Err(error) => {
+                assert_eq!(error.code(), Code::ModelNotFound, "{polls}: {error}");
+                assert!(!is_registered, "{polls}");
+            }
+        }
+        assert_eq!(bed.visible().await, kept, "{polls}");
+        assert!(bed.variants("m").await.is_empty(), "{polls}");
+        if let Some(done) = stopped {
+            assert!(done.is_ok(), "{done:?}");
+            break;
+        }
+        polls += 1;
+    }
 }

@@ -1,0 +1,88 @@
+//! What the policy sees of the store, and what its answer means there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_metadata::{Count, View, WantedVariant, Worker};
+use sextant_policies::wanted::{self, Candidate, Place, SharedBytes};
+use sextant_types::{Digest, EngineName, ModelId, Precision, Variant};
+
+/// Numbers in the order in which things are first met.
+struct Numbers<K>(BTreeMap<K, u32>);
+
+/// Numbers for what variants have in common.
+#[derive(Default)]
+struct Names<'a> {
+    models: Numbers<&'a ModelId>,
+    engines: Numbers<&'a EngineName>,
+    /// Who have all of these in common hold their weights once.
+    weights: Numbers<(&'a EngineName, Digest, Precision)>,
+}
+
+/// The variants that should be loaded, in the order of their ids.
+pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
+    let mut names = Names::default();
+    let variants: Vec<&Arc<Variant>> = view.variants.values().collect();
+    let candidates: Vec<Candidate> = (0..)
+        .zip(&variants)
+        .map(|(ordinal, variant)| names.candidate(ordinal, variant))
+        .collect();
+    let workers = view.workers.values();
+    let staying = workers.filter(|worker| !worker.record.draining);
+    let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
+    let wishes = wanted::wanted(&candidates, &places, memory_share);
+    let wishes = wishes.iter().map(|wish| WantedVariant {
+        variant: variants[wish.ordinal as usize].id.clone(),
+        workers: Count::Everywhere,
+        pinned: false,
+    });
+    wishes.collect()
+}
+
+// === impl Numbers ===
+
+impl<K> Default for Numbers<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> Numbers<K> {
+    fn of(&mut self, key: K) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(key).or_insert(next)
+    }
+}
+
+// === impl Names ===
+
+impl<'a> Names<'a> {
+    fn candidate(&mut self, ordinal: u32, variant: &'a Variant) -> Candidate {
+        let (spec, profile) = (&variant.spec, &variant.profile);
+        let weights = (&spec.engine, variant.artefact, spec.precision);
+        Candidate {
+            ordinal,
+            model: self.models.of(&variant.model),
+            engine: self.engines.of(&spec.engine),
+            dominated: variant.dominated_by.is_some(),
+            own_bytes: profile
+                .peak_memory_bytes
+                .saturating_sub(profile.weights_bytes),
+            shared: Some(SharedBytes {
+                group: self.weights.of(weights),
+                bytes: profile.weights_bytes,
+            }),
+            cost_per_1k_usd: variant.cost_per_1k_usd,
+            quality_bound: variant.accuracy.quality_bound(),
+            latency_ms: variant.latency_ms(),
+            load_ms: profile.load_ms,
+        }
+    }
+
+    fn place(&mut self, worker: &'a Worker) -> Place {
+        let engines = worker.record.engines.iter();
+        Place {
+            engines: engines.map(|engine| self.engines.of(engine)).collect(),
+            memory_bytes: worker.record.memory_bytes,
+        }
+    }
+}
