@@ -3,8 +3,8 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_metadata::{Instance, Worker};
-use sextant_types::{Code, WorkerId};
+use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, Worker};
+use sextant_types::{Code, DeviceType, WorkerId};
 use utoipa::ToSchema;
 
 use crate::{
@@ -31,7 +31,7 @@ pub struct InstanceBody {
     application: String,
     /// `inactive`, `loading`, `active`, `overloaded`, `interfered`, `draining` or `failed`.
     state: &'static str,
-    /// Share of its peak throughput in use, 0 to 1.
+    /// Share of its worker's device time that its online batches take, 0 to 1.
     load: f64,
     /// When it entered its state, milliseconds since the Unix epoch.
     since_ms: u64,
@@ -58,6 +58,9 @@ pub struct WorkerBody {
     name: String,
     /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
     device: String,
+    /// The type of that device; absent from workers of an earlier version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_type: Option<DeviceTypeBody>,
     /// Where other processes reach it; absent when only its own process does.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
@@ -75,12 +78,44 @@ pub struct WorkerBody {
     lease_until_ms: u64,
 }
 
+/// A type of device, as a worker announces it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DeviceType)]
+pub struct DeviceTypeBody {
+    /// What it is called: devices of one name cost the same and run every variant alike.
+    name: String,
+    /// Engines that run on it.
+    engines: Vec<String>,
+    /// What batches occupy: the cores of a processor; 1 where one batch runs at a time.
+    slots: u16,
+    /// Bytes that loaded variants may occupy.
+    memory_bytes: u64,
+    /// Price of the device, US dollars an hour.
+    price_per_hour_usd: f64,
+    /// Time until a new worker of it is up, milliseconds.
+    start_ms: u64,
+}
+
+/// Announcements of workers that contradict each other. Nothing stops for them.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WorkerWarning)]
+pub struct WarningBody {
+    /// `device_type_conflict` or `device_type_changed`.
+    code: &'static str,
+    /// The worker that it is about.
+    worker: String,
+    /// What it is, and what to do.
+    message: String,
+}
+
 /// Workers.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Workers)]
 pub struct WorkersBody {
     /// Sorted by name.
     workers: Vec<WorkerBody>,
+    /// What does not fit together; empty where everything does.
+    warnings: Vec<WarningBody>,
 }
 
 /// Workers that hold a lease.
@@ -88,8 +123,11 @@ pub struct WorkersBody {
     responses((status = 200, description = "Sorted by name", body = WorkersBody)))]
 pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>, Problem> {
     let workers = state.metadata().workers(clock::now_ms()).await?;
-    let workers = workers.iter().map(WorkerBody::from).collect();
-    Ok(Json(WorkersBody { workers }))
+    let warnings = DeviceTypes::of(&workers).warnings;
+    Ok(Json(WorkersBody {
+        workers: workers.iter().map(WorkerBody::from).collect(),
+        warnings: warnings.iter().map(WarningBody::from).collect(),
+    }))
 }
 
 /// What a worker did, and how well the durations of its actions were predicted.
@@ -152,6 +190,11 @@ impl From<&Worker> for WorkerBody {
         Self {
             name: worker.id.to_string(),
             device: worker.record.device.to_string(),
+            device_type: worker
+                .record
+                .device_type
+                .as_deref()
+                .map(DeviceTypeBody::from),
             endpoint: worker.record.endpoint.as_deref().map(str::to_owned),
             draining: worker.record.draining,
             cores: worker.record.cores,
@@ -159,6 +202,29 @@ impl From<&Worker> for WorkerBody {
             memory_used_bytes: worker.record.memory_used_bytes,
             utilization: worker.record.utilization,
             lease_until_ms: worker.lease_until_ms,
+        }
+    }
+}
+
+impl From<&DeviceType> for DeviceTypeBody {
+    fn from(of: &DeviceType) -> Self {
+        Self {
+            name: of.name.to_string(),
+            engines: of.engines.iter().map(ToString::to_string).collect(),
+            slots: of.slots,
+            memory_bytes: of.memory_bytes,
+            price_per_hour_usd: of.price_per_hour_usd,
+            start_ms: of.start_ms,
+        }
+    }
+}
+
+impl From<&HardwareWarning> for WarningBody {
+    fn from(warning: &HardwareWarning) -> Self {
+        Self {
+            code: warning.code(),
+            worker: warning.worker().to_string(),
+            message: warning.to_string(),
         }
     }
 }

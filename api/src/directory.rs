@@ -80,6 +80,16 @@ impl Directory {
         }
     }
 
+    /// The application that a route belongs to, if it is one that is known: for labels, which must not
+    /// carry names that clients made up.
+    pub fn found(&self, route: &Route) -> Option<ApplicationId> {
+        match route {
+            Route::Application(id) => self.applications.contains_key(id).then(|| id.clone()),
+            Route::Model(id) => self.models.get(id).map(|(owner, _)| owner.clone()),
+            Route::Variant(_) => None,
+        }
+    }
+
     fn known_owner(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Application(id) => Some(id.clone()),

@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -17,10 +16,10 @@ use axum::{
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_rpc::Answer;
-use sextant_types::{Code, VariantId};
+use sextant_types::{ApplicationId, Code, VariantId};
 
 use self::{
-    families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels},
+    families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels, text},
     gauges::{Gauges, gauge},
 };
 use crate::{ApiState, problem::Problem};
@@ -28,9 +27,9 @@ use crate::{ApiState, problem::Problem};
 mod families;
 mod gauges;
 
-/// The registry and the front end's own metrics.
+/// The registry of the process and the front end's own metrics.
 pub struct Metrics {
-    registry: RwLock<Registry>,
+    registry: Registry,
     families: Families,
     gauges: Gauges,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
@@ -43,9 +42,13 @@ pub struct Metrics {
 pub async fn scrape(State(state): State<ApiState>) -> Result<Response, Problem> {
     let metrics = state.metrics();
     metrics.look(&state).await?;
-    let text = metrics
-        .render()
-        .map_err(|error| Problem::internal("/metrics", &error))?;
+    render(&metrics.registry)
+}
+
+/// All metrics of a registry as a response.
+pub(crate) fn render(registry: &Registry) -> Result<Response, Problem> {
+    let mut text = String::new();
+    encode(&mut text, registry).map_err(|error| Problem::internal("/metrics", &error))?;
     let mut response = text.into_response();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let kind = HeaderValue::from_static(kind);
@@ -55,37 +58,33 @@ pub async fn scrape(State(state): State<ApiState>) -> Result<Response, Problem> 
 
 // === impl Metrics ===
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
-    /// Registers the front end's metrics under `sextant_`.
-    pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("sextant");
+    /// A registry for the metrics of all roles of a process; names get the prefix `sextant_`.
+    pub fn registry() -> Registry {
+        Registry::with_prefix("sextant")
+    }
+
+    /// Adds the front end's metrics to those of the other roles of its process.
+    pub(crate) fn new(mut registry: Registry) -> Self {
         let families = Families::register(&mut registry);
         let gauges = Gauges::register(&mut registry);
         Self {
-            registry: RwLock::new(registry),
+            registry,
             families,
             gauges,
             variants: RwLock::default(),
         }
     }
 
-    /// Adds the metrics of another role; names get the prefix `sextant_`.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self
-            .registry
-            .write()
-            .unwrap_or_else(PoisonError::into_inner));
-    }
-
     /// Counts an answer; `elapsed` is from the last byte of the request to the written answer.
-    pub fn query_answered(&self, answer: &Answer, elapsed: Duration) {
-        let handles = self.handles(answer);
+    /// `application` says for which, where that is known.
+    pub(crate) fn query_answered(
+        &self,
+        answer: &Answer,
+        elapsed: Duration,
+        application: impl FnOnce() -> Option<ApplicationId>,
+    ) {
+        let handles = self.handles(answer, application);
         let seconds = |microseconds: f64| microseconds / 1e6;
         handles.queries.inc();
         handles.duration.observe(elapsed.as_secs_f64());
@@ -93,15 +92,23 @@ impl Metrics {
         handles.compute.observe(seconds(answer.timings.compute_us));
         handles.rows.observe(f64::from(answer.timings.batch_rows));
         if answer.targets_met {
-            self.families.met.inc();
+            handles.met.inc();
         } else {
-            self.selected("missed");
+            handles.missed.inc();
         }
     }
 
+    /// The application of a variant that has answered.
+    pub(crate) fn application_of(&self, variant: &VariantId) -> Option<ApplicationId> {
+        let known = self.variants.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(variant)?.application.clone()
+    }
+
     /// Counts a query that was refused or failed.
-    pub fn query_failed(&self, code: Code) {
+    pub(crate) fn query_failed(&self, application: Option<&ApplicationId>, code: Code) {
+        let application = text(application);
         let labels = CodeLabels {
+            application: application.clone(),
             code: code.as_str(),
         };
         self.families.failures.get_or_create(&labels).inc();
@@ -110,7 +117,12 @@ impl Metrics {
             Code::TargetInfeasible | Code::Overloaded | Code::Warming | Code::DeadlineExceeded
         );
         if selection {
-            self.selected(code.as_str());
+            let outcome = code.as_str();
+            let labels = OutcomeLabels {
+                application,
+                outcome,
+            };
+            self.families.selections.get_or_create(&labels).inc();
         }
     }
 
@@ -123,33 +135,27 @@ impl Metrics {
         self.families.problems.get_or_create(&labels).inc();
     }
 
-    fn selected(&self, outcome: &'static str) {
-        let labels = OutcomeLabels { outcome };
-        self.families.selections.get_or_create(&labels).inc();
-    }
-
     /// Sets the gauges from the stores.
     async fn look(&self, state: &ApiState) -> Result<(), Problem> {
         self.families.in_flight.set(gauge(state.in_flight()));
         self.gauges.look(state.metadata(), state.registry()).await
     }
 
-    fn render(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode(
-            &mut text,
-            &self.registry.read().unwrap_or_else(PoisonError::into_inner),
-        )?;
-        Ok(text)
-    }
-
-    fn handles(&self, answer: &Answer) -> Arc<Handles> {
+    fn handles(
+        &self,
+        answer: &Answer,
+        application: impl FnOnce() -> Option<ApplicationId>,
+    ) -> Arc<Handles> {
         let known = self.variants.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(handles) = known.get(&answer.variant) {
             return Arc::clone(handles);
         }
         drop(known);
-        let handles = Arc::new(self.families.handles(answer));
+        let handles = Arc::new(self.families.handles(answer, application()));
+        if handles.application.is_none() {
+            // It is known the next time.
+            return handles;
+        }
         let mut known = self
             .variants
             .write()

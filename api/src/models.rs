@@ -216,7 +216,8 @@ pub async fn file(
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-/// Deletes a model and retires its variants. Queries in flight are answered.
+/// Deletes a model and retires its variants. Queries in flight are answered. A deletion that was
+/// interrupted is completed by another one.
 #[utoipa::path(delete, operation_id = "models_delete", path = "/v1/models/{model}", tag = "models",
     params(("model" = String, Path, description = "its name")),
     responses(
@@ -228,11 +229,9 @@ pub async fn delete(
     State(state): State<ApiState>,
     Name(name): Name<ModelId>,
 ) -> Result<StatusCode, Problem> {
-    let variants = state.registry().delete_model(&name).await?;
-    for variant in &variants {
-        state.metadata().retire_variant(variant).await?;
-    }
+    let retired = state.publisher().retire_model(&name).await;
     state.refresh().await?;
+    retired?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,27 +1,47 @@
 //! What a process without a front end shows: whether it lives, whether it is ready, what it counts.
 
-use axum::{Json, Router, extract::State, routing::get};
+use std::sync::Arc;
+
+use axum::{Json, Router, extract::State, response::Response, routing::get};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use serde_json::{Value, json};
 use sextant_types::Code;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Readiness, problem::Problem};
+use crate::{Readiness, metrics, problem::Problem};
 
-/// Serves `/health/live`, `/health/ready` and `/metrics` until `shutdown`.
+/// What is shown.
+struct Observed {
+    readiness: Readiness,
+    ready: Gauge,
+    metrics: Registry,
+}
+
+/// Serves `/health/live`, `/health/ready` and `/metrics` until `shutdown`; `metrics` are those of the
+/// roles of this process, see [`crate::Metrics::registry`].
 ///
 /// # Errors
 /// When the listener gives no connections any more.
 pub async fn observe(
     listener: TcpListener,
     readiness: Readiness,
+    mut metrics: Registry,
     shutdown: CancellationToken,
 ) -> std::io::Result<()> {
+    let ready_now = Gauge::default();
+    let help = "Whether the process plays its roles: 1 or 0";
+    metrics.register("ready", help, ready_now.clone());
+    let observed = Observed {
+        readiness,
+        ready: ready_now,
+        metrics,
+    };
     let router = Router::new()
         .route("/health/live", get(live))
         .route("/health/ready", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(readiness);
+        .route("/metrics", get(scrape))
+        .with_state(Arc::new(observed));
     axum::serve(listener, router)
         .with_graceful_shutdown(async move { shutdown.cancelled().await })
         .await
@@ -31,18 +51,16 @@ async fn live() -> Json<Value> {
     Json(json!({ "status": "live" }))
 }
 
-async fn ready(State(readiness): State<Readiness>) -> Result<Json<Value>, Problem> {
-    match readiness() {
+async fn ready(State(observed): State<Arc<Observed>>) -> Result<Json<Value>, Problem> {
+    match (observed.readiness)() {
         Ok(()) => Ok(Json(json!({ "status": "ready" }))),
         Err(why) => Err(Problem::new(Code::Unavailable, why).retry_after_ms(1000)),
     }
 }
 
-/// In the text format of Prometheus.
-async fn metrics(State(readiness): State<Readiness>) -> String {
-    let ready = u8::from(readiness().is_ok());
-    format!(
-        "# HELP sextant_ready Whether the process plays its roles.\n# TYPE sextant_ready gauge\n\
-         sextant_ready {ready}\n# EOF\n"
-    )
+/// As OpenMetrics text.
+async fn scrape(State(observed): State<Arc<Observed>>) -> Result<Response, Problem> {
+    let is_ready = (observed.readiness)().is_ok();
+    observed.ready.set(is_ready.into());
+    metrics::render(&observed.metrics)
 }

@@ -59,7 +59,8 @@ pub struct QueryBody<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub variant: Option<Text<'a>>,
-    /// What is asked for; the application's default targets fill what is left out.
+    /// What is asked for; the application's default targets fill what is left out, unless the query
+    /// names a variant. A named variant that is not accurate or not cheap enough is refused.
     #[serde(default)]
     pub targets: TargetsBody,
     /// One tensor for each input of the model.
@@ -94,9 +95,10 @@ pub async fn create(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let result = create_inner(&state, &caller, request).await;
+    let mut route = None;
+    let result = create_inner(&state, &caller, request, &mut route).await;
     if let Err(problem) = &result {
-        state.metrics().query_failed(problem.code());
+        state.count_query(route.as_ref(), Err(problem.code()));
     }
     result
 }
@@ -105,16 +107,18 @@ async fn create_inner(
     state: &ApiState,
     caller: &Caller,
     request: Request,
+    asked: &mut Option<Route>,
 ) -> Result<Response, Problem> {
     let _permit = state.admit()?;
     let explain = wants_explanation(request.uri().query());
     let body = crate::body::collect(request.into_body(), state.limits().body()).await?;
     let arrived = Instant::now();
     let (query, id) = read(state, &body, explain, arrived)?;
+    let route = asked.insert(query.route.clone());
     state.check_owner(caller, &query.route).await?;
     let answer = state.dispatcher().query(query).await?;
     let out = answer_json(&answer, id.as_deref());
-    state.metrics().query_answered(&answer, arrived.elapsed());
+    state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
     Ok(json_response(out))
 }
 

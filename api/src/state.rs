@@ -1,15 +1,18 @@
 //! What handlers share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
-use sextant_rpc::{DispatcherClient, Route};
+use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_types::{ApplicationId, Code, Targets, WorkerId};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -28,6 +31,8 @@ pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub struct ApiParts {
     /// Answers queries.
     pub dispatcher: DispatcherClient,
+    /// Deletes models.
+    pub publisher: PublisherClient,
     /// Applications, models, variants and jobs.
     pub registry: Registry,
     /// Uploaded files.
@@ -36,12 +41,17 @@ pub struct ApiParts {
     pub metadata: Arc<dyn MetadataStore>,
     /// The workers that can be asked what they did.
     pub workers: Workers,
+    /// How many times as long as where it was registered a variant is expected to take on a type of
+    /// device on which it has not been measured.
+    pub estimate_factor: f64,
     /// What requests may cost.
     pub limits: Limits,
     /// Who may ask.
     pub auth: auth::Config,
     /// The rate limits and quotas of keys, shared by all front ends.
     pub rates: Arc<dyn RateStore>,
+    /// Metrics of the other roles of the process, see [`Metrics::registry`].
+    pub metrics: prometheus_client::registry::Registry,
     /// What `/health/ready` asks, besides whether the process is shutting down.
     pub readiness: Readiness,
 }
@@ -61,13 +71,14 @@ struct Shared {
 
 impl ApiState {
     /// Wraps the parts.
-    pub fn new(parts: ApiParts) -> Self {
+    pub fn new(mut parts: ApiParts) -> Self {
         let queries = Semaphore::new(parts.limits.max_concurrent_queries);
+        let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
         Self(Arc::new(Shared {
             parts,
-            metrics: Metrics::new(),
+            metrics,
             directory: ArcSwap::default(),
             keyring,
             queries,
@@ -75,8 +86,8 @@ impl ApiState {
         }))
     }
 
-    /// Metrics of the front end; the server adds those of other roles to the same registry.
-    pub fn metrics(&self) -> &Metrics {
+    /// Metrics of the process.
+    pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
@@ -111,6 +122,10 @@ impl ApiState {
         &self.0.parts.dispatcher
     }
 
+    pub(crate) fn publisher(&self) -> &PublisherClient {
+        &self.0.parts.publisher
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.parts.limits
     }
@@ -134,6 +149,10 @@ impl ApiState {
 
     pub(crate) fn metadata(&self) -> &dyn MetadataStore {
         self.0.parts.metadata.as_ref()
+    }
+
+    pub(crate) fn estimate_factor(&self) -> f64 {
+        self.0.parts.estimate_factor
     }
 
     /// The worker of that name.
@@ -176,6 +195,31 @@ impl ApiState {
     pub(crate) async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
         let directory = self.0.directory.load_full();
         Ok(directory.owner(route, self.registry()).await?)
+    }
+
+    /// Counts what became of a query to `route`, which is `None` where it could not be read; the time
+    /// is from the last byte of the request to the written answer.
+    pub(crate) fn count_query(
+        &self,
+        route: Option<&Route>,
+        ended: Result<(&Answer, Duration), Code>,
+    ) {
+        let directory = self.0.directory.load();
+        let metrics = self.metrics();
+        match ended {
+            Ok((answer, elapsed)) => metrics.query_answered(answer, elapsed, || match route {
+                // It has answered, so there is one of that name.
+                Some(Route::Application(id)) => Some(id.clone()),
+                _ => directory.found(&Route::Model(answer.model.clone())),
+            }),
+            Err(code) => {
+                let found = route.and_then(|route| match route {
+                    Route::Variant(id) => metrics.application_of(id),
+                    route => directory.found(route),
+                });
+                metrics.query_failed(found.as_ref(), code);
+            }
+        }
     }
 
     /// Refuses a caller who is bound to another application than `route` belongs to.

@@ -178,12 +178,12 @@ pub async fn model_version(named: Named) -> Json<ModelMetadataBody> {
     model(named).await
 }
 
-/// Whether something is loaded that can answer.
+/// Whether it can be answered: a variant is loaded, or a query has one loaded.
 #[utoipa::path(get, operation_id = "v2_model_ready", path = "/v2/models/{model}/ready", tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses(
-        (status = 200, description = "It is loaded", body = ReadyBody),
-        (status = 503, description = "It is not", body = ProblemBody,
+        (status = 200, description = "It can be answered", body = ReadyBody),
+        (status = 503, description = "No worker can load it now", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn model_ready(
@@ -191,8 +191,11 @@ pub async fn model_ready(
     named: Named,
 ) -> Result<Json<ReadyBody>, Problem> {
     if !state.dispatcher().is_ready(&named.route) {
-        let detail = format!("nothing of `{}` is loaded; a query loads it", named.name);
-        return Err(Problem::new(Code::Warming, detail).retry_after_ms(1000));
+        let detail = format!(
+            "nothing of `{}` is loaded, and no worker can load it now",
+            named.name
+        );
+        return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
     }
     Ok(Json(ReadyBody {
         name: Some(named.name),
@@ -207,7 +210,7 @@ pub async fn model_ready(
         ("model" = String, Path, description = "variant, model or application"),
         ("version" = String, Path, description = "`1`"),
     ),
-    responses((status = 200, description = "It is loaded", body = ReadyBody)))]
+    responses((status = 200, description = "It can be answered", body = ReadyBody)))]
 pub async fn model_version_ready(
     state: State<ApiState>,
     named: Named,

@@ -1,13 +1,18 @@
 //! Measured variants, with the state of their instances.
 
+use std::collections::BTreeSet;
+
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_metadata::Instance;
-use sextant_types::{Accuracy, ApplicationId, BatchLatency, ModelId, Variant, VariantId};
+use sextant_metadata::{DeviceTypes, Instance};
+use sextant_registry::FailedProfile;
+use sextant_types::{
+    Accuracy, ApplicationId, BatchLatency, DeviceTypeName, ModelId, Variant, VariantId,
+};
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState,
+    ApiState, clock,
     cluster::InstanceBody,
     extract::Name,
     problem::{Problem, ProblemBody},
@@ -51,16 +56,64 @@ pub struct VariantBody {
     peak_memory_bytes: u64,
     /// Bytes of the weights, held once for all variants of the same artefact.
     weights_bytes: u64,
-    /// Price of holding one instance, US dollars an hour.
+    /// Price of the slots that a batch occupies where it was registered, US dollars an hour.
     cost_per_hour_usd: f64,
-    /// Price of a thousand rows at saturation, US dollars.
+    /// Price of a thousand rows at saturation there, US dollars.
     cost_per_1k_usd: f64,
-    /// A variant that is at least as good in everything; `null` on the frontier.
+    /// The type of device that it was registered on, where the figures above were measured; absent
+    /// where an earlier version registered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_on: Option<String>,
+    /// By type of device: where it was measured, and what is expected on the others that the fleet has
+    /// and that can run it. Sorted by type.
+    profiles: Vec<ProfileBody>,
+    /// A variant that runs on the same devices and is there at least as good in everything; `null` on
+    /// the frontier.
     dominated_by: Option<String>,
     /// SHA-256 of the ONNX file that the engine loads.
     artefact: String,
     /// Where it is loaded or was.
     instances: Vec<InstanceBody>,
+}
+
+/// A variant on a type of device.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Profile)]
+pub struct ProfileBody {
+    /// The type of device.
+    device_type: String,
+    /// Not measured there yet: taken from where it was registered.
+    estimated: bool,
+    /// Latency by batch size.
+    latency: Vec<BatchLatencyBody>,
+    /// Time to load, milliseconds.
+    load_ms: f64,
+    /// Greatest rows per second.
+    saturation_rps: f64,
+    /// Price of the slots that a batch occupies, US dollars an hour; absent where no worker of the fleet
+    /// has said what the device costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_hour_usd: Option<f64>,
+    /// Price of a thousand rows at saturation, US dollars; absent alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_1k_usd: Option<f64>,
+    /// Why it could not be measured there so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<ProfileFailureBody>,
+}
+
+/// Measuring a variant on a type of device has failed, and is tried again.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProfileFailure)]
+pub struct ProfileFailureBody {
+    /// Stable code of the last failure.
+    code: String,
+    /// What happened.
+    message: String,
+    /// How often in a row.
+    failures: u32,
+    /// When the last time was, milliseconds since the Unix epoch.
+    at_ms: u64,
 }
 
 /// Variants.
@@ -155,26 +208,87 @@ pub async fn get(
     Name(name): Name<VariantId>,
 ) -> Result<Json<VariantBody>, Problem> {
     let variant = state.registry().variant(&name).await?;
-    let instances = state.metadata().instances().await?;
-    Ok(Json(VariantBody::new(&variant, &instances)))
+    let fleet = Fleet::look(&state).await?;
+    Ok(Json(VariantBody::new(&variant, &fleet)))
 }
 
 async fn with_instances(
     state: &ApiState,
     variants: Vec<Variant>,
 ) -> Result<Json<VariantsBody>, Problem> {
-    let instances = state.metadata().instances().await?;
+    let fleet = Fleet::look(state).await?;
     let variants = variants
         .iter()
-        .map(|variant| VariantBody::new(variant, &instances))
+        .map(|variant| VariantBody::new(variant, &fleet))
         .collect();
     Ok(Json(VariantsBody { variants }))
+}
+
+/// What runs variants.
+struct Fleet {
+    /// Sorted by key.
+    instances: Vec<Instance>,
+    types: DeviceTypes,
+    failed: Vec<FailedProfile>,
+    estimate_factor: f64,
+}
+
+impl Fleet {
+    async fn look(state: &ApiState) -> Result<Self, Problem> {
+        let workers = state.metadata().workers(clock::now_ms()).await?;
+        Ok(Self {
+            instances: state.metadata().instances().await?,
+            types: DeviceTypes::of(&workers),
+            failed: state.registry().failed_profiles().await?,
+            estimate_factor: state.estimate_factor(),
+        })
+    }
+
+    /// A variant where it was measured and wherever it can run.
+    fn profiles(&self, variant: &Variant) -> Vec<ProfileBody> {
+        let engine = &variant.spec.engine;
+        let able = self.types.all().filter(|of| of.engines.contains(engine));
+        let mut names: BTreeSet<&DeviceTypeName> = able.map(|of| &of.name).collect();
+        names.extend(variant.measured_on.iter().chain(variant.profiles.keys()));
+        let names = names.into_iter();
+        names.map(|name| self.profile(variant, name)).collect()
+    }
+
+    fn profile(&self, variant: &Variant, name: &DeviceTypeName) -> ProfileBody {
+        let expected = variant.expected(name, self.estimate_factor);
+        let profile = &expected.profile;
+        let facts = self.types.get(name);
+        let cost = facts.map(|of| of.cost(variant.spec.threads, profile.saturation_rps));
+        ProfileBody {
+            device_type: name.to_string(),
+            estimated: expected.estimated,
+            latency: profile.batches.iter().map(BatchLatencyBody::from).collect(),
+            load_ms: profile.load_ms,
+            saturation_rps: profile.saturation_rps,
+            cost_per_hour_usd: cost.map(|cost| cost.per_hour_usd),
+            cost_per_1k_usd: cost.map(|cost| cost.per_1k_usd),
+            failure: self.failure(variant, name),
+        }
+    }
+
+    fn failure(&self, variant: &Variant, name: &DeviceTypeName) -> Option<ProfileFailureBody> {
+        let mut failed = self.failed.iter();
+        let failed = failed.find(|it| it.variant == variant.id && it.device_type == *name)?;
+        let failure = failed.failure.as_ref()?;
+        Some(ProfileFailureBody {
+            code: failure.code.to_string(),
+            message: failure.message.clone(),
+            failures: failed.failures,
+            at_ms: failed.updated_ms,
+        })
+    }
 }
 
 // === impl VariantBody ===
 
 impl VariantBody {
-    fn new(variant: &Variant, instances: &[Instance]) -> Self {
+    fn new(variant: &Variant, fleet: &Fleet) -> Self {
+        let instances = &fleet.instances;
         // Sorted by key, so the instances of one variant stand together.
         let first = instances.partition_point(|instance| instance.key.variant < variant.id);
         let own = instances[first..]
@@ -201,6 +315,8 @@ impl VariantBody {
             weights_bytes: profile.weights_bytes,
             cost_per_hour_usd: variant.cost_per_hour_usd,
             cost_per_1k_usd: variant.cost_per_1k_usd,
+            measured_on: variant.measured_on.as_ref().map(ToString::to_string),
+            profiles: fleet.profiles(variant),
             dominated_by: variant.dominated_by.as_ref().map(VariantId::to_string),
             artefact: variant.artefact.to_string(),
             instances: own.map(InstanceBody::from).collect(),

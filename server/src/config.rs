@@ -9,11 +9,12 @@
 
 use std::time::Duration;
 
-use sextant_types::WorkerId;
+use sextant_types::{DeviceTypeName, WorkerId};
 
 mod docs;
 mod error;
 mod fleet;
+mod health;
 mod layers;
 mod machine;
 mod role;
@@ -28,19 +29,22 @@ pub use fleet::AuthMode;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
-pub use sections::{Config, Limits, Log, LogFormat, Prices, Runtime};
+pub use sections::{Config, DevicePrice, Limits, Log, LogFormat, Prices, Runtime};
 pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let table = layers::merge(sources)?;
-        toml::Value::Table(table)
-            .try_into()
-            .map_err(|source: toml::de::Error| Error::Unreadable {
-                origin: "the merged configuration".to_owned(),
-                reason: source.to_string(),
-            })
+        let config: Self =
+            toml::Value::Table(table)
+                .try_into()
+                .map_err(|source: toml::de::Error| Error::Unreadable {
+                    origin: "the merged configuration".to_owned(),
+                    reason: source.to_string(),
+                })?;
+        config.worker.health.check()?;
+        Ok(config)
     }
 
     /// Replaces what is left to the machine (cores, memory, threads) by what this machine has, and
@@ -49,6 +53,7 @@ impl Config {
         self.worker.name = Some(self.worker_name());
         self.worker.cores = Some(self.worker_cores());
         self.worker.memory_bytes = Some(self.worker_memory_bytes());
+        self.worker.device_type = Some(self.device_type());
         self.variants.max_threads = Some(self.max_threads());
         self.runtime.threads = Some(self.runtime.threads());
         for url in [&mut self.metadata.url, &mut self.registry.url] {
@@ -80,6 +85,12 @@ impl Config {
     pub fn max_threads(&self) -> u16 {
         let cores = self.worker_cores();
         self.variants.max_threads.unwrap_or(cores).min(cores)
+    }
+
+    /// The type of this machine as a device: as configured, else by its cores.
+    pub fn device_type(&self) -> DeviceTypeName {
+        let configured = self.worker.device_type.clone();
+        configured.unwrap_or_else(|| DeviceTypeName::processor(self.worker_cores()))
     }
 
     /// Cores that batches may occupy: as configured, else all that the process may use.
@@ -151,6 +162,20 @@ impl From<Prices> for sextant_types::Prices {
         Self {
             core_hour_usd: prices.core_hour_usd,
             memory_gib_hour_usd: prices.memory_gib_hour_usd,
+            devices: prices
+                .devices
+                .into_iter()
+                .map(|(name, price)| (name, price.into()))
+                .collect(),
+        }
+    }
+}
+
+impl From<DevicePrice> for sextant_types::DevicePrice {
+    fn from(price: DevicePrice) -> Self {
+        Self {
+            hour_usd: price.hour_usd,
+            start_ms: Some(price.start_s.saturating_mul(1000)),
         }
     }
 }

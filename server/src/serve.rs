@@ -22,13 +22,15 @@ mod workers;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use prometheus_client::registry::Registry;
+use sextant_api::Metrics;
 use sextant_autoscaler as autoscaler;
 use sextant_engine::Engine;
 use sextant_fleet::Leadership;
-use sextant_grpc::{Caller, Seen};
 use sextant_metadata::Candidate;
 use sextant_rpc::WorkerClient;
-use sextant_variant_gen::{Generator, RegistrationService, measure::Effort};
+use sextant_types::DeviceType;
+use sextant_variant_gen::{Generator, Publisher, RegistrationService, measure::Effort};
 use tokio::net::TcpListener;
 
 use crate::config::{Config, Role};
@@ -68,12 +70,18 @@ async fn play(
         false => None,
     };
     let port = port.as_ref();
-    let Fleet { places, measured } = match plays(Role::Worker) || plays(Role::VariantGen) {
+    let mut metrics = Metrics::registry();
+    let Fleet {
+        places,
+        measured,
+        types,
+        ..
+    } = match plays(Role::Worker) || plays(Role::VariantGen) {
         true => devices::open(config)?,
         false => Fleet::default(),
     };
     let parts = match plays(Role::Worker) {
-        true => workers::build(config, stores, places, port, process).await?,
+        true => workers::build(config, stores, places, (port, &mut metrics), process).await?,
         false => Vec::new(),
     };
     let clients: Vec<WorkerClient> = parts.iter().map(|part| Arc::clone(&part.client)).collect();
@@ -81,15 +89,32 @@ async fn play(
         true => Some(dispatcher::build(config, stores, &clients, port, process)?),
         false => None,
     };
-    if plays(Role::VariantGen) || port.is_none() {
-        build_variant_gen(config, stores, &measured, process).await?;
+    if let Some(dispatcher) = &dispatcher {
+        dispatcher.register_metrics(&mut metrics);
     }
+    let publisher = match plays(Role::VariantGen) || port.is_none() {
+        true => {
+            let measured = (&measured[..], types);
+            Some(build_variant_gen(config, stores, measured, &mut metrics, process).await?)
+        }
+        false => None,
+    };
     if plays(Role::Autoscaler) {
-        build_autoscaler(config, stores, clients, port, process)?;
+        let service = build_autoscaler(config, stores, port, process);
+        service.register_metrics(&mut metrics);
+        process.spawn(|stop| async move { service.run(stop.cancelled()).await });
     }
     match plays(Role::Api) {
-        true => front::serve(config, stores, dispatcher, parts, port, listener, process).await,
-        false => front::observe(listener, process).await,
+        true => {
+            let roles = front::Roles {
+                dispatcher,
+                workers: parts,
+                publisher,
+                metrics,
+            };
+            front::serve(config, stores, roles, port, listener, process).await
+        }
+        false => front::observe(listener, metrics, process).await,
     }
 }
 
@@ -97,9 +122,10 @@ async fn play(
 async fn build_variant_gen(
     config: &Config,
     stores: &Stores,
-    engines: &[Arc<dyn Engine>],
+    (engines, devices): (&[Arc<dyn Engine>], Vec<Arc<DeviceType>>),
+    metrics: &mut Registry,
     process: &mut Process,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Publisher> {
     let settings = sextant_variant_gen::Config {
         effort: Effort {
             budget: Duration::from_millis(config.variants.profile_ms_per_batch),
@@ -107,7 +133,7 @@ async fn build_variant_gen(
             evaluation_batch: u16::try_from(config.variants.evaluation_batch).unwrap_or(u16::MAX),
             ..Effort::default()
         },
-        prices: config.prices.clone().into(),
+        devices,
         cores: config.max_threads(),
         lease: Duration::from_millis(LEASE_MS),
         ..sextant_variant_gen::Config::default()
@@ -118,58 +144,46 @@ async fn build_variant_gen(
         metadata: Arc::clone(&stores.metadata),
     };
     let generator = Generator::new(shared, engines.to_vec(), settings);
-    let published = generator
-        .publisher()
+    let publisher = generator.publisher().clone();
+    let published = publisher
         .publish_all()
         .await
         .context("cannot publish variants")?;
     tracing::info!(variants = published, "published what is registered");
     if config.roles.contains(Role::VariantGen) {
         let service = RegistrationService::new(generator, stores.owner.clone());
+        service.register_metrics(metrics);
         process.spawn(|stop| async move { service.run(stop.cancelled()).await });
     }
-    Ok(())
+    Ok(publisher)
 }
 
+/// The autoscaler: alone over a store of this process, as a candidate over one that others share.
 fn build_autoscaler(
     config: &Config,
     stores: &Stores,
-    workers: Vec<WorkerClient>,
     port: Option<&Port>,
     process: &mut Process,
-) -> anyhow::Result<()> {
+) -> autoscaler::Service {
     let settings = autoscaler::Config {
         period_ms: config.autoscaler.period_ms,
         idle_unload_s: config.autoscaler.idle_unload_s,
         warm_memory_share: config.autoscaler.warm_memory_share,
     };
     let metadata = Arc::clone(&stores.metadata);
-    let Some(port) = port else {
-        let service = autoscaler::Service::new(settings, metadata, workers);
-        process.spawn(|stop| async move { service.run(stop.cancelled()).await });
-        return Ok(());
-    };
-    let candidate = Candidate {
-        role: "autoscaler".into(),
-        holder: stores.owner.as_str().into(),
-        endpoint: port.endpoint(),
-    };
-    let ttl = Duration::from_millis(config.fleet.leader_lease_ms);
-    let leadership = Leadership::new(Arc::clone(&metadata), candidate, ttl);
-    let token = leadership.token();
-    process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
-    let service = autoscaler::Service::new(settings, metadata, Vec::new()).led_by(token.clone());
-    let known = service.workers();
-    let caller = (Caller::Autoscaler, Some(token));
-    // Those of this process, too, are reached through the port, which refuses who leads no more.
-    port.follow_workers(stores, caller, &[], process, move |seen| match seen {
-        Seen::Up(_, client) => known.add(client),
-        Seen::Down(worker) => {
-            known.remove(&worker);
-        }
-    })?;
-    process.spawn(|stop| async move { service.run(stop.cancelled()).await });
-    Ok(())
+    let mut service = autoscaler::Service::new(settings, Arc::clone(&metadata));
+    if config.metadata.url.is_some() {
+        let candidate = Candidate {
+            role: "autoscaler".into(),
+            holder: stores.owner.as_str().into(),
+            endpoint: port.map_or_else(|| "".into(), Port::endpoint),
+        };
+        let ttl = Duration::from_millis(config.fleet.leader_lease_ms);
+        let leadership = Leadership::new(metadata, candidate, ttl);
+        service = service.led_by(leadership.token());
+        process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
+    }
+    service
 }
 
 /// The one line on standard output that tells scripts where the service is.

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[schema(as = Cluster)]
 pub struct ClusterBody {
     /// Who plays the roles that only one may play, sorted by role; none where one process plays
-    /// them all.
+    /// them all over stores of its own.
     leaders: Vec<LeaderBody>,
     /// Changes when the metadata store has lost its content; absent while it is away.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use sextant_rpc::Answer;
+use sextant_types::ApplicationId;
 
 pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 
@@ -19,8 +20,6 @@ pub struct Families {
     pub queries: Family<VariantLabels, Counter>,
     pub failures: Family<CodeLabels, Counter>,
     pub selections: Family<OutcomeLabels, Counter>,
-    /// `selections` with outcome `met`.
-    pub met: Counter,
     pub problems: Family<ProblemLabels, Counter>,
     pub duration: Histograms,
     pub queue: Histograms,
@@ -31,6 +30,10 @@ pub struct Families {
 
 /// The metrics of one variant, found by one look-up.
 pub struct Handles {
+    pub application: Option<ApplicationId>,
+    /// `selections` with outcome `met`.
+    pub met: Counter,
+    pub missed: Counter,
     pub queries: Counter,
     pub duration: Histogram,
     pub queue: Histogram,
@@ -40,22 +43,26 @@ pub struct Handles {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct VariantLabels {
+    pub application: String,
     pub model: String,
     pub variant: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ModelLabels {
+    pub application: String,
     pub model: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CodeLabels {
+    pub application: String,
     pub code: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabels {
+    pub application: String,
     pub outcome: &'static str,
 }
 
@@ -65,6 +72,11 @@ pub struct ProblemLabels {
     pub code: &'static str,
 }
 
+/// The label of an application; empty where none was found, which is no label at all.
+pub fn text(application: Option<&ApplicationId>) -> String {
+    application.map(ToString::to_string).unwrap_or_default()
+}
+
 // === impl Families ===
 
 impl Families {
@@ -72,13 +84,10 @@ impl Families {
     pub fn register(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(50e-6, 2.0, 18));
         let rows: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 9));
-        let selections: Family<OutcomeLabels, Counter> = Family::default();
-        let met = selections.get_or_create_owned(&OutcomeLabels { outcome: "met" });
         let families = Self {
             queries: Family::default(),
             failures: Family::default(),
-            selections,
-            met,
+            selections: Family::default(),
             problems: Family::default(),
             duration: Family::new_with_constructor(seconds),
             queue: Family::new_with_constructor(seconds),
@@ -136,15 +145,28 @@ impl Families {
     }
 
     /// The metrics of the variant that answered.
-    pub fn handles(&self, answer: &Answer) -> Handles {
+    pub fn handles(&self, answer: &Answer, application: Option<ApplicationId>) -> Handles {
+        let name = text(application.as_ref());
+        let selections = |outcome| {
+            self.selections.get_or_create_owned(&OutcomeLabels {
+                application: name.clone(),
+                outcome,
+            })
+        };
+        let (met, missed) = (selections("met"), selections("missed"));
         let model = ModelLabels {
+            application: name.clone(),
             model: answer.model.to_string(),
         };
         let variant = VariantLabels {
+            application: name,
             model: answer.model.to_string(),
             variant: answer.variant.to_string(),
         };
         Handles {
+            application,
+            met,
+            missed,
             queries: self.queries.get_or_create_owned(&variant),
             duration: self.duration.get_or_create_owned(&model),
             queue: self.queue.get_or_create_owned(&model),

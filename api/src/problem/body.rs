@@ -22,7 +22,8 @@ pub struct CandidateBody {
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
-    /// State of its instance.
+    /// State of its best instance: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`,
+    /// or `failed` where no worker can load it.
     pub state: Cow<'static, str>,
     /// `selected`, or what spoke against it.
     pub verdict: Cow<'static, str>,

@@ -19,6 +19,12 @@ impl From<sextant_metadata::Error> for Problem {
     }
 }
 
+impl From<sextant_rpc::PublishError> for Problem {
+    fn from(error: sextant_rpc::PublishError) -> Self {
+        of("the publisher", error.code, &error)
+    }
+}
+
 impl From<sextant_objects::InvalidPath> for Problem {
     fn from(error: sextant_objects::InvalidPath) -> Self {
         Problem::new(Code::InvalidPath, error.to_string())

@@ -52,9 +52,10 @@ pub async fn infer(
     named: Named,
     request: Request,
 ) -> Result<Response, Problem> {
+    let route = named.route.clone();
     let result = answer(&state, named, request).await;
     if let Err(problem) = &result {
-        state.metrics().query_failed(problem.code());
+        state.count_query(Some(&route), Err(problem.code()));
     }
     result
 }
@@ -91,12 +92,12 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
         best_effort: request.parameters.best_effort()?,
         explain: request.parameters.explain,
         inputs: wire::inputs(request.inputs, tail)?,
-        route: named.route,
+        route: named.route.clone(),
         arrived,
     };
     let id = request.id.map(|id| id.0.into_owned());
     let answer = state.dispatcher().query(query).await?;
     let response = wire::answer(&named.name, id.as_deref(), &answer, &selection);
-    state.metrics().query_answered(&answer, arrived.elapsed());
+    state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
     Ok(response)
 }

@@ -96,12 +96,17 @@ async fn metrics_are_open_metrics_without_client_names() {
     let api = Api::new(Recorder::answering()).await;
     let query = r#"{"application":"digits","inputs":[]}"#;
     assert_eq!(api.call("POST", "/v1/queries", query).await.status, 200);
+    let nobody = r#"{"application":"made-up","targets":{"latency_ms":-1},"inputs":[]}"#;
+    api.call("POST", "/v1/queries", nobody)
+        .await
+        .problem("invalid_target");
     api.get("/made/up/by/a/client").await;
     let reading = api.get("/metrics").await;
     let text = String::from_utf8(reading.bytes).expect("UTF-8");
     for line in [
-        "sextant_queries_total{model=\"mlp\",variant=\"mlp-ort-fp32-all-t1-b32\"} 1",
-        "sextant_query_duration_seconds_count{model=\"mlp\"} 1",
+        "sextant_queries_total{application=\"digits\",model=\"mlp\",variant=\"mlp-ort-fp32-all-t1-b32\"} 1",
+        "sextant_query_duration_seconds_count{application=\"digits\",model=\"mlp\"} 1",
+        "sextant_query_failures_total{application=\"\",code=\"invalid_target\"} 1",
         "sextant_problems_total{route=\"none\",code=\"route_not_found\"} 1",
         "# EOF",
     ] {

@@ -20,10 +20,10 @@ use crate::worker::Idle;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
+use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Route, Timings};
 use sextant_types::{
-    Accuracy, BatchLatency, DataType, Digest, EngineName, Metric, NamedTensor, Optimization,
-    Precision, Profile, Signature, Tensor, TensorSpec, Variant, VariantSpec,
+    Accuracy, BatchLatency, DataType, Digest, EngineName, Metric, ModelId, NamedTensor,
+    Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant, VariantSpec,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -35,6 +35,25 @@ pub struct Recorder {
     /// What was asked, oldest first.
     pub queries: Mutex<Vec<Query>>,
     reply: Reply,
+}
+
+/// Deletes from the stores.
+struct Rows {
+    registry: Registry,
+    metadata: Arc<dyn MetadataStore>,
+}
+
+#[async_trait]
+impl Publish for Rows {
+    async fn retire_model(&self, model: &ModelId) -> Result<(), PublishError> {
+        let retired = self.registry.delete_model(model).await;
+        let retired = retired.map_err(|error| PublishError::new(error.code(), &error))?;
+        for variant in &retired {
+            let gone = self.metadata.retire_variant(variant).await;
+            gone.map_err(|error| PublishError::new(error.code(), &error))?;
+        }
+        Ok(())
+    }
 }
 
 impl Recorder {
@@ -145,6 +164,8 @@ pub fn variant() -> Variant {
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: 0.000_001_5,
+        measured_on: None,
+        profiles: Default::default(),
         dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
     }
 }
@@ -287,6 +308,10 @@ impl Api {
     async fn over(stores: Stores, dispatcher: Arc<Recorder>, settings: Settings) -> Self {
         let state = ApiState::new(ApiParts {
             dispatcher,
+            publisher: Arc::new(Rows {
+                registry: stores.registry.clone(),
+                metadata: Arc::clone(&stores.metadata),
+            }),
             registry: stores.registry.clone(),
             objects: Arc::clone(&stores.objects),
             metadata: Arc::clone(&stores.metadata),
@@ -295,9 +320,11 @@ impl Api {
                 client: Arc::new(Idle),
             })
             .collect(),
+            estimate_factor: 1.0,
             limits: settings.limits,
             auth: settings.auth,
             rates: settings.rates,
+            metrics: sextant_api::Metrics::registry(),
             readiness: settings.readiness,
         });
         state.refresh().await.expect("a registry");

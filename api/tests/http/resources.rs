@@ -412,11 +412,13 @@ async fn workers_and_instances_come_from_the_metadata_store() {
     let record = WorkerRecord {
         endpoint: None,
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 5,
         utilization: 0.25,
+        ..WorkerRecord::default()
     };
     let worker = "worker-0".parse().expect("a name");
     let far = u64::MAX / 2;
@@ -431,6 +433,39 @@ async fn workers_and_instances_come_from_the_metadata_store() {
         api.get("/v1/instances").await.json(),
         json!({"instances": []})
     );
+}
+
+#[tokio::test]
+async fn device_types_are_shown_and_contradictions_are_coded() {
+    use sextant_metadata::WorkerRecord;
+    use sextant_types::{DeviceType, EngineName};
+    let api = Api::new(Recorder::answering()).await;
+    for (since_ms, (worker, price_per_hour_usd)) in (1..).zip([("first", 2.5), ("second", 3.5)]) {
+        let device_type = DeviceType {
+            name: "gpu".parse().expect("a name"),
+            engines: vec![EngineName("cuda".to_owned())],
+            slots: 1,
+            memory_bytes: 1 << 34,
+            price_per_hour_usd,
+            start_ms: 90_000,
+        };
+        let record = WorkerRecord {
+            device_type: Some(device_type.into()),
+            since_ms,
+            ..WorkerRecord::default()
+        };
+        let worker = worker.parse().expect("a name");
+        let beat = api.metadata.heartbeat(&worker, record, u64::MAX / 2, 1);
+        beat.await.expect("a lease");
+    }
+    let body = api.get("/v1/workers").await.json();
+    let wanted = json!({"name": "gpu", "engines": ["cuda"], "slots": 1,
+        "memory_bytes": 1u64 << 34, "price_per_hour_usd": 2.5, "start_ms": 90_000});
+    assert_eq!(body["workers"][0]["device_type"], wanted);
+    let warnings = body["warnings"].as_array().expect("a list");
+    assert_eq!(warnings.len(), 1, "{body}");
+    assert_eq!(warnings[0]["code"], "device_type_conflict");
+    assert_eq!(warnings[0]["worker"], "second");
 }
 
 #[tokio::test]
@@ -450,11 +485,13 @@ async fn variants_show_what_was_measured_and_where_they_run() {
     let record = WorkerRecord {
         endpoint: None,
         device: "cpu".into(),
+        engines: Vec::new(),
         draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 5,
         utilization: 0.25,
+        ..WorkerRecord::default()
     };
     let worker = "worker-0".parse().expect("a name");
     api.metadata

@@ -1,8 +1,9 @@
 //! A real socket: connections, refusals while the client still sends, shutdown.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use sextant_api::{Error, Limits, serve};
+use prometheus_client::metrics::counter::Counter;
+use sextant_api::{Error, Limits, Metrics, Readiness, observe, serve};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -150,4 +151,26 @@ async fn a_body_that_never_comes_is_given_up() {
     let answer = read_to(&mut served.client, "}").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("did not arrive"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_process_without_a_front_end_shows_how_it_is_and_what_its_roles_count() {
+    let mut metrics = Metrics::registry();
+    let count = Counter::<u64>::default();
+    metrics.register("role_things", "Things of a role", count.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let shutdown = CancellationToken::new();
+    let readiness: Readiness = Arc::new(|| Ok(()));
+    let showing = tokio::spawn(observe(listener, readiness, metrics, shutdown.clone()));
+    count.inc();
+    let mut client = TcpStream::connect(address).await.expect("a connection");
+    send(&mut client, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let shown = read_to(&mut client, "# EOF\n").await;
+    for line in ["sextant_role_things_total 1", "sextant_ready 1"] {
+        assert!(shown.lines().any(|it| it == line), "`{line}` in\n{shown}");
+    }
+    drop(client);
+    shutdown.cancel();
+    showing.await.expect("no panic").expect("a clean end");
 }

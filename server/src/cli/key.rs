@@ -1,10 +1,9 @@
 //! `sextant key`: who may ask, for what, and how often.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
+use sextant_fleet::unix_ms;
 use sextant_types::ApplicationId;
 
 use super::{
@@ -106,7 +105,7 @@ impl Create {
             ("quota_per_day", self.quota.map(Value::from)),
             (
                 "expires_ms",
-                days.map(|days| json!(now_ms() + days * DAY_MS)),
+                days.map(|days| json!(unix_ms() + days * DAY_MS)),
             ),
         ];
         for (name, value) in optional {
@@ -129,7 +128,7 @@ async fn list(client: &Client, output: Output) -> Result<(), Error> {
             "state",
         ];
         let mut table = Table::new(&headings);
-        let now_ms = now_ms();
+        let now_ms = unix_ms();
         for key in rows(&answer, "/keys") {
             table.row(vec![
                 cell(key, "/id"),
@@ -157,12 +156,6 @@ fn state(key: &Value, now_ms: u64) -> &'static str {
         (None, Some(end)) if end <= now_ms => "expired",
         _ => "valid",
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let since: Duration = since.unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -46,6 +46,20 @@ pub enum Error {
         /// The accepted word that is spelt most alike.
         nearest: Option<String>,
     },
+    /// Two values, each of which could be used with another one.
+    #[error(
+        "`{lower}` is `{lower_value}`: it must be less than `{upper}`, which is `{upper_value}`"
+    )]
+    NotLess {
+        /// The key whose value must be less.
+        lower: String,
+        /// Its value.
+        lower_value: String,
+        /// The key whose value must be greater.
+        upper: String,
+        /// Its value.
+        upper_value: String,
+    },
     /// `--set` without `=`.
     #[error("`--set {0}` has no value: write `--set section.key=value`")]
     NoValue(String),

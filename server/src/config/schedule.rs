@@ -51,11 +51,11 @@ section! {
     Schedule in "dispatcher.schedule" {
         /// The scheduling policy.
         policy: SchedulingPolicy = SchedulingPolicy::default();
-        /// `sextant`: share of a query's slack that may be spent on waiting for a fuller batch
-        /// while a device is idle. 0 answers as soon as possible. 1 waits until the last moment at
-        /// which one more row could join: fewer and fuller batches do the same work, so that fewer
-        /// devices are needed and idle time shows true spare capacity.
-        hold: f64 = 0.0, within 0.0..=1.0;
+        /// `sextant`: share of the devices beyond those that a burst may need which is kept idle. 0
+        /// spends them on answering sooner. 1 waits until the last moment at which one more row
+        /// could join: fewer and fuller batches do the same work, and idle time shows true spare
+        /// capacity. Where devices are scarce it makes no difference.
+        hold: f64 = Options::default().hold, within 0.0..=1.0;
         /// `symphony`: start early once a batch has as many rows as arrive within the fixed cost of
         /// an invocation.
         beta_lambda: bool = false;

@@ -307,6 +307,7 @@ macro_rules! setting {
 setting! {
     String => Kind::Text;
     sextant_types::WorkerId => Kind::Name;
+    sextant_types::DeviceTypeName => Kind::Name;
     PathBuf => Kind::Path;
     std::net::SocketAddr => Kind::Address;
     bool => Kind::Flag;

@@ -1,15 +1,17 @@
 //! The sections. The text of every field is its documentation in `docs/config.md`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sextant_types::DeviceTypeName;
 
 use super::{
     Roles,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
+    health::Health,
     schedule::{Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
-    worker::{Cuda, Emulated, Remote, Worker},
+    worker::{Cuda, Emulated, EmulatedType, Remote, Worker},
 };
 
 const ANY: f64 = f64::INFINITY;
@@ -81,6 +83,12 @@ section! {
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.
         max_batch: u16 = 64, within 1.0..=64.0;
+        /// On a type of device on which a variant has not been measured, it is taken to need so many times
+        /// what it needs where it was registered.
+        estimate_factor: f64 = 1.0, within 0.01..=100.0;
+        /// There it is measured where it is loaded, while the worker's slots are no busier than this, as
+        /// a share; 0 leaves it at the estimate unless a worker does nothing at all.
+        profile_below_utilization: f64 = 0.3, within 0.0..=1.0;
         /// Time spent on measuring one batch size of one variant, milliseconds.
         profile_ms_per_batch: u64 = 60, within 1.0..=60_000.0;
         /// Rows per batch while accuracy is measured.
@@ -91,22 +99,42 @@ section! {
 section! {
     /// What resources cost: the base of every variant's price.
     Prices in "prices" {
-        /// One CPU core for an hour, US dollars.
+        /// One core of a processor whose type has no price of its own, for an hour, US dollars.
         core_hour_usd: f64 = sextant_types::Prices::default().core_hour_usd, within 0.0..=ANY;
-        /// One gibibyte of memory for an hour, US dollars.
+        /// One gibibyte of such a processor's memory for variants, for an hour, US dollars.
         memory_gib_hour_usd: f64 = sextant_types::Prices::default().memory_gib_hour_usd,
             within 0.0..=ANY;
+        sections {
+            /// What devices cost, by the name of their type.
+            devices: BTreeMap<DeviceTypeName, DevicePrice>;
+        }
     }
 }
 
 section! {
-    /// When instances of variants are loaded and unloaded.
+    /// What a device of a type costs, one table for each type. `GET /v1/workers` has the types of the
+    /// fleet. Set the same prices in every process that has workers.
+    DevicePrice in "prices.devices" each "NAME" {
+        /// One device for an hour, US dollars.
+        hour_usd: Option<f64> = None,
+            unset "a processor's cores and memory; 3.06, one V100 on demand, for any other device",
+            within 0.0..=ANY;
+        /// Time until a new worker of the type is up, seconds.
+        start_s: u64 = sextant_types::device::START_MS / 1000, within 0.0..=86_400.0;
+    }
+}
+
+section! {
+    /// Which variants should be loaded before anyone asks for them. The dispatcher loads and unloads by
+    /// it.
     Autoscaler in "autoscaler" {
-        /// Time between two looks at the load, milliseconds.
+        /// Time between two looks at variants and workers, milliseconds; what changes is seen at once.
         period_ms: u64 = 1000, within 10.0..=3_600_000.0;
-        /// An instance without queries for so long is unloaded, seconds.
+        /// What is loaded, is not among those that should be and has had no query for so long may be
+        /// unloaded, seconds.
         idle_unload_s: u64 = 600, within 1.0..=ANY;
-        /// Share of the worker's memory that is filled with variants before anyone asks for them.
+        /// Share of each worker's memory that is filled with variants before anyone asks for them: those
+        /// that no other of their application beats in everything, and one of every other model.
         warm_memory_share: f64 = 0.5, within 0.0..=1.0;
     }
 }
@@ -153,7 +181,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 22] = [
+pub(super) static SECTIONS: [Section; 25] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -163,8 +191,10 @@ pub(super) static SECTIONS: [Section; 22] = [
     Auth::SECTION,
     Tls::SECTION,
     Worker::SECTION,
+    Health::SECTION,
     Cuda::SECTION,
     Emulated::SECTION,
+    EmulatedType::SECTION,
     Remote::SECTION,
     Dispatcher::SECTION,
     Schedule::SECTION,
@@ -172,6 +202,7 @@ pub(super) static SECTIONS: [Section; 22] = [
     Placement::SECTION,
     Variants::SECTION,
     Prices::SECTION,
+    DevicePrice::SECTION,
     Autoscaler::SECTION,
     Limits::SECTION,
     Jobs::SECTION,

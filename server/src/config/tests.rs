@@ -2,11 +2,13 @@
 
 use std::{fs, net::SocketAddr, path::Path};
 
+use sextant_policies::health::Thresholds;
+
 use super::{
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
     sections::Jobs,
-    worker::Worker,
+    worker::{Emulated, EmulatedType, Worker},
     *,
 };
 
@@ -201,11 +203,57 @@ fn values_of_the_wrong_kind_or_range_are_refused() {
 }
 
 #[test]
+fn health_is_configured_and_left_below_the_level_at_which_it_is_entered() {
+    let (_folder, mut sources) =
+        with_file("[worker.health]\noverload_enter = 0.7\noverload_leave = 0.6\nenter_looks = 5\n");
+    sources.set = vec!["worker.health.interfere_enter=3".to_owned()];
+    let thresholds = Config::load(&sources)
+        .expect("valid")
+        .worker
+        .health
+        .thresholds();
+    let expected = Thresholds {
+        overload_enter: 0.7,
+        overload_leave: 0.6,
+        interfere_enter: 3.0,
+        enter_windows: 5,
+        ..Thresholds::default()
+    };
+    assert_eq!(thresholds, expected);
+    for (key, value, upper) in [
+        ("overload_leave", "0.95", "overload_enter"),
+        ("interfere_leave", "2.5", "interfere_enter"),
+    ] {
+        let sources = Sources {
+            set: vec![format!("worker.health.{key}={value}")],
+            ..Sources::default()
+        };
+        let text = message(&sources);
+        let parts = [key, value, upper];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        assert!(text.contains("must be less than"), "{text}");
+    }
+    // Each level alone would do with another one for the other.
+    let lower = "SEXTANT_WORKER__HEALTH__OVERLOAD_ENTER";
+    let text = message(&in_environment(lower, "0.5"));
+    assert!(
+        text.contains("`worker.health.overload_leave` is `0.8`"),
+        "{text}"
+    );
+    let text = message(&in_environment(lower, "1.5"));
+    assert!(text.contains("from 0.01 to 1"), "{text}");
+}
+
+#[test]
 fn the_table_of_fields_matches_the_structs() {
     let remote = Remote {
         url: Some("http://localhost:1".to_owned()),
         folder: Some("runtime".into()),
         ..Remote::default()
+    };
+    let price = DevicePrice {
+        hour_usd: Some(1.0),
+        ..DevicePrice::default()
     };
     let all = Config {
         onnxruntime_library: Some("lib.so".into()),
@@ -247,10 +295,19 @@ fn the_table_of_fields_matches_the_structs() {
         worker: Worker {
             remote: [("name".to_owned(), remote)].into(),
             cuda: Cuda {
+                device_type: Some(device_type("gpu")),
                 pages: Some(1),
                 ..Cuda::default()
             },
+            emulated: Emulated {
+                types: [(device_type("name"), EmulatedType::default())].into(),
+                ..Emulated::default()
+            },
             ..Worker::default()
+        },
+        prices: Prices {
+            devices: [(device_type("name"), price)].into(),
+            ..Prices::default()
         },
         dispatcher: Dispatcher {
             schedule: Schedule {
@@ -270,11 +327,17 @@ fn the_table_of_fields_matches_the_structs() {
         .collect();
     for key in &mut serialised {
         *key = key.replace(".applications.name.", ".applications.NAME.");
-        *key = key.replace(".remote.name.", ".remote.NAME.");
+        for each in ["remote", "devices", "types"] {
+            *key = key.replace(&format!(".{each}.name."), &format!(".{each}.NAME."));
+        }
     }
     serialised.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, serialised);
+}
+
+fn device_type(name: &str) -> DeviceTypeName {
+    DeviceTypeName::new(name).expect("a name")
 }
 
 fn every_fleet_setting() -> Fleet {
@@ -437,4 +500,36 @@ fn devices_that_are_unknown_or_listed_twice_are_refused() {
             assert!(text.contains(part), "{devices}: {text}");
         }
     }
+}
+
+#[test]
+fn devices_have_prices_by_type() {
+    let (_folder, sources) = with_file(
+        "[worker]\ndevices = ['emulated:2@slow', 'emulated:1']\ndevice_type = 'rack-a'\n\
+         [worker.emulated.types.slow]\nspeed = 0.5\n\
+         [prices.devices.slow]\nhour_usd = 0.25\nstart_s = 9\n",
+    );
+    let config = Config::load(&sources).expect("usable");
+    let devices: Vec<String> = config.worker.devices.clone().into();
+    assert_eq!(devices, ["emulated:2@slow", "emulated:1"]);
+    let slow = device_type("slow");
+    assert_eq!(config.worker.emulated.types[&slow].speed, 0.5);
+    let prices = sextant_types::Prices::from(config.prices);
+    assert_eq!(prices.accelerator(&slow).0, 0.25);
+    assert_eq!(prices.start_ms(&slow), 9000);
+}
+
+#[test]
+fn a_price_that_is_none_is_refused_by_its_key() {
+    for price in ["-1.0", "inf", "nan", "'dear'"] {
+        let text = format!("[prices.devices.gpu]\nhour_usd = {price}\n");
+        let (_folder, sources) = with_file(&text);
+        let message = message(&sources);
+        assert!(
+            message.contains("`prices.devices.gpu.hour_usd`"),
+            "{message}"
+        );
+    }
+    let (_folder, sources) = with_file("[worker]\ndevices = ['emulated:1@a', 'emulated:2@a']\n");
+    assert!(message(&sources).contains("worker.devices"));
 }

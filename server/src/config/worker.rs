@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sextant_types::WorkerId;
+use sextant_types::{DeviceTypeName, WorkerId};
 
-use super::section::section;
+use super::{health::Health, section::section};
 
 const ANY: f64 = f64::INFINITY;
 
@@ -16,9 +16,13 @@ section! {
         /// as `local-cuda-0`.
         name: Option<WorkerId> = None, unset "`local`; where `metadata.url` is set, this machine's name";
         /// What runs batches: `cpu`, the machine's cores; `cuda:0`, the GPU of that number, or
-        /// `cuda`, every GPU that is visible; `emulated:4`, so many emulated devices. Variants are
-        /// made for the engines of every device that is listed.
+        /// `cuda`, every GPU that is visible; `emulated:4`, so many emulated devices;
+        /// `emulated:4@NAME`, so many of a type of `[worker.emulated.types.NAME]`. Variants are made for
+        /// the engines of every device that is listed.
         devices: Devices = Devices::default();
+        /// The type of this machine as a device: machines that cost the same and run every variant
+        /// alike have the same, and `[prices.devices.NAME]` has its price.
+        device_type: Option<DeviceTypeName> = None, unset "`cpu-` and the number of cores";
         /// Cores that batches may occupy at once.
         cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
         /// Bytes that variants loaded on the CPU may occupy.
@@ -42,6 +46,8 @@ section! {
         /// No load counts as stuck before, milliseconds.
         stuck_load_ms: u64 = 60_000, within 1.0..=86_400_000.0;
         sections {
+            /// When its instances count as overloaded or interfered.
+            health: Health;
             /// GPUs.
             cuda: Cuda;
             /// Emulated devices.
@@ -55,6 +61,8 @@ section! {
 section! {
     /// How the memory of each GPU is divided, all of which is taken when the service starts.
     Cuda in "worker.cuda" {
+        /// The type of these GPUs as devices.
+        device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
         /// Size of a page, bytes; a multiple of 256.
         page_bytes: u64 = 16 << 20, within 65_536.0..=1_073_741_824.0;
         /// Pages for models.
@@ -83,6 +91,19 @@ section! {
         delays: bool = true;
         /// Seed of the delays.
         seed: u64 = 0;
+        sections {
+            /// Types of emulated devices, by name.
+            types: BTreeMap<DeviceTypeName, EmulatedType>;
+        }
+    }
+}
+
+section! {
+    /// A type of emulated devices, one table for each: `emulated:2@NAME` in `worker.devices` are two of
+    /// them. Those without a type are of the type `emulated`. `[prices.devices.NAME]` has the price.
+    EmulatedType in "worker.emulated.types" each "NAME" {
+        /// How many times as fast as a file's profile says they load and run.
+        speed: f64 = 1.0, within 0.001..=1000.0;
     }
 }
 
@@ -120,14 +141,14 @@ section! {
 }
 
 /// A device of `worker.devices`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// The machine's cores.
     Cpu,
     /// The GPU of this number, or all of them.
     Cuda(Option<u32>),
-    /// So many emulated devices.
-    Emulated(u32),
+    /// So many emulated devices, of a type or without one.
+    Emulated(u32, Option<DeviceTypeName>),
 }
 
 /// The devices of this process.
@@ -154,8 +175,8 @@ const MOST_EMULATED: u32 = 1024;
 
 impl Devices {
     /// What may be listed.
-    pub(super) const FORMS: &'static str =
-        "`cpu`, `cuda`, `cuda:0` (the GPU's number) and `emulated:4` (how many), each once";
+    pub(super) const FORMS: &'static str = "`cpu`, `cuda`, `cuda:0` (the GPU's number), `emulated:4` (how many) and `emulated:4@NAME` (of \
+         which type), each once";
 }
 
 impl Default for Devices {
@@ -171,7 +192,7 @@ impl TryFrom<Vec<String>> for Devices {
         let mut devices: Vec<DeviceSpec> = Vec::new();
         for text in &texts {
             let device = parse(text).ok_or_else(|| format!("`{text}`: write {}", Self::FORMS))?;
-            if devices.iter().any(|other| other.overlaps(device)) {
+            if devices.iter().any(|other| other.overlaps(&device)) {
                 return Err(format!("`{text}` is listed twice"));
             }
             devices.push(device);
@@ -195,9 +216,14 @@ fn parse(text: &str) -> Option<DeviceSpec> {
         None if text == "cpu" => Some(DeviceSpec::Cpu),
         None if text == "cuda" => Some(DeviceSpec::Cuda(None)),
         Some(("cuda", digits)) => number(digits).map(|ordinal| DeviceSpec::Cuda(Some(ordinal))),
-        Some(("emulated", digits)) => number(digits)
-            .filter(|count| (1..=MOST_EMULATED).contains(count))
-            .map(DeviceSpec::Emulated),
+        Some(("emulated", rest)) => {
+            let (digits, name) = match rest.split_once('@') {
+                Some((digits, name)) => (digits, Some(DeviceTypeName::new(name).ok()?)),
+                None => (rest, None),
+            };
+            let count = number(digits).filter(|count| (1..=MOST_EMULATED).contains(count))?;
+            Some(DeviceSpec::Emulated(count, name))
+        }
         _ => None,
     }
 }
@@ -206,9 +232,10 @@ fn parse(text: &str) -> Option<DeviceSpec> {
 
 impl DeviceSpec {
     /// Whether both stand for a common device.
-    fn overlaps(self, other: Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Cpu, Self::Cpu) | (Self::Emulated(_), Self::Emulated(_)) => true,
+            (Self::Cpu, Self::Cpu) => true,
+            (Self::Emulated(_, one), Self::Emulated(_, other)) => one == other,
             (Self::Cuda(one), Self::Cuda(other)) => {
                 one.is_none() || other.is_none() || one == other
             }
@@ -223,7 +250,8 @@ impl std::fmt::Display for DeviceSpec {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(None) => f.write_str("cuda"),
             Self::Cuda(Some(ordinal)) => write!(f, "cuda:{ordinal}"),
-            Self::Emulated(count) => write!(f, "emulated:{count}"),
+            Self::Emulated(count, None) => write!(f, "emulated:{count}"),
+            Self::Emulated(count, Some(name)) => write!(f, "emulated:{count}@{name}"),
         }
     }
 }

@@ -7,7 +7,10 @@ use sextant_engine::{
     Device, DeviceMemory, Engine,
     emulated::{self, EmulatedDevice, EmulatedEngine, Jitter},
 };
-use sextant_types::WorkerId;
+use sextant_types::{
+    DeviceType, DeviceTypeName, EngineName, PriceSource, Prices, WorkerId,
+    device::ACCELERATOR_HOUR_USD,
+};
 
 use super::{cuda, engines, remote};
 use crate::config::{Config, DeviceSpec};
@@ -17,6 +20,7 @@ pub(super) struct Place {
     pub(super) worker: WorkerId,
     /// `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
     pub(super) device: String,
+    pub(super) device_type: Arc<DeviceType>,
     pub(super) engines: Vec<Arc<dyn Engine>>,
 }
 
@@ -26,27 +30,32 @@ pub(super) struct Fleet {
     pub(super) places: Vec<Place>,
     /// One engine of each name.
     pub(super) measured: Vec<Arc<dyn Engine>>,
+    /// The types of the devices, in the order in which they are listed.
+    pub(super) types: Vec<Arc<DeviceType>>,
+    /// Types whose price is assumed.
+    unpriced: BTreeSet<DeviceTypeName>,
 }
 
 /// Opens the configured devices. One that cannot be used is an error that says what is missing.
 pub(super) fn open(config: &Config) -> anyhow::Result<Fleet> {
     let devices = &config.worker.devices.0;
-    let emulates = |device: &DeviceSpec| matches!(device, DeviceSpec::Emulated(_));
-    let mut fleet = Fleet {
-        places: Vec::new(),
-        measured: Vec::new(),
-    };
+    let emulates = |device: &DeviceSpec| matches!(device, DeviceSpec::Emulated(..));
+    let mut fleet = Fleet::default();
     for device in devices {
         match device {
             DeviceSpec::Cpu => fleet.add_cpu(config, devices.iter().any(emulates))?,
             DeviceSpec::Cuda(ordinal) => fleet.add_gpus(config, *ordinal)?,
-            DeviceSpec::Emulated(count) => fleet.add_emulated(config, *count)?,
+            DeviceSpec::Emulated(count, name) => {
+                fleet.add_emulated(config, *count, name.as_ref())?;
+            }
         }
     }
     for engine in remote::build(&config.worker.remote)? {
-        fleet.add(config, engine, true)?;
+        let name = DeviceTypeName::new(engine.name())?;
+        fleet.add(config, (engine, name), true)?;
     }
     fleet.check()?;
+    fleet.warn();
     Ok(fleet)
 }
 
@@ -55,9 +64,12 @@ impl Fleet {
         let mut engines = engines::build(config)?;
         engines.retain(|engine| engine.name() != emulated::NAME || !emulated_elsewhere);
         self.measured.extend(engines.iter().cloned());
+        let device_type = Arc::new(processor(config, &engines));
+        self.types.push(Arc::clone(&device_type));
         self.places.push(Place {
             worker: config.worker_name(),
             device: DeviceSpec::Cpu.to_string(),
+            device_type,
             engines,
         });
         Ok(())
@@ -70,33 +82,75 @@ impl Fleet {
         {
             // GPUs of one process are taken to be alike: the first one is measured on.
             let first = number == 0 && !self.has(engine.name());
-            self.add(config, engine, first)?;
+            let model = engine.device_model();
+            let model = model.as_deref().and_then(DeviceTypeName::from_model);
+            let name = config.worker.cuda.device_type.clone().or(model);
+            let name = name.map_or_else(|| DeviceTypeName::new(engine.name()), Ok)?;
+            self.add(config, (engine, name), first)?;
         }
         Ok(())
     }
 
-    fn add_emulated(&mut self, config: &Config, count: u32) -> anyhow::Result<()> {
-        for ordinal in 0..count {
-            let engine =
-                EmulatedEngine::new(engines::describe).on(emulated_device(config, ordinal));
-            self.add(config, Arc::new(engine), false)?;
+    fn add_emulated(
+        &mut self,
+        config: &Config,
+        count: u32,
+        name: Option<&DeviceTypeName>,
+    ) -> anyhow::Result<()> {
+        let first = self.emulated();
+        let settings = name.and_then(|name| config.worker.emulated.types.get(name));
+        let speed = settings.map_or(1.0, |settings| settings.speed);
+        let name = name.map_or_else(|| DeviceTypeName::new(emulated::NAME), |it| Ok(it.clone()))?;
+        for ordinal in first..first.saturating_add(count) {
+            let device = emulated_device(config, ordinal, speed);
+            let engine = EmulatedEngine::new(engines::describe).on(device);
+            self.add(config, (Arc::new(engine), name.clone()), false)?;
         }
-        // Measured beside the devices, without their delays and without keeping them busy.
-        self.measured
-            .push(Arc::new(EmulatedEngine::new(engines::describe)));
+        if !self.has(emulated::NAME) {
+            // Measured beside the devices, without their delays and without keeping them busy.
+            let engine = EmulatedEngine::new(engines::describe).at_speed(speed);
+            self.measured.push(Arc::new(engine));
+        }
         Ok(())
+    }
+
+    /// Emulated devices so far.
+    fn emulated(&self) -> u32 {
+        let emulates = |place: &&Place| {
+            let mut engines = place.engines.iter();
+            engines.any(|it| it.name() == emulated::NAME && it.device() != Device::Cpu)
+        };
+        self.places.iter().filter(emulates).count() as u32
     }
 
     /// Adds a device of its own.
     fn add(
         &mut self,
         config: &Config,
-        engine: Arc<dyn Engine>,
+        (engine, name): (Arc<dyn Engine>, DeviceTypeName),
         measured: bool,
     ) -> anyhow::Result<()> {
-        let Device::Dedicated { name: device, .. } = engine.device() else {
+        let Device::Dedicated {
+            name: device,
+            memory,
+        } = engine.device()
+        else {
             anyhow::bail!("engine `{}` has no device of its own", engine.name());
         };
+        let prices = Prices::from(config.prices.clone());
+        let (price_per_hour_usd, source) = prices.accelerator(&name);
+        if source == PriceSource::Assumed {
+            self.unpriced.insert(name.clone());
+        }
+        let device_type = Arc::new(DeviceType {
+            start_ms: prices.start_ms(&name),
+            engines: vec![EngineName(engine.name().to_owned())],
+            slots: 1,
+            memory_bytes: memory.pages.saturating_mul(memory.page_bytes),
+            price_per_hour_usd,
+            name,
+        });
+        self.types.push(Arc::clone(&device_type));
         let name = format!("{}-{}", config.worker_name(), device.replace(':', "-"));
         let worker = WorkerId::new(&name).with_context(|| format!("worker of `{device}`"))?;
         if measured {
@@ -105,6 +159,7 @@ impl Fleet {
         self.places.push(Place {
             worker,
             device,
+            device_type,
             engines: vec![engine],
         });
         Ok(())
@@ -112,6 +167,17 @@ impl Fleet {
 
     fn has(&self, engine: &str) -> bool {
         self.measured.iter().any(|other| other.name() == engine)
+    }
+
+    /// Names the keys of prices that nobody has set.
+    fn warn(&self) {
+        for name in &self.unpriced {
+            tracing::warn!(
+                code = "price_missing",
+                "`prices.devices.{name}.hour_usd` is not set: {ACCELERATOR_HOUR_USD} US dollars an hour \
+                 are taken for it"
+            );
+        }
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -134,7 +200,24 @@ impl Fleet {
     }
 }
 
-fn emulated_device(config: &Config, ordinal: u32) -> EmulatedDevice {
+/// This machine as a device.
+fn processor(config: &Config, engines: &[Arc<dyn Engine>]) -> DeviceType {
+    let (cores, memory_bytes) = (config.worker_cores(), config.worker_memory_bytes());
+    let name = config.device_type();
+    let prices = Prices::from(config.prices.clone());
+    let names = engines.iter().map(|engine| engine.name().to_owned());
+    let engines: BTreeSet<EngineName> = names.map(EngineName).collect();
+    DeviceType {
+        price_per_hour_usd: prices.processor(&name, cores, memory_bytes).0,
+        start_ms: prices.start_ms(&name),
+        engines: engines.into_iter().collect(),
+        slots: cores.max(1),
+        memory_bytes,
+        name,
+    }
+}
+
+fn emulated_device(config: &Config, ordinal: u32, speed: f64) -> EmulatedDevice {
     let settings = &config.worker.emulated;
     let usual = EmulatedDevice::v100(ordinal, settings.seed);
     let [runs, loads] = match settings.delays {
@@ -147,6 +230,7 @@ fn emulated_device(config: &Config, ordinal: u32) -> EmulatedDevice {
             pages: settings.pages,
         },
         bytes_per_s: settings.copy_bytes_per_s,
+        speed,
         runs,
         loads,
         ..usual
@@ -156,7 +240,7 @@ fn emulated_device(config: &Config, ordinal: u32) -> EmulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Devices, Remote};
+    use crate::config::{DevicePrice, Devices, Remote};
 
     fn config(devices: &[DeviceSpec], runtimes: &[&str]) -> Config {
         let mut config = Config::default();
@@ -190,7 +274,7 @@ mod tests {
         let fleet = open(&config(&[DeviceSpec::Cpu], &[])).expect("usable");
         let wanted = vec!["local emulated".to_owned()];
         assert_eq!(names(&fleet), (wanted, vec!["emulated"]));
-        let devices = [DeviceSpec::Cpu, DeviceSpec::Emulated(2)];
+        let devices = [DeviceSpec::Cpu, DeviceSpec::Emulated(2, None)];
         let fleet = open(&config(&devices, &["triton"])).expect("usable");
         let wanted = [
             "local ",
@@ -205,6 +289,40 @@ mod tests {
                 vec!["emulated", "triton"]
             )
         );
+    }
+
+    #[test]
+    fn devices_have_types_and_prices() {
+        let slow = DeviceTypeName::new("slow").expect("valid");
+        let mut config = config(&[], &["triton"]);
+        config.worker.cores = Some(4);
+        config.worker.memory_bytes = Some(8 << 30);
+        config.worker.devices.0 = vec![
+            DeviceSpec::Cpu,
+            DeviceSpec::Emulated(1, None),
+            DeviceSpec::Emulated(2, Some(slow.clone())),
+        ];
+        let price = DevicePrice {
+            hour_usd: Some(0.5),
+            ..DevicePrice::default()
+        };
+        config.prices.devices.insert(slow, price);
+        let fleet = open(&config).expect("usable");
+        let types = fleet.places.iter().map(|place| {
+            let of = &place.device_type;
+            format!("{} {} {:.3}", place.device, of.name, of.price_per_hour_usd)
+        });
+        let wanted = [
+            // 4 x 0.036 + 8 x 0.003
+            "cpu cpu-4 0.168",
+            "emulated:0 emulated 3.060",
+            "emulated:1 slow 0.500",
+            "emulated:2 slow 0.500",
+            "triton triton 3.060",
+        ];
+        assert_eq!(types.collect::<Vec<_>>(), wanted);
+        let unpriced: Vec<&str> = fleet.unpriced.iter().map(DeviceTypeName::as_str).collect();
+        assert_eq!(unpriced, ["emulated", "triton"]);
     }
 
     #[test]

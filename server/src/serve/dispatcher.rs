@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use sextant_dispatcher::{
     Dispatcher,
     jobs::{JobConfig, JobService},
+    profiles::{ProfileConfig, ProfileService},
 };
-use sextant_fleet::{GRACE, Leadership, expire_leases};
+use sextant_fleet::{GRACE, Leadership, Token, expire_leases};
 use sextant_grpc::{Caller, Seen};
 use sextant_metadata::Candidate;
 use sextant_policies::{schedule::Delay, throttle::Throttle};
@@ -34,12 +35,20 @@ pub(super) fn build(
         Some(_) => Vec::new(),
         None => workers.to_vec(),
     };
-    let (dispatcher, service) = Dispatcher::start(settings, own, metadata);
-    process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
-    if let Some(port) = port {
-        lead(config, stores, port, &dispatcher, process)?;
+    let (dispatcher, mut service) = Dispatcher::start(settings, own, metadata);
+    match port {
+        Some(port) => {
+            let token = lead(config, stores, port, &dispatcher, process)?;
+            service = service.led_by(token);
+        }
+        None if config.metadata.url.is_some() => {
+            service = service.led_by(tell_of_demand(config, stores, process));
+        }
+        None => {}
     }
+    process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
     build_jobs(config, stores, &dispatcher, process)?;
+    build_profiles(config, stores, &dispatcher, process)?;
     Ok(dispatcher)
 }
 
@@ -61,19 +70,35 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
         estimation: schedule.run_times.0,
         placement: config.dispatcher.placement.options(),
         parallelism: schedule.parallelism.policy(),
+        estimate_factor: config.variants.estimate_factor,
         tenants: schedule.tenants(),
         ..sextant_dispatcher::Config::default()
     }
 }
 
-/// Stands for the leadership, and takes queries of front ends while it is held.
+/// Stands for telling what is asked for: of the services that share a store and nothing else, one does.
+fn tell_of_demand(config: &Config, stores: &Stores, process: &mut Process) -> Token {
+    let candidate = Candidate {
+        role: "demand".into(),
+        holder: stores.owner.as_str().into(),
+        endpoint: "".into(),
+    };
+    let ttl = Duration::from_millis(config.fleet.leader_lease_ms);
+    let leadership = Leadership::new(Arc::clone(&stores.metadata), candidate, ttl);
+    let token = leadership.token();
+    process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
+    token
+}
+
+/// Stands for the leadership, and takes queries of front ends while it is held; the token says
+/// whether it is.
 fn lead(
     config: &Config,
     stores: &Stores,
     port: &Port,
     dispatcher: &Arc<Dispatcher>,
     process: &mut Process,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Token> {
     dispatcher.set_leading(false);
     let candidate = Candidate {
         role: "dispatcher".into(),
@@ -106,7 +131,7 @@ fn lead(
         expire_leases(metadata, holds, EXPIRY, patience, stop.cancelled()).await;
     });
     let known = Arc::clone(dispatcher);
-    let caller = (Caller::Dispatcher, Some(token));
+    let caller = (Caller::Dispatcher, Some(token.clone()));
     // Those of this process, too, are reached through the port, which refuses who leads no more.
     port.follow_workers(stores, caller, &[], process, move |seen| match seen {
         Seen::Up(worker, client) => {
@@ -121,6 +146,25 @@ fn lead(
     let leads = Arc::clone(dispatcher);
     let leads = Arc::new(move || leads.is_leading());
     port.offer_dispatcher(Arc::clone(dispatcher) as _, leads);
+    Ok(token)
+}
+
+/// Measures variants on the types of devices on which they were not registered.
+fn build_profiles(
+    config: &Config,
+    stores: &Stores,
+    dispatcher: &Arc<Dispatcher>,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let settings = ProfileConfig {
+        budget: Duration::from_millis(config.variants.profile_ms_per_batch),
+        quiet_utilization: config.variants.profile_below_utilization,
+        ..ProfileConfig::default()
+    };
+    let (registry, metadata) = (stores.registry()?, Arc::clone(&stores.metadata));
+    let profiles = ProfileService::new(settings, Arc::clone(dispatcher), registry, metadata);
+    let leading = dispatcher.leading();
+    process.spawn(|stop| async move { profiles.run_while(leading, stop.cancelled()).await });
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use prometheus_client::registry::Registry;
 use sextant_api::{
     ApiParts, ApiState, Listener, Readiness, Tls, TlsFiles, WorkerPart, Workers,
     auth::{self, AdminKey},
@@ -16,10 +17,21 @@ use sextant_rpc::{
     link::Clock,
 };
 use sextant_types::WorkerId;
+use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
 
 use super::{Process, announce, port::Port, stores::Stores};
 use crate::config::{AuthMode, Config};
+
+/// What the front end finds in its process.
+pub(super) struct Roles {
+    pub(super) dispatcher: Option<Arc<Dispatcher>>,
+    pub(super) workers: Vec<WorkerPart>,
+    /// Of a process that publishes: what changes there takes turns.
+    pub(super) publisher: Option<Publisher>,
+    /// Of the other roles.
+    pub(super) metrics: Registry,
+}
 
 /// Who may ask; refuses a service that others can reach and nobody protects.
 pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
@@ -41,8 +53,7 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
 pub(super) async fn serve(
     config: &Config,
     stores: &Stores,
-    dispatcher: Option<Arc<Dispatcher>>,
-    workers: Vec<WorkerPart>,
+    roles: Roles,
     port: Option<&Port>,
     listener: TcpListener,
     process: &mut Process,
@@ -50,6 +61,12 @@ pub(super) async fn serve(
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
+    let Roles {
+        dispatcher,
+        workers,
+        publisher,
+        metrics,
+    } = roles;
     let parts: Workers = workers.iter().cloned().collect();
     let (client, readiness) = match (port, dispatcher) {
         (Some(port), _) => reach_dispatcher(config, stores, port, process)?,
@@ -59,15 +76,21 @@ pub(super) async fn serve(
     if let Some(port) = port {
         follow_workers(stores, port, &workers, &parts, process)?;
     }
+    let registry = stores.registry()?;
+    let publisher =
+        publisher.unwrap_or_else(|| Publisher::new(registry.clone(), Arc::clone(&stores.metadata)));
     let state = ApiState::new(ApiParts {
         dispatcher: client,
-        registry: stores.registry()?,
+        publisher: Arc::new(publisher),
+        registry,
         objects: Arc::clone(&stores.objects),
         metadata: Arc::clone(&stores.metadata),
         workers: parts,
+        estimate_factor: config.variants.estimate_factor,
         limits: (&config.limits).into(),
         auth: check_access(config)?,
         rates: Arc::clone(&stores.rates),
+        metrics,
         readiness,
     });
     // From the first query on, targets are checked against the application's metric and defaults.
@@ -87,12 +110,16 @@ pub(super) async fn serve(
 }
 
 /// A process without the role `api` shows how it is.
-pub(super) async fn observe(listener: TcpListener, process: &Process) -> anyhow::Result<()> {
+pub(super) async fn observe(
+    listener: TcpListener,
+    metrics: Registry,
+    process: &Process,
+) -> anyhow::Result<()> {
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
     announce(&format!("listening on http://{address}"));
-    Ok(sextant_api::observe(listener, always_ready(), process.first()).await?)
+    Ok(sextant_api::observe(listener, always_ready(), metrics, process.first()).await?)
 }
 
 fn always_ready() -> Readiness {

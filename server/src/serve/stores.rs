@@ -1,11 +1,9 @@
 //! What the roles share: registry, artefacts, metadata. Of the process itself, or of servers.
 
-use std::{
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use anyhow::Context;
+use sextant_fleet::unix_ms;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
@@ -121,10 +119,3 @@ async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
 
 #[cfg(not(feature = "fleet"))]
 const UNBUILT: &str = "this binary was built without the feature `fleet`";
-
-/// Milliseconds since the Unix epoch.
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}

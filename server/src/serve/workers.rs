@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use prometheus_client::registry::Registry;
 use sextant_api::WorkerPart;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
@@ -19,20 +20,26 @@ pub(super) async fn build(
     config: &Config,
     stores: &Stores,
     places: Vec<Place>,
-    port: Option<&Port>,
+    (port, metrics): (Option<&Port>, &mut Registry),
     process: &mut Process,
 ) -> anyhow::Result<Vec<WorkerPart>> {
     let mut parts = Vec::with_capacity(places.len());
+    let mut workers = Vec::with_capacity(places.len());
     for place in places {
         let Place {
             worker,
             device,
+            device_type,
             engines,
         } = place;
-        let settings = settings(config, worker, &device, port);
+        let settings = sextant_worker::Config {
+            device_type: Some(device_type),
+            ..settings(config, worker, &device, port)
+        };
         let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
         let (worker, mut service) = Worker::start(settings, engines, objects, metadata)
             .with_context(|| format!("the worker of `{device}` cannot start"))?;
+        workers.push(Arc::clone(&worker));
         let client: WorkerClient = match port {
             // Reached by the others before they hear of it.
             Some(port) => port.offer_worker(worker),
@@ -43,6 +50,7 @@ pub(super) async fn build(
         tracing::info!(worker = %client.info().worker, device, "runs batches");
         parts.push(WorkerPart { device, client });
     }
+    sextant_worker::register_metrics(&workers, metrics);
     Ok(parts)
 }
 
@@ -73,6 +81,7 @@ fn settings(
             load_floor: Duration::from_millis(settings.stuck_load_ms),
             factor: settings.stuck_factor,
         },
+        thresholds: settings.health.thresholds(),
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
         drain: match port {

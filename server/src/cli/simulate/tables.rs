@@ -12,17 +12,18 @@ pub struct Sheet {
     rows: Vec<Vec<String>>,
 }
 
-/// Figures that are shown, and which figure of the cell stands beside them.
-const SHOWN: [(&str, &str); 9] = [
-    ("goodput_rps", "fluid_bound_rps"),
-    ("goodput_over_best_other_share", ""),
-    ("full_satisfaction_target_ms", ""),
-    ("satisfaction_share", ""),
-    ("good_rps", ""),
-    ("good_over_peak_share", ""),
-    ("idle_error_share", ""),
-    ("p99_ms", ""),
-    ("deviation_count", "closed_form_count"),
+/// Figures that are shown, and which figures of the cell stand beside them.
+const SHOWN: [(&str, &[&str]); 10] = [
+    ("goodput_rps", &["fluid_bound_rps", "clairvoyant_bound_rps"]),
+    ("goodput_over_clairvoyant_share", &[]),
+    ("goodput_over_best_other_share", &[]),
+    ("full_satisfaction_target_ms", &[]),
+    ("satisfaction_share", &[]),
+    ("good_rps", &[]),
+    ("good_over_peak_share", &[]),
+    ("idle_error_share", &[]),
+    ("p99_ms", &[]),
+    ("deviation_count", &["closed_form_count"]),
 ];
 
 /// Figures of a cell that stand in a table of their own.
@@ -81,26 +82,29 @@ struct Figures<'a> {
     cells: Vec<&'a str>,
     policies: Vec<&'a str>,
     values: BTreeMap<(&'a str, &'a str), f64>,
-    beside: (&'a str, BTreeMap<&'a str, f64>),
+    /// Figures of the cells; values are compared with the first.
+    beside: Vec<(&'a str, BTreeMap<&'a str, f64>)>,
 }
 
 // === impl Figures ===
 
 impl<'a> Figures<'a> {
     /// `below_peak`: only of cells below a cell, such as runs at multiples of a peak.
-    fn of(means: &[&'a Record], metric: &str, beside: &'a str, below_peak: bool) -> Self {
+    fn of(means: &[&'a Record], metric: &str, beside: &[&'a str], below_peak: bool) -> Self {
         let mut figures = Self {
             cells: Vec::new(),
             policies: Vec::new(),
             values: BTreeMap::new(),
-            beside: (beside, BTreeMap::new()),
+            beside: beside.iter().map(|name| (*name, BTreeMap::new())).collect(),
         };
         for record in means {
             let Some(cell) = record.cell.as_deref() else {
                 continue;
             };
-            if record.metric == beside {
-                figures.beside.1.insert(cell, record.value);
+            for (name, known) in &mut figures.beside {
+                if record.metric == *name {
+                    known.insert(cell, record.value);
+                }
             }
             if record.metric != metric || (below_peak && !cell.contains('/')) {
                 continue;
@@ -122,25 +126,33 @@ impl<'a> Figures<'a> {
         if self.cells.len() > MOST_ROWS {
             return self.summed_up();
         }
-        let (beside, known) = &self.beside;
+        let beside = self.beside.iter().filter(|(_, known)| !known.is_empty());
+        let beside: Vec<&(&str, BTreeMap<&str, f64>)> = beside.collect();
         let mut heads = vec!["cell"];
         heads.extend(&self.policies);
-        heads.extend((!known.is_empty()).then_some(*beside));
+        heads.extend(beside.iter().map(|(name, _)| *name));
         let mut sheet = Sheet::new(&heads);
         for cell in &self.cells {
-            let bound = known.get(cell);
             let figure = |policy: &&str| match self.values.get(&(*cell, *policy)) {
                 None => "-".to_owned(),
-                Some(value) => with_share(*value, bound, beside),
+                Some(value) => with_share(*value, self.fluid_bound(cell)),
+            };
+            let of_cell = |(_, known): &&(&str, BTreeMap<&str, f64>)| {
+                let value = known.get(cell);
+                value.map_or_else(|| "-".to_owned(), |value| short(*value))
             };
             let mut row = vec![(*cell).to_owned()];
             row.extend(self.policies.iter().map(figure));
-            if !known.is_empty() {
-                row.push(bound.map_or_else(|| "-".to_owned(), |bound| short(*bound)));
-            }
+            row.extend(beside.iter().map(of_cell));
             sheet.row(row);
         }
         sheet.render()
+    }
+
+    fn fluid_bound(&self, cell: &str) -> Option<f64> {
+        let (name, known) = self.beside.first()?;
+        let bound = known.get(cell).copied();
+        bound.filter(|_| *name == "fluid_bound_rps")
     }
 
     /// Quantiles over the cells, of values over the bound where there is one.
@@ -153,7 +165,8 @@ impl<'a> Figures<'a> {
             let mut values: Vec<f64> = cells
                 .filter_map(|cell| {
                     let value = self.values.get(&(*cell, *policy))?;
-                    Some(value / self.beside.1.get(cell).unwrap_or(&1.0))
+                    let beside = self.beside.first().and_then(|(_, known)| known.get(cell));
+                    Some(value / beside.unwrap_or(&1.0))
                 })
                 .collect();
             values.sort_by(f64::total_cmp);
@@ -179,12 +192,10 @@ impl<'a> Figures<'a> {
     }
 }
 
-fn with_share(value: f64, bound: Option<&f64>, beside: &str) -> String {
+fn with_share(value: f64, bound: Option<f64>) -> String {
     match bound {
-        Some(bound) if beside == "fluid_bound_rps" => {
-            format!("{} ({:.3})", short(value), value / bound)
-        }
-        _ => short(value),
+        Some(bound) => format!("{} ({:.3})", short(value), value / bound),
+        None => short(value),
     }
 }
 
@@ -297,17 +308,19 @@ mod tests {
     fn a_goodput_stands_beside_its_share_of_the_bound() {
         let records = [
             record("a", None, "fluid_bound_rps", 200.0),
+            record("a", None, "clairvoyant_bound_rps", 195.0),
             record("a", Some("sextant"), "goodput_rps", 190.0),
             record("long-name", None, "fluid_bound_rps", 1000.0),
             record("long-name", Some("sextant"), "goodput_rps", 500.0),
         ];
         let means: Vec<&Record> = records.iter().collect();
-        let table = Figures::of(&means, "goodput_rps", "fluid_bound_rps", false).render();
+        let beside = ["fluid_bound_rps", "clairvoyant_bound_rps"];
+        let table = Figures::of(&means, "goodput_rps", &beside, false).render();
         let expected = "\
-| cell      |     sextant | fluid_bound_rps |
-| --------- | ----------: | --------------: |
-| a         | 190 (0.950) |             200 |
-| long-name | 500 (0.500) |            1000 |";
+| cell      |     sextant | fluid_bound_rps | clairvoyant_bound_rps |
+| --------- | ----------: | --------------: | --------------------: |
+| a         | 190 (0.950) |             200 |                   195 |
+| long-name | 500 (0.500) |            1000 |                     - |";
         assert_eq!(table, expected);
     }
 }
