@@ -138,6 +138,19 @@ pub async fn warm(api: &Api) {
     .await;
 }
 
+/// A service of one's own with these settings, on which the application `digits` has the model `mlp`.
+pub async fn with_mlp(set: &[&str]) -> TestCluster {
+    let cluster = TestCluster::start(Settings {
+        set: set.iter().map(|setting| (*setting).to_owned()).collect(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let job = api.register(upload("digits", "mlp", "mlp")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    cluster
+}
+
 /// A service of one's own with the application `digits` and [`MODELS`].
 pub async fn service(settings: Settings) -> TestCluster {
     TestCluster::start_with(&template().await, settings)

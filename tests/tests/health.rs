@@ -1,5 +1,7 @@
 //! `/health`, `/metrics`, `/openapi.json`, `/docs`: what operators and tools read.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use sextant_tests::digits;
 
@@ -71,4 +73,35 @@ async fn the_worker_and_its_instances_are_listed() {
             instance["variant"] == "mlp-ort-fp32-all-t1-b8" && instance["state"] == "active"
         });
     assert!(loaded, "{instances}");
+}
+
+#[tokio::test]
+async fn metrics_are_those_that_the_page_lists() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    // A metric is shown once there is something to show.
+    let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    let nobody = json!({"application": "nobody", "inputs": []});
+    api.post("/v1/queries", &nobody)
+        .await
+        .problem(404, "application_not_found");
+    let text = api.get("/metrics").await.text();
+    let kinds = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let shown: BTreeSet<String> = kinds
+        .map(|(name, kind)| match kind {
+            "counter" => format!("{name}_total"),
+            _ => name.to_owned(),
+        })
+        .collect();
+    let page = include_str!("../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<String> = rows
+        .filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
+        // Of processes without a front end.
+        .filter(|name| name != "sextant_ready")
+        .collect();
+    assert_eq!(shown, listed);
 }

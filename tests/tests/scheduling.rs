@@ -52,17 +52,3 @@ async fn a_deferring_policy_uses_the_slack_of_a_lone_query() {
     let answer = answered(&api, &lone_query()).await;
     assert!(queue_ms(&answer) > TARGET_MS / 3.0, "{answer}");
 }
-
-#[tokio::test]
-async fn the_policy_of_the_house_meets_targets_while_it_holds_batches_back() {
-    let pairs = [
-        "policy=sextant",
-        "hold=1",
-        "applications.digits.priority=200",
-    ];
-    let cluster = digits::service(scheduled(&pairs)).await;
-    let api = cluster.api();
-    digits::warm(&api).await;
-    let answer = answered(&api, &lone_query()).await;
-    assert!(answer["variant"].is_string(), "{answer}");
-}

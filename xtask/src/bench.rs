@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the figures of the README, each from one command.
 
 mod bed;
+mod controller;
 mod fleet;
 mod load;
 mod main_job;
@@ -20,10 +21,10 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: fleet, main-job, scheduler, worker
+    /// Experiments to run [default: all]: controller, fleet, main-job, scheduler, worker
     names: Vec<String>,
-    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory of main-job; core, instructions, simulator,
-    /// agreement of scheduler; clockwork, serf, weights, windows of worker
+    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory of main-job; core, instructions of
+    /// controller and scheduler; simulator, agreement of scheduler; clockwork, serf, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -54,7 +55,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     known(
         &arguments.names,
-        &["fleet", "main-job", "scheduler", "worker"],
+        &["controller", "fleet", "main-job", "scheduler", "worker"],
         "experiment",
     )?;
     let parts = [
@@ -66,6 +67,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let parts = parts.concat();
     known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
+    if arguments.includes("controller") {
+        controller::run(arguments, &mut report)?;
+    }
     if arguments.includes("fleet") {
         fleet::run(arguments, &mut report)?;
     }

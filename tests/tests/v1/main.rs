@@ -2,6 +2,7 @@
 
 mod applications;
 mod artefacts;
+mod hardware;
 mod jobs;
 mod models;
 mod queries;

@@ -183,6 +183,12 @@ async fn a_model_comes_from_the_artefact_store_and_goes() {
     api.get("/v1/models/stored")
         .await
         .problem(404, "model_not_found");
+    api.delete("/v1/models/stored")
+        .await
+        .problem(404, "model_not_found");
+    let left = api.get("/v1/applications/digits/variants").await.json(200);
+    let left = left["variants"].as_array().expect("a list");
+    assert!(left.iter().all(|variant| variant["model"] != "stored"));
     api.post("/v1/queries", &query)
         .await
         .problem(404, "model_not_found");

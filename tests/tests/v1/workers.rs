@@ -1,7 +1,7 @@
 //! `/v1/workers`: a worker for each device of the process, and what it did.
 
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, TestCluster, digits};
+use sextant_tests::{Api, TestCluster, digits};
 
 /// A service with the CPU and two emulated devices.
 async fn emulated() -> TestCluster {
@@ -10,15 +10,7 @@ async fn emulated() -> TestCluster {
         "variants.engines=emulated",
         "variants.max_batch=4",
     ];
-    let cluster = TestCluster::start(Settings {
-        set: set.map(str::to_owned).to_vec(),
-        ..Settings::default()
-    });
-    let api = cluster.api();
-    api.create_application("digits").await;
-    let job = api.register(digits::upload("digits", "mlp", "mlp")).await;
-    assert_eq!(job["state"], "succeeded", "{job}");
-    cluster
+    digits::with_mlp(&set).await
 }
 
 /// Batches that a worker ran.

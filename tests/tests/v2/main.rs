@@ -2,7 +2,11 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use sextant_tests::digits::{self, PIXELS};
+use sextant_tests::{
+    Settings, TestCluster,
+    digits::{self, PIXELS},
+    until,
+};
 
 const LENGTH: &str = "inference-header-content-length";
 
@@ -173,4 +177,40 @@ async fn refusals_carry_the_error_member() {
     let unwanted = json!({"inputs": inputs, "outputs": [{"name": "nothing"}]});
     let answer = api.post("/v2/models/mlp/infer", &unwanted).await;
     assert_eq!(answer.status, 400, "{}", answer.text());
+}
+
+/// Six models of the same shape dominate each other, and nothing is loaded ahead of queries.
+#[tokio::test]
+async fn every_model_is_ready_and_answers_its_first_query() {
+    let set = [
+        "worker.devices=emulated:1",
+        "variants.engines=emulated",
+        "variants.max_batch=2",
+        "autoscaler.warm_memory_share=0",
+    ];
+    let cluster = TestCluster::start(Settings {
+        set: set.map(str::to_owned).to_vec(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let names = ["k1", "k2", "k3", "k4", "k5", "k6"];
+    for name in names {
+        let upload = digits::upload("digits", name, "logistic");
+        let job = api.register(upload).await;
+        assert_eq!(job["state"], "succeeded", "{job}");
+    }
+    let inputs = digits::Images::load("test").input(0);
+    for name in names {
+        let known = || async {
+            let metadata = api.get(&format!("/v2/models/{name}")).await;
+            (metadata.status == 200).then_some(())
+        };
+        until(&format!("`{name}` is published"), known).await;
+        let ready = api.get(&format!("/v2/models/{name}/ready")).await;
+        assert_eq!(ready.json(200)["ready"], true);
+        let query = json!({"model": name, "inputs": inputs});
+        let answer = api.post("/v1/queries", &query).await.json(200);
+        assert_eq!(answer["model"], name);
+    }
 }

@@ -15,21 +15,36 @@ use crate::{paths, shell};
 /// Parts that can be asked for one by one.
 pub const PARTS: [&str; 4] = ["core", "instructions", "simulator", "agreement"];
 
-/// (queues, devices) with what a request is to cost, ns.
-const SIZES: [(u32, u32, &str); 3] = [
-    (20, 32, "<= 150"),
-    (1_000, 1_000, "<= 300"),
-    (10_000, 10_000, "<= 450"),
-];
+/// What is driven in `crates/policies/benches/scheduler`, and under which name it is reported.
+#[derive(Clone, Copy)]
+pub struct Subject {
+    /// The experiment, and the first word of its metrics.
+    pub name: &'static str,
+    /// Its shape in the benchmark.
+    pub shape: &'static str,
+    /// (queues, devices) with what a request is to cost, ns.
+    pub sizes: [(u32, u32, Option<&'static str>); 3],
+}
+
+/// The scheduler alone, with all devices in one pool.
+const ALONE: Subject = Subject {
+    name: "scheduler",
+    shape: "pool",
+    sizes: [
+        (20, 32, Some("<= 150")),
+        (1_000, 1_000, Some("<= 300")),
+        (10_000, 10_000, Some("<= 450")),
+    ],
+};
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let policy = arguments.policy.as_str();
     if arguments.wants("core") {
-        core(policy, report)?;
+        core(policy, ALONE, report)?;
     }
     if arguments.wants("instructions") {
-        instructions(policy, report)?;
+        instructions(policy, ALONE, report)?;
     }
     if arguments.wants("simulator") {
         pass("sextant-simulator", "simulator_bench", policy, report)?;
@@ -41,26 +56,29 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
 }
 
 /// What criterion measures: the mean of whole replays, divided by their requests.
-fn core(policy: &str, report: &mut Report) -> Result<()> {
+pub fn core(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
+    let shape = subject.shape;
     let mut command = shell::command("cargo");
     command
         .args(["bench", "--quiet", "--package", "sextant-policies"])
         .args(["--bench", "scheduler"])
-        .env("SCHEDULER_POLICY", policy);
+        .env("SCHEDULER_POLICY", policy)
+        .env("SCHEDULER_SHAPE", shape);
     shell::run(&mut command)?;
     report.version("criterion", "0.8, mean of 10 replays");
-    for (queues, devices, goal) in SIZES {
+    for (queues, devices, goal) in subject.sizes {
         let name = format!("{queues}x{devices}");
         let folder = paths::target("criterion")
-            .join(format!("scheduler/{policy}-{name}"))
+            .join(format!("scheduler/{policy}-{shape}-{name}"))
             .join("new");
         let nanos = number(&folder.join("estimates.json"), "/mean/point_estimate")?;
         let requests = number(&folder.join("benchmark.json"), "/throughput/Elements")?;
         report.add(Figure {
-            goal: Some(goal),
+            goal,
             ..figure(
                 policy,
-                &format!("scheduler_{name}_ns"),
+                subject,
+                &format!("{name}_ns"),
                 nanos / requests,
                 "ns",
             )
@@ -70,7 +88,7 @@ fn core(policy: &str, report: &mut Report) -> Result<()> {
 }
 
 /// What callgrind counts in one replay; does not depend on the machine's load.
-fn instructions(policy: &str, report: &mut Report) -> Result<()> {
+pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
     if let Err(error) = tools::valgrind() {
         shell::say(format!("instructions per request: skipped, {error:#}"));
         return Ok(());
@@ -78,11 +96,11 @@ fn instructions(policy: &str, report: &mut Report) -> Result<()> {
     let program = example("sextant-policies", "scheduler_replay")?;
     let folder = paths::target("bench");
     std::fs::create_dir_all(&folder)?;
-    for (queues, devices, _) in SIZES {
+    for (queues, devices, _) in subject.sizes {
         // Enough for every queue to form batches, few enough for an emulated processor.
         let requests = 20_000.max(4 * queues);
         let name = format!("{queues}x{devices}");
-        let counted = folder.join(format!("callgrind-{policy}-{name}.out"));
+        let counted = folder.join(format!("callgrind-{policy}-{}-{name}.out", subject.shape));
         let mut command = Command::new("valgrind");
         command
             .args([
@@ -93,16 +111,12 @@ fn instructions(policy: &str, report: &mut Report) -> Result<()> {
             .arg(format!("--callgrind-out-file={}", counted.display()))
             .arg(&program)
             .args([policy, &queues.to_string(), &devices.to_string()])
-            .arg(requests.to_string());
+            .args([&requests.to_string(), subject.shape]);
         shell::run(&mut command)?;
         let total = collected(&counted)?;
-        let metric = format!("scheduler_{name}_instructions_count");
-        report.add(figure(
-            policy,
-            &metric,
-            total / f64::from(requests),
-            "count",
-        ));
+        let metric = format!("{name}_instructions_count");
+        let each = total / f64::from(requests);
+        report.add(figure(policy, subject, &metric, each, "count"));
     }
     Ok(())
 }
@@ -119,12 +133,12 @@ fn pass(package: &str, name: &str, policy: &str, report: &mut Report) -> Result<
         .try_for_each(|line| report.pass(line))
 }
 
-fn figure(policy: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
+fn figure(policy: &str, subject: Subject, metric: &str, value: f64, unit: &'static str) -> Figure {
     Figure {
-        experiment: "scheduler",
+        experiment: subject.name,
         cell: None,
         policy: Some(policy.to_owned()),
-        metric: metric.to_owned(),
+        metric: format!("{}_{metric}", subject.name),
         value,
         unit,
         goal: None,

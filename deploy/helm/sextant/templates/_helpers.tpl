@@ -8,7 +8,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "sextant.selector" -}}
 app.kubernetes.io/name: sextant
 app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .role }}
+app.kubernetes.io/component: {{ .name | default .role }}
 {{- end }}
 
 {{- /* What every role is told. */ -}}
@@ -49,17 +49,17 @@ app.kubernetes.io/component: {{ .role }}
 {{- end }}
 {{- end }}
 
-{{- /* One role as a Deployment: {root, role, settings}. */ -}}
+{{- /* One role as a Deployment: {root, role, settings}, and a name where a role has several. */ -}}
 {{- define "sextant.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $apiTls := and (eq .role "api") $values.apiTls.secret -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
-  name: {{ .root.Release.Name }}-{{ .role }}
+  name: {{ .root.Release.Name }}-{{ .name | default .role }}
   labels:
     {{- include "sextant.labels" .root | nindent 4 }}
-    app.kubernetes.io/component: {{ .role }}
+    app.kubernetes.io/component: {{ .name | default .role }}
 spec:
   replicas: {{ .settings.replicas }}
   selector:
@@ -90,11 +90,11 @@ spec:
         - name: {{ .role }}
           image: "{{ $values.image.repository }}:{{ $values.image.tag | default .root.Chart.AppVersion }}"
           imagePullPolicy: {{ $values.image.pullPolicy }}
-          args: ["serve", "--role", {{ .role | quote }}]
+          args: ["serve", "--role", {{ .role | quote }}{{ range $key, $value := $values.set }}, "--set", {{ printf "%s=%v" $key $value | quote }}{{ end }}]
           env:
             {{- include "sextant.environment" .root | nindent 12 }}
-            {{- if eq .role "worker" }}
-            - { name: SEXTANT_WORKER__DEVICES, value: {{ .settings.devices | quote }} }
+            {{- with .settings.devices }}
+            - { name: SEXTANT_WORKER__DEVICES, value: {{ . | quote }} }
             {{- end }}
             {{- if $apiTls }}
             - { name: SEXTANT_TLS__CERTIFICATE, value: /etc/sextant/api/tls.crt }

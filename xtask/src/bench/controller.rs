@@ -1,0 +1,41 @@
+//! The controller's figures: what a request costs in the whole of it, in a fleet's shape.
+
+use anyhow::Result;
+
+use super::{
+    Arguments,
+    report::Report,
+    scheduler::{self, Subject},
+};
+
+/// Single-slot workers; up to 32 hold every variant, of more eight each hold the same.
+const FLEET: Subject = Subject {
+    name: "controller",
+    shape: "fleet",
+    sizes: [
+        (20, 32, Some("<= 300")),
+        (1_000, 1_000, Some("<= 600")),
+        (10_000, 10_000, Some("<= 1200")),
+    ],
+};
+
+/// The same workers where each variant is on eight of its own, so that hardly two are alike.
+const SPREAD: Subject = Subject {
+    name: "controller_spread",
+    shape: "spread",
+    sizes: [(20, 32, None), (1_000, 1_000, None), (10_000, 10_000, None)],
+};
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let policy = arguments.policy.as_str();
+    for subject in [FLEET, SPREAD] {
+        if arguments.wants("core") {
+            scheduler::core(policy, subject, report)?;
+        }
+        if arguments.wants("instructions") {
+            scheduler::instructions(policy, subject, report)?;
+        }
+    }
+    Ok(())
+}
