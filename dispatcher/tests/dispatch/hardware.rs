@@ -6,10 +6,10 @@ use sextant_dispatcher::{
     Config,
     profiles::{ProfileConfig, ProfileService},
 };
-use sextant_registry::{Application, NewModel, Registry};
+use sextant_registry::{NewModel, Registry};
 use sextant_rpc::{Answer, Candidate, Load, WorkerClient};
 use sextant_types::{
-    ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, Metric, ModelId,
+    ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, ModelId,
     Targets, Variant, WorkerId,
 };
 use tokio::{sync::watch, task::JoinHandle};

@@ -7,12 +7,12 @@ use serde_json::Value;
 use sextant_dispatcher::jobs::{JobConfig, JobService};
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::Throttle;
-use sextant_registry::{Application, Job, JobKind, JobState, NewJob, Registry};
+use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{Dispatch, OfflineSpec, Route};
-use sextant_types::{ApplicationId, Metric, Targets};
+use sextant_types::{ApplicationId, Targets};
 use tokio::task::JoinHandle;
 
-use crate::world::{Kind, PATIENCE, SLOW, World, query};
+use crate::world::{Kind, PATIENCE, SLOW, World, query, registry};
 
 mod formats;
 mod races;

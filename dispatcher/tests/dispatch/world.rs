@@ -13,6 +13,7 @@ use sextant_dispatcher::{Config, Dispatcher};
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
+use sextant_registry::{Application, Registry};
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, EngineName, Metric, ModelId,
