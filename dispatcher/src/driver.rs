@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use carry::Unsent;
 use sextant_policies::{
     controller::{self, Actions, Controller},
     schedule::{Delay, Nanos, Options, Policy, Request},
@@ -192,11 +193,10 @@ impl Driver {
             if unsent.is_empty() {
                 break;
             }
-            // Their devices are free again.
             self.decide(
                 |controller, now, actions| {
-                    for batch in &unsent {
-                        controller.on_result(now, *batch, None, actions);
+                    for batch in unsent {
+                        self.take_back(controller, now, batch, actions);
                     }
                 },
                 &mut actions,
@@ -204,6 +204,26 @@ impl Driver {
         }
         // A thread that is ending keeps nothing.
         SPARE.try_with(|spare| spare.set(actions)).ok();
+    }
+
+    /// A batch was not sent, because nobody waits for it any more or because its worker went away
+    /// in this moment. That the worker is gone may not have been told yet; what would be sent to it
+    /// now waits elsewhere.
+    fn take_back(
+        &self,
+        controller: &mut Controller<Pending>,
+        now: Nanos,
+        batch: Unsent,
+        actions: &mut Actions<Pending>,
+    ) {
+        if self.workers.is_away(batch.device as usize) {
+            controller.on_device_down(now, batch.device, actions);
+            self.count_slots(controller);
+        }
+        controller.on_result(now, batch.id, None, actions);
+        for request in batch.requests {
+            controller.on_request(now, batch.model, request, actions);
+        }
     }
 
     fn decide(

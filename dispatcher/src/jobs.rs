@@ -32,7 +32,7 @@ use sextant_records::Files;
 use sextant_registry::{Job, JobKind, Registry};
 use sextant_rpc::offline::Notify;
 use sextant_types::JobId;
-use tokio::sync::{Notify as Wake, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify as Wake, watch};
 
 use crate::Dispatcher;
 use notices::Notices;
@@ -58,7 +58,9 @@ pub struct JobService {
     pub(crate) files: Files,
     notifier: Option<Arc<dyn Notify>>,
     /// The job that is held.
-    held: Mutex<Option<JobId>>,
+    held: Arc<Mutex<Option<JobId>>>,
+    /// Locked while one is claimed.
+    claiming: Arc<AsyncMutex<()>>,
     /// A job came to its end here.
     ended: Wake,
 }
@@ -83,7 +85,8 @@ impl JobService {
             registry,
             files: Files::new(objects),
             notifier: None,
-            held: Mutex::default(),
+            held: Arc::default(),
+            claiming: Arc::default(),
             ended: Wake::new(),
         }
     }
@@ -135,9 +138,8 @@ impl JobService {
         loop {
             match self.claim().await {
                 Ok(Some(job)) => {
-                    self.hold(Some(&job));
                     self.run_job(job, &mut changed).await;
-                    self.hold(None);
+                    hold(&self.held, None);
                     self.ended.notify_one();
                 }
                 Ok(None) => {
@@ -169,14 +171,11 @@ impl JobService {
         }
     }
 
-    fn hold(&self, job: Option<&Job>) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = job.map(|job| job.id.clone());
-    }
-
     /// Puts a job that is under way back into the queue, so that another runner need not wait for
     /// the lease to lapse.
     async fn give_back(&self) {
+        // One that is being claimed is known once that is done.
+        drop(tokio::time::timeout(GIVE_BACK, self.claiming.lock()).await);
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let held = { held }.take();
         let Some(job) = held else {
@@ -191,14 +190,27 @@ impl JobService {
         }
     }
 
+    /// Claims a job, and notes that it is held, in a task of its own: a claim that the registry has
+    /// granted must not be forgotten because nobody waits for it any more.
     async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
-        let Self {
-            config, registry, ..
-        } = self;
-        registry
-            .claim(JobKind::Offline, &config.owner, config.lease_ms, unix_ms())
-            .await
+        let claiming = Arc::clone(&self.claiming).lock_owned().await;
+        let (registry, held) = (self.registry.clone(), Arc::clone(&self.held));
+        let (owner, lease_ms) = (self.config.owner.clone(), self.config.lease_ms);
+        let claim = tokio::spawn(async move {
+            let _claiming = claiming;
+            let claimed = registry.claim(JobKind::Offline, &owner, lease_ms, unix_ms());
+            let claimed = claimed.await;
+            if let Ok(Some(job)) = &claimed {
+                hold(&held, Some(job));
+            }
+            claimed
+        });
+        claim.await.unwrap_or(Ok(None))
     }
+}
+
+fn hold(held: &Mutex<Option<JobId>>, job: Option<&Job>) {
+    *held.lock().unwrap_or_else(PoisonError::into_inner) = job.map(|job| job.id.clone());
 }
 
 /// Waits until the value is `wanted`; for ever when nobody can change it any more.

@@ -83,9 +83,9 @@ impl Dispatcher {
         let (mut placements, mut losses) = (0, 0);
         loop {
             let revision = *self.revision.borrow();
-            let chosen = match (self.choose(ask), cause) {
+            let chosen = match (self.choose(ask), &cause) {
                 (Ok(chosen), _) => chosen,
-                (Err(_), Some(cause)) if self.is_leading() => return Err(cause),
+                (Err(error), Some(_)) if self.is_leading() => return Err(cause.unwrap_or(error)),
                 (Err(error), _) => return Err(error),
             };
             if let Some(offer) = offer {
@@ -107,7 +107,9 @@ impl Dispatcher {
                 .filter(|_| placements < PLACEMENTS && losses < LOSSES)
                 .filter(|_| ask.deadline().is_none_or(|by| Instant::now() < by));
             let Some(anew) = anew else {
-                return Err(self.error(&chosen, &refusal, ask));
+                // That a LOAD failed says less than that the engine was lost with this very query.
+                let lost = cause.filter(|_| matches!(refusal, Refusal::Dropped(_)) && losses > 0);
+                return Err(lost.unwrap_or_else(|| self.error(&chosen, &refusal, ask)));
             };
             cause = (anew == Anew::AtOnce).then(|| self.error(&chosen, &refusal, ask));
             if anew == Anew::News {
@@ -206,9 +208,10 @@ fn anew(refusal: &Refusal, load: bool) -> Option<Anew> {
         Refusal::Dropped(_) => None,
         Refusal::Worker(error) => match error {
             InferError::NotLoaded(_) | InferError::WeightsChanged(_) => Some(Anew::News),
-            InferError::Lost { .. } | InferError::ShuttingDown | InferError::TooLate => {
-                Some(Anew::AtOnce)
-            }
+            InferError::Lost { .. }
+            | InferError::Disconnected { .. }
+            | InferError::ShuttingDown
+            | InferError::TooLate => Some(Anew::AtOnce),
             InferError::Failed(reason) if reason == INPUTS_MISSING => Some(Anew::AtOnce),
             InferError::TooEarly
             | InferError::NoMemory(_)
@@ -219,5 +222,8 @@ fn anew(refusal: &Refusal, load: bool) -> Option<Anew> {
 }
 
 fn is_loss(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Worker(InferError::Lost { .. }))
+    matches!(
+        refusal,
+        Refusal::Worker(InferError::Lost { .. } | InferError::Disconnected { .. })
+    )
 }

@@ -165,7 +165,10 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, targets: &Targets) -> Qu
         Refusal::Worker(error @ InferError::Lost { .. }) => (Code::EngineFailed, error.to_string()),
         Refusal::Worker(
             error
-            @ (InferError::TooEarly | InferError::NoMemory(_) | InferError::WeightsChanged(_)),
+            @ (InferError::TooEarly
+            | InferError::NoMemory(_)
+            | InferError::WeightsChanged(_)
+            | InferError::Disconnected { .. }),
         ) => (Code::Unavailable, error.to_string()),
         Refusal::Worker(InferError::ShuttingDown) => {
             (Code::Unavailable, "the service is shutting down".to_owned())

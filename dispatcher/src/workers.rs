@@ -88,6 +88,12 @@ impl Workers {
         member.client.clone()
     }
 
+    /// Whether nobody stands at a position.
+    pub(crate) fn is_away(&self, at: usize) -> bool {
+        let members = self.load();
+        members.get(at).is_none_or(|member| member.client.is_none())
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Member>, u64) -> T) -> T {
         let writing = self.writing.lock();
         let _writing = writing.unwrap_or_else(PoisonError::into_inner);

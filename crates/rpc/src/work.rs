@@ -111,6 +111,14 @@ pub enum InferError {
         /// What happened.
         reason: String,
     },
+    /// The worker could not be reached any more; what became of the batch is not known.
+    #[error("the worker that ran variant `{variant}` was lost: {reason}")]
+    Disconnected {
+        /// Which variant.
+        variant: VariantId,
+        /// What happened.
+        reason: String,
+    },
     /// The worker is shutting down.
     #[error("the worker is shutting down")]
     ShuttingDown,
@@ -317,6 +325,7 @@ impl InferError {
             Self::BadShape(_) => "bad_shape",
             Self::Failed(_) => "failed",
             Self::Lost { .. } => "lost",
+            Self::Disconnected { .. } => "disconnected",
             Self::ShuttingDown => "shutting_down",
         }
     }

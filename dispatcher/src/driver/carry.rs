@@ -9,7 +9,6 @@ use sextant_policies::{
     schedule::{BatchId, NEVER, Nanos, Request},
 };
 use sextant_rpc::{Infer, InferError, InferOutcome, Load};
-use sextant_types::VariantId;
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -30,9 +29,18 @@ struct Batch {
     waiting: Vec<(bool, oneshot::Sender<Reply>)>,
 }
 
+/// A batch that was not sent to its device.
+pub(super) struct Unsent {
+    pub(super) id: BatchId,
+    pub(super) device: u32,
+    pub(super) model: u32,
+    /// Those of its requests that somebody still waits for.
+    pub(super) requests: Vec<Request<Pending>>,
+}
+
 impl Driver {
     /// Does what was decided. Tells of a batch that was not sent to its device.
-    pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<BatchId> {
+    pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<Unsent> {
         match action {
             Action::Drop {
                 request, reason, ..
@@ -99,20 +107,23 @@ impl Driver {
         mut batch: Batch,
         mut requests: Vec<Request<Pending>>,
         (earliest, latest): (Nanos, Nanos),
-    ) -> Option<BatchId> {
-        let unsent = Some(batch.id);
+    ) -> Option<Unsent> {
         requests.retain(|request| !request.payload.is_given_up());
         batch.rows = requests.iter().map(|request| request.rows).sum();
-        let (Some(driver), Some(first)) = (self.this.upgrade(), requests.first()) else {
-            return unsent;
-        };
-        let variant = first.payload.variant.clone();
+        // Who holds a driver keeps it: only its own end finds nobody to answer to.
+        let driver = self.this.upgrade()?;
         let members = self.workers.load();
         let member = members.get(batch.device as usize);
-        let Some((member, client)) = member.and_then(|of| Some((of, of.client.clone()?))) else {
-            refuse_all(requests, &variant);
-            return unsent;
+        let receiver = member.and_then(|of| Some((of, of.client.clone()?)));
+        let (Some((member, client)), Some(first)) = (receiver, requests.first()) else {
+            return Some(Unsent {
+                id: batch.id,
+                device: batch.device,
+                model: batch.model,
+                requests,
+            });
         };
+        let variant = first.payload.variant.clone();
         batch.life = member.life;
         // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
         let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
@@ -206,21 +217,13 @@ impl Driver {
     }
 }
 
-/// Answers a batch whose worker went away at the moment at which it was to be sent there.
-fn refuse_all(requests: Vec<Request<Pending>>, variant: &VariantId) {
-    for request in requests {
-        let lost = InferError::Lost {
-            variant: variant.clone(),
-            reason: "its worker is gone".to_owned(),
-        };
-        request.payload.answer(Err(Refusal::Worker(lost)));
-    }
-}
-
 /// Whether a variant can be used no more where a batch ended so, which the feed tells later.
 fn is_seat_lost(error: &InferError) -> bool {
     matches!(
         error,
-        InferError::Lost { .. } | InferError::ShuttingDown | InferError::NotLoaded(_)
+        InferError::Lost { .. }
+            | InferError::Disconnected { .. }
+            | InferError::ShuttingDown
+            | InferError::NotLoaded(_)
     )
 }

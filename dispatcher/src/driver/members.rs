@@ -99,7 +99,7 @@ impl Driver {
         });
     }
 
-    fn count_slots(&self, controller: &Controller<Pending>) {
+    pub(super) fn count_slots(&self, controller: &Controller<Pending>) {
         let slots = controller.devices().map(|(_, of)| u64::from(of.slots));
         self.online.set_cores(slots.sum());
     }

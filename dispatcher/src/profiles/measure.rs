@@ -146,9 +146,10 @@ async fn run(
 fn trouble(error: &InferError) -> Trouble {
     let code = match error {
         InferError::TooLate | InferError::TooEarly => return Trouble::Busy,
-        InferError::NotLoaded(_) | InferError::WeightsChanged(_) | InferError::ShuttingDown => {
-            Code::Unavailable
-        }
+        InferError::NotLoaded(_)
+        | InferError::WeightsChanged(_)
+        | InferError::Disconnected { .. }
+        | InferError::ShuttingDown => Code::Unavailable,
         _ => Code::EngineFailed,
     };
     Trouble::Failed(Failure::new(code, error.to_string()))

@@ -94,7 +94,7 @@ impl Severable {
 }
 
 fn lost(variant: VariantId) -> InferError {
-    InferError::Lost {
+    InferError::Disconnected {
         variant,
         reason: "cut on purpose".to_owned(),
     }

@@ -25,7 +25,7 @@ async fn a_leader_that_has_been_succeeded_gives_no_orders() {
     assert!(
         matches!(
             refused,
-            Err(InferError::Lost { .. } | InferError::ShuttingDown)
+            Err(InferError::Disconnected { .. } | InferError::ShuttingDown)
         ),
         "the worker obeys {refused:?}"
     );

@@ -133,7 +133,7 @@ impl<T, R: Rule> Candidates<T, R> {
         };
         let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
         let was_first = first(&self.ranks[pool as usize]) == Some(queue);
-        let started = self.place_seat(now, queue, at, cause, actions);
+        let started = self.place_seat(now, queue, at, (cause, NEVER), actions);
         // Either the first has left the order, or slots were taken: others may follow, and with
         // fewer idle slots the deferred ones are more eager.
         let ranks = &self.ranks[pool as usize];
@@ -144,16 +144,16 @@ impl<T, R: Rule> Candidates<T, R> {
         started
     }
 
-    /// Forms the candidate and puts it where it belongs: on a slot, or into the heaps.
+    /// Forms the candidate and puts it where it belongs: on a slot, or into the heaps, to be formed
+    /// anew at `wake` at the latest.
     fn place_seat(
         &mut self,
         now: Nanos,
         queue: u32,
         at: usize,
-        mut cause: Cause,
+        (mut cause, mut wake): (Cause, Nanos),
         actions: &mut Actions<T>,
     ) -> bool {
-        let mut wake = NEVER;
         loop {
             let Some((pool, formed)) = self.form(now, queue, at, cause, 0, actions) else {
                 return false;
@@ -274,7 +274,7 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some((at, _)) = self.seat_of(queue, pool) else {
                 return;
             };
-            self.place_seat(now, queue, at, Cause::Promotion, actions);
+            self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
         }
     }
 
@@ -426,31 +426,21 @@ impl<T, R: Rule> Candidates<T, R> {
             let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
                 return;
             };
-            let started = match self.start(now, queue, at, place, actions) {
-                Start::Started => true,
+            match self.start(now, queue, at, place, actions) {
+                Start::Started => self.refresh(now, queue, Cause::Queue, actions),
                 // What is left may start later than others, who then go first.
                 Start::Shed => {
-                    self.place_seat(now, queue, at, Cause::Promotion, actions);
-                    continue;
+                    self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
                 }
-                Start::Later(_) => false,
-            };
-            if !started && let Some(of) = self.queue(queue) {
-                let mut entries = of.seats[at].entries;
-                self.ranks[pool as usize].remove(queue, &mut entries);
-                if let Some(of) = self.queue(queue) {
-                    of.seats[at].entries = entries;
+                // Nothing has changed but what is known of this slot. If every seat were looked at
+                // anew, candidates that no slot is right for could call each other up for ever.
+                Start::Later(wake) => {
+                    self.place_seat(now, queue, at, (Cause::Promotion, wake), actions);
+                    let first = self.ranks[pool as usize].ready.first();
+                    if first.is_some_and(|(_, first)| first == queue) {
+                        return;
+                    }
                 }
-                self.mark(pool);
-            }
-            self.refresh(now, queue, Cause::Queue, actions);
-            if !started
-                && self.ranks[pool as usize]
-                    .ready
-                    .first()
-                    .is_some_and(|(_, first)| first == queue)
-            {
-                return;
             }
         }
     }
@@ -466,7 +456,7 @@ impl<T, R: Rule> Candidates<T, R> {
             return false;
         }
         let pool = of.seats[at].pool;
-        self.place_seat(now, queue, at, Cause::Promotion, actions);
+        self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
         let first = self.ranks[pool as usize].ready.first();
         first.is_none_or(|(_, first)| first != queue)
     }

@@ -56,7 +56,7 @@ fn setting() -> impl Strategy<Value = Setting> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1_000,
+        cases: 2_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

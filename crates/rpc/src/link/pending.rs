@@ -81,7 +81,7 @@ impl Pending {
         };
         for (variant, done) in batches.into_values() {
             let reason = reason.to_owned();
-            finish(done, Err(InferError::Lost { variant, reason }));
+            finish(done, Err(InferError::Disconnected { variant, reason }));
         }
     }
 

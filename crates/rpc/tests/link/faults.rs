@@ -50,7 +50,7 @@ async fn waiting(
 }
 
 fn is_lost(error: &InferError) -> bool {
-    matches!(error, InferError::Lost { reason, .. } if reason.contains("`there`"))
+    matches!(error, InferError::Disconnected { reason, .. } if reason.contains("`there`"))
 }
 
 #[tokio::test(start_paused = true)]

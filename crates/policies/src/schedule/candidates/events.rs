@@ -155,8 +155,9 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
                 self.refresh(now, queue, Cause::Timer, actions);
             }
             self.dispatch(now, pool, actions);
+            // What has changed may make other pools due.
+            self.settle(now, actions);
         }
-        self.settle(now, actions);
     }
 
     fn next_timer(&self) -> Option<Nanos> {

@@ -40,7 +40,7 @@ impl From<&InferError> for WireError {
             InferError::NoMemory(reason)
             | InferError::BadShape(reason)
             | InferError::Failed(reason) => wire.reason.clone_from(reason),
-            InferError::Lost { variant, reason } => {
+            InferError::Lost { variant, reason } | InferError::Disconnected { variant, reason } => {
                 wire.variant = Some(variant.clone());
                 wire.reason.clone_from(reason);
             }
@@ -61,6 +61,10 @@ impl WireError {
             "weights_changed" => InferError::WeightsChanged(variant),
             "bad_shape" => InferError::BadShape(self.reason),
             "lost" => InferError::Lost {
+                variant,
+                reason: self.reason,
+            },
+            "disconnected" => InferError::Disconnected {
                 variant,
                 reason: self.reason,
             },
