@@ -80,6 +80,8 @@ impl Dispatcher {
         let online = offer.is_some();
         // Why the last placement failed, where that says more than why there is no other.
         let mut cause: Option<QueryError> = None;
+        // The last placement whose worker or engine was lost.
+        let mut lost: Option<QueryError> = None;
         let (mut placements, mut losses) = (0, 0);
         loop {
             let revision = *self.revision.borrow();
@@ -108,9 +110,12 @@ impl Dispatcher {
                 .filter(|_| ask.deadline().is_none_or(|by| Instant::now() < by));
             let Some(anew) = anew else {
                 // That a LOAD failed says less than that the engine was lost with this very query.
-                let lost = cause.filter(|_| matches!(refusal, Refusal::Dropped(_)) && losses > 0);
+                let lost = lost.filter(|_| matches!(refusal, Refusal::Dropped(_)));
                 return Err(lost.unwrap_or_else(|| self.error(&chosen, &refusal, ask)));
             };
+            if is_loss(&refusal) {
+                lost = Some(self.error(&chosen, &refusal, ask));
+            }
             cause = (anew == Anew::AtOnce).then(|| self.error(&chosen, &refusal, ask));
             if anew == Anew::News {
                 self.await_news(revision).await;

@@ -164,8 +164,7 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, targets: &Targets) -> Qu
         ),
         Refusal::Worker(error @ InferError::Lost { .. }) => (Code::EngineFailed, error.to_string()),
         Refusal::Worker(
-            error
-            @ (InferError::TooEarly
+            error @ (InferError::TooEarly
             | InferError::NoMemory(_)
             | InferError::WeightsChanged(_)
             | InferError::Disconnected { .. }),

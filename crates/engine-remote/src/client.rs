@@ -63,6 +63,8 @@ pub(crate) struct Reply {
 pub(crate) enum Fault {
     /// The time is over.
     Timeout,
+    /// Nobody takes connections.
+    Refused(String),
     /// The connection could not be made or ended early.
     Transport(String),
     /// What came is not HTTP as it should be, or too large.
@@ -172,6 +174,9 @@ fn fault(error: ureq::Error, limits: Limits) -> Fault {
     match error {
         ureq::Error::Timeout(_) => Fault::Timeout,
         ureq::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Fault::Timeout,
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Fault::Refused(error.to_string())
+        }
         ureq::Error::Io(error) => Fault::Transport(text::shorten(&error.to_string())),
         error @ (ureq::Error::HostNotFound | ureq::Error::ConnectionFailed) => {
             Fault::Transport(error.to_string())

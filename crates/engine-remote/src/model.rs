@@ -34,7 +34,7 @@ struct Handle {
     /// Whether the server said that the model is ready, and can be asked again.
     knows_ready: bool,
     /// Why the handle is of no further use.
-    lost: OnceLock<Error>,
+    lost: OnceLock<String>,
 }
 
 /// A model that is loaded while it exists.
@@ -100,7 +100,7 @@ impl RemoteModel {
     fn batch(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
         let handle = &self.handle;
         if let Some(lost) = handle.lost.get() {
-            return Err(lost.clone());
+            return Err(Error::Gone(lost.clone()));
         }
         check_inputs(&handle.signature, inputs)?;
         let rows = handle.rows(inputs)?;
@@ -178,12 +178,12 @@ impl Handle {
             let text = format!("runtime `{runtime}`, model `{model}`: {}", reply.refusal());
             // A server that was started anew may not have the model any more.
             match self.knows_ready && !server.is_ready(&self.manifest) {
-                true => Err(Error::Lost(text)),
+                true => Err(Error::Gone(text)),
                 false => Err(Error::Failed(text)),
             }
         });
-        if let Err(error @ Error::Lost(_)) = &reply {
-            self.lost.get_or_init(|| error.clone());
+        if let Err(Error::Lost(reason) | Error::Gone(reason)) = &reply {
+            self.lost.get_or_init(|| reason.clone());
         }
         reply
     }

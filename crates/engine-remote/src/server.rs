@@ -198,7 +198,7 @@ impl Server {
     /// Runs a batch on the server.
     pub(crate) fn infer(&self, path: &str, payload: &Payload) -> Result<Reply, Error> {
         if let Some(reason) = self.lost.get() {
-            return Err(self.gone(reason));
+            return Err(Error::Gone(self.text(reason)));
         }
         let limits = Limits {
             time: self.config.request_timeout,
@@ -233,20 +233,24 @@ impl Server {
     fn blame(&self, fault: &Fault, time: Duration) -> Error {
         let text = describe(fault, time);
         match fault {
-            Fault::Malformed(_) => Error::Failed(format!("runtime `{}`: {text}", self.name)),
+            Fault::Malformed(_) => Error::Failed(self.text(&text)),
             Fault::Timeout => {
                 self.give_up(&text);
-                self.gone(&text)
+                Error::Lost(self.text(&text))
             }
+            Fault::Refused(_) => match self.obituary() {
+                Some(end) => Error::Gone(self.text(&format!("{text}; {end}"))),
+                None => Error::Failed(self.text(&text)),
+            },
             Fault::Transport(_) => match self.obituary() {
-                Some(end) => self.gone(&format!("{text}; {end}")),
-                None => Error::Failed(format!("runtime `{}`: {text}", self.name)),
+                Some(end) => Error::Lost(self.text(&format!("{text}; {end}"))),
+                None => Error::Failed(self.text(&text)),
             },
         }
     }
 
-    fn gone(&self, reason: &str) -> Error {
-        Error::Lost(format!("runtime `{}`: {reason}", self.name))
+    fn text(&self, reason: &str) -> String {
+        format!("runtime `{}`: {reason}", self.name)
     }
 
     /// Why the server is gone, if it is.
@@ -289,7 +293,9 @@ impl Server {
 fn describe(fault: &Fault, time: Duration) -> String {
     match fault {
         Fault::Timeout => format!("no answer within {time:?}"),
-        Fault::Transport(reason) => format!("the connection failed: {reason}"),
+        Fault::Refused(reason) | Fault::Transport(reason) => {
+            format!("the connection failed: {reason}")
+        }
         Fault::Malformed(reason) => reason.clone(),
     }
 }

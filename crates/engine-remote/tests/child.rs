@@ -134,13 +134,13 @@ fn a_crash_loses_the_batch_and_the_next_load_starts_anew() {
     assert!(!is_listed(first), "a zombie is left");
     for lost in [&crash, &other] {
         let again = lost.run(&row()).expect_err("its process is gone");
-        assert!(matches!(again, Error::Lost(_)), "{again}");
+        assert!(again.is_loss(), "{again}");
     }
     let fresh = model(&engine, "crash");
     answers(&*fresh);
     assert_ne!(engine.child_id().expect("it runs"), first);
     let still = other.run(&row()).expect_err("a handle does not come back");
-    assert!(matches!(still, Error::Lost(_)), "{still}");
+    assert!(still.is_loss(), "{still}");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_hang_is_killed_at_its_limit_with_all_batches_under_way() {
             .into()
     });
     for error in &errors {
-        assert!(matches!(error, Error::Lost(_)), "{error}");
+        assert!(error.is_loss(), "{error}");
     }
     let told = errors
         .iter()
@@ -194,7 +194,7 @@ fn a_child_that_others_kill_is_reaped_and_replaced() {
     rustix::process::kill_process(id.expect("an id"), rustix::process::Signal::KILL)
         .expect("it can be killed");
     let error = double.run(&row()).expect_err("its process is gone");
-    assert!(matches!(error, Error::Lost(_)), "{error}");
+    assert!(error.is_loss(), "{error}");
     assert!(!is_listed(first), "a zombie is left");
     answers(&*model(&engine, "double"));
 }
@@ -211,7 +211,7 @@ fn the_process_ends_with_the_engine() {
         drop(clone);
         assert!(!is_listed(id), "{arguments:?}: the process is left");
         let error = double.run(&row()).expect_err("its engine is gone");
-        assert!(matches!(error, Error::Lost(_)), "{error}");
+        assert!(error.is_loss(), "{error}");
     }
 }
 

@@ -79,6 +79,16 @@ pub enum Error {
     /// further use.
     #[error("the engine was lost: {0}")]
     Lost(String),
+    /// What ran the model had gone before it was given this batch; the handle is of no further use.
+    #[error("the engine is gone: {0}")]
+    Gone(String),
+}
+
+impl Error {
+    /// Whether the handle is of no further use.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Gone(_))
+    }
 }
 
 /// What an engine runs on.

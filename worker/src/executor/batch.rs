@@ -76,7 +76,9 @@ impl Prepared {
             took: Duration::ZERO,
         };
         prepared.joined = match prepared.stage() {
-            Err(error @ (Error::Lost(_) | Error::OutOfMemory(_))) => return Err(error),
+            Err(error) if error.is_loss() || matches!(error, Error::OutOfMemory(_)) => {
+                return Err(error);
+            }
             Err(error) if good == 1 => return Err(error),
             // Perhaps only one of the parts is to blame.
             Err(_) => None,
@@ -135,7 +137,7 @@ impl Prepared {
         };
         match self.exec_joined(joined) {
             Ok(ran) => Ok(ran),
-            Err(error @ Error::Lost(_)) => Err(error),
+            Err(error) if error.is_loss() => Err(error),
             Err(error) if self.lone().is_some() => Err(error),
             Err(_) => self.exec_apart(),
         }
@@ -158,7 +160,7 @@ impl Prepared {
 
     fn exec_apart(&self) -> Result<Ran, Error> {
         let mut alone = |part: &[NamedTensor]| match self.exec_alone(part) {
-            Err(error @ Error::Lost(_)) => Err(error),
+            Err(error) if error.is_loss() => Err(error),
             outputs => Ok(outputs.map_err(|error| error.to_string())),
         };
         self.answer(&mut alone).map(Ran::Apart)

@@ -207,6 +207,7 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
             variant: variant.clone(),
             reason,
         },
+        Error::Gone(_) => InferError::NotLoaded(variant.clone()),
         error => InferError::Failed(error.to_string()),
     }
 }

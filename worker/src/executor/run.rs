@@ -254,7 +254,7 @@ fn output(core: &Core, post: &Post, finished: Finished) -> Result<(), Replaced> 
 
 /// Answers with an engine's error; a lost engine takes its instance with it.
 fn fail(core: &Core, open: Open, instance: &Arc<Instance>, error: Error) {
-    if let Error::Lost(reason) = &error {
+    if let Error::Lost(reason) | Error::Gone(reason) = &error {
         core.shared.give_up(instance, reason);
         core.queue.unstage(instance);
     }

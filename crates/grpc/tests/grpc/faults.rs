@@ -66,7 +66,10 @@ impl Waiting {
         let count = self.kept.len();
         for _ in 0..count {
             let error = self.answers.recv().await.expect("an answer");
-            assert!(matches!(error, InferError::Disconnected { .. }), "{error:?}");
+            assert!(
+                matches!(error, InferError::Disconnected { .. }),
+                "{error:?}"
+            );
         }
         for infer in self.kept.drain(..) {
             (infer.done)(Err(InferError::TooLate));
