@@ -1,10 +1,12 @@
-//! Throughput of the engine in this process, without Sextant around it, on one thread.
+//! Throughput of the engine in this process, without Sextant around it, on as many cores.
 //!
-//! Usage: `engine_ceiling LIBRARY MODEL SECONDS`. Prints one line of JSON for each batch size:
-//! `{"batch":8,"rows_per_s":104.2}`.
+//! Usage: `engine_ceiling LIBRARY MODEL SECONDS CORES`. Prints one line of JSON for each batch size
+//! and each way to use the cores, a session on each or one on all:
+//! `{"batch":8,"sessions":2,"threads":1,"rows_per_s":104.2}`.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -14,25 +16,50 @@ use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor, Tensor
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [library, model, seconds] = arguments.as_slice() else {
-        anyhow::bail!("usage: engine_ceiling LIBRARY MODEL SECONDS");
+    let [library, model, seconds, cores] = arguments.as_slice() else {
+        anyhow::bail!("usage: engine_ceiling LIBRARY MODEL SECONDS CORES");
     };
     let engine = OrtEngine::new(Path::new(library))?;
-    let model = engine.load(&LoadRequest {
-        artefact: Digest::from_bytes([0; 32]),
-        model: std::fs::read(model)
-            .with_context(|| format!("cannot read `{model}`"))?
-            .into(),
-        precision: Precision::Fp32,
-        optimization: Optimization::All,
-        threads: 1,
-    })?;
+    let file = std::fs::read(model).with_context(|| format!("cannot read `{model}`"))?;
+    let load = |threads: u16| {
+        engine.load(&LoadRequest {
+            artefact: Digest::from_bytes([0; 32]),
+            model: file.clone().into(),
+            precision: Precision::Fp32,
+            optimization: Optimization::All,
+            threads,
+        })
+    };
     let time = Duration::from_secs_f64(seconds.parse()?);
-    for batch in [1, 2, 4, 8, 16, 32] {
-        let rows_per_s = measure(&*model, batch, time)?;
-        println!("{{\"batch\":{batch},\"rows_per_s\":{rows_per_s}}}");
+    let cores: u16 = cores.parse()?;
+    let mut ways = vec![(cores, 1), (1, cores)];
+    ways.dedup();
+    for (sessions, threads) in ways {
+        let models = (0..sessions).map(|_| load(threads));
+        let models = models.collect::<Result<Vec<_>, _>>()?;
+        for batch in [1, 2, 4, 8, 16, 32] {
+            let rows_per_s = together(&models, batch, time)?;
+            println!(
+                "{{\"batch\":{batch},\"sessions\":{sessions},\"threads\":{threads},\"rows_per_s\":{rows_per_s}}}"
+            );
+        }
     }
     Ok(())
+}
+
+/// Rows per second of all sessions side by side.
+fn together(models: &[Arc<dyn LoadedModel>], batch: usize, time: Duration) -> Result<f64> {
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = models
+            .iter()
+            .map(|model| scope.spawn(move || measure(&**model, batch, time)))
+            .collect();
+        let rates = runs.into_iter().map(|run| {
+            run.join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("a session panicked")))
+        });
+        rates.sum()
+    })
 }
 
 fn measure(model: &dyn LoadedModel, batch: usize, time: Duration) -> Result<f64> {

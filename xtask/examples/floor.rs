@@ -7,8 +7,14 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
 struct Query {
-    variant: String,
+    application: String,
+    targets: Targets,
     inputs: Vec<Tensor>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Targets {
+    latency_ms: f64,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -5,13 +5,17 @@ mod memory;
 mod mlp;
 mod resnet;
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use super::bed::Bench;
+use super::load::Load;
 use super::report::{Figure, Report};
 use super::{Arguments, selection};
+use crate::server::Server;
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
@@ -52,4 +56,60 @@ fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static st
 /// A figure that several servers have.
 fn cell(cell: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
     figure(metric, value, unit, None).of(cell)
+}
+
+/// Longest wait until everything is loaded that should be.
+const WARM: Duration = Duration::from_secs(60);
+
+/// Waits until every variant of an application that nothing dominates is loaded: from then on the
+/// cheapest that meets the targets answers.
+fn warm(server: &Server, application: &str) -> Result<()> {
+    let path = format!("/v1/applications/{application}/variants");
+    let deadline = Instant::now() + WARM;
+    loop {
+        let answer = server.connect()?.get(&path)?.json()?;
+        let variants = answer["variants"].as_array();
+        let variants = variants.context("there are variants")?;
+        let mut frontier = variants.iter().filter(|of| of["dominated_by"].is_null());
+        let is_loaded = |instances: &serde_json::Value| {
+            let instances = instances.as_array();
+            instances.is_some_and(|all| all.iter().any(|of| of["state"] == "active"))
+        };
+        if frontier.all(|of| is_loaded(&of["instances"])) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("the variants of `{application}` were not loaded within {WARM:?}");
+        }
+        shell::pause(Duration::from_millis(50));
+    }
+}
+
+/// Part of the queries of a load that another variant answered than the one that answered most.
+fn flapping_share(server: &Server, load: &Load<'_>) -> Result<f64> {
+    let before = answered(server)?;
+    load.run()?;
+    let mut answered = answered(server)?;
+    for (variant, count) in &mut answered {
+        *count -= before.get(variant).copied().unwrap_or(0.0);
+    }
+    let all: f64 = answered.values().sum();
+    let most = answered.values().copied().fold(0.0, f64::max);
+    Ok(1.0 - most / all)
+}
+
+/// Queries answered up to now, by variant.
+fn answered(server: &Server) -> Result<BTreeMap<String, f64>> {
+    let metrics = server.connect()?.get("/metrics")?;
+    let metrics = String::from_utf8(metrics.body)?;
+    let counted = metrics.lines().filter_map(|line| {
+        let (labels, count) = line
+            .strip_prefix("sextant_queries_total{")?
+            .split_once("} ")?;
+        let (_, variant) = labels.split_once("variant=\"")?;
+        Some((variant.trim_end_matches('"').to_owned(), count))
+    });
+    counted
+        .map(|(variant, count)| Ok((variant, count.parse()?)))
+        .collect()
 }

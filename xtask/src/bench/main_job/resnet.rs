@@ -1,9 +1,10 @@
-//! ResNet-18 under a target of 200 ms: the engine decides, so the service must not cost anything.
+//! ResNet-18 under a target of 200 ms, asked by application: the engine decides, so the service must
+//! not cost anything.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{cell, figure};
+use super::{cell, figure, flapping_share, warm};
 use crate::bench::bed::{Bench, numbers};
 use crate::bench::load::{Load, Sample};
 use crate::bench::report::Report;
@@ -18,20 +19,21 @@ const CEILING_SECONDS: &str = "2";
 /// Measures the engine alone and the service in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let program = example("xtask", "engine_ceiling")?;
-    let settings = [
-        "worker.cores=1",
-        "variants.engines=ort",
-        "variants.max_threads=1",
-        "variants.max_batch=8",
-    ];
-    let server = bench.sextant("resnet18", &settings)?;
+    let server = bench.sextant("resnet18", &[])?;
     bench.register(&server, "resnet18")?;
+    warm(&server, "resnet18")?;
     let body = format!(
-        r#"{{"variant":"resnet18-ort-fp32-all-t1-b8","targets":{{"latency_ms":{TARGET_MS}}},"inputs":[{{"name":"image","shape":[1,3,224,224],"datatype":"FP32","data":[{}]}}]}}"#,
+        r#"{{"application":"resnet18","targets":{{"latency_ms":{TARGET_MS}}},"inputs":[{{"name":"image","shape":[1,3,224,224],"datatype":"FP32","data":[{}]}}]}}"#,
         numbers(PIXELS)
     );
     let file = bench.write("resnet18.json", &body)?;
-    server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
+    let answer = server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
+    let variant = answer["variant"].as_str();
+    // Which may be of another precision than what the engine alone runs, fp32.
+    report.version(
+        "ResNet-18 by",
+        variant.context("an answer tells its `variant`")?,
+    );
 
     let (mut ceilings, mut samples) = (Vec::new(), Vec::new());
     for _ in 0..bench.arguments.repetitions {
@@ -47,6 +49,19 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         ceilings.push(ceiling);
     }
     summarise(&ceilings, &samples, report);
+    let load = Load {
+        address: server.address,
+        path: "/v1/queries",
+        body: &file,
+        connections: 8,
+        seconds: bench.arguments.seconds.max(10),
+    };
+    report.add(figure(
+        "resnet18_flapping_share",
+        flapping_share(&server, &load)?,
+        "share",
+        Some("<= 0.02"),
+    ));
     Ok(())
 }
 
@@ -55,13 +70,14 @@ fn connections(rows_per_s: f64) -> usize {
     ((0.75 * TARGET_MS / 1e3 * rows_per_s) as usize).max(1)
 }
 
-/// Rows per second of the engine's best batch size.
+/// Rows per second of the engine's best batch size and way to use all cores.
 fn ceiling(bench: &Bench<'_>, program: &std::path::Path) -> Result<f64> {
     let mut command = shell::command(program);
     command
         .arg(&bench.provisioned.onnxruntime)
         .arg(bench.models.join("resnet18.onnx"))
-        .arg(CEILING_SECONDS);
+        .arg(CEILING_SECONDS)
+        .arg(std::thread::available_parallelism()?.to_string());
     let output = shell::output(&mut command)?;
     let rates = output.lines().map(|line| {
         let value: Value = serde_json::from_str(line)?;
