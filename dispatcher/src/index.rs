@@ -1,6 +1,7 @@
 //! The in-memory index: everything a selection needs, rebuilt when the metadata changes.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -97,7 +98,13 @@ pub(crate) struct Usable<'a> {
     pub(crate) device_type: Option<&'a DeviceTypeName>,
     /// Engines whose variants it runs.
     pub(crate) engines: &'a [EngineName],
+    /// Whether something else slows it down, and not those that are like it.
+    pub(crate) slowed: bool,
 }
+
+/// How many times as long runs take on a worker that is slowed down, until they are measured there:
+/// about where instances begin to count as interfered.
+const SLOWED: f64 = 2.0;
 
 /// What may answer an application or a model.
 pub(crate) struct Scope {
@@ -441,8 +448,9 @@ impl Known {
 /// may still do so.
 fn readiness(instances: &[(usize, InstanceState)], hosts: &[usize]) -> Readiness {
     let of = |state: InstanceState| match state {
-        InstanceState::Active => Readiness::Active,
-        InstanceState::Overloaded | InstanceState::Interfered => Readiness::Degraded,
+        // How long runs take there now is known; another variant is slowed down as much.
+        InstanceState::Active | InstanceState::Interfered => Readiness::Active,
+        InstanceState::Overloaded => Readiness::Degraded,
         InstanceState::Loading => Readiness::Loading,
         InstanceState::Failed => Readiness::Failed,
         InstanceState::Inactive | InstanceState::Draining => Readiness::Inactive,
@@ -472,7 +480,9 @@ fn hosts(
         let positions: Vec<usize> = workers.iter().map(|worker| worker.at).collect();
         let here = instances.iter().filter(|(at, _)| positions.contains(at));
         let here: Vec<_> = here.copied().collect();
-        let host = Host::new((*kind, readiness(&here, &positions)), variant, name, around);
+        let slowed = workers.first()?.slowed;
+        let at = (*kind, readiness(&here, &positions));
+        let host = Host::new(at, variant, (name, slowed), around);
         let serving = here.iter().filter(|(_, state)| state.is_serving());
         Some(Host {
             workers: serving.map(|(at, _)| *at).collect(),
@@ -482,7 +492,8 @@ fn hosts(
     let mut hosts: Vec<Host> = hosts.collect();
     if hosts.is_empty() {
         let readiness = readiness(instances, &[]);
-        hosts.push(Host::new((NOWHERE, readiness), variant, None, around));
+        let (at, nobody) = ((NOWHERE, readiness), (None, false));
+        hosts.push(Host::new(at, variant, nobody, around));
     }
     hosts
 }
@@ -494,11 +505,15 @@ impl Host {
     fn new(
         (kind, readiness): (u32, Readiness),
         variant: &Variant,
-        name: Option<&DeviceTypeName>,
+        (name, slowed): (Option<&DeviceTypeName>, bool),
         around: &Surroundings<'_>,
     ) -> Self {
         let expected = name.map(|name| variant.expected(name, around.estimate_factor));
         let profile = expected.as_ref().map_or(&variant.profile, |it| &it.profile);
+        let now = match slowed {
+            true => profile.slowed(SLOWED),
+            false => Cow::Borrowed(profile),
+        };
         let facts = name.and_then(|name| around.types.get(name));
         let (threads, rps) = (variant.spec.threads, profile.saturation_rps);
         let cost = facts.map(|facts| facts.cost(threads, rps).per_1k_usd);
@@ -507,13 +522,13 @@ impl Host {
             device_type: name.cloned(),
             workers: Vec::new(),
             readiness,
-            latency: latency_table(variant, profile),
+            latency: latency_table(variant, &now),
             load_ms: profile.load_ms,
             cost_per_1k_usd: cost.unwrap_or(variant.cost_per_1k_usd),
             slot_hour_usd: facts.map_or(DEFAULT_SLOT_HOUR_USD, |facts| {
                 facts.price_per_hour_usd / f64::from(facts.slots.max(1))
             }),
-            measured_here: *profile == variant.profile,
+            measured_here: *now == variant.profile,
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use sextant_fleet::{Follower, News, Token};
-use sextant_metadata::{Count, DeviceTypes, HardwareWarning, MetadataStore, View};
+use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
 use sextant_policies::{
     controller::OnKind,
     placement,
@@ -53,7 +53,7 @@ struct Teller {
 }
 
 /// What workers have in common that run and load every variant alike.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct Kind {
     /// The type of their device; for one that has not said it, what it is called without the number
     /// that tells it from others of the machine.
@@ -61,6 +61,9 @@ struct Kind {
     engines: BTreeSet<EngineName>,
     cores: u16,
     page_bytes: u64,
+    /// The position of a worker that something else slows down. While others like it are not, it is a
+    /// kind of its own: what it takes says nothing about them, and batches go to them first.
+    slowed: Option<usize>,
 }
 
 /// A variant as the driver knows it.
@@ -77,6 +80,8 @@ struct Present {
     id: WorkerId,
     life: u64,
     kind: u32,
+    /// Whether that is a kind of its own because something slows it down.
+    slowed: bool,
     device_type: Option<DeviceTypeName>,
     info: WorkerInfo,
 }
@@ -195,24 +200,31 @@ impl Teller {
             let info = member.client.as_ref()?.info();
             Some((at, member, info))
         });
-        let present = reachable.map(|(at, member, info)| {
+        let described = reachable.map(|(at, member, info)| {
             let record = view.workers.get(&member.id).map(|worker| &worker.record);
             let device = record.map_or("", |record| &*record.device);
             let device_type = record.and_then(|record| record.device_type.as_ref());
             let device_type = device_type.map(|of| of.name.clone());
-            Present {
+            let kind = Kind::of(device, device_type.as_ref(), &info);
+            let one = Present {
                 at,
                 id: member.id.clone(),
                 life: member.life,
-                kind: number_of(
-                    &mut self.kinds,
-                    Kind::of(device, device_type.as_ref(), &info),
-                ),
+                kind: 0,
+                slowed: false,
                 device_type,
                 info,
-            }
+            };
+            (one, kind)
         });
-        present.collect()
+        let mut described: Vec<(Present, Kind)> = described.collect();
+        set_apart_slowed(&mut described, view);
+        let numbered = described.into_iter().map(|(one, kind)| Present {
+            slowed: kind.slowed.is_some(),
+            kind: number_of(&mut self.kinds, kind),
+            ..one
+        });
+        numbered.collect()
     }
 
     /// The families of the variants; what they have learnt is kept.
@@ -326,7 +338,7 @@ impl Teller {
     fn tell_of_publications(&mut self, driver: &Driver, snapshot: &Snapshot, present: &[Present]) {
         let mut published = BTreeMap::new();
         for known in snapshot.all() {
-            let now = Published::of(known, present);
+            let now = Published::of(known, present, &self.up);
             let before = self.published.remove(&known.ordinal);
             match before.filter(|before| before.is_same(&now)) {
                 Some(before) if before.kinds == now.kinds => {}
@@ -343,6 +355,26 @@ impl Teller {
         }
         for retired in std::mem::replace(&mut self.published, published).into_keys() {
             driver.on_retired(retired);
+        }
+    }
+}
+
+/// Workers with an instance that is interfered become kinds of their own, where others of their kind
+/// are not slowed down.
+fn set_apart_slowed(described: &mut [(Present, Kind)], view: &View) {
+    let interfered = view.instances.values();
+    let interfered = interfered.filter(|of| of.state == InstanceState::Interfered);
+    let slowed: BTreeSet<&WorkerId> = interfered.map(|of| &of.key.worker).collect();
+    if slowed.is_empty() {
+        return;
+    }
+    let healthy = described
+        .iter()
+        .filter(|(one, _)| !slowed.contains(&one.id));
+    let healthy: Vec<Kind> = healthy.map(|(_, kind)| kind.clone()).collect();
+    for (one, kind) in described {
+        if slowed.contains(&one.id) && healthy.contains(kind) {
+            kind.slowed = Some(one.at);
         }
     }
 }
@@ -367,6 +399,7 @@ impl Kind {
             engines: info.engines.iter().cloned().collect(),
             cores: info.cores,
             page_bytes: info.pages.page_bytes,
+            slowed: None,
         }
     }
 }
@@ -386,6 +419,7 @@ impl Present {
             kind: self.kind,
             device_type: self.device_type.as_ref(),
             engines: &self.info.engines,
+            slowed: self.slowed,
         }
     }
 
@@ -397,11 +431,14 @@ impl Present {
 // === impl Published ===
 
 impl Published {
-    fn of(known: &Known, present: &[Present]) -> Self {
+    /// `up` tells the kinds that workers have until the driver is told otherwise.
+    fn of(known: &Known, present: &[Present], up: &[Option<(u64, u32)>]) -> Self {
         let engine = &known.variant.spec.engine;
         let first = present.iter().find(|one| one.runs(engine));
         let able = present.iter().filter(|one| one.runs(engine));
-        let kinds: BTreeSet<u32> = able.map(|one| one.kind).collect();
+        let until_now = |one: &Present| Some(up.get(one.at).copied()??.1);
+        let kinds = able.flat_map(|one| std::iter::once(one.kind).chain(until_now(one)));
+        let kinds: BTreeSet<u32> = kinds.collect();
         Self {
             variant: Arc::clone(&known.variant),
             page_bytes: first.map_or(1, |one| one.info.pages.page_bytes),

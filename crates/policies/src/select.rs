@@ -1,18 +1,20 @@
 //! Which variant answers a query (INFaaS section 4.1, "Case I").
 //!
 //! The order of preference: an instance that is active and meets the targets; otherwise one that is
-//! overloaded or interfered and meets them even so; otherwise a variant that meets them although it
+//! overloaded and meets them even so; otherwise a variant that meets them although it
 //! has to be loaded first; otherwise nothing, with the closest variants as a suggestion. Among
-//! feasible ones the cheapest wins, ties go to the less loaded. Four things differ from the paper, each
+//! feasible ones the cheapest wins, ties go to the less loaded. Five things differ from the paper, each
 //! on purpose:
 //!
 //! * Accuracy targets are compared with the *lower bound* of the measured interval.
 //! * Latency targets are compared with the expected time *now*: the wait on the instance's device
 //!   plus the 99th percentile of the run, so that a query which would be late is refused at once
 //!   instead of being served late.
-//! * Overloaded and interfered instances come after active ones instead of never. Where their wait
-//!   and their measured slow-down leave the target within reach, an answer in time is better than a
-//!   refusal, and cheaper than a load, which takes memory and device time from the same overload. A
+//! * Interfered instances count as active, with the time that runs take there now. What slows them
+//!   down slows every variant on the device; the scheduler prefers other devices, and a dearer
+//!   variant is worth its price only when the target asks for it.
+//! * Overloaded instances come after active ones instead of never. Where their wait leaves the
+//!   target within reach, an answer in time is better than a refusal, and cheaper than a load, which takes memory and device time from the same overload. A
 //!   variant that is not loaded comes next, for the queries that the others would answer late.
 //! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
 //!   within what is asked: a model that others of its application dominate is the best there is for
@@ -40,7 +42,7 @@ pub const SUGGESTIONS: usize = 5;
 pub enum Readiness {
     /// An instance is active.
     Active,
-    /// All instances are overloaded or interfered.
+    /// All instances are overloaded.
     Degraded,
     /// An instance is being loaded.
     Loading,

@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use sextant_dispatcher::{Config, Tenant};
+use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_policies::{
     parallelism,
     profile::Estimation,
     schedule::{Options, Policy},
 };
-use sextant_rpc::{Answer, Query, QueryError};
+use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_types::{ApplicationId, Code};
 use tokio::task::JoinHandle;
 
@@ -51,6 +52,66 @@ async fn workers_with_the_same_variant_share_one_queue() {
         assert_eq!(answer.timings.batch_rows, if number < 2 { 1 } else { 3 });
     }
     assert_eq!(world.gate.entered.load(Ordering::SeqCst), 3);
+}
+
+/// Batches that each worker has run.
+async fn runs(world: &World) -> Vec<u64> {
+    let mut runs = Vec::new();
+    for worker in &world.workers {
+        let stats = worker.stats().await.unwrap();
+        let infer = stats.actions.get(&ActionKind::Infer);
+        runs.push(infer.map_or(0, |infer| infer.succeeded));
+    }
+    runs
+}
+
+/// Asks once; tells which worker has run it.
+async fn asked_on(world: &World) -> usize {
+    let before = runs(world).await;
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+    loop {
+        let counted = runs(world).await;
+        let more = |(now, before): (&u64, &u64)| now > before;
+        if let Some(at) = counted.iter().zip(&before).position(more) {
+            return at;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_go_first_to_workers_that_nothing_slows_down() {
+    let world = World::with(Config::default(), 2).await;
+    let variant = world.serve(Kind::default()).await;
+    for (command, slowed) in [(Command::Interfere, 0), (Command::Recover, 1)] {
+        let key = InstanceKey {
+            variant: variant.id.clone(),
+            worker: world.worker.info().worker,
+        };
+        let transition = Transition {
+            key,
+            application: variant.application.clone(),
+            expected_version: None,
+            command,
+        };
+        world.metadata.transition(&transition, 0).await.unwrap();
+        // Of two that are alike the first is taken. The news takes a moment.
+        let other = async { while asked_on(&world).await == slowed {} };
+        let chosen = tokio::time::timeout(PATIENCE, other).await;
+        chosen.expect("the other worker is chosen");
+        for _ in 0..5 {
+            assert_ne!(asked_on(&world).await, slowed);
+        }
+    }
+    // The other worker takes what the first has no room for.
+    world.gate.close();
+    let entered = world.gate.entered.load(Ordering::SeqCst);
+    let both = [1.0, 2.0].map(|number| world.send(query(&[number, 0.0])));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == entered + 2).await;
+    world.gate.open();
+    for handle in both {
+        answer(handle).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
