@@ -19,6 +19,7 @@ mod artefacts;
 mod audit;
 mod clock;
 mod cluster;
+mod costs;
 mod directory;
 mod docs;
 mod extract;

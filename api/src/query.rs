@@ -189,6 +189,8 @@ fn answer_json(answer: &Answer, id: Option<&str>) -> Vec<u8> {
     let met = if answer.targets_met { "true" } else { "false" };
     out.extend_from_slice(b",\"targets_met\":");
     out.extend_from_slice(met.as_bytes());
+    out.extend_from_slice(b",\"cost_usd\":");
+    write::float(&mut out, answer.cost_usd);
     timings(&mut out, answer);
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");

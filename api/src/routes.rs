@@ -10,7 +10,7 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, docs, health, jobs, keys, layer, metrics, models, query, v2, variants,
+    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, v2, variants,
 };
 
 /// The complete front end.
@@ -85,6 +85,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(cluster::stats))
         .routes(routes!(cluster::instances))
         .routes(routes!(cluster::get))
+        .routes(routes!(costs::get))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))

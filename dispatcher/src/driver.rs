@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use carry::Unsent;
 use sextant_policies::{
     controller::{self, Actions, Controller},
@@ -40,6 +41,7 @@ use state::State;
 use crate::{
     Config,
     clock::{Alarm, Clock},
+    costs::{Costs, Tariff},
     gauges::Gauges,
     meter::OnlineMeter,
     metrics::Sent,
@@ -64,6 +66,9 @@ pub(crate) struct Driver {
     /// What messages cost, as the scheduler counts it.
     delay: Delay,
     online: Arc<OnlineMeter>,
+    costs: Costs,
+    /// What the workers' devices cost, by position.
+    tariffs: ArcSwap<Vec<Option<Arc<Tariff>>>>,
     /// Batches that were sent and have no outcome.
     under_way: AtomicUsize,
     this: Weak<Self>,
@@ -116,6 +121,8 @@ impl Driver {
             precision,
             delay,
             online,
+            costs: Costs::new(),
+            tariffs: ArcSwap::default(),
             under_way: AtomicUsize::new(0),
             this: Weak::clone(this),
         })
@@ -149,6 +156,21 @@ impl Driver {
     /// Estimates for selection.
     pub(crate) fn gauges(&self) -> &Gauges {
         &self.gauges
+    }
+
+    /// What device time has cost.
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// The workers' devices cost so much from now on, by position.
+    pub(crate) fn set_tariffs(&self, tariffs: Vec<Option<Arc<Tariff>>>) {
+        self.tariffs.store(Arc::new(tariffs));
+    }
+
+    /// What the device of the worker at position `at` costs.
+    pub(crate) fn tariff(&self, at: usize) -> Option<Arc<Tariff>> {
+        self.tariffs.load().get(at)?.clone()
     }
 
     /// Queries that wait for a batch.

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU16, AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
@@ -27,6 +27,8 @@ struct Model {
     places: ArcSwap<Vec<Place>>,
     /// How long its batches have run, all together, ns.
     ran: AtomicU64,
+    /// Slots that a batch occupies where that was chosen; 0 for as many as it has threads.
+    slots: AtomicU16,
 }
 
 /// A model on a pool.
@@ -66,6 +68,20 @@ impl Gauges {
             }
             of.places.store(Arc::new(runs_on.map(Place::new).collect()));
         });
+    }
+
+    /// A batch of a model occupies so many slots from now on. Called by one thread at a time.
+    pub(crate) fn set_slots(&self, model: u32, slots: u16) {
+        self.models.with(model as usize, |of| {
+            of.slots.store(slots, Ordering::Relaxed);
+        });
+    }
+
+    /// Slots that a batch of a model occupies, where that was chosen.
+    pub(crate) fn slots(&self, model: u32) -> Option<u16> {
+        let models = self.models.0.load();
+        let slots = models.get(model as usize)?.slots.load(Ordering::Relaxed);
+        (slots > 0).then_some(slots)
     }
 
     /// A batch of a model has run for so long.

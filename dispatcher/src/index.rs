@@ -19,7 +19,7 @@ use sextant_types::{
     Variant, VariantId, WorkerId,
 };
 
-use crate::{Config, driver::Driver, families::Families};
+use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, driver::Driver, families::Families};
 
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
@@ -66,10 +66,6 @@ pub(crate) struct Host {
     /// Whether it was measured on this type of device.
     measured_here: bool,
 }
-
-/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
-/// cloud providers rent out, as in the default prices.
-const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
 
 /// The kind of a device that no worker has.
 const NOWHERE: u32 = u32::MAX;

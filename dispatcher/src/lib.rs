@@ -11,6 +11,7 @@
 
 mod ask;
 mod clock;
+mod costs;
 mod demand;
 mod driver;
 mod explain;

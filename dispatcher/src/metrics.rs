@@ -20,7 +20,7 @@ use prometheus_client::{
 
 use sextant_types::Variant;
 
-use crate::{Dispatcher, demand::Totals};
+use crate::{Dispatcher, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]
@@ -54,6 +54,27 @@ const BY_APPLICATION: [(&str, &str, OfApplication); 3] = [
         "queries_late",
         "Online queries answered too late",
         |totals| totals.late,
+    ),
+];
+
+/// An amount of each variant, by name.
+type OfPayer = fn(&Tally) -> f64;
+
+const BY_PAYER: [(&str, &str, OfPayer); 3] = [
+    (
+        "cost_usd",
+        "Price of the device time of a variant's batches, US dollars",
+        |tally| tally.usd,
+    ),
+    (
+        "offline_cost_usd",
+        "What of that the rows of offline jobs have cost, US dollars",
+        |tally| tally.offline_usd,
+    ),
+    (
+        "idle_usd",
+        "Price of idle time of the devices that a variant is loaded on, by its share of the memory, US dollars",
+        |tally| tally.idle_usd,
     ),
 ];
 
@@ -168,14 +189,17 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         let labels = labels(variant);
         ConstCounter::new(*seconds).encode(family.encode_family(&labels)?)?;
     }
-    let help = "Price of that time, by what an hour of an instance costs, US dollars";
-    let mut family = counters(encoder, "cost_usd", help)?;
-    for (variant, seconds) in &ran {
-        let labels = labels(variant);
-        let usd = seconds / 3600.0 * variant.cost_per_hour_usd;
-        ConstCounter::new(usd).encode(family.encode_family(&labels)?)?;
+    let (sums, unattributed_usd) = dispatcher.driver.costs().ever();
+    for (name, help, of) in BY_PAYER {
+        let mut family = counters(encoder, name, help)?;
+        for ((application, variant), tally) in &sums {
+            let labels = [("application", &**application), ("variant", &**variant)];
+            ConstCounter::new(of(tally)).encode(family.encode_family(&labels)?)?;
+        }
     }
-    Ok(())
+    let help = "Price of idle time of devices with nothing loaded, US dollars";
+    let unattributed = counters(encoder, "unattributed_usd", help)?;
+    ConstCounter::new(unattributed_usd).encode(unattributed)
 }
 
 /// How queries have ended.

@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 
 use sextant_policies::schedule::DropReason;
 use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Part, Ticket};
-use sextant_types::{ModelId, NamedTensor, Tensor, VariantId, WorkerId};
+use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
 use tokio::sync::oneshot;
 
 /// A query waiting for its answer.
 pub(crate) struct Pending {
     /// The scheduler's queue: the ordinal of the variant.
     pub(crate) queue: u32,
-    pub(crate) variant: VariantId,
+    pub(crate) variant: Arc<Variant>,
     pub(crate) inputs: Inputs,
     pub(crate) online: bool,
     pub(crate) reply: oneshot::Sender<Reply>,
@@ -29,7 +29,6 @@ pub(crate) enum Inputs {
 pub(crate) struct Held {
     pub(crate) ticket: Ticket,
     pub(crate) holder: Arc<dyn Holder>,
-    pub(crate) model: ModelId,
     pub(crate) suits: bool,
     pub(crate) explanation: Option<Explanation>,
 }
@@ -42,6 +41,8 @@ pub(crate) struct Done {
     pub(crate) outputs: Vec<Tensor>,
     pub(crate) timings: BatchTimings,
     pub(crate) batch_rows: u32,
+    /// Price of a second of the slots that the batch occupied, US dollars.
+    pub(crate) second_usd: f64,
 }
 
 /// Why a pending query has no outputs.
@@ -64,24 +65,25 @@ impl Pending {
 }
 
 impl Inputs {
-    /// The query's part of a batch for `worker`; a holder is told to send its inputs there.
-    pub(crate) fn into_part(self, variant: &VariantId, worker: &WorkerId) -> Part {
+    /// The query's part of a batch for `worker`, a second of whose slots costs `second_usd` US
+    /// dollars; a holder is told to send its inputs there.
+    pub(crate) fn into_part(self, variant: &Variant, worker: &WorkerId, second_usd: f64) -> Part {
         match self {
             Self::Here(inputs) => Part::Inputs(inputs),
             Self::Held(held) => {
                 let Held {
                     ticket,
                     holder,
-                    model,
                     suits,
                     explanation,
                 } = *held;
                 holder.assign(Assignment {
                     ticket,
                     worker: worker.clone(),
-                    variant: variant.clone(),
-                    model,
+                    variant: variant.id.clone(),
+                    model: variant.model.clone(),
                     suits,
+                    second_usd,
                     explanation,
                 });
                 Part::Held(ticket)
@@ -93,7 +95,7 @@ impl Inputs {
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending")
-            .field("variant", &self.variant)
+            .field("variant", &self.variant.id)
             .finish_non_exhaustive()
     }
 }

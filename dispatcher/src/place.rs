@@ -140,7 +140,7 @@ impl Dispatcher {
         let known = &chosen.known;
         let payload = Pending {
             queue: known.ordinal,
-            variant: known.variant.id.clone(),
+            variant: Arc::clone(&known.variant),
             inputs,
             online,
             reply,
@@ -197,7 +197,6 @@ impl Source {
                     ..*ticket
                 },
                 holder: Arc::clone(holder),
-                model: chosen.known.variant.model.clone(),
                 suits: suits(&ask.targets, &chosen.known),
                 explanation: chosen.explanation.clone(),
             })),

@@ -272,6 +272,7 @@ impl Dispatcher {
             model: variant.model.clone(),
             outputs,
             timings,
+            cost_usd: timings.cost_usd(ask.rows, done.second_usd),
             targets_met: met(&ask.targets, &known, total),
             explanation,
         }

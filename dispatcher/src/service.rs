@@ -18,6 +18,7 @@ use sextant_types::{DeviceTypeName, EngineName, Variant, VariantId, WorkerId};
 
 use crate::{
     Dispatcher,
+    costs::Tariff,
     demand::{Ticks, class_of},
     driver::Driver,
     families::Families,
@@ -139,7 +140,11 @@ impl Service {
                     news = self.follower.changed() => if news == News::Structure { break },
                     // The sender lives as long as the driver.
                     _ = workers.changed() => break,
-                    () = ticks.tick() => ticks.look(self.follower.view()),
+                    () = ticks.tick() => {
+                        let view = self.follower.view();
+                        self.teller.dispatcher.settle_idle(view);
+                        ticks.look(view);
+                    }
                 }
             }
         }
@@ -164,6 +169,7 @@ impl Teller {
         let mut snapshot = Snapshot::build(view, &around, &mut self.interner);
         snapshot.families = self.families(&snapshot, &present);
         self.tell_of_publications(&driver, &snapshot, &present);
+        driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();
         match leads {
             true => {
@@ -377,6 +383,18 @@ fn set_apart_slowed(described: &mut [(Present, Kind)], view: &View) {
             kind.slowed = Some(one.at);
         }
     }
+}
+
+/// What the devices of the workers cost, by position.
+fn tariffs(present: &[Present], types: &DeviceTypes) -> Vec<Option<Arc<Tariff>>> {
+    let positions = present.iter().map(|one| one.at + 1).max().unwrap_or(0);
+    let mut tariffs = vec![None; positions];
+    for one in present {
+        let facts = one.device_type.as_ref().and_then(|name| types.get(name));
+        let tariff = Tariff::new(one.id.clone(), facts.map(|it| &**it), one.info.cores);
+        tariffs[one.at] = Some(Arc::new(tariff));
+    }
+    tariffs
 }
 
 /// The number of a kind, a new one for one that was not seen before.

@@ -92,6 +92,7 @@ const RULES: &[Rule] = &[
     read("workers_stats", Need::Key, Bound::Refused),
     read("instances_list", Need::Key, Bound::Refused),
     read("cluster_get", Need::Key, Bound::Refused),
+    read("costs_get", ADMIN, Bound::Refused),
     read("keys_list", ADMIN, Bound::Refused),
     Rule {
         audited: Some("key.create"),

@@ -20,6 +20,9 @@ pub struct AnswerBody {
     pub outputs: Vec<OutputBody>,
     /// Whether every stated target was met.
     pub targets_met: bool,
+    /// What the query cost, US dollars: its share, by rows, of the price of the device time of its
+    /// batch. Time in which the device idles is not in it.
+    pub cost_usd: f64,
     /// Where the time went.
     pub timings: TimingsBody,
     /// What was considered, when asked for.

@@ -189,6 +189,8 @@ fn head(name: &str, id: Option<&str>, answer: &Answer) -> Vec<u8> {
     write::microseconds(&mut out, answer.timings.queue_us);
     out.extend_from_slice(b",\"compute_us\":");
     write::microseconds(&mut out, answer.timings.compute_us);
+    out.extend_from_slice(b",\"cost_usd\":");
+    write::float(&mut out, answer.cost_usd);
     // Parameters are text, numbers or booleans: of the explanation there is only the sentence.
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");

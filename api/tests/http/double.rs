@@ -89,6 +89,7 @@ pub fn answer() -> Answer {
             batch_rows: 4,
         },
         targets_met: true,
+        cost_usd: 2.5e-7,
         explanation: None,
     }
 }

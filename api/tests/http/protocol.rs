@@ -87,7 +87,8 @@ async fn the_answer_in_json() {
     let reading = api.call("POST", "/v2/models/digits/infer", INFER).await;
     let wanted = json!({"model_name": "digits", "model_version": "1", "id": "7",
         "parameters": {"model": "mlp", "variant": "mlp-ort-fp32-all-t1-b32", "slo_met": true,
-            "batch_rows": 4, "queue_us": 12.3, "compute_us": 100.0},
+            "batch_rows": 4, "queue_us": 12.3, "compute_us": 100.0,
+            "cost_usd": 2.5e-7},
         "outputs": [{"name": "probabilities", "shape": [1, 3], "datatype": "FP32",
             "data": [0.25, -1.0, 1e-9]}]});
     assert_eq!(reading.json(), wanted);

@@ -36,7 +36,7 @@ async fn the_answer_as_json() {
     let api = Api::new(Recorder::answering()).await;
     let reading = api.call("POST", "/v1/queries", QUERY).await;
     assert_eq!(reading.headers["content-type"], "application/json");
-    let wanted = r#"{"model":"mlp","variant":"mlp-ort-fp32-all-t1-b32","outputs":[{"name":"probabilities","shape":[1,3],"datatype":"FP32","data":[0.25,-1.0,1e-9]}],"targets_met":true,"timings":{"queue_us":12.3,"compute_us":100.0,"total_us":130.0,"batch_rows":4}}"#;
+    let wanted = r#"{"model":"mlp","variant":"mlp-ort-fp32-all-t1-b32","outputs":[{"name":"probabilities","shape":[1,3],"datatype":"FP32","data":[0.25,-1.0,1e-9]}],"targets_met":true,"cost_usd":2.5e-7,"timings":{"queue_us":12.3,"compute_us":100.0,"total_us":130.0,"batch_rows":4}}"#;
     assert_eq!(String::from_utf8_lossy(&reading.bytes), wanted);
 }
 

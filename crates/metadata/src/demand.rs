@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
 
-use crate::Error;
+use crate::{Costs, Error};
 
 /// Most rows of each list of a [`Demand`]. A store refuses more: whoever writes adds up before.
 pub const MOST_DEMAND_ROWS: usize = 4096;
@@ -22,6 +22,9 @@ pub struct Demand {
     pub applications: Vec<ApplicationDemand>,
     /// How busy devices were, each kind once; at most [`MOST_DEMAND_ROWS`].
     pub devices: Vec<DeviceDemand>,
+    /// What device time has cost since this dispatcher began to lead, not over the window alone.
+    #[serde(default)]
+    pub costs: Costs,
 }
 
 /// Queries of an application with like targets that went to one variant, or to none.
@@ -64,11 +67,13 @@ impl Demand {
         self.window_ms == other.window_ms
             && self.devices == other.devices
             && self.applications == other.applications
+            && self.costs == other.costs
     }
 
-    /// Whether a store takes it: not too many rows, and shares from 0 to 1.
+    /// Whether a store takes it: not too many rows, shares from 0 to 1, and amounts that are some.
     pub fn check(&self) -> Result<(), Error> {
         let rows = self.applications.len().max(self.devices.len());
+        let rows = rows.max(self.costs.rows.len());
         if rows > MOST_DEMAND_ROWS {
             return Err(Error::TooManyRows { rows });
         }
@@ -78,7 +83,7 @@ impl Demand {
                 device: Arc::clone(&wrong.device),
                 share: wrong.idle_share,
             }),
-            None => Ok(()),
+            None => self.costs.check(),
         }
     }
 }

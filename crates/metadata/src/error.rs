@@ -61,6 +61,12 @@ pub enum Error {
         /// The refused value.
         share: f64,
     },
+    /// A demand with a cost that is no amount.
+    #[error("a cost is `{amount}`: it must be a finite number from 0 on")]
+    Amount {
+        /// The refused value.
+        amount: f64,
+    },
     /// The feed no longer holds what follows the cursor: take a snapshot.
     #[error("the change feed begins at `{oldest}`, the cursor is `{cursor}`: take a snapshot")]
     Trimmed {
@@ -86,7 +92,7 @@ impl Error {
             | Self::OtherApplication { .. }
             | Self::Fenced { .. } => ErrorKind::Conflict,
             Self::TooManyRows { .. } => ErrorKind::TooLarge,
-            Self::IdleShare { .. } => ErrorKind::Invalid,
+            Self::IdleShare { .. } | Self::Amount { .. } => ErrorKind::Invalid,
             Self::UnknownWorker(_) | Self::Unavailable { .. } => ErrorKind::Unavailable,
             Self::Trimmed { .. } => ErrorKind::Internal,
         }

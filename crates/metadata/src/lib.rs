@@ -8,6 +8,7 @@
 //! **Invariant:** no decision is taken here and no clock is read: time is an argument, in
 //! milliseconds since the Unix epoch. Nothing on the way of a query waits for this crate.
 
+mod costs;
 mod demand;
 mod error;
 mod hardware;
@@ -20,6 +21,7 @@ mod wanted;
 
 pub mod conformance;
 
+pub use costs::{CostRow, Costs};
 pub use demand::{ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};

@@ -115,6 +115,7 @@ impl Dispatch for Placer {
             variant: self.variant.id.clone(),
             model: self.variant.model.clone(),
             suits: true,
+            second_usd: 0.5,
             explanation: None,
         });
         let failed = |error: String| QueryError::new(Code::EngineFailed, error);

@@ -72,6 +72,8 @@ pub struct Assignment {
     pub model: ModelId,
     /// Whether the variant meets the stated accuracy and cost targets.
     pub suits: bool,
+    /// Price of a second of the slots that the batch occupies there, US dollars.
+    pub second_usd: f64,
     /// What was considered, when asked for.
     pub explanation: Option<Explanation>,
 }
@@ -96,6 +98,15 @@ pub struct Timings {
     pub batch_rows: u32,
 }
 
+impl Timings {
+    /// What `rows` rows of the batch pay: their share of its device time, a second of which costs
+    /// `second_usd` US dollars.
+    pub fn cost_usd(&self, rows: u32, second_usd: f64) -> f64 {
+        let share = f64::from(rows) / f64::from(self.batch_rows.max(1));
+        self.compute_us / 1e6 * second_usd * share.min(1.0)
+    }
+}
+
 /// The answer to one query.
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -109,6 +120,8 @@ pub struct Answer {
     pub timings: Timings,
     /// Whether every stated target was met.
     pub targets_met: bool,
+    /// The query's share, by rows, of the price of its batch's device time, US dollars.
+    pub cost_usd: f64,
     /// What was considered, when asked for.
     pub explanation: Option<Explanation>,
 }

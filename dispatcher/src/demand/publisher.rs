@@ -114,6 +114,7 @@ impl Publisher {
     fn begin_anew(&mut self) {
         let counts = &self.dispatcher.counts;
         counts.told(&counts.untold());
+        self.dispatcher.driver.costs().begin_anew();
         self.since = Instant::now();
     }
 
@@ -126,6 +127,7 @@ impl Publisher {
             window_ms: u64::try_from(window_ms).unwrap_or(u64::MAX).max(1),
             applications: untold.demand(),
             devices: self.devices.borrow_and_update().clone(),
+            costs: self.dispatcher.driver.costs().record(),
         };
         match self.metadata.set_demand(demand).await {
             Ok(()) => {

@@ -1,6 +1,9 @@
 //! Carries out what the core asks for: batches, refusals, LOADs and UNLOADs, and their outcomes.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use sextant_policies::{
     controller::Action,
@@ -8,11 +11,13 @@ use sextant_policies::{
     profile::Run,
     schedule::{BatchId, NEVER, Nanos, Request},
 };
-use sextant_rpc::{Infer, InferError, InferOutcome, Load};
+use sextant_rpc::{BatchTimings, Infer, InferError, InferOutcome, Load};
+use sextant_types::Variant;
 use tokio::sync::oneshot;
 
 use super::Driver;
 use crate::{
+    costs::{Ran, Tariff},
     mover::Move,
     pending::{Done, Pending, Refusal, Reply},
 };
@@ -26,7 +31,23 @@ struct Batch {
     life: u64,
     rows: u32,
     expected: Nanos,
-    waiting: Vec<(bool, oneshot::Sender<Reply>)>,
+    waiting: Vec<Waiting>,
+}
+
+/// One who waits for its part of a batch.
+struct Waiting {
+    online: bool,
+    reply: oneshot::Sender<Reply>,
+}
+
+/// Who pays for a batch, and what it occupies of which device.
+struct Bill {
+    variant: Arc<Variant>,
+    /// `None` where nothing is known of what the device costs.
+    tariff: Option<Arc<Tariff>>,
+    slots: u16,
+    /// Rows of offline jobs.
+    offline_rows: u32,
 }
 
 /// A batch that was not sent to its device.
@@ -123,12 +144,17 @@ impl Driver {
                 requests,
             });
         };
-        let variant = first.payload.variant.clone();
+        let variant = Arc::clone(&first.payload.variant);
         batch.life = member.life;
         // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
         let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
         let offline = requests.iter().filter(|request| !request.payload.online);
-        let offline_rows = offline.map(|request| request.rows).sum();
+        let bill = Bill {
+            tariff: self.tariff(batch.device as usize),
+            slots: self.slots_of(batch.model, &variant),
+            offline_rows: offline.map(|request| request.rows).sum(),
+            variant: Arc::clone(&variant),
+        };
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let Pending {
@@ -137,30 +163,34 @@ impl Driver {
                 reply,
                 ..
             } = request.payload;
-            parts.push(inputs.into_part(&variant, &member.id));
-            batch.waiting.push((online, reply));
+            parts.push(inputs.into_part(&variant, &member.id, bill.second_usd()));
+            batch.waiting.push(Waiting { online, reply });
         }
         drop(members);
         self.under_way.fetch_add(1, Ordering::Relaxed);
         self.sent.batches.inc();
         self.sent.rows.inc_by(batch.rows.into());
         client.infer(Infer {
-            variant,
+            variant: variant.id.clone(),
             parts,
             earliest: self.clock.instant(earliest),
             latest: (latest != NEVER).then(|| self.clock.instant(latest + self.precision)),
             expected: Duration::from_nanos(batch.expected),
-            offline_rows,
-            done: Box::new(move |outcome| driver.finish(batch, outcome)),
+            offline_rows: bill.offline_rows,
+            done: Box::new(move |outcome| driver.finish(batch, &bill, outcome)),
         });
         None
     }
 
+    fn slots_of(&self, model: u32, variant: &Variant) -> u16 {
+        let chosen = self.gauges.slots(model);
+        chosen.unwrap_or(variant.spec.threads.max(1))
+    }
+
     /// The device is free again: first keep it busy, then answer.
-    fn finish(&self, batch: Batch, outcome: InferOutcome) {
+    fn finish(&self, batch: Batch, bill: &Bill, outcome: InferOutcome) {
         let run = outcome.as_ref().ok().map(|result| {
-            let timings = &result.timings;
-            let us = timings.input_us + timings.exec_us + timings.output_us;
+            let us = run_us(&result.timings);
             Run {
                 rows: batch.rows,
                 nanos: (us * 1e3) as Nanos,
@@ -190,22 +220,27 @@ impl Driver {
         let waiting = batch.waiting;
         match outcome {
             Err(error) => {
-                for (_, reply) in waiting {
+                for Waiting { reply, .. } in waiting {
                     drop(reply.send(Err(Refusal::Worker(error.clone()))));
                 }
             }
             Ok(result) => {
                 self.gauges
                     .add_run(batch.model, run.map_or(0, |run| run.nanos));
-                let online = waiting.iter().filter(|(online, _)| *online).count();
+                let online = waiting.iter().filter(|one| one.online).count();
                 self.online
                     .add(result.timings, profiled, online, waiting.len());
-                for ((_, reply), outputs) in waiting.into_iter().zip(result.outputs) {
+                let answered = waiting.iter().zip(&result.outputs);
+                let answered = answered.filter(|(_, outputs)| outputs.is_ok());
+                let took = (batch.rows, run_us(&result.timings));
+                self.pay(bill, took, answered.map(|(one, _)| one.online));
+                for (Waiting { reply, .. }, outputs) in waiting.into_iter().zip(result.outputs) {
                     let done = outputs
                         .map(|outputs| Done {
                             outputs,
                             timings: result.timings,
                             batch_rows: batch.rows,
+                            second_usd: bill.second_usd(),
                         })
                         .map_err(|reason| Refusal::Worker(InferError::Failed(reason)));
                     // A client that went away leaves nobody to answer.
@@ -215,6 +250,42 @@ impl Driver {
         }
         self.under_way.fetch_sub(1, Ordering::Release);
     }
+
+    /// Counts what a batch of so many rows cost that ran so long, microseconds, and the queries that
+    /// it answered: whether each was an online one.
+    fn pay(&self, bill: &Bill, (rows, run_us): (u32, f64), answered: impl Iterator<Item = bool>) {
+        let Some(tariff) = &bill.tariff else {
+            return;
+        };
+        let (mut queries, mut offline) = (0, 0);
+        for online in answered {
+            queries += 1;
+            offline += u64::from(!online);
+        }
+        let ran = Ran {
+            variant: &bill.variant,
+            slots: bill.slots,
+            run_us,
+            rows: (rows, bill.offline_rows),
+            queries: (queries, offline),
+        };
+        self.costs.add(tariff, &ran);
+    }
+}
+
+// === impl Bill ===
+
+impl Bill {
+    /// Price of a second of what the batch occupies, US dollars.
+    fn second_usd(&self) -> f64 {
+        let tariff = self.tariff.as_ref();
+        tariff.map_or(0.0, |tariff| tariff.second_usd(self.slots))
+    }
+}
+
+/// How long a batch has kept its slots, microseconds.
+fn run_us(timings: &BatchTimings) -> f64 {
+    timings.input_us + timings.exec_us + timings.output_us
 }
 
 /// Whether a variant can be used no more where a batch ended so, which the feed tells later.

@@ -26,7 +26,10 @@ impl Driver {
 
     /// A batch of a variant occupies so many slots from now on.
     pub(crate) fn set_slots(&self, model: u32, slots: u16) {
-        self.step(|controller, now, actions| controller.on_slots(now, model, slots, actions));
+        self.step(|controller, now, actions| {
+            self.gauges.set_slots(model, slots);
+            controller.on_slots(now, model, slots, actions);
+        });
     }
 
     /// A variant may not be asked for any more.

@@ -12,7 +12,10 @@ use sextant_rpc::{Dispatch, OfflineSpec, Route};
 use sextant_types::{ApplicationId, Targets};
 use tokio::task::JoinHandle;
 
-use crate::world::{Kind, PATIENCE, SLOW, World, query, registry};
+use crate::{
+    costs::told,
+    world::{Kind, PATIENCE, SLOW, World, query, registry},
+};
 
 mod formats;
 mod races;
@@ -158,6 +161,26 @@ fn check(answers: &[Value]) {
         let doubled = (index * 2) as f64;
         assert_eq!(answer["outputs"]["y"], serde_json::json!([doubled, 2.0]));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_costs_is_counted_to_its_application() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let job = submit(&world, &registry, records()).await;
+    let _runner = runner(&world, &registry, 1);
+    succeeded(&registry, &job).await;
+    // Records go together as rows: two queries for each of fourteen chunks, one for what is left.
+    let all = 29;
+    let costs = told(&world, |costs| {
+        costs.rows.iter().any(|row| row.queries == all)
+    });
+    let row = costs.await.rows[0].clone();
+    assert_eq!((row.queries, row.offline_queries), (all, all));
+    assert_eq!(row.application.as_str(), "app");
+    assert!(row.usd > 0.0);
+    assert!((row.usd - row.offline_usd).abs() <= 1e-9 * row.usd);
 }
 
 #[tokio::test(flavor = "multi_thread")]

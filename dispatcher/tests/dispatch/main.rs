@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod churn;
+mod costs;
 mod demand;
 mod fleet;
 mod handover;

@@ -135,6 +135,7 @@ fn pack_report(report: FrontReport) -> placement::Body {
             variant: assignment.variant.into(),
             model: assignment.model.into(),
             suits: assignment.suits,
+            second_usd: assignment.second_usd,
             explanation: assignment.explanation.map(pack_explanation),
         }),
         FrontReport::Done { query, outcome } => placement::Body::Done(proto::Done {
@@ -157,6 +158,7 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             variant: VariantId::new(assign.variant)?,
             model: ModelId::new(assign.model)?,
             suits: assign.suits,
+            second_usd: assign.second_usd,
             explanation: assign.explanation.map(unpack_explanation).transpose()?,
         })),
         placement::Body::Done(done) => FrontReport::Done {

@@ -225,14 +225,16 @@ fn placement() -> impl Strategy<Value = FrontReport> {
         },
     );
     let names = (name(), variant(), name());
-    let assign = (ticket(), names, any::<bool>(), option::of(explanation)).prop_map(
-        |(ticket, (worker, variant, model), suits, explanation)| {
+    let price = (any::<bool>(), figure());
+    let assign = (ticket(), names, price, option::of(explanation)).prop_map(
+        |(ticket, (worker, variant, model), (suits, second_usd), explanation)| {
             FrontReport::Assign(Box::new(Assignment {
                 ticket,
                 worker: WorkerId::new(worker).expect("a name"),
                 variant,
                 model: ModelId::new(model).expect("a name"),
                 suits,
+                second_usd,
                 explanation,
             }))
         },

@@ -42,6 +42,7 @@ impl Dispatch for Direct {
             variant: variant_id("m"),
             model: ModelId::new("m").expect("a name"),
             suits: true,
+            second_usd: 0.5,
             explanation: None,
         });
         let result = infer(&*self.0, vec![Part::Held(ask.ticket)]).await;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_types::{Code, TargetClass, Targets};
+use sextant_types::{Code, DeviceTypeName, TargetClass, Targets};
 
 use super::{
     Store,
@@ -10,8 +10,8 @@ use super::{
     follow, head,
 };
 use crate::{
-    ApplicationDemand, Count, Demand, DeviceDemand, Error, Event, MOST_DEMAND_ROWS, Snapshot, View,
-    Wanted, WantedVariant,
+    ApplicationDemand, CostRow, Costs, Count, Demand, DeviceDemand, Error, Event, MOST_DEMAND_ROWS,
+    Snapshot, View, Wanted, WantedVariant,
 };
 
 /// One of the two records, and how to write and read it.
@@ -111,6 +111,33 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         window_ms: 1000,
         applications: vec![served, unserved],
         devices: vec![device],
+        costs: costs(),
+    }
+}
+
+/// Costs of everything that a row may have.
+fn costs() -> Costs {
+    let named = CostRow {
+        application: application("app"),
+        variant: Some(key("a", "w").variant),
+        device_type: DeviceTypeName::new("cpu-8").ok(),
+        usd: 0.125,
+        offline_usd: 1.0 / 3.0,
+        idle_usd: 1e-9,
+        device_seconds: 1e9,
+        queries: 1 << 52,
+        offline_queries: 3,
+    };
+    let others = CostRow {
+        variant: None,
+        device_type: None,
+        ..named.clone()
+    };
+    Costs {
+        since_ms: 1_700_000_000_000,
+        until_ms: 1_700_000_001_000,
+        unattributed_usd: 0.1,
+        rows: vec![others, named],
     }
 }
 
@@ -207,6 +234,20 @@ pub async fn demand_beyond_its_bounds_is_refused(store: Store) {
         let refused = store.set_demand(wrong).await;
         let is_share = matches!(refused, Err(Error::IdleShare { .. }));
         assert!(is_share, "{refused:?}");
+    }
+    let mut many = demand(1, 1);
+    many.costs.rows = vec![costs().rows[0].clone(); MOST_DEMAND_ROWS + 1];
+    let refused = store.set_demand(many).await;
+    assert!(
+        matches!(refused, Err(Error::TooManyRows { .. })),
+        "{refused:?}"
+    );
+    for amount in [f64::NAN, f64::INFINITY, -0.1] {
+        let mut wrong = demand(1, 1);
+        wrong.costs.rows[0].idle_usd = amount;
+        let refused = store.set_demand(wrong).await;
+        let is_amount = matches!(refused, Err(Error::Amount { .. }));
+        assert!(is_amount, "{refused:?}");
     }
     let kept = store.snapshot().await.expect("snapshot").demand;
     assert_eq!(kept.as_deref(), Some(&most));

@@ -125,7 +125,7 @@ impl FrontEnd {
     fn compose(
         &self,
         ran: Ran,
-        asked: &Variant,
+        (asked, rows): (&Variant, u32),
         arrived: std::time::Instant,
         latency_ms: Option<f64>,
     ) -> Result<Answer, QueryError> {
@@ -146,16 +146,18 @@ impl FrontEnd {
         let outputs = outputs.collect::<Result<_, QueryError>>()?;
         let placed = ran.sent.saturating_duration_since(arrived);
         let is_in_time = latency_ms.is_none_or(|most| total.as_secs_f64() * 1e3 <= most);
+        let timings = Timings {
+            queue_us: us(placed) + ran.outputs.queue_us,
+            compute_us: ran.outputs.compute_us,
+            total_us: us(total),
+            batch_rows: ran.outputs.batch_rows,
+        };
         Ok(Answer {
             variant: assignment.variant,
             model: assignment.model,
             outputs,
-            timings: Timings {
-                queue_us: us(placed) + ran.outputs.queue_us,
-                compute_us: ran.outputs.compute_us,
-                total_us: us(total),
-                batch_rows: ran.outputs.batch_rows,
-            },
+            timings,
+            cost_usd: timings.cost_usd(rows, assignment.second_usd),
             targets_met: assignment.suits && is_in_time,
             explanation: assignment.explanation,
         })
@@ -181,7 +183,8 @@ impl Dispatch for FrontEnd {
         query.inputs = inputs;
         let (arrived, latency_ms) = (query.arrived, query.targets.latency_ms);
         let (reply, replied) = oneshot::channel();
-        let entry = Entry::new(query, u32::try_from(rows).unwrap_or(u32::MAX), reply);
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        let entry = Entry::new(query, rows, reply);
         let number = self.queries.fetch_add(1, Ordering::Relaxed);
         self.state().add(number, entry)?;
         let mut waiting = Waiting {
@@ -192,7 +195,8 @@ impl Dispatch for FrontEnd {
         let reply = replied.await;
         waiting.waits = false;
         let lost = || QueryError::new(Code::Internal, "the front end lost the query");
-        self.compose(reply.map_err(|_| lost())??, &asked, arrived, latency_ms)
+        let ran = reply.map_err(|_| lost())??;
+        self.compose(ran, (&asked, rows), arrived, latency_ms)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

@@ -100,6 +100,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
             variant: id("m-a"),
             model: ModelId::new("m").expect("a name"),
             suits: true,
+            second_usd: 0.5,
             explanation: Some(Explanation::default()),
         });
     };

@@ -1,0 +1,302 @@
+//! What device time costs, and whom it is counted to.
+//!
+//! A batch pays for the slots that it occupies of its device, from joining its inputs to cutting its
+//! outputs; its rows share that equally. What is left of a device's time is idle: once a second its
+//! price is counted to the variants that keep the device, by the memory that each needs, or to nobody
+//! where nothing is loaded. So what runs and what idles add up to the price of the device: a batch
+//! that takes longer than the second in which it ends makes up for it with idle time of other seconds.
+//!
+//! One lock is taken for each batch that ends and once a second.
+
+mod book;
+mod idle;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use sextant_fleet::unix_ms;
+use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
+use sextant_types::{DeviceType, DeviceTypeName, Variant, WorkerId};
+use tokio::time::Instant;
+
+pub(crate) use self::book::Tally;
+use self::{
+    book::{Book, Payer},
+    idle::{Kept, split},
+};
+use crate::{Dispatcher, driver::Driver};
+
+/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
+/// cloud providers rent out, as in the default prices.
+pub(crate) const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
+
+/// What a worker's device costs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tariff {
+    worker: WorkerId,
+    device_type: Option<DeviceTypeName>,
+    slots: u16,
+    hour_usd: f64,
+}
+
+/// A batch that has run.
+pub(crate) struct Ran<'a> {
+    pub(crate) variant: &'a Variant,
+    /// Slots that it occupied.
+    pub(crate) slots: u16,
+    /// How long it ran, microseconds.
+    pub(crate) run_us: f64,
+    /// Its rows, and those of them that belong to offline jobs.
+    pub(crate) rows: (u32, u32),
+    /// Queries that it answered, and those of them that belong to offline jobs.
+    pub(crate) queries: (u64, u64),
+}
+
+/// A worker's device and what is loaded on it, with the bytes that each needs.
+pub(crate) struct Occupied {
+    pub(crate) tariff: Arc<Tariff>,
+    pub(crate) loaded: Vec<(Arc<Variant>, u64)>,
+}
+
+/// What device time has cost.
+pub(crate) struct Costs(Mutex<Ledger>);
+
+struct Ledger {
+    /// Since the process's start.
+    ever: Book,
+    /// Since this dispatcher began to lead.
+    led: Book,
+    led_since_ms: u64,
+    /// Of the devices that are there.
+    devices: BTreeMap<WorkerId, Account>,
+}
+
+/// What a device has cost and nobody has been counted for.
+struct Account {
+    until: Instant,
+    /// Below zero: batches that ended lately took more than the time since the last look.
+    open_usd: f64,
+}
+
+// === impl Tariff ===
+
+impl Tariff {
+    /// Of a worker whose device is of this type, where it says so.
+    pub(crate) fn new(worker: WorkerId, facts: Option<&DeviceType>, cores: u16) -> Self {
+        let slots = facts.map_or(cores, |facts| facts.slots).max(1);
+        Self {
+            worker,
+            device_type: facts.map(|facts| facts.name.clone()),
+            slots,
+            hour_usd: facts.map_or(DEFAULT_SLOT_HOUR_USD * f64::from(slots), |facts| {
+                facts.price_per_hour_usd
+            }),
+        }
+    }
+
+    /// Price of a second of so many slots, US dollars.
+    pub(crate) fn second_usd(&self, slots: u16) -> f64 {
+        self.hour_usd / 3600.0 * self.share(slots)
+    }
+
+    /// Share of the device that so many slots are.
+    fn share(&self, slots: u16) -> f64 {
+        (f64::from(slots.max(1)) / f64::from(self.slots)).min(1.0)
+    }
+}
+
+// === impl Costs ===
+
+impl Costs {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Ledger {
+            ever: Book::new(MOST_DEMAND_ROWS),
+            led: Book::new(MOST_DEMAND_ROWS),
+            led_since_ms: unix_ms(),
+            devices: BTreeMap::new(),
+        }))
+    }
+
+    /// A batch has run on a device.
+    pub(crate) fn add(&self, tariff: &Tariff, ran: &Ran<'_>) {
+        let seconds = ran.run_us / 1e6;
+        let usd = seconds * tariff.second_usd(ran.slots);
+        let (rows, offline) = ran.rows;
+        let tally = Tally {
+            usd,
+            offline_usd: usd * f64::from(offline) / f64::from(rows.max(1)),
+            device_seconds: seconds * tariff.share(ran.slots),
+            queries: ran.queries.0,
+            offline_queries: ran.queries.1,
+            ..Tally::default()
+        };
+        let mut ledger = self.lock();
+        ledger.count(Payer::new(ran.variant, tariff), &tally);
+        if let Some(account) = ledger.devices.get_mut(&tariff.worker) {
+            account.open_usd -= usd;
+        }
+    }
+
+    /// Counts what was idle until `now` on the devices that are there.
+    pub(crate) fn settle(&self, now: Instant, devices: &[Occupied]) {
+        let mut ledger = self.lock();
+        let here = |id: &WorkerId| devices.iter().any(|device| device.tariff.worker == *id);
+        ledger.devices.retain(|id, _| here(id));
+        for device in devices {
+            let usd = ledger.take_idle(now, &device.tariff);
+            if usd > 0.0 {
+                ledger.count_idle(usd, device);
+            }
+        }
+    }
+
+    /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
+    pub(crate) fn begin_anew(&self) {
+        let mut ledger = self.lock();
+        ledger.led = Book::new(MOST_DEMAND_ROWS);
+        ledger.led_since_ms = unix_ms();
+    }
+
+    /// The time of the devices is another dispatcher's to count.
+    pub(crate) fn let_go(&self) {
+        self.lock().devices.clear();
+    }
+
+    /// Since this dispatcher began to lead, as the store takes it.
+    pub(crate) fn record(&self) -> Record {
+        let ledger = self.lock();
+        let rows = ledger.led.rows().map(|(payer, tally)| CostRow {
+            application: payer.application.clone(),
+            variant: payer.variant.clone(),
+            device_type: payer.device_type.clone(),
+            usd: tally.usd,
+            offline_usd: tally.offline_usd,
+            idle_usd: tally.idle_usd,
+            device_seconds: tally.device_seconds,
+            queries: tally.queries,
+            offline_queries: tally.offline_queries,
+        });
+        Record {
+            since_ms: ledger.led_since_ms,
+            until_ms: unix_ms(),
+            unattributed_usd: ledger.led.unattributed_usd(),
+            rows: rows.collect(),
+        }
+    }
+
+    /// Since the process's start, by application and variant, and what nobody is counted for, US
+    /// dollars. Variants that there was no row for have no name.
+    pub(crate) fn ever(&self) -> (BTreeMap<(String, String), Tally>, f64) {
+        let ledger = self.lock();
+        let mut sums: BTreeMap<_, Tally> = BTreeMap::new();
+        for (payer, tally) in ledger.ever.rows() {
+            let variant = payer.variant.as_ref().map(ToString::to_string);
+            let names = (payer.application.to_string(), variant.unwrap_or_default());
+            sums.entry(names).or_default().add(tally);
+        }
+        (sums, ledger.ever.unattributed_usd())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    fn count(&mut self, payer: Payer<'_>, tally: &Tally) {
+        self.ever.add(payer, tally);
+        self.led.add(payer, tally);
+    }
+
+    /// The price of what was idle of a device's time since it was looked at last, US dollars.
+    fn take_idle(&mut self, now: Instant, tariff: &Tariff) -> f64 {
+        let fresh = || Account {
+            until: now,
+            open_usd: 0.0,
+        };
+        let account = self.devices.entry(tariff.worker.clone());
+        let account = account.or_insert_with(fresh);
+        let since = now.saturating_duration_since(account.until);
+        account.until = now;
+        account.open_usd += since.as_secs_f64() * tariff.second_usd(tariff.slots);
+        let idle = account.open_usd.max(0.0);
+        account.open_usd -= idle;
+        idle
+    }
+
+    fn count_idle(&mut self, usd: f64, device: &Occupied) {
+        let kept = device.loaded.iter();
+        let kept: Vec<_> = kept
+            .map(|(variant, bytes)| Kept {
+                by: variant,
+                bytes: *bytes,
+            })
+            .collect();
+        if kept.is_empty() {
+            self.ever.add_unattributed(usd);
+            self.led.add_unattributed(usd);
+        }
+        for (variant, idle_usd) in split(usd, &kept) {
+            let tally = Tally {
+                idle_usd,
+                ..Tally::default()
+            };
+            self.count(Payer::new(variant, &device.tariff), &tally);
+        }
+    }
+}
+
+// === impl Dispatcher ===
+
+impl Dispatcher {
+    /// Counts what was idle since this was called last, on the devices that this dispatcher has.
+    pub(crate) fn settle_idle(&self, view: &View) {
+        let costs = self.driver.costs();
+        match self.is_leading() {
+            true => costs.settle(Instant::now(), &occupied(view, &self.driver)),
+            false => costs.let_go(),
+        }
+    }
+}
+
+/// The devices of the workers that can be reached, and what they keep.
+fn occupied(view: &View, driver: &Driver) -> Vec<Occupied> {
+    let members = driver.workers().load();
+    let mut devices = BTreeMap::new();
+    for (at, member) in members.iter().enumerate() {
+        let here = member.client.is_some() && view.workers.contains_key(&member.id);
+        if let Some(tariff) = driver.tariff(at).filter(|_| here) {
+            let loaded = Vec::new();
+            devices.insert(&member.id, Occupied { tariff, loaded });
+        }
+    }
+    for instance in view.instances.values().filter(|it| keeps_memory(it.state)) {
+        let key = &instance.key;
+        if let (Some(device), Some(variant)) = (
+            devices.get_mut(&key.worker),
+            view.variants.get(&key.variant),
+        ) {
+            let bytes = variant.profile.peak_memory_bytes;
+            device.loaded.push((Arc::clone(variant), bytes));
+        }
+    }
+    devices.into_values().collect()
+}
+
+fn keeps_memory(state: InstanceState) -> bool {
+    match state {
+        InstanceState::Inactive | InstanceState::Failed => false,
+        InstanceState::Loading
+        | InstanceState::Active
+        | InstanceState::Overloaded
+        | InstanceState::Interfered
+        | InstanceState::Draining => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;
