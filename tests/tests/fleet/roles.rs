@@ -34,6 +34,36 @@ async fn each_role_in_a_process_of_its_own_answers_queries() {
     answer.problem(400, "invalid_tensor");
 }
 
+/// What `digits` has cost and how many of its queries are in that, once there are so many.
+async fn digits_cost(api: &Api, queries: u64) -> f64 {
+    until("the costs are told", async || {
+        let answer = api.get("/v1/costs").await;
+        let body = answer.status.is_success().then(|| answer.json(200))?;
+        let of = body.pointer("/applications/0")?;
+        (of["queries"] == queries).then(|| of["usd"].as_f64())?
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_front_end_tells_what_queries_cost() {
+    let fleet = fleet().await;
+    let api = fleet.api();
+    // One was asked until it was answered.
+    let before = digits_cost(&api, 1).await;
+    let images = digits::Images::load("test");
+    let mut sum = 0.0;
+    for index in 0..20 {
+        let query = json!({"application": "digits", "inputs": images.input(index)});
+        let answer = api.post("/v1/queries", &query).await.json(200);
+        let usd = answer["cost_usd"].as_f64().unwrap_or(0.0);
+        assert!(usd > 0.0, "{answer}");
+        sum += usd;
+    }
+    let spent = digits_cost(&api, 21).await - before;
+    assert!((spent - sum).abs() <= 1e-9 * sum, "{spent} of {sum}");
+}
+
 #[tokio::test]
 async fn a_worker_that_is_asked_to_end_loses_no_query_and_another_joins_in_its_place() {
     let mut fleet = fleet().await;

@@ -2,6 +2,7 @@
 
 mod applications;
 mod artefacts;
+mod costs;
 mod hardware;
 mod jobs;
 mod models;
