@@ -12,7 +12,7 @@ mod book;
 mod idle;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -141,9 +141,9 @@ impl Costs {
 
     /// Counts what was idle until `now` on the devices that are there.
     pub(crate) fn settle(&self, now: Instant, devices: &[Occupied]) {
+        let here: BTreeSet<_> = devices.iter().map(|device| &device.tariff.worker).collect();
         let mut ledger = self.lock();
-        let here = |id: &WorkerId| devices.iter().any(|device| device.tariff.worker == *id);
-        ledger.devices.retain(|id, _| here(id));
+        ledger.devices.retain(|id, _| here.contains(id));
         for device in devices {
             let usd = ledger.take_idle(now, &device.tariff);
             if usd > 0.0 {
