@@ -37,6 +37,9 @@ async fn a_query_is_answered_as_in_one_process() {
     assert!(answer.targets_met && answer.explanation.is_some());
     assert!(answer.timings.batch_rows >= 1);
     assert_eq!(answer.timings.compute_us, 2.0 + 3.0 + 4.0);
+    // By hand: a row of the batch's 9 us, a second of which costs half a dollar.
+    let of_batch = 9e-6 * 0.5 / f64::from(answer.timings.batch_rows);
+    assert!((answer.cost_usd - of_batch).abs() < 1e-15);
     let took_us = arrived.elapsed().as_secs_f64() * 1e6;
     assert!((answer.timings.total_us - took_us).abs() < 2_000.0);
     assert!(answer.timings.queue_us < answer.timings.total_us);
