@@ -23,7 +23,7 @@ pub use affinity::{caller_cores, cores};
 pub use drive::{Served, drive};
 pub use evaluation::{Cell, Evaluation, Plan, Progress, evaluate, quantile};
 pub use handles::{Handles, sample_inputs};
-pub use metrics::{Metric, least};
+pub use metrics::{GOALS, Metric, Quality, Verdict, least};
 pub use profiler::{Profiled, measure};
 pub use runner::{Completed, Counters, Request, RunError, Runner, RunnerOptions};
 

@@ -22,8 +22,8 @@ use sextant_types::{
     DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
 };
 use sextant_worker::parallelism::{
-    Completed, Handles, Request, RunError, Runner, RunnerOptions, caller_cores, cores, drive,
-    measure, sample_inputs,
+    Completed, GOALS, Handles, Quality, Request, RunError, Runner, RunnerOptions, Verdict,
+    caller_cores, cores, drive, measure, sample_inputs,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -443,4 +443,20 @@ fn callers_are_as_far_apart_as_requests_are_wide() {
     assert_eq!(caller_cores(&cores, 3), [0, 3]);
     assert_eq!(caller_cores(&cores, 8), [0]);
     assert!(caller_cores(&cores, 9).is_empty());
+}
+
+#[test]
+fn errors_below_the_noise_of_the_machine_prove_nothing() {
+    let off = |mean, p90| Quality { mean, p90 };
+    let (small, large) = (off(0.01, 0.02), off(0.20, 0.40));
+    assert_eq!(Verdict::of(small, Some(small)), Verdict::Met);
+    assert_eq!(Verdict::of(large, Some(small)), Verdict::Missed);
+    for errors in [small, large] {
+        assert_eq!(Verdict::of(errors, Some(large)), Verdict::Inconclusive);
+        assert_eq!(Verdict::of(errors, None), Verdict::Inconclusive);
+        let wild = off(GOALS.mean, 2.0 * GOALS.p90);
+        assert_eq!(Verdict::of(errors, Some(wild)), Verdict::Inconclusive);
+    }
+    let shares: Vec<f64> = (1..=10).map(f64::from).collect();
+    assert_eq!(Quality::of(&shares), off(5.5, 9.0));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sextant_policies::parallelism::{Profile, Summary};
-use sextant_worker::parallelism::{Cell, Evaluation, least};
+use sextant_worker::parallelism::{Cell, Evaluation, GOALS, least};
 
 use crate::cli::output::{Table, short};
 
@@ -54,6 +54,7 @@ pub fn text(evaluation: &Evaluation) -> String {
         cells(evaluation),
         choices(evaluation),
         figures_of_all(evaluation),
+        verdict(evaluation),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n\n")
@@ -166,6 +167,25 @@ fn choices(evaluation: &Evaluation) -> String {
         ]);
     }
     table.render()
+}
+
+/// What the errors are worth on this machine.
+fn verdict(evaluation: &Evaluation) -> String {
+    let percent = |share: f64| format!("{} %", short(100.0 * share));
+    let goals = format!(
+        "goals: {} on average, {} for 90 of 100",
+        percent(GOALS.mean),
+        percent(GOALS.p90)
+    );
+    let floor = evaluation.noise_floor().map_or_else(
+        || "nothing was repeated".to_owned(),
+        |floor| {
+            let (mean, p90) = (percent(floor.mean), percent(floor.p90));
+            format!("repetitions of one run differ by {mean} and {p90}")
+        },
+    );
+    let verdict = evaluation.verdict().name();
+    format!("prediction by equation 12: {verdict} ({goals}; {floor})")
 }
 
 fn figures_of_all(evaluation: &Evaluation) -> String {
