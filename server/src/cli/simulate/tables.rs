@@ -13,10 +13,12 @@ pub struct Sheet {
 }
 
 /// Figures that are shown, and which figures of the cell stand beside them.
-const SHOWN: [(&str, &[&str]); 10] = [
+const SHOWN: [(&str, &[&str]); 12] = [
     ("goodput_rps", &["fluid_bound_rps", "clairvoyant_bound_rps"]),
     ("goodput_over_clairvoyant_share", &[]),
     ("goodput_over_best_other_share", &[]),
+    ("fleet_goodput_rps", &[]),
+    ("fleet_over_pool_ratio", &[]),
     ("full_satisfaction_target_ms", &[]),
     ("satisfaction_share", &[]),
     ("good_rps", &[]),
@@ -322,5 +324,19 @@ mod tests {
 | a         | 190 (0.950) |             200 |                   195 |
 | long-name | 500 (0.500) |            1000 |                     - |";
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn an_experiment_on_shapes_shows_their_ratio() {
+        let experiment = Experiment::named("fleet-shape").expect("it is shipped");
+        let records = [
+            record("a", Some("eager"), "fleet_goodput_rps", 198.0),
+            record("a", Some("eager"), "fleet_over_pool_ratio", 0.99),
+        ];
+        let text = of_experiment(&experiment, &records);
+        assert!(
+            text.ends_with("| cell | eager |\n| ---- | ----: |\n| a    | 0.990 |"),
+            "{text}"
+        );
     }
 }
