@@ -94,6 +94,8 @@ codes! {
     SignatureMismatch = "signature_mismatch", Invalid;
     /// The validation set cannot be read, has no labels or does not fit the model.
     InvalidValidationSet = "invalid_validation_set", Invalid;
+    /// The declared mask and padding do not suit the model, or padding changes its answers.
+    InvalidPadding = "invalid_padding", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
     /// No API key came along, or one that is unknown, revoked or expired.

@@ -10,6 +10,7 @@ pub mod device;
 pub mod error;
 pub mod fit;
 pub mod id;
+pub mod padding;
 pub mod profile;
 pub mod signature;
 pub mod target;
@@ -22,8 +23,9 @@ pub use error::{Code, ErrorKind};
 pub use id::{
     ApplicationId, DeviceTypeName, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId,
 };
-pub use profile::{BatchLatency, Profile};
+pub use padding::{InvalidPadding, OutputAxis, Padding};
+pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use signature::{Signature, SignatureMismatch, TensorSpec};
 pub use target::{InvalidTarget, TargetClass, Targets};
-pub use tensor::{Data, DataType, InvalidTensor, NamedTensor, Tensor};
+pub use tensor::{Data, DataType, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use variant::{EngineName, Expected, Optimization, Precision, Variant, VariantSpec};

@@ -15,7 +15,7 @@ pub struct BatchLatency {
     pub p99_ms: f64,
     /// Mean, ms.
     pub mean_ms: f64,
-    /// Runs measured.
+    /// Runs measured; 0 where it was too slow to be run and follows from smaller batches and sizes.
     pub samples: u32,
 }
 
@@ -38,6 +38,53 @@ pub struct Profile {
     pub peak_memory_bytes: u64,
     /// Bytes of the weights, held once for all variants of the same artefact.
     pub weights_bytes: u64,
+    /// At which sizes of the inputs this was measured, and what at others.
+    #[serde(flatten)]
+    pub sizes: Sizes,
+    /// Run times of lone queries side by side, in increasing order of their number from two on; empty
+    /// where that was not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrent: Vec<Concurrent>,
+}
+
+/// What was measured at which sizes of the inputs' dynamic dimensions beside the batch; empty where
+/// there is one size only.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sizes {
+    /// The sizes at which batches of every number of rows were measured, as
+    /// [`crate::Signature::dims`] gives them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dims: Vec<u64>,
+    /// What was measured at other sizes, in increasing order of the elements of a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<ShapeProfile>,
+    /// The greatest length that the engine takes, for inputs whose dynamic dimensions are all of one
+    /// length; `None` where none was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest: Option<u64>,
+}
+
+/// Run time of one query while exactly so many run side by side, each on threads of its own: a tuple
+/// of SERF (section V).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Concurrent {
+    /// Queries that run side by side, at least 2.
+    pub running: u16,
+    /// Mean, ms.
+    pub mean_ms: f64,
+    /// Squared coefficient of variation.
+    pub scv: f64,
+    /// Runs measured.
+    pub samples: u32,
+}
+
+/// Latency of queries of one size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShapeProfile {
+    /// Sizes of the dynamic dimensions.
+    pub dims: Vec<u64>,
+    /// Measured batches in increasing order of rows; never empty.
+    pub batches: Vec<BatchLatency>,
 }
 
 impl Profile {
@@ -66,6 +113,26 @@ impl Profile {
         Cow::Owned(Self {
             load_ms: self.load_ms * factor,
             batches: self.batches.iter().map(slowed).collect(),
+            sizes: Sizes {
+                shapes: self
+                    .sizes
+                    .shapes
+                    .iter()
+                    .map(|shape| ShapeProfile {
+                        dims: shape.dims.clone(),
+                        batches: shape.batches.iter().map(slowed).collect(),
+                    })
+                    .collect(),
+                ..self.sizes.clone()
+            },
+            concurrent: self
+                .concurrent
+                .iter()
+                .map(|of| Concurrent {
+                    mean_ms: of.mean_ms * factor,
+                    ..*of
+                })
+                .collect(),
             alpha_ms: self.alpha_ms * factor,
             beta_ms: self.beta_ms * factor,
             residual_ms: self.residual_ms * factor,
@@ -75,18 +142,71 @@ impl Profile {
     }
 
     fn interpolate(&self, batch: u32, value: impl Fn(&BatchLatency) -> f64) -> f64 {
-        let Some(last) = self.batches.last() else {
-            return f64::INFINITY;
-        };
-        let next = self.batches.partition_point(|point| point.batch < batch);
-        let Some(above) = self.batches.get(next) else {
-            return value(last) + self.alpha_ms.max(0.0) * f64::from(batch - last.batch);
-        };
-        if above.batch == batch || next == 0 {
-            return value(above);
-        }
-        let below = &self.batches[next - 1];
-        let share = f64::from(batch - below.batch) / f64::from(above.batch - below.batch);
-        value(below) + share * (value(above) - value(below))
+        interpolate(&self.batches, batch, self.alpha_ms, value)
     }
+}
+
+// === impl Concurrent ===
+
+impl Concurrent {
+    /// From run times in ms; `None` without any.
+    pub fn of(running: u16, times_ms: &[f64]) -> Option<Self> {
+        let count = times_ms.len() as f64;
+        let mean_ms = times_ms.iter().sum::<f64>() / count;
+        let squares = times_ms.iter().map(|time| (time - mean_ms).powi(2));
+        let variance = squares.sum::<f64>() / (count - 1.0).max(1.0);
+        (!times_ms.is_empty()).then(|| Self {
+            running,
+            mean_ms,
+            scv: variance / (mean_ms * mean_ms).max(f64::MIN_POSITIVE),
+            samples: u32::try_from(times_ms.len()).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+// === impl ShapeProfile ===
+
+impl ShapeProfile {
+    /// Median latency of a batch of `batch` rows, ms: the measured point, linear in between, and
+    /// beyond the last point by the time that its last rows took.
+    pub fn latency_ms(&self, batch: u32) -> f64 {
+        self.interpolate(batch, |point| point.p50_ms)
+    }
+
+    /// 99th percentile of a batch of `batch` rows, ms, interpolated like [`Self::latency_ms`].
+    pub fn tail_latency_ms(&self, batch: u32) -> f64 {
+        self.interpolate(batch, |point| point.p99_ms)
+    }
+
+    fn interpolate(&self, batch: u32, value: impl Fn(&BatchLatency) -> f64) -> f64 {
+        let slope = match self.batches.as_slice() {
+            [.., before, last] => {
+                (value(last) - value(before)) / f64::from((last.batch - before.batch).max(1))
+            }
+            [only] => value(only) / f64::from(only.batch.max(1)),
+            [] => 0.0,
+        };
+        interpolate(&self.batches, batch, slope, value)
+    }
+}
+
+fn interpolate(
+    points: &[BatchLatency],
+    batch: u32,
+    slope_ms: f64,
+    value: impl Fn(&BatchLatency) -> f64,
+) -> f64 {
+    let Some(last) = points.last() else {
+        return f64::INFINITY;
+    };
+    let next = points.partition_point(|point| point.batch < batch);
+    let Some(above) = points.get(next) else {
+        return value(last) + slope_ms.max(0.0) * f64::from(batch - last.batch);
+    };
+    if above.batch == batch || next == 0 {
+        return value(above);
+    }
+    let below = &points[next - 1];
+    let share = f64::from(batch - below.batch) / f64::from(above.batch - below.batch);
+    value(below) + share * (value(above) - value(below))
 }

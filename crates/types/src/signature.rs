@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataType, NamedTensor};
+use crate::{DataType, Fill, InvalidTensor, NamedTensor};
 
 /// One input or output. `None` in the shape is a dynamic dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,13 +120,94 @@ impl Signature {
         Ok((ordered, rows))
     }
 
-    fn check(&self, input: &NamedTensor) -> Result<(), SignatureMismatch> {
-        let Some(spec) = self.inputs.iter().find(|spec| spec.name == input.name) else {
-            return Err(SignatureMismatch::Unknown {
-                given: input.name.chars().take(64).collect(),
-                known: quoted(&self.inputs),
-            });
+    /// An input by its name.
+    ///
+    /// # Errors
+    /// [`SignatureMismatch::Unknown`] when there is none.
+    pub fn input(&self, name: &str) -> Result<&TensorSpec, SignatureMismatch> {
+        let found = self.inputs.iter().find(|spec| spec.name == name);
+        found.ok_or_else(|| SignatureMismatch::Unknown {
+            given: name.chars().take(64).collect(),
+            known: quoted(&self.inputs),
+        })
+    }
+
+    /// Whether queries come in several sizes: an input has a dynamic dimension beside that of the
+    /// batch.
+    pub fn is_dynamic(&self) -> bool {
+        self.dynamic_axes().next().is_some()
+    }
+
+    /// The dynamic dimensions beside that of the batch, as positions of the input and of the axis.
+    pub fn dynamic_axes(&self) -> impl Iterator<Item = (usize, usize)> {
+        let skip = usize::from(self.batched);
+        let inputs = self.inputs.iter().enumerate();
+        inputs.flat_map(move |(input, spec)| {
+            let axes = spec.shape.iter().enumerate().skip(skip);
+            let dynamic = axes.filter(|(_, size)| size.is_none());
+            dynamic.map(move |(axis, _)| (input, axis))
+        })
+    }
+
+    /// The sizes of the dynamic dimensions of `inputs`, which are bound, in the order of
+    /// [`Self::dynamic_axes`]; empty for a model that has none.
+    pub fn dims(&self, inputs: &[NamedTensor]) -> Vec<u64> {
+        let size = |(input, axis): (usize, usize)| {
+            let tensor = &inputs.get(input)?.tensor;
+            Some(*tensor.shape().get(axis)? as u64)
         };
+        self.dynamic_axes().filter_map(size).collect()
+    }
+
+    /// The shape of an input of a query of `rows` rows with these sizes of the dynamic dimensions.
+    pub fn shape_with(&self, input: usize, rows: u64, dims: &[u64]) -> Vec<usize> {
+        let sizes = self.dynamic_axes().zip(dims);
+        let mut of_input = sizes.filter(|((at, _), _)| *at == input);
+        let spec = self.inputs.get(input);
+        let shape = spec.map_or(&[][..], |spec| &spec.shape).iter().enumerate();
+        let size = |(axis, size): (usize, &Option<u64>)| match (axis, size) {
+            (0, _) if self.batched => rows,
+            (_, Some(size)) => *size,
+            (_, None) => of_input.next().map_or(1, |(_, size)| *size),
+        };
+        shape.map(size).map(|size| size as usize).collect()
+    }
+
+    /// Inputs, which are bound, brought to other sizes of their dynamic dimensions; `fill` tells what an
+    /// input that grows is filled with.
+    ///
+    /// # Errors
+    /// When an input cannot be resized so: its name, and why.
+    pub fn resized(
+        &self,
+        inputs: &[NamedTensor],
+        dims: &[u64],
+        fill: impl Fn(&str) -> Fill,
+    ) -> Result<Vec<NamedTensor>, (String, InvalidTensor)> {
+        let inputs = inputs.iter().enumerate();
+        let resize = |(at, input): (usize, &NamedTensor)| {
+            let shape = self.shape_with(at, input.tensor.rows() as u64, dims);
+            let tensor = input.tensor.resized(&shape, fill(&input.name));
+            let tensor = tensor.map_err(|error| (input.name.clone(), error))?;
+            Ok(NamedTensor::new(&input.name, tensor))
+        };
+        inputs.map(resize).collect()
+    }
+
+    /// The size of a query: elements of one of its rows over all inputs, where these are the sizes of
+    /// the dynamic dimensions.
+    pub fn row_elements(&self, dims: &[u64]) -> u64 {
+        let inputs = 0..self.inputs.len();
+        let elements = inputs.map(|input| {
+            let shape = self.shape_with(input, 1, dims);
+            let sizes = shape.into_iter().map(|size| size as u64);
+            sizes.fold(1u64, u64::saturating_mul)
+        });
+        elements.fold(0, u64::saturating_add)
+    }
+
+    fn check(&self, input: &NamedTensor) -> Result<(), SignatureMismatch> {
+        let spec = self.input(&input.name)?;
         if spec.data_type != input.tensor.data_type() {
             return Err(SignatureMismatch::DataType {
                 name: spec.name.clone(),

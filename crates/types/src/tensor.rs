@@ -77,6 +77,32 @@ impl DataType {
         }
     }
 
+    /// The little-endian bytes of an element of this value; `None` where the type cannot hold it.
+    pub fn element(self, value: f64) -> Option<Vec<u8>> {
+        macro_rules! integer {
+            ($type:ty) => {{
+                let cast = value as $type;
+                (cast as f64 == value).then(|| cast.to_le_bytes().to_vec())
+            }};
+        }
+        match self {
+            Self::Bool => (value == 0.0 || value == 1.0).then(|| vec![value as u8]),
+            Self::Uint8 => integer!(u8),
+            Self::Uint16 => integer!(u16),
+            Self::Uint32 => integer!(u32),
+            Self::Uint64 => integer!(u64),
+            Self::Int8 => integer!(i8),
+            Self::Int16 => integer!(i16),
+            Self::Int32 => integer!(i32),
+            Self::Int64 => integer!(i64),
+            Self::Fp16 => Some(half::f16::from_f64(value).to_le_bytes().to_vec()),
+            Self::Bf16 => Some(half::bf16::from_f64(value).to_le_bytes().to_vec()),
+            Self::Fp32 => Some((value as f32).to_le_bytes().to_vec()),
+            Self::Fp64 => Some(value.to_le_bytes().to_vec()),
+            Self::Bytes => (value == 0.0).then(Vec::new),
+        }
+    }
+
     /// The inverse of [`DataType::name`].
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL
@@ -138,6 +164,15 @@ pub struct NamedTensor {
     pub name: String,
     /// The value.
     pub tensor: Tensor,
+}
+
+/// What a tensor that grows is filled with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// This value.
+    Value(f64),
+    /// What it holds, from the beginning again.
+    Repeated,
 }
 
 /// A Rust type that is the element of a tensor.
@@ -344,6 +379,59 @@ impl Tensor {
         })
     }
 
+    /// The tensor with other sizes of its dimensions: cut where they are smaller, filled where they
+    /// are larger.
+    ///
+    /// # Errors
+    /// When the number of dimensions differs, the result would be too large, there is nothing to
+    /// repeat, or the type cannot hold the value.
+    pub fn resized(&self, shape: &[usize], fill: Fill) -> Result<Tensor, InvalidTensor> {
+        if shape.len() != self.shape.len() {
+            return Err(InvalidTensor::Mixed);
+        }
+        if shape == self.shape {
+            return Ok(self.clone());
+        }
+        let count = elements(shape)?;
+        let nothing = fill == Fill::Repeated && self.is_empty() && count > 0;
+        let value = match fill {
+            Fill::Value(value) => self.data_type.element(value).ok_or(InvalidTensor::Mixed)?,
+            Fill::Repeated => Vec::new(),
+        };
+        if nothing {
+            return Err(InvalidTensor::Mixed);
+        }
+        let sources = Sources::new(&self.shape, shape, fill);
+        let data = match &self.data {
+            Data::Plain(bytes) => {
+                let size = self.data_type.size().unwrap_or(1);
+                let mut resized = BytesMut::with_capacity(count * size);
+                sources.for_each(|found| match found {
+                    Some((from, count)) => {
+                        resized.extend_from_slice(&bytes[from * size..(from + count) * size]);
+                    }
+                    None => resized.extend_from_slice(&value),
+                });
+                Data::Plain(resized.freeze())
+            }
+            Data::Strings(strings) => {
+                let mut resized = Vec::with_capacity(count);
+                sources.for_each(|found| match found {
+                    Some((from, count)) => {
+                        resized.extend_from_slice(&strings[from..from + count]);
+                    }
+                    None => resized.push(Bytes::new()),
+                });
+                Data::Strings(resized)
+            }
+        };
+        Ok(Tensor {
+            data_type: self.data_type,
+            shape: shape.to_vec(),
+            data,
+        })
+    }
+
     fn plain(&self) -> &[u8] {
         match &self.data {
             Data::Plain(bytes) => bytes,
@@ -356,6 +444,64 @@ impl Tensor {
             Data::Plain(_) => &[],
             Data::Strings(strings) => strings,
         }
+    }
+}
+
+/// Where the elements of a resized tensor come from, in row-major order.
+struct Sources<'a> {
+    from: &'a [usize],
+    to: &'a [usize],
+    repeated: bool,
+}
+
+impl<'a> Sources<'a> {
+    fn new(from: &'a [usize], to: &'a [usize], fill: Fill) -> Self {
+        Self {
+            from,
+            to,
+            repeated: fill == Fill::Repeated,
+        }
+    }
+
+    /// Calls `take` with runs of elements, as position and number, and with `None` for each element
+    /// that is filled in.
+    fn for_each(&self, mut take: impl FnMut(Option<(usize, usize)>)) {
+        let (Some((last_from, outer_from)), Some((last_to, outer_to))) =
+            (self.from.split_last(), self.to.split_last())
+        else {
+            return take(Some((0, 1)));
+        };
+        let outer: usize = outer_to.iter().product();
+        for number in 0..outer {
+            let row = self.row(number, outer_from, outer_to);
+            let mut done = 0;
+            if let Some(row) = row {
+                while done < *last_to && (done == 0 || self.repeated) && *last_from > 0 {
+                    let count = (*last_from).min(last_to - done);
+                    take(Some((row * last_from, count)));
+                    done += count;
+                }
+            }
+            (done..*last_to).for_each(|_| take(None));
+        }
+    }
+
+    /// The row that the one of this number comes from; `None`: it is filled in.
+    fn row(&self, mut number: usize, from: &[usize], to: &[usize]) -> Option<usize> {
+        let (mut row, mut stride) = (0, 1);
+        for (from, to) in from.iter().zip(to).rev() {
+            let mut at = number % to;
+            number /= to;
+            if at >= *from {
+                if !self.repeated || *from == 0 {
+                    return None;
+                }
+                at %= from;
+            }
+            row += at * stride;
+            stride *= from;
+        }
+        Some(row)
     }
 }
 

@@ -5,8 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Profile, Signature,
-    VariantId,
+    Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Padding, Profile,
+    Signature, VariantId,
 };
 
 /// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
@@ -117,6 +117,9 @@ pub struct Variant {
     pub artefact: Digest,
     /// Inputs and outputs.
     pub signature: Signature,
+    /// How queries of different lengths share its batches; `None`: only those of equal sizes do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
     /// Measured on the validation set.
     pub accuracy: Accuracy,
     /// Measured once at registration.
