@@ -12,14 +12,19 @@
 //! on it. A kind is named by the caller: devices of a kind are to run and load a model alike, and
 //! what is learnt on one counts for all.
 //!
+//! **Queues.** A model whose queries come in several sizes has a queue of the scheduler for each size
+//! that shares batches, opened by its first request.
+//!
 //! Two shells drive it: the dispatcher, with a lock, a clock and messages, and the simulator, with a
 //! virtual clock.
+
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
 use crate::{
     placement::{self, Placement, Shared},
-    profile::{Estimates, Estimation, Rolling10},
+    profile::{Estimates, Estimation, Rolling10, Surface},
     schedule::{
         self, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolLoad, QueueSpec, Request,
         Scheduler,
@@ -34,13 +39,16 @@ mod learning;
 mod marks;
 mod models;
 mod pools;
+mod queues;
 mod residence;
 
 use cold::Cold;
 use marks::Marks;
 use pools::Pools;
+use queues::{Key, Queue};
 
 pub use learning::Loaded;
+pub use queues::{Excess, Shape, Sharing};
 
 /// The policies of a controller.
 #[derive(Debug, Clone, Default)]
@@ -53,10 +61,10 @@ pub struct Options {
     pub estimation: Estimation,
 }
 
-/// A request's payload with its model, which a scheduler does not tell of what it drops.
+/// A request's payload with its queue, which a scheduler does not tell of what it drops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tagged<T> {
-    model: u32,
+    queue: u32,
     payload: T,
 }
 
@@ -117,6 +125,9 @@ pub struct ModelSpec {
     pub shared: Option<Shared>,
     /// Its queue, with the run times of a kind of which nothing else is known.
     pub queue: QueueSpec,
+    /// Where its queries come in several sizes: their run times, of a kind of which nothing else is
+    /// known.
+    pub surface: Option<Surface>,
     /// Time of a LOAD by the profile, ns, where nothing else is known.
     pub load: Nanos,
     /// The kinds of devices that can run it.
@@ -130,6 +141,8 @@ pub struct OnKind {
     pub kind: u32,
     /// Run times by the profile; `None` for those of the model's queue.
     pub latency: Option<LatencyTable>,
+    /// Run times by rows and size; `None` for the model's.
+    pub surface: Option<Surface>,
     /// Time of a LOAD by the profile, ns; 0 for the model's.
     pub load: Nanos,
     /// Price of a slot's time on such a device, in any unit, the same for all kinds.
@@ -141,6 +154,10 @@ struct Model {
     spec: ModelSpec,
     /// Pools on which the scheduler may use it.
     pools: SmallVec<[u32; 2]>,
+    /// Its queues; the first is that of all requests where there is no surface.
+    queues: SmallVec<[u32; 1]>,
+    /// Rows of requests that are neither in a batch nor dropped.
+    waiting_rows: u64,
     /// Asked for no more.
     retired: bool,
 }
@@ -157,7 +174,7 @@ struct Device {
 struct Batch {
     number: u64,
     device: u32,
-    model: u32,
+    queue: u32,
 }
 
 /// Requests, models and devices together.
@@ -171,9 +188,13 @@ pub struct Controller<T> {
     delay: Delay,
     models: Vec<Option<Model>>,
     devices: Vec<Option<Device>>,
+    queues: Vec<Queue>,
+    vacant_queues: Vec<u32>,
+    /// The queues of models with a surface.
+    shaped: BTreeMap<(u32, Key), u32>,
     pools: Pools,
     cold: Cold<Tagged<T>>,
-    /// Run times by kind and model.
+    /// Run times by kind and queue.
     estimates: Estimates,
     /// LOAD times by kind and model, where they are estimated.
     loads: Option<Rolling10>,
@@ -200,6 +221,9 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             delay: options.scheduling.delay,
             models: Vec::new(),
             devices: Vec::new(),
+            queues: Vec::new(),
+            vacant_queues: Vec::new(),
+            shaped: BTreeMap::new(),
             pools: Pools::default(),
             cold: Cold::default(),
             estimates: Estimates::new(options.estimation),
@@ -300,10 +324,19 @@ impl Model {
         self.spec.kinds.iter().find(|on| on.kind == kind)
     }
 
-    /// Run times on a kind of device by the profile.
-    fn profile(&self, kind: u32) -> &LatencyTable {
-        let on = self.on(kind).and_then(|on| on.latency.as_ref());
-        on.unwrap_or(&self.spec.queue.latency)
+    /// Run times of a queue on a kind of device by the profile.
+    fn profile(&self, kind: u32, queue: &Queue) -> LatencyTable {
+        let on = self.on(kind);
+        match &self.spec.surface {
+            None => {
+                let here = on.and_then(|on| on.latency.clone());
+                here.unwrap_or_else(|| queue.latency.clone())
+            }
+            Some(_) => {
+                let here = on.and_then(|on| on.surface.as_ref());
+                here.map_or_else(|| queue.latency.clone(), |it| it.table(queue.sizes.1))
+            }
+        }
     }
 }
 

@@ -223,9 +223,12 @@ pub trait Placement: std::fmt::Debug + Send {
     /// `ready_by`.
     fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos;
 
-    /// Whether a model is there or may be loaded: some device that can run it has pages for it and
-    /// has not failed to load it lately.
+    /// Whether a model is there or may be loaded: some device that can run it has pages for it beside
+    /// what is pinned, and has not failed to load it lately.
     fn may_load(&self, now: Nanos, model: u32) -> bool;
+
+    /// Whether anything is pinned: what may be loaded can change with every LOAD.
+    fn pins(&self) -> bool;
 
     /// What there is of a model on a device.
     fn presence(&self, device: u32, model: u32) -> Presence;

@@ -3,6 +3,7 @@
 //!
 //! - [`fit`] finds the line `alpha * rows + beta` (Symphony, section 2) behind measured points, and
 //!   [`table_of`] the complete table that schedulers read.
+//! - [`Surface`] knows the run times of queries that come in several sizes.
 //! - [`Rolling10`] is Clockwork's estimate (section 4.2): the 99th percentile of the last ten runs
 //!   of a batch size.
 //! - [`Tracker`] is ours: one slow-down that all batch sizes of a variant share, a slow correction
@@ -18,12 +19,14 @@
 mod estimates;
 mod fit;
 mod rolling;
+mod surface;
 mod table;
 mod tracker;
 
 pub use estimates::{Estimates, Estimation, Run, UnknownEstimation};
 pub use fit::{Errors, Fit, Line, Method, fit};
 pub use rolling::{Rolling10, RollingKey};
+pub use surface::{BUCKET, Surface};
 pub use table::table_of;
 pub use tracker::{Tracker, TrackerOptions};
 

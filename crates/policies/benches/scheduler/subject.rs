@@ -94,12 +94,14 @@ impl Subject {
             let on = OnKind {
                 kind: 0,
                 latency: None,
+                surface: None,
                 load: 0,
                 price: 1.0,
             };
             let spec = ModelSpec {
                 pages: 1,
                 shared: None,
+                surface: None,
                 queue: spec(),
                 load: 8_000_000,
                 kinds: vec![on],

@@ -60,10 +60,9 @@ impl<T> Cold<T> {
         self.waiting += 1;
     }
 
-    /// Deadline and rows of the first request of a model.
-    pub fn first(&self, model: u32) -> Option<(Nanos, u32)> {
-        let queue = self.queues.get(model as usize)?;
-        (!queue.is_empty()).then(|| (queue.deadline(0), queue.rows_of(0)))
+    /// The first request of a model.
+    pub fn first(&self, model: u32) -> Option<&Request<T>> {
+        self.queues.get(model as usize)?.first()
     }
 
     pub fn pop(&mut self, model: u32) -> Option<Request<T>> {

@@ -57,7 +57,10 @@ impl<T> Controller<T> {
             .scheduler
             .on_worker_down(now, device, &mut self.actions);
         for batch in &lost {
-            self.batches[batch.at as usize].number = 0;
+            let known = std::mem::take(&mut self.batches[batch.at as usize]);
+            if known.number != 0 {
+                self.count_running(known.queue, false);
+            }
         }
         self.placement.on_device_down(now, device, &mut self.moves);
         self.leave(now, of.pool);

@@ -1,10 +1,13 @@
 //! Requests, results and time.
 
-use super::{Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Tagged};
+use super::{
+    Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Shape, Tagged,
+};
 use crate::profile::Run;
 
 impl<T> Controller<T> {
-    /// A request arrives. One that no device can load is dropped at once.
+    /// A request arrives for a model whose queries come in one size. One that no device can load is
+    /// dropped at once.
     pub fn on_request(
         &mut self,
         now: Nanos,
@@ -12,18 +15,41 @@ impl<T> Controller<T> {
         request: Request<T>,
         actions: &mut Actions<T>,
     ) {
-        if let Some(reason) = self.refusal_of(now, model, &request) {
-            return actions.push(Action::Drop {
-                model,
-                request,
-                reason,
-            });
-        }
+        self.on_shaped_request(now, (model, Shape::default()), request, actions);
+    }
+
+    /// A request of a shape arrives for a model. One that no device can load is dropped at once.
+    pub fn on_shaped_request(
+        &mut self,
+        now: Nanos,
+        (model, shape): (u32, Shape),
+        request: Request<T>,
+        actions: &mut Actions<T>,
+    ) {
+        let queue = match self.refusal_of(now, model, &request) {
+            None => self.queue_for(now, model, shape).ok_or(DropReason::Gone),
+            Some(reason) => Err(reason),
+        };
+        let refused = queue.and_then(|queue| match self.refusal_when_cold(queue, &request) {
+            None => Ok(queue),
+            Some(reason) => Err(reason),
+        });
+        let queue = match refused {
+            Ok(queue) => queue,
+            Err(reason) => {
+                return actions.push(Action::Drop {
+                    model,
+                    request,
+                    reason,
+                });
+            }
+        };
+        self.count_request(now, queue, request.rows);
         self.placement
             .on_request(now, model, request.deadline, &mut self.moves);
         // What the placement unloads must be gone before the scheduler chooses.
         self.carry_moves(now, actions);
-        self.admit(now, model, tagged(model, request), DropReason::Infeasible);
+        self.admit(now, tagged(queue, request), DropReason::Infeasible);
         self.settle(now, actions);
         let of = self.models.get(model as usize).and_then(Option::as_ref);
         for pool in of.iter().flat_map(|of| &of.pools) {
@@ -55,6 +81,8 @@ impl<T> Controller<T> {
             return;
         }
         let of = std::mem::take(known);
+        let model = self.model_of(of.queue);
+        self.count_running(of.queue, false);
         if let Some(pool) = self.pool_of(of.device) {
             self.changed_pools.add(pool);
         }
@@ -62,10 +90,10 @@ impl<T> Controller<T> {
         // What is sent next counts before the model may be taken for idle.
         self.settle(now, actions);
         self.placement
-            .on_finished(now, of.device, of.model, &mut self.moves);
+            .on_finished(now, of.device, model, &mut self.moves);
         self.settle(now, actions);
         if let Some(run) = run {
-            self.learn_run(now, (of.device, of.model), run, actions);
+            self.learn_run(now, (of.device, of.queue), run, actions);
         }
     }
 
@@ -92,6 +120,7 @@ impl<T> Controller<T> {
         if !ok {
             self.give_up_if_hopeless(now, model, actions);
         }
+        self.give_up_crowded_out(now, actions);
     }
 
     /// An UNLOAD was carried out, or a device has lost a model.
@@ -133,13 +162,19 @@ impl<T> Controller<T> {
         let Some(of) = self.model(model).filter(|of| !of.retired) else {
             return Some(DropReason::Gone);
         };
-        if !of.pools.is_empty() {
-            return None;
-        }
-        if !self.placement.may_load(now, model) {
+        if of.pools.is_empty() && !self.placement.may_load(now, model) {
             return Some(DropReason::Gone);
         }
-        self.refusal(model, request)
+        self.is_full(model, request)
+    }
+
+    /// Why a request of a model that is loaded nowhere is refused.
+    fn refusal_when_cold(&self, queue: u32, request: &Request<T>) -> Option<DropReason> {
+        let model = self.model_of(queue);
+        match self.is_loaded(model) {
+            true => None,
+            false => self.refusal(model, request),
+        }
     }
 
     /// Gives up what waits for a model if no device could load it now.
@@ -149,10 +184,21 @@ impl<T> Controller<T> {
         }
     }
 
+    /// Gives up what waits for models that have no room left beside what is pinned.
+    pub(super) fn give_up_crowded_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        if !self.placement.pins() {
+            return;
+        }
+        for model in self.cold.models() {
+            self.give_up_if_hopeless(now, model, actions);
+        }
+    }
+
     /// No LOAD of a model is to be expected any more: everything that waits for one is dropped as
     /// [`DropReason::Gone`]. What a device that has the model will run is left alone.
     pub(super) fn give_up(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
         while let Some(request) = self.cold.pop(model) {
+            self.count_left(request.payload.queue, 1, request.rows);
             self.placement
                 .on_dropped(now, model, request.deadline, &mut self.moves);
             actions.push(Action::Drop {
@@ -166,10 +212,10 @@ impl<T> Controller<T> {
     }
 }
 
-fn tagged<T>(model: u32, request: Request<T>) -> Request<Tagged<T>> {
+fn tagged<T>(queue: u32, request: Request<T>) -> Request<Tagged<T>> {
     Request {
         payload: Tagged {
-            model,
+            queue,
             payload: request.payload,
         },
         rows: request.rows,

@@ -46,7 +46,7 @@ impl<T> Controller<T> {
     fn carry(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
         match action {
             Decided::Infer {
-                queue: model,
+                queue,
                 worker: device,
                 requests,
                 earliest,
@@ -54,9 +54,13 @@ impl<T> Controller<T> {
                 expected,
                 id,
             } => {
+                let model = self.model_of(queue);
                 if self.placement.presence(device, model) != Presence::Loaded {
                     return self.take_back(now, device, model, requests, id);
                 }
+                let rows = requests.iter().map(|request| request.rows).sum();
+                self.count_left(queue, requests.len() as u32, rows);
+                self.count_running(queue, true);
                 self.deadlines.clear();
                 let deadlines = requests.iter().map(|request| request.deadline);
                 self.deadlines.extend(deadlines);
@@ -72,7 +76,7 @@ impl<T> Controller<T> {
                 self.batches[at] = Batch {
                     number: id.number,
                     device,
-                    model,
+                    queue,
                 };
                 out.push(Action::Infer {
                     device,
@@ -87,12 +91,13 @@ impl<T> Controller<T> {
             Decided::Drop {
                 request,
                 reason: DropReason::Gone,
-            } if !self.is_retired(request.payload.model) => {
-                let model = request.payload.model;
-                self.admit(now, model, request, DropReason::Expired);
+            } if !self.is_retired(self.model_of(request.payload.queue)) => {
+                self.admit(now, request, DropReason::Expired);
             }
             Decided::Drop { request, reason } => {
-                let model = request.payload.model;
+                let queue = request.payload.queue;
+                let model = self.model_of(queue);
+                self.count_left(queue, 1, request.rows);
                 self.placement
                     .on_dropped(now, model, request.deadline, &mut self.moves);
                 out.push(Action::Drop {
@@ -116,24 +121,19 @@ impl<T> Controller<T> {
     ) {
         self.deactivate(now, device, model);
         for request in requests {
-            self.admit(now, model, request, DropReason::Expired);
+            self.admit(now, request, DropReason::Expired);
         }
         self.scheduler.on_result(now, id, &mut self.actions);
     }
 
     /// Puts a request, of which the placement knows, where it has to wait; `late` is the reason when
     /// no LOAD could help it.
-    pub(super) fn admit(
-        &mut self,
-        now: Nanos,
-        model: u32,
-        request: Request<Tagged<T>>,
-        late: DropReason,
-    ) {
-        let active = self.is_loaded(model);
-        if active {
+    pub(super) fn admit(&mut self, now: Nanos, request: Request<Tagged<T>>, late: DropReason) {
+        let queue = request.payload.queue;
+        let model = self.model_of(queue);
+        if self.is_loaded(model) {
             self.scheduler
-                .on_request(now, model, request, &mut self.actions);
+                .on_request(now, queue, request, &mut self.actions);
             return;
         }
         if self.is_retired(model) {
@@ -141,7 +141,7 @@ impl<T> Controller<T> {
             self.actions.push(Decided::Drop { request, reason });
             return;
         }
-        let ready_by = self.ready_by(model, request.deadline, request.rows);
+        let ready_by = self.ready_by(&request);
         let helped = ready_by.map(|by| self.placement.last_chance(model, by));
         if helped.is_none_or(|last| last < now) {
             let reason = late;
@@ -166,21 +166,21 @@ impl<T> Controller<T> {
         (rows > queue.max_waiting_rows).then_some(DropReason::QueueFull)
     }
 
-    /// By when a model has to be loaded for a request to be met; `None` when it would be late even
+    /// By when its model has to be loaded for a request to be met; `None` when it would be late even
     /// if it were loaded.
-    fn ready_by(&self, model: u32, deadline: Nanos, rows: u32) -> Option<Nanos> {
-        let queue = &self.model(model)?.spec.queue;
+    fn ready_by(&self, request: &Request<Tagged<T>>) -> Option<Nanos> {
+        let (deadline, rows) = (request.deadline, request.rows);
         if deadline == NEVER {
             return Some(NEVER);
         }
-        let run = self.delay.before_start(rows) + queue.latency.of(rows) + self.delay.response;
+        let run = self.queues[request.payload.queue as usize].latency.of(rows);
+        let run = self.delay.before_start(rows) + run + self.delay.response;
         deadline.checked_sub(run)
     }
 
     /// Until when a LOAD helps the first request that waits for a model.
     fn last_chance(&self, model: u32) -> Option<Nanos> {
-        let (deadline, rows) = self.cold.first(model)?;
-        let ready_by = self.ready_by(model, deadline, rows);
+        let ready_by = self.ready_by(self.cold.first(model)?);
         Some(ready_by.map_or(0, |by| self.placement.last_chance(model, by)))
     }
 

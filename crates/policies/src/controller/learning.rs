@@ -1,6 +1,6 @@
 //! What runs and LOADs teach.
 
-use super::{Actions, Controller, NEVER, Nanos};
+use super::{Actions, BatchId, Controller, NEVER, Nanos};
 use crate::profile::{RollingKey, Run};
 
 /// Estimates that no run has confirmed for this long go back to the profile, ns.
@@ -21,25 +21,33 @@ pub enum Loaded {
 }
 
 impl<T> Controller<T> {
-    /// What the profile says of a batch on a device, ns.
-    pub fn profiled(&self, device: u32, model: u32, rows: u32) -> Option<Nanos> {
-        let kind = self.device(device)?.spec.kind;
-        Some(self.model(model)?.profile(kind).of(rows))
+    /// What the profile says of a batch under way, of so many rows, ns.
+    pub fn profiled(&self, batch: BatchId, rows: u32) -> Option<Nanos> {
+        let of = self.batches.get(batch.at as usize)?;
+        if of.number != batch.number || batch.number == 0 {
+            return None;
+        }
+        let (kind, queue) = (self.device(of.device)?.spec.kind, of.queue);
+        Some(self.estimates.profile(kind, queue)?.of(rows))
     }
 
     /// Where a model may run: pool, kind of device, and how much longer than by its profile a lone
-    /// request takes there, ns.
+    /// request takes there, ns; for a model whose queries come in several sizes [`Self::excesses`]
+    /// tells that.
     pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (u32, u32, Nanos)> + Clone {
         let pools = self.pools_of(model).iter();
         pools.filter_map(move |pool| {
             let kind = self.pools.kind(*pool)?;
-            Some((*pool, kind, self.excess(kind, model)))
+            let of = self.model(model)?;
+            let plain = of.queues.first().filter(|_| of.spec.surface.is_none());
+            let excess = plain.map_or(0, |queue| self.excess(kind, *queue));
+            Some((*pool, kind, excess))
         })
     }
 
-    fn excess(&self, kind: u32, model: u32) -> Nanos {
-        let known = self.estimates.table(kind, model);
-        let profile = self.estimates.profile(kind, model);
+    pub(super) fn excess(&self, kind: u32, queue: u32) -> Nanos {
+        let known = self.estimates.table(kind, queue);
+        let profile = self.estimates.profile(kind, queue);
         let both = known.zip(profile);
         both.map_or(0, |(known, profile)| {
             known.of(1).saturating_sub(profile.of(1))
@@ -50,18 +58,18 @@ impl<T> Controller<T> {
     pub(super) fn learn_run(
         &mut self,
         now: Nanos,
-        (device, model): (u32, u32),
+        (device, queue): (u32, u32),
         run: Run,
         actions: &mut Actions<T>,
     ) {
         let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
             return;
         };
-        if self.estimates.observe(now, kind, model, run).is_none() {
+        if self.estimates.observe(now, kind, queue, run).is_none() {
             return;
         }
         self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE));
-        self.tell_latency(now, kind, model);
+        self.tell_latency(now, kind, queue);
         self.settle(now, actions);
     }
 
@@ -87,8 +95,8 @@ impl<T> Controller<T> {
         if self.refresh_at > now {
             return;
         }
-        for (kind, model, _) in self.estimates.refresh(now, PATIENCE) {
-            self.tell_latency(now, kind, model);
+        for (kind, queue, _) in self.estimates.refresh(now, PATIENCE) {
+            self.tell_latency(now, kind, queue);
         }
         self.refresh_at = match self.estimates.have_moved() {
             true => now.saturating_add(LOOK),
@@ -98,10 +106,10 @@ impl<T> Controller<T> {
     }
 
     /// Run times on a kind are others from now on.
-    fn tell_latency(&mut self, now: Nanos, kind: u32, model: u32) {
-        for pool in self.pools_of(model).to_vec() {
+    fn tell_latency(&mut self, now: Nanos, kind: u32, queue: u32) {
+        for pool in self.pools_of(self.model_of(queue)).to_vec() {
             if self.pools.kind(pool) == Some(kind) {
-                self.seat_anew(now, pool, model);
+                self.seat_queue(now, pool, queue);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Models that are published, changed, wanted and retired.
 
+use smallvec::SmallVec;
+
 use super::{Actions, Controller, Model, ModelSpec, Nanos, OnKind};
 use crate::placement::Wanted;
 
@@ -11,16 +13,22 @@ impl<T> Controller<T> {
             self.models.resize_with(at + 1, || None);
         }
         let (placed, before) = (spec.placed(), self.models[at].take());
-        let (pools, known) = match before {
-            Some(before) => (before.pools, before.spec.kinds),
-            None => Default::default(),
+        let (known, before) = match before {
+            Some(before) => (before.spec.kinds.clone(), Some(before)),
+            None => (Vec::new(), None),
         };
-        let retired = false;
         self.models[at] = Some(Model {
+            pools: before
+                .as_ref()
+                .map_or(SmallVec::new(), |of| of.pools.clone()),
+            queues: before
+                .as_ref()
+                .map_or(SmallVec::new(), |of| of.queues.clone()),
+            waiting_rows: before.map_or(0, |of| of.waiting_rows),
+            retired: false,
             spec,
-            pools,
-            retired,
         });
+        self.renew_queues(now, model);
         self.placement.on_model(now, model, placed, &mut self.moves);
         self.tell_kinds(now, model, &known);
         self.reseat(now, model);
@@ -83,6 +91,7 @@ impl<T> Controller<T> {
         self.placement
             .on_wanted(now, wanted, idle_unload, &mut self.moves);
         self.settle(now, actions);
+        self.give_up_crowded_out(now, actions);
     }
 
     /// Tells the placement and the estimates where a model can run; `known` is what they were told
@@ -91,21 +100,20 @@ impl<T> Controller<T> {
         let Some(of) = self.models.get(model as usize).and_then(Option::as_ref) else {
             return;
         };
-        for gone in known.iter().filter(|gone| of.on(gone.kind).is_none()) {
-            self.estimates.forget(gone.kind, model);
-        }
-        let mut kinds = Vec::with_capacity(of.spec.kinds.len());
-        for on in &of.spec.kinds {
-            self.estimates
-                .seed(now, on.kind, model, of.profile(on.kind));
-            kinds.push((on.kind, on.load));
+        let kinds = of.spec.kinds.iter().map(|on| (on.kind, on.load));
+        let kinds: Vec<_> = kinds.collect();
+        self.forget_kinds(model, known);
+        for queue in self.queues_of(model) {
+            self.seed(now, queue);
         }
         self.placement.on_kinds(now, model, &kinds, &mut self.moves);
     }
 
     fn reseat(&mut self, now: Nanos, model: u32) {
         for pool in self.pools_of(model).to_vec() {
-            self.seat_anew(now, pool, model);
+            for queue in self.queues_of(model) {
+                self.seat_queue(now, pool, queue);
+            }
         }
     }
 }

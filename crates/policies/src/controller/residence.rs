@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Controller, DropReason, Nanos};
-use crate::{
-    placement::Presence,
-    schedule::{Action, QueueSpec},
-};
+use crate::{placement::Presence, schedule::Action};
 
 impl<T> Controller<T> {
     /// Lets the scheduler use a model on a device that has it, with all that waits for it: together,
@@ -107,18 +104,17 @@ impl<T> Controller<T> {
 
     /// The scheduler may use a model on a pool.
     fn seat(&mut self, now: Nanos, pool: u32, model: u32) {
-        let Some(queue) = self.queue_on(pool, model) else {
+        let Some(Some(of)) = self.models.get_mut(model as usize) else {
             return;
         };
-        if let Some(Some(of)) = self.models.get_mut(model as usize)
-            && !of.pools.contains(&pool)
-        {
+        if !of.pools.contains(&pool) {
             of.pools.push(pool);
         }
         self.changed_models.add(model);
         self.changed_pools.add(pool);
-        self.scheduler
-            .on_loaded(now, pool, model, queue, &mut self.actions);
+        for queue in self.queues_of(model) {
+            self.seat_queue(now, pool, queue);
+        }
     }
 
     fn unseat(&mut self, now: Nanos, pool: u32, model: u32) {
@@ -126,47 +122,31 @@ impl<T> Controller<T> {
             of.pools.retain(|known| *known != pool);
         }
         self.changed_models.add(model);
-        self.scheduler
-            .on_unloaded(now, pool, model, &mut self.actions);
-    }
-
-    /// Tells the scheduler anew what a model's queue is like on a pool that has it.
-    pub(super) fn seat_anew(&mut self, now: Nanos, pool: u32, model: u32) {
-        if let Some(queue) = self.queue_on(pool, model) {
-            self.changed_models.add(model);
+        for queue in self.queues_of(model) {
             self.scheduler
-                .on_loaded(now, pool, model, queue, &mut self.actions);
+                .on_unloaded(now, pool, queue, &mut self.actions);
         }
     }
 
-    /// A model's queue on a pool, with the run times that are known best.
-    fn queue_on(&self, pool: u32, model: u32) -> Option<QueueSpec> {
-        let (of, kind) = (self.model(model)?, self.pools.kind(pool)?);
-        let known = self.estimates.table(kind, model);
-        Some(QueueSpec {
-            latency: known.unwrap_or_else(|| of.profile(kind)).clone(),
-            price: of.on(kind).map_or(of.spec.queue.price, |on| on.price),
-            ..of.spec.queue.clone()
-        })
+    /// Tells the scheduler what a queue is like on a pool that has its model.
+    pub(super) fn seat_queue(&mut self, now: Nanos, pool: u32, queue: u32) {
+        if let Some(spec) = self.queue_on(pool, queue) {
+            self.changed_models.add(self.model_of(queue));
+            self.scheduler
+                .on_loaded(now, pool, queue, spec, &mut self.actions);
+        }
     }
 
     /// Gives what waited for a LOAD to the scheduler, but what is too late by now.
     fn admit_cold(&mut self, now: Nanos, model: u32) {
-        if self.cold.len_of(model) == 0 {
+        let Some(pool) = self.pools_of(model).first().copied() else {
             return;
-        }
-        let Some(of) = self.model(model) else { return };
-        let latency = of.pools.first().map(|pool| {
-            let kind = self.pools.kind(*pool).unwrap_or(0);
-            let known = self.estimates.table(kind, model);
-            known.unwrap_or_else(|| of.profile(kind)).clone()
-        });
-        let Some(latency) = latency else { return };
+        };
         let mut requests = Vec::with_capacity(self.cold.len_of(model));
         while let Some(request) = self.cold.pop(model) {
-            let run = self.delay.before_start(request.rows)
-                + latency.of(request.rows)
-                + self.delay.response;
+            let spec = self.queue_on(pool, request.payload.queue);
+            let run = spec.map_or(0, |spec| spec.latency.of(request.rows));
+            let run = self.delay.before_start(request.rows) + run + self.delay.response;
             if now.saturating_add(run) > request.deadline {
                 let reason = DropReason::Expired;
                 self.actions.push(Action::Drop { request, reason });
@@ -175,7 +155,6 @@ impl<T> Controller<T> {
             }
         }
         self.cold.expect(model, None);
-        self.scheduler
-            .on_requests(now, model, requests, &mut self.actions);
+        self.hand_in(now, requests);
     }
 }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use crate::schedule::Nanos;
 
 use super::{
-    Configuration, MissingTuple, Model, Profile, Sextant, SextantOptions, Table, sextant::Unit,
+    Configuration, MissingTuple, Model, Objective, Profile, Sextant, SextantOptions, Table,
+    sextant::Unit,
 };
 
 /// Requests that are there.
@@ -80,12 +81,20 @@ impl Policy {
     ///
     /// # Errors
     /// Names a tuple without a usable service time.
-    pub fn build(self, profile: &Profile) -> Result<Option<Box<dyn Choose>>, MissingTuple> {
+    pub fn build(
+        self,
+        profile: &Profile,
+        objective: Objective,
+    ) -> Result<Option<Box<dyn Choose>>, MissingTuple> {
         Ok(match self {
             Self::Serf => Table::build(profile, 1, Model::Serf)?
                 .map(|table| Box::new(Serf::new(table, Self::PERIOD)) as Box<dyn Choose>),
             Self::Sextant => Unit::of(profile)?.map(|unit| {
-                Box::new(Sextant::new(unit, SextantOptions::default())) as Box<dyn Choose>
+                let options = SextantOptions {
+                    objective,
+                    ..SextantOptions::default()
+                };
+                Box::new(Sextant::new(unit, options)) as Box<dyn Choose>
             }),
         })
     }

@@ -129,6 +129,25 @@ impl Device {
         }
     }
 
+    /// Whether a model would fit once everything is gone but what `stays`.
+    pub fn has_room_beside(&self, footprint: Footprint, stays: impl Fn(&u32) -> bool) -> bool {
+        let mut groups = BTreeMap::new();
+        let mut taken = 0u32;
+        for (model, held) in &self.residents {
+            if stays(model) {
+                taken = taken.saturating_add(held.pages);
+                groups.extend(held.shared.map(|shared| (shared.group, shared.pages)));
+            }
+        }
+        if let Some(shared) = footprint.shared {
+            groups.insert(shared.group, shared.pages);
+        }
+        let together = groups
+            .values()
+            .fold(footprint.pages, |sum, pages| sum.saturating_add(*pages));
+        taken.saturating_add(together) <= self.pages
+    }
+
     /// A replica comes; for now it may not be unloaded.
     pub fn admit(&mut self, model: u32, footprint: Footprint) {
         self.free -= i64::from(self.missing(footprint));

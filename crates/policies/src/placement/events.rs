@@ -306,7 +306,8 @@ impl<R: Rule> Placement for Machine<R> {
         let pages = Footprint::of(&of.spec).whole();
         let mut able = self.kinds.with_pages(pages);
         let able = able.any(|kind| of.kinds.is_able(kind));
-        if of.rests(now) || !able {
+        let crowded_out = || self.pins && !self.has_room_beside_pinned(of);
+        if of.rests(now) || !able || crowded_out() {
             return false;
         }
         let refusals = of.refusals(now).filter(|device| {
@@ -315,6 +316,10 @@ impl<R: Rule> Placement for Machine<R> {
         });
         let refusals = refusals.count();
         refusals == 0 || refusals < self.able(of, pages)
+    }
+
+    fn pins(&self) -> bool {
+        self.pins
     }
 
     fn free_pages(&self, device: u32) -> u32 {

@@ -1,6 +1,8 @@
 //! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
 
-use super::{Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, rule::Rule};
+use super::{
+    Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, model::Model, rule::Rule,
+};
 use crate::schedule::NEVER;
 
 /// Models that found no room on a device before the rest of the list is left alone.
@@ -17,6 +19,7 @@ impl<R: Rule> Machine<R> {
         list: &[(u32, Wanted)],
         actions: &mut Actions,
     ) {
+        self.pins = list.iter().any(|(_, wanted)| wanted.pinned);
         let mut changed = Vec::new();
         for model in 0..self.models.len() as u32 {
             let at = list.binary_search_by_key(&model, |(model, _)| *model);
@@ -80,6 +83,19 @@ impl<R: Rule> Machine<R> {
             }
         }
         None
+    }
+
+    /// Whether a device that can run a model has room for it beside what is pinned there: everything
+    /// else can go.
+    pub(super) fn has_room_beside_pinned(&self, of: &Model) -> bool {
+        let footprint = Footprint::of(&of.spec);
+        let pinned = |model: &u32| {
+            let of = self.model(*model);
+            of.is_some_and(|of| of.wanted.is_some_and(|wanted| wanted.pinned))
+        };
+        let devices = self.devices.iter().flatten();
+        let mut able = devices.filter(|device| of.kinds.is_able(device.kind));
+        able.any(|device| device.has_room_beside(footprint, pinned))
     }
 
     /// What nobody needs may be unloaded after so long; looked at from time to time.

@@ -35,6 +35,8 @@ pub(super) struct Machine<R> {
     pub(super) models: Vec<Option<Model>>,
     pub(super) demand: Demand,
     pub(super) wanted: IndexedHeap,
+    /// Whether something may not be unloaded, whatever else is asked for.
+    pub(super) pins: bool,
     /// By model: no later than when its first hope ends.
     pub(super) expiries: IndexedHeap,
     /// By device: from when it may take another LOAD, where one is under way.
@@ -67,6 +69,7 @@ impl<R: Rule> Machine<R> {
             models: Vec::new(),
             demand: Demand::new(options.capacity.max(1)),
             wanted: IndexedHeap::default(),
+            pins: false,
             expiries: IndexedHeap::default(),
             busy: IndexedHeap::default(),
             again: IndexedHeap::default(),

@@ -147,6 +147,18 @@ impl LatencyTable {
     }
 }
 
+/// A nanosecond for each row: of what nothing is known.
+impl Default for LatencyTable {
+    fn default() -> Self {
+        Self {
+            nanos: Arc::new([1]),
+            first: 1,
+            slope: 1,
+            per_slope: 1.0,
+        }
+    }
+}
+
 impl std::fmt::Display for InvalidLatency {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -81,6 +81,11 @@ impl<T> RequestQueue<T> {
         (at, windows)
     }
 
+    /// The first request.
+    pub fn first(&self) -> Option<&Request<T>> {
+        self.entries.front().map(|entry| &entry.request)
+    }
+
     /// Removes the first request.
     pub fn pop(&mut self) -> Option<Request<T>> {
         let entry = self.entries.pop_front()?;

@@ -154,6 +154,10 @@ impl Sextant {
             false => account.last_moment(view, deadline, rows),
         };
         let last_chance = view.latest(deadline, queue.rows_of(passed));
+        let until = view.expiry(last_chance, rows);
+        // What rivals defer it by and what the pool is early by go with how scarce devices are. Should
+        // they be less so until then, it must not wait beyond its time beside an idle one.
+        let last_start = view.expiry(latest, rows).saturating_sub(1);
         Formed {
             passed,
             reason,
@@ -164,7 +168,10 @@ impl Sextant {
                 NEVER => NEVER,
                 latest => latest.saturating_sub(account.debt(view)),
             },
-            until: view.expiry(last_chance, rows),
+            until: match view.now < last_start && last_start < ready_at {
+                true => last_start,
+                false => until,
+            },
             worth: account.overlap / rows as f32,
         }
     }

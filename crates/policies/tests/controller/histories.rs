@@ -103,6 +103,7 @@ fn setting() -> impl Strategy<Value = Setting> {
                 false => vec![],
             },
             max_rows: 4,
+            shaped: vec![1, 2, 3],
             // A device that is sent its next batch ahead of time keeps to its times.
             exact: exact || delay != Delay::default(),
         })
@@ -125,6 +126,7 @@ proptest! {
         steps.iter().for_each(|step| world.play(step));
         let sent = world.drain();
         prop_assert_eq!(world.answers.len() as u64, sent);
+        prop_assert_eq!(world.controller.counted(), (0, 0));
         let late = |answer: &Answer| matches!(answer, Answer::Served { late: true, .. });
         prop_assert!(!exact || !world.answers.values().any(late), "late answers");
     }

@@ -19,6 +19,7 @@ fn world(policy: Policy, devices: usize, models: usize) -> World {
         models: vec![(4, 8 * MS, 2 * MS, 2 * MS); models],
         shared: vec![],
         max_rows: 4,
+        shaped: Vec::new(),
         exact: true,
     })
 }
@@ -45,6 +46,30 @@ fn what_is_wanted_is_loaded_where_there_is_room_and_stays() {
         world.want(&list, NEVER);
         world.pass(120 * SECOND);
         assert_eq!((world.loads, world.unloads), (loads, 0), "{policy}");
+    }
+}
+
+/// A query without a target would wait for ever.
+#[test]
+fn what_has_no_room_beside_what_is_pinned_is_refused() {
+    for policy in Policy::ALL {
+        let mut world = world(*policy, 2, 3);
+        let pinned = |order| Wanted {
+            pinned: true,
+            ..everywhere(order)
+        };
+        world.want(&[(0, pinned(0)), (1, pinned(1))], NEVER);
+        world.pass(SECOND);
+        let refused = world.arrive(2, 1, None);
+        let gone = Answer::Dropped(schedule::DropReason::Gone);
+        assert_eq!(world.answers.get(&refused), Some(&gone), "{policy}");
+        world.want(&[(0, pinned(0))], NEVER);
+        let again = world.arrive(2, 1, None);
+        world.pass(2 * SECOND);
+        assert!(
+            matches!(world.answers[&again], Answer::Served { .. }),
+            "{policy}"
+        );
     }
 }
 

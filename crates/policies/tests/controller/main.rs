@@ -7,4 +7,5 @@ mod histories;
 mod kept;
 mod replicas;
 mod rhythm;
+mod shapes;
 mod world;

@@ -21,6 +21,7 @@ fn world(policy: Policy) -> World {
         models,
         shared: vec![],
         max_rows: 4,
+        shaped: Vec::new(),
         exact: true,
     })
 }

@@ -80,6 +80,7 @@ fn world(pages: u32, prefetch: bool) -> World {
         models: vec![(4, 8 * MS, 3 * MS, MS); 12],
         shared: vec![],
         max_rows: 8,
+        shaped: Vec::new(),
         exact: true,
     })
 }

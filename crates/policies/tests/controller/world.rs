@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_policies::{
-    controller::{Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options},
+    controller::{
+        Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options, Shape, Sharing,
+    },
     placement::{self, Presence, Shared, Wanted},
-    profile::Estimation,
+    profile::{Estimation, Surface},
     schedule::{self, BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request},
 };
 
@@ -21,6 +23,9 @@ pub struct Setting {
     /// By model: what it holds together with the others of its group; nothing beyond the list.
     pub shared: Vec<Option<Shared>>,
     pub max_rows: u32,
+    /// Models whose queries come in several sizes: run times are those of a query of size 100 and grow
+    /// with the size.
+    pub shaped: Vec<u32>,
     /// Whether LOADs and batches take exactly as long as expected and all succeed.
     pub exact: bool,
 }
@@ -110,11 +115,15 @@ pub struct World {
     pub controller: Controller<u64>,
     pub now: Nanos,
     sent: u64,
+    /// By number of the request.
+    shapes: BTreeMap<u64, Shape>,
     pub answers: BTreeMap<u64, Answer>,
     /// Devices that are up, and their kinds.
     up: BTreeMap<u32, u32>,
     there: BTreeMap<(u32, u32), There>,
     running: BTreeMap<BatchId, Running>,
+    /// The sizes in each batch, in order.
+    pub sizes: Vec<Vec<u64>>,
     pub loads: u64,
     pub unloads: u64,
 }
@@ -126,6 +135,18 @@ impl Setting {
         self.shared.get(model as usize).copied().flatten()
     }
 
+    fn surface(&self, model: u32) -> Option<Surface> {
+        let (_, _, first, more) = self.models[model as usize];
+        let table = |size: u64| {
+            let rows = 0..u64::from(self.max_rows);
+            let nanos = rows.map(|row| (first + row * more) * size / 100);
+            (size, LatencyTable::new(nanos.collect()).unwrap())
+        };
+        let tables = [50, 100, 200, 400].map(table).to_vec();
+        let surface = Surface::new(tables, self.max_rows);
+        surface.filter(|_| self.shaped.contains(&model))
+    }
+
     fn model(&self, model: u32) -> ModelSpec {
         let (pages, load, first, more) = self.models[model as usize];
         let rows = 0..u64::from(self.max_rows);
@@ -133,11 +154,13 @@ impl Setting {
         ModelSpec {
             pages,
             shared: self.shared(model),
+            surface: self.surface(model),
             load,
             kinds: (0..KINDS)
                 .map(|kind| OnKind {
                     kind,
                     latency: None,
+                    surface: None,
                     load: 0,
                     price: 1.0,
                 })
@@ -170,10 +193,12 @@ impl World {
             setting,
             now: 0,
             sent: 0,
+            shapes: BTreeMap::new(),
             answers: BTreeMap::new(),
             up: BTreeMap::new(),
             there: BTreeMap::new(),
             running: BTreeMap::new(),
+            sizes: Vec::new(),
             loads: 0,
             unloads: 0,
         };
@@ -221,16 +246,33 @@ impl World {
         }
     }
 
-    /// Hands a request in; tells its number.
+    /// Hands a request in, in one of many shapes where its model takes several; tells its number.
     pub fn arrive(&mut self, model: u32, rows: u32, slack: Option<Nanos>) -> u64 {
+        let size = 10 + (self.sent * 37) % 400 / 3;
+        let sharing = match model % 2 {
+            0 => Sharing::Near,
+            _ => Sharing::Equal(size),
+        };
+        self.arrive_shaped(model, Shape { size, sharing }, rows, slack)
+    }
+
+    /// Hands a request of a shape in; tells its number.
+    pub fn arrive_shaped(
+        &mut self,
+        model: u32,
+        shape: Shape,
+        rows: u32,
+        slack: Option<Nanos>,
+    ) -> u64 {
         let number = self.sent;
         self.sent += 1;
+        self.shapes.insert(number, shape);
         let request = Request {
             payload: number,
             rows,
             deadline: slack.map_or(NEVER, |slack| self.now + slack),
         };
-        self.act(|c, now, actions| c.on_request(now, model, request, actions));
+        self.act(|c, now, actions| c.on_shaped_request(now, (model, shape), request, actions));
         number
     }
 
@@ -595,7 +637,14 @@ impl World {
                     Some(&There::Loaded),
                     "model {model} is not loaded on device {device}"
                 );
+                self.check_shapes(model, &requests, expected);
                 let end = earliest.max(self.now) + expected;
+                self.sizes.push(
+                    requests
+                        .iter()
+                        .map(|it| self.shapes[&it.payload].size)
+                        .collect(),
+                );
                 for request in requests {
                     let late = end > request.deadline;
                     self.answer(request.payload, Answer::Served { at: end, late });
@@ -604,6 +653,29 @@ impl World {
                 assert!(self.running.insert(id, running).is_none(), "a batch twice");
             }
         }
+    }
+
+    /// Only what may share a batch does, and it is expected to run as long as its sizes take.
+    fn check_shapes(&self, model: u32, requests: &[Request<u64>], expected: Nanos) {
+        let Some(surface) = self.setting.surface(model) else {
+            return;
+        };
+        let shapes = requests.iter().map(|it| self.shapes[&it.payload]);
+        let shapes: Vec<Shape> = shapes.collect();
+        let rows = requests.iter().map(|it| it.rows).sum();
+        let first = shapes[0];
+        match first.sharing {
+            Sharing::Near => {
+                let bucket = surface.bucket(first.size);
+                assert!(shapes.iter().all(|it| surface.bucket(it.size) == bucket));
+            }
+            Sharing::Equal(_) => assert!(shapes.iter().all(|it| *it == first)),
+        }
+        let least = surface.of(rows, first.size);
+        assert!(
+            expected >= least,
+            "{expected} ns for {rows} rows of {first:?}, not {least}"
+        );
     }
 
     /// LOADs of a device follow each other, and one is issued only with less than the look-ahead

@@ -118,7 +118,7 @@ fn mean_over_seeds(
 }
 
 fn named(policy: Policy) -> Box<dyn Choose> {
-    policy.build(&crossing()).unwrap().unwrap()
+    policy.build(&crossing(), Objective::Mean).unwrap().unwrap()
 }
 
 /// Low, high and low again: seconds, per second, variation of the gaps.
@@ -225,7 +225,12 @@ fn the_same_history_gives_the_same_choices() {
 fn names_are_known() {
     for policy in Policy::ALL {
         assert_eq!(policy.name().parse::<Policy>(), Ok(policy));
-        assert!(policy.build(&Profile::default()).unwrap().is_none());
+        assert!(
+            policy
+                .build(&Profile::default(), Objective::Mean)
+                .unwrap()
+                .is_none()
+        );
     }
     let error = "fast".parse::<Policy>().unwrap_err().to_string();
     assert!(error.contains("serf, sextant"), "{error}");
@@ -246,6 +251,6 @@ fn an_empty_service_time_is_refused() {
     assert!(
         Policy::ALL
             .iter()
-            .all(|policy| policy.build(&profile).is_err())
+            .all(|policy| policy.build(&profile, Objective::Mean).is_err())
     );
 }

@@ -1,10 +1,12 @@
 //! Several queues, pools and tenants.
 
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use sextant_policies::schedule::{
-    DropReason, LatencyTable, NEVER, Nanos, Policy, QueueSpec, Request,
+    Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, Policy, QueueSpec, Request,
 };
 
-use crate::small::{Small, batch, drops, spec};
+use crate::small::{Small, batch, batches, drops, spec};
 
 const MS: Nanos = 1_000_000;
 
@@ -158,7 +160,7 @@ fn a_request_without_a_deadline_gets_a_place_in_a_queue_that_others_fill() {
             }
             now += 120 * MS;
             let actions = small.result(now, running);
-            let next = crate::small::batches(&actions).remove(0);
+            let next = batches(&actions).remove(0);
             assert!(next.requests.len() <= 2);
             if next.requests.contains(&1) {
                 assert_eq!(next.requests.len(), 2, "{policy}: it runs beside others");
@@ -212,5 +214,101 @@ fn what_the_cheaper_pool_cannot_run_in_time_goes_to_the_dearer_one() {
         let next = small.scheduler.next_timer().unwrap();
         assert!((1_500..=1_600).contains(&next), "{policy}: {next}");
         assert_eq!(batch(&small.timer(next)).worker, 0, "{policy}");
+    }
+}
+
+/// Poisson requests of one row on four cheap devices and two that are dear and four times as fast.
+struct Busy {
+    small: Small,
+    run: [LatencyTable; 2],
+    /// By worker: until when it is busy, and with what. The dear ones come first.
+    workers: [(Nanos, Option<BatchId>); 6],
+    deadlines: Vec<Nanos>,
+    /// Requests that were dropped although a dear device was idle at their last moment there.
+    left: Vec<u64>,
+}
+
+impl Busy {
+    const DEAR: usize = 2;
+    const SLACK: Nanos = 110 * MS;
+
+    fn new(policy: Policy) -> Self {
+        let run = [1.0, 4.0].map(|by| LatencyTable::linear(5.0 * by, 18.0 * by, 8).unwrap());
+        let on = |pool: usize, price: f32| QueueSpec {
+            latency: run[pool].clone(),
+            price,
+            ..spec(8)
+        };
+        let mut small = Small::of(policy, 1, &[on(0, 10.0)]);
+        small.up(1, 0, 1);
+        (2..6).for_each(|worker| small.up(worker, 1, 1));
+        small.load(1, 0, &on(1, 1.0));
+        Self {
+            small,
+            run,
+            workers: [(0, None); 6],
+            deadlines: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+
+    fn serve(mut self, random: &mut ChaCha8Rng, count: usize) -> Vec<u64> {
+        let mut arrival: Nanos = 0;
+        while self.deadlines.len() < count {
+            let end = self.next_end();
+            let timer = self.small.scheduler.next_timer().unwrap_or(NEVER);
+            let now = end.map_or(NEVER, |(at, _)| at).min(timer).min(arrival);
+            let actions = match end {
+                Some((at, worker)) if at == now => {
+                    let id = self.workers[worker].1.take().unwrap();
+                    self.small.result(now, id)
+                }
+                _ if timer == now => self.small.timer(now),
+                _ => {
+                    let payload = self.deadlines.len() as u64;
+                    self.deadlines.push(now + Self::SLACK);
+                    let gap_ms = -27.0 * (1.0 - random.random::<f64>()).ln();
+                    arrival = now + (gap_ms * MS as f64) as Nanos;
+                    self.small.request(now, 0, payload, now + Self::SLACK)
+                }
+            };
+            self.carry_out(now, &actions);
+        }
+        self.left
+    }
+
+    /// When the next batch ends, and on which worker.
+    fn next_end(&self) -> Option<(Nanos, usize)> {
+        let busy = self.workers.iter().enumerate();
+        let ends = busy.filter_map(|(worker, (until, batch))| batch.map(|_| (*until, worker)));
+        ends.min()
+    }
+
+    fn carry_out(&mut self, now: Nanos, actions: &[Action<u64>]) {
+        for started in batches(actions) {
+            let worker = started.worker as usize;
+            let run = &self.run[usize::from(worker >= Self::DEAR)];
+            let until = now + run.of(started.requests.len() as u32);
+            self.workers[worker] = (until, Some(started.id));
+        }
+        for (payload, _) in drops(actions) {
+            let last = self.deadlines[payload as usize] - self.run[0].of(1);
+            let was_idle =
+                |(until, batch): &(Nanos, Option<BatchId>)| batch.is_none() && *until < last;
+            if self.workers[..Self::DEAR].iter().any(was_idle) {
+                self.left.push(payload);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_given_up_beside_an_idle_device_that_could_run_it() {
+    for policy in [Policy::Sextant, Policy::Symphony, Policy::Eager] {
+        for seed in 0..4 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let left = Busy::new(policy).serve(&mut random, 10_000);
+            assert_eq!(left, [], "{policy}, seed {seed}");
+        }
     }
 }
