@@ -5,7 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{
-    ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, VariantId, WorkerId,
+    ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Signature, Targets, VariantId,
+    WorkerId,
 };
 
 use crate::Ticket;
@@ -49,6 +50,8 @@ pub struct Ask {
     pub route: Route,
     /// Rows of its inputs.
     pub rows: u32,
+    /// Sizes of the inputs' dynamic dimensions, as [`Signature::dims`] gives them.
+    pub dims: Vec<u64>,
     /// What is asked for.
     pub targets: Targets,
     /// When nothing meets the targets, answer with the closest variant instead of refusing.
@@ -129,14 +132,19 @@ pub struct Answer {
 /// One considered variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// Which variant.
+    /// Which variant. It is a candidate on each kind of device that it can be had on.
     pub variant: VariantId,
+    /// The type of that device, where its workers say so.
+    pub device_type: Option<DeviceTypeName>,
     /// The lower bound of its quality that an accuracy target is compared with.
     pub quality_bound: f64,
     /// Expected latency for this query now: wait, load when needed, run; ms.
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
+    /// Whether time and cost are estimates: nothing was measured on this type of device, or at this
+    /// size of the inputs.
+    pub estimated: bool,
     /// Its state: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`, `failed`.
     pub state: Cow<'static, str>,
     /// `selected`, `dearer`, `accuracy`, `latency`, `cost`, `busy`, `dominated`, ..

@@ -6,7 +6,7 @@ use sextant_rpc::{
     Assignment, Candidate, Explanation, QueryError, Route,
     front::wire::{FromDispatcher, FrontReport, FrontRequest, ToDispatcher, WireAsk},
 };
-use sextant_types::{ApplicationId, Code, ModelId, Targets, VariantId, WorkerId};
+use sextant_types::{ApplicationId, Code, DeviceTypeName, ModelId, Targets, VariantId, WorkerId};
 
 use super::{ENVELOPE_BYTES, Malformed, Wire, field};
 use crate::proto::{self, ask, ask_message, placement};
@@ -90,6 +90,7 @@ fn pack_ask(ask: WireAsk) -> proto::Ask {
     proto::Ask {
         ticket: Some(ask.ticket.into()),
         rows: ask.rows,
+        dims: ask.dims,
         latency_ms: ask.targets.latency_ms,
         min_quality: ask.targets.min_quality,
         max_cost_per_1k_usd: ask.targets.max_cost_per_1k_usd,
@@ -113,6 +114,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<WireAsk, Malformed> {
             ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
         },
         rows: ask.rows,
+        dims: ask.dims,
         targets: Targets {
             latency_ms: ask.latency_ms,
             min_quality: ask.min_quality,
@@ -217,6 +219,8 @@ fn pack_candidate(candidate: Candidate) -> proto::Candidate {
         cost_per_1k_usd: candidate.cost_per_1k_usd,
         state: candidate.state.into_owned(),
         verdict: candidate.verdict.into_owned(),
+        estimated: candidate.estimated,
+        device_type: candidate.device_type.map(Into::into),
     }
 }
 
@@ -229,6 +233,8 @@ fn unpack_candidates(candidates: Vec<proto::Candidate>) -> Result<Vec<Candidate>
             cost_per_1k_usd: it.cost_per_1k_usd,
             state: it.state.into(),
             verdict: it.verdict.into(),
+            estimated: it.estimated,
+            device_type: it.device_type.map(DeviceTypeName::new).transpose()?,
         })
     };
     candidates.into_iter().map(unpack).collect()

@@ -178,13 +178,15 @@ fn ask() -> impl Strategy<Value = FrontRequest> {
         option::of(figure()),
         option::of(figure()),
     );
-    let rest = (any::<u32>(), any::<bool>(), any::<bool>(), any::<u64>());
+    let flags = (any::<bool>(), any::<bool>());
+    let rest = (any::<u32>(), flags, any::<u64>(), vec(any::<u64>(), 0..3));
     let ask = (ticket(), route, targets, rest).prop_map(
-        |(ticket, route, targets, (rows, best_effort, explain, arrived_ns))| {
+        |(ticket, route, targets, (rows, (best_effort, explain), arrived_ns, dims))| {
             FrontRequest::Ask(WireAsk {
                 ticket,
                 route,
                 rows,
+                dims,
                 targets: Targets {
                     latency_ms: targets.0,
                     min_quality: targets.1,
@@ -204,14 +206,26 @@ fn ask() -> impl Strategy<Value = FrontRequest> {
 }
 
 fn candidate() -> impl Strategy<Value = Candidate> {
-    (variant(), figure(), figure(), figure(), name(), name()).prop_map(
-        |(variant, quality_bound, expected_ms, cost_per_1k_usd, state, verdict)| Candidate {
+    let device = option::of(Just("cpu-8").prop_map(|name| name.parse().expect("a name")));
+    let words = (name(), name(), any::<bool>(), device);
+    (variant(), figure(), figure(), figure(), words).prop_map(
+        |(
             variant,
             quality_bound,
             expected_ms,
             cost_per_1k_usd,
-            state: state.into(),
-            verdict: verdict.into(),
+            (state, verdict, estimated, device_type),
+        )| {
+            Candidate {
+                variant,
+                quality_bound,
+                expected_ms,
+                cost_per_1k_usd,
+                state: state.into(),
+                verdict: verdict.into(),
+                estimated,
+                device_type,
+            }
         },
     )
 }

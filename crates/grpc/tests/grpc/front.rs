@@ -75,6 +75,7 @@ fn ask(ticket: Ticket, rows: u32) -> ToDispatcher {
             ticket,
             route: Route::Application(ApplicationId::new("a").expect("a name")),
             rows,
+            dims: vec![7],
             targets: Targets::default(),
             best_effort: false,
             explain: false,

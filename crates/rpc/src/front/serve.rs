@@ -169,6 +169,7 @@ impl Reporter {
             ticket: ask.ticket,
             route: ask.route,
             rows: ask.rows,
+            dims: ask.dims,
             targets: ask.targets,
             best_effort: ask.best_effort,
             explain: ask.explain,

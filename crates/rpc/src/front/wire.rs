@@ -44,6 +44,8 @@ pub struct WireAsk {
     pub route: Route,
     /// Rows of its inputs.
     pub rows: u32,
+    /// Sizes of the inputs' dynamic dimensions.
+    pub dims: Vec<u64>,
     /// What is asked for.
     pub targets: Targets,
     /// Whether the closest variant is better than a refusal.

@@ -199,6 +199,7 @@ pub fn variant(name: &str) -> Arc<Variant> {
             outputs: vec![spec("y")],
             batched: true,
         },
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 0.5,
@@ -222,6 +223,8 @@ pub fn variant(name: &str) -> Arc<Variant> {
             saturation_rps: 1000.0,
             peak_memory_bytes: 2000,
             weights_bytes: 1000,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 1.0,
         cost_per_1k_usd: 0.5,

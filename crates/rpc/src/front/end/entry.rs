@@ -32,6 +32,8 @@ pub(super) struct Settled(oneshot::Sender<Reply>, Reply);
 pub(super) struct Entry {
     route: Route,
     pub(super) rows: u32,
+    /// Sizes of the inputs' dynamic dimensions.
+    dims: Vec<u64>,
     targets: Targets,
     best_effort: bool,
     explain: bool,
@@ -81,10 +83,15 @@ impl Settled {
 // === impl Entry ===
 
 impl Entry {
-    pub(super) fn new(query: Query, rows: u32, reply: oneshot::Sender<Reply>) -> Self {
+    pub(super) fn new(
+        query: Query,
+        (rows, dims): (u32, Vec<u64>),
+        reply: oneshot::Sender<Reply>,
+    ) -> Self {
         Self {
             route: query.route,
             rows,
+            dims,
             targets: query.targets,
             best_effort: query.best_effort,
             explain: query.explain,
@@ -118,6 +125,7 @@ impl Entry {
             },
             route: self.route.clone(),
             rows: self.rows,
+            dims: self.dims.clone(),
             targets: self.targets,
             best_effort: self.best_effort,
             explain: self.explain,
