@@ -6,14 +6,16 @@
 //! transactions as the state of the job that registers it.
 
 use serde_json::Value;
-use sextant_types::{ApplicationId, JobId, ModelId};
+use sextant_types::{ApplicationId, EngineName, JobId, ModelId};
 use uuid::Uuid;
 
 use crate::Failure;
 
+mod extension;
 mod queue;
 mod run;
 
+pub(crate) use extension::cancel_all as cancel_extensions;
 pub(crate) use queue::{create, registration_of, unfinished_of};
 
 /// What a job does.
@@ -21,24 +23,28 @@ pub(crate) use queue::{create, registration_of, unfinished_of};
 pub enum JobKind {
     /// Registers a model.
     Register,
+    /// Measures a model that is ready with one more engine.
+    Extend,
     /// Runs a model over a file of records.
     Offline,
 }
 
 impl JobKind {
-    /// `register`, `offline`.
+    /// Every kind, in order of declaration.
+    pub const ALL: [Self; 3] = [Self::Register, Self::Extend, Self::Offline];
+
+    /// `register`, `extend`, `offline`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Register => "register",
+            Self::Extend => "extend",
             Self::Offline => "offline",
         }
     }
 
     /// The inverse of [`Self::as_str`].
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Register, Self::Offline]
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
@@ -104,6 +110,8 @@ pub struct Job {
     pub application: ApplicationId,
     /// For which model, if for one.
     pub model: Option<ModelId>,
+    /// Which engine its runner needs; `None` where any runner will do.
+    pub engine: Option<EngineName>,
     /// What its runner needs to know.
     pub spec: Value,
     /// Where it is in its life.
@@ -141,6 +149,8 @@ pub struct NewJob {
     pub application: ApplicationId,
     /// For which model, if for one. A [`JobKind::Register`] job carries its model's status along.
     pub model: Option<ModelId>,
+    /// Which engine its runner needs; `None` where any runner will do.
+    pub engine: Option<EngineName>,
     /// What its runner needs to know.
     pub spec: Value,
 }
@@ -155,6 +165,7 @@ impl NewJob {
             kind,
             application,
             model: None,
+            engine: None,
             spec,
         }
     }
@@ -162,6 +173,12 @@ impl NewJob {
     /// The same for one model.
     pub fn for_model(mut self, model: ModelId) -> Self {
         self.model = Some(model);
+        self
+    }
+
+    /// The same, to be claimed only by who names the engine.
+    pub fn for_engine(mut self, engine: EngineName) -> Self {
+        self.engine = Some(engine);
         self
     }
 }

@@ -1,7 +1,7 @@
 //! Models, and the steps of their registration.
 
 use serde_json::Value;
-use sextant_types::{ApplicationId, Code, Digest, ModelId, VariantId};
+use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding, VariantId};
 
 use crate::{
     Entity, Error, Job, NewJob, Registry, application,
@@ -60,7 +60,7 @@ impl Failure {
 }
 
 /// A registered model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// Its name.
     pub id: ModelId,
@@ -72,6 +72,8 @@ pub struct Model {
     pub validation: Digest,
     /// Size of the ONNX file, bytes.
     pub size_bytes: u64,
+    /// How its inputs may be padded, as declared.
+    pub padding: Option<Padding>,
     /// How far its registration has come.
     pub status: ModelStatus,
     /// Why its registration failed.
@@ -81,7 +83,7 @@ pub struct Model {
 }
 
 /// A model to register.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewModel {
     /// Its name.
     pub id: ModelId,
@@ -93,10 +95,12 @@ pub struct NewModel {
     pub validation: Digest,
     /// Size of the ONNX file, bytes.
     pub size_bytes: u64,
+    /// How its inputs may be padded.
+    pub padding: Option<Padding>,
 }
 
 /// The answer to the creation of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Created {
     /// The row as it stands.
     pub model: Model,
@@ -126,7 +130,7 @@ pub struct Step {
 
 impl Registry {
     /// Creates a model's row with status [`ModelStatus::Registering`]. Idempotent on the same
-    /// application, file and validation set; [`Error::Exists`] on other content, unless the
+    /// application, file, validation set and padding; [`Error::Exists`] on other content, unless the
     /// earlier registration failed: then it is replaced, with its steps and variants.
     pub async fn create_model(&self, model: &NewModel, now_ms: u64) -> Result<Created, Error> {
         let mut tx = self.begin().await?;
@@ -179,11 +183,12 @@ impl Registry {
     }
 
     /// Removes a model with its variants and steps, and returns the variants' names, to be
-    /// retired. [`Error::InUse`] while a job of the model is unfinished. With an application's
-    /// last model its signature goes too.
-    pub async fn delete_model(&self, id: &ModelId) -> Result<Vec<VariantId>, Error> {
+    /// retired. Jobs that extend it are cancelled; [`Error::InUse`] while another job of the model
+    /// is unfinished. With an application's last model its signature goes too.
+    pub async fn delete_model(&self, id: &ModelId, now_ms: u64) -> Result<Vec<VariantId>, Error> {
         let mut tx = self.begin().await?;
         let model = get(&mut tx, id).await?;
+        job::cancel_extensions(&mut tx, id, now_ms).await?;
         if job::unfinished_of(&mut tx, id).await? {
             return Err(Error::in_use(Entity::Model, id, "it has unfinished jobs"));
         }
@@ -191,7 +196,7 @@ impl Registry {
         tx.run(sql::DELETE_MODEL.bind(id.as_str())).await?;
         tx.run(sql::FORGET_SIGNATURE.bind(model.application.as_str()))
             .await?;
-        tx.commit().await?;
+        self.commit_work(tx).await?;
         Ok(variants)
     }
 
@@ -200,6 +205,23 @@ impl Registry {
         let mut tx = self.begin().await?;
         put_step(&mut tx, model, name, result).await?;
         tx.commit().await
+    }
+
+    /// [`put_step`](Self::put_step) while the model is still the one that the caller has read, and
+    /// not a later one of the same name; returns whether it was.
+    pub async fn put_step_of(
+        &self,
+        known: &Model,
+        name: &str,
+        result: &Value,
+    ) -> Result<bool, Error> {
+        let mut tx = self.begin().await?;
+        let is_same = is_same(&mut tx, known).await?;
+        if is_same {
+            put_step(&mut tx, &known.id, name, result).await?;
+            tx.commit().await?;
+        }
+        Ok(is_same)
     }
 
     /// The stored results of a model's steps, sorted by name.
@@ -217,6 +239,11 @@ pub(crate) async fn get(connection: &mut Session, id: &ModelId) -> Result<Model,
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Model, id))
+}
+
+/// Whether the model is there as the caller has read it.
+pub(crate) async fn is_same(connection: &mut Session, known: &Model) -> Result<bool, Error> {
+    Ok(find(connection, &known.id).await?.as_ref() == Some(known))
 }
 
 pub(crate) async fn put_step(
@@ -266,7 +293,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
         if known.status != ModelStatus::Failed {
             let same = known.application == new.application
                 && known.digest == new.digest
-                && known.validation == new.validation;
+                && known.validation == new.validation
+                && known.padding == new.padding;
             return if same {
                 Ok(Created {
                     model: known,
@@ -281,6 +309,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
             .run(sql::DELETE_MODEL.bind(new.id.as_str()))
             .await?;
     }
+    let padding = new.padding.as_ref();
+    let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     connection
         .run(
             sql::CREATE_MODEL
@@ -290,7 +320,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(new.validation.to_string())
                 .bind(int(new.size_bytes))
                 .bind(ModelStatus::Registering.as_str())
-                .bind(int(now_ms)),
+                .bind(int(now_ms))
+                .bind(padding.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -299,7 +330,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     })
 }
 
-fn model(row: &Row) -> Result<Model, Error> {
+pub(crate) fn model(row: &Row) -> Result<Model, Error> {
     let columns = Columns::new(row, Entity::Model, "id")?;
     Ok(Model {
         id: columns.parse("id")?,
@@ -307,6 +338,7 @@ fn model(row: &Row) -> Result<Model, Error> {
         digest: columns.parse("digest")?,
         validation: columns.parse("validation")?,
         size_bytes: columns.count("size_bytes")?,
+        padding: columns.optional_json("padding")?,
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,
         created_ms: columns.count("created_ms")?,

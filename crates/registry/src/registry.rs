@@ -76,7 +76,7 @@ impl Registry {
         self.inner.database.close().await;
     }
 
-    /// Changes whenever a job was created, given back or cancelled: through this process at once,
+    /// Changes whenever a job was created, given back or cancelled, or a model became ready: through this process at once,
     /// through another one that shares the database as soon as the server has told. Take the
     /// receiver before looking for work: then no wake-up is lost in between. One may be lost while
     /// the connection to the server is broken; so look from time to time, too.

@@ -18,11 +18,12 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms"
+         created_ms, padding"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
-         error_code, error_message, attempts, owner, lease_until_ms, created_ms, updated_ms, result"
+         error_code, error_message, attempts, owner, lease_until_ms, created_ms, updated_ms, result, \
+         engine"
     };
     (api_keys) => {
         "id, name, hash, scopes, application, rate_per_s, burst, quota_per_day, created_ms, \
@@ -98,9 +99,16 @@ statements! {
     MODELS = (
         "select " {models} " from models where application = $1 or $1 is null order by id"
     );
+    EXTENDABLE_MODELS = (
+        "select " {models} " from models where status = 'ready' \
+         and not exists (select 1 from steps where steps.model = models.id and steps.name = $2) \
+         and not exists (select 1 from jobs where jobs.model = models.id and jobs.engine = $1 \
+             and jobs.kind = 'extend' and jobs.state in ('queued', 'running', 'paused')) \
+         order by models.id"
+    );
     CREATE_MODEL = (
-        "insert into models (id, application, digest, validation, size_bytes, status, created_ms) \
-         values ($1, $2, $3, $4, $5, $6, $7)"
+        "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
+         padding) values ($1, $2, $3, $4, $5, $6, $7, $8)"
     );
     SET_MODEL_STATUS = (
         "update models set status = $2, error_code = $3, error_message = $4 where id = $1"
@@ -169,14 +177,24 @@ statements! {
     );
     CREATE_JOB = (
         "insert into jobs (id, kind, application, model, spec, state, step, progress_done, \
-         progress_total, attempts, lease_until_ms, created_ms, updated_ms) \
-         values ($1, $2, $3, $4, $5, 'queued', '', 0, 0, 0, 0, $6, $6) returning " {jobs}
+         progress_total, attempts, lease_until_ms, created_ms, updated_ms, engine) \
+         values ($1, $2, $3, $4, $5, 'queued', '', 0, 0, 0, 0, $6, $6, $7) returning " {jobs}
+    );
+    EXTENSIONS = (
+        "select " {jobs} " from jobs where model = $1 and engine = $2 and kind = 'extend' \
+         order by created_ms, id"
+    );
+    // Not that of its registration: a ready model has none that is unfinished.
+    CANCEL_EXTENSIONS = (
+        "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, updated_ms = $2 \
+         where model = $1 and kind = 'extend' and state in ('queued', 'running', 'paused')"
     );
     // Runners that ask at once get different jobs: each passes over what another is taking.
     CLAIM_JOB = (
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
-             select id from jobs where kind = $1 and (state = 'queued' \
+             select id from jobs where kind = $1 and engine is not distinct from $5 \
+             and (state = 'queued' \
              or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}

@@ -13,6 +13,7 @@ use place::{Place, on_both};
 mod audit;
 mod catalogue;
 mod dialects;
+mod extensions;
 mod jobs;
 mod keys;
 mod place;
@@ -52,6 +53,7 @@ fn new_model(name: &str) -> NewModel {
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 4096,
+        padding: None,
     }
 }
 
@@ -100,6 +102,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         spec,
         artefact: Digest::from_bytes([3; 32]),
         signature: signature(64),
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::TopK(5),
             value: 341.0 / 360.0,
@@ -123,6 +126,8 @@ fn variant(model: &str, max_batch: u16) -> Variant {
             saturation_rps: 123_456.789,
             peak_memory_bytes: 1 << 40,
             weights_bytes: 1 << 18,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: 1e-9,

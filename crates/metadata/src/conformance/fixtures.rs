@@ -92,6 +92,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
             outputs: vec![tensor("y", 10)],
             batched: true,
         },
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 0.95,
@@ -115,6 +116,8 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
             saturation_rps: 50_000.0,
             peak_memory_bytes: 1 << 20,
             weights_bytes: 1 << 18,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: cost,

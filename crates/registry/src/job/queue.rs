@@ -1,6 +1,6 @@
 //! Creating, finding and claiming jobs.
 
-use sextant_types::{Code, JobId, ModelId};
+use sextant_types::{Code, EngineName, JobId, ModelId};
 
 use super::{Job, JobFilter, JobKind, JobState, NewJob};
 use crate::{
@@ -48,10 +48,33 @@ impl Registry {
     }
 
     /// Hands the oldest job of a kind that nobody holds to `owner` until `now_ms + lease_ms`.
-    /// `owner` must be unique to one life of one runner. Nobody else gets the job before that.
+    /// `owner` must be unique to one life of one runner. Nobody else gets the job before that. A job
+    /// that needs an engine is handed out by [`claim_for`](Self::claim_for) alone.
     pub async fn claim(
         &self,
         kind: JobKind,
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<Option<Job>, Error> {
+        self.hand_out((kind, None), owner, lease_ms, now_ms).await
+    }
+
+    /// [`claim`](Self::claim) among the jobs that need this engine, and no others.
+    pub async fn claim_for(
+        &self,
+        (kind, engine): (JobKind, &EngineName),
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<Option<Job>, Error> {
+        let what = (kind, Some(engine));
+        self.hand_out(what, owner, lease_ms, now_ms).await
+    }
+
+    async fn hand_out(
+        &self,
+        (kind, engine): (JobKind, Option<&EngineName>),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -63,7 +86,8 @@ impl Registry {
                     .bind(kind.as_str())
                     .bind(owner)
                     .bind(int(now_ms.saturating_add(lease_ms)))
-                    .bind(int(now_ms)),
+                    .bind(int(now_ms))
+                    .bind(engine.map(|engine| engine.0.as_str())),
             )
             .await?;
         tx.commit().await?;
@@ -125,6 +149,7 @@ pub(crate) async fn create(
         let same = known.kind == new.kind
             && known.application == new.application
             && known.model == new.model
+            && known.engine == new.engine
             && known.spec == new.spec;
         return if same {
             Ok(known)
@@ -141,7 +166,8 @@ pub(crate) async fn create(
                 .bind(new.application.as_str())
                 .bind(new.model.as_ref().map(|model| model.as_str()))
                 .bind(document(Entity::Job, &new.id, &new.spec)?)
-                .bind(int(now_ms)),
+                .bind(int(now_ms))
+                .bind(new.engine.as_ref().map(|engine| engine.0.as_str())),
         )
         .await?;
     job(&row)
@@ -192,6 +218,7 @@ pub(super) fn job(row: &Row) -> Result<Job, Error> {
         kind: columns.one_of("kind", JobKind::parse)?,
         application: columns.parse("application")?,
         model: columns.parse_optional("model")?,
+        engine: columns.optional_text("engine")?.map(EngineName),
         spec: columns.json("spec")?,
         state: columns.one_of("state", JobState::parse)?,
         step: columns.text("step")?,

@@ -139,7 +139,11 @@ impl Registry {
         )
         .await?;
         end(&mut tx, id, JobState::Succeeded, now_ms).await?;
-        tx.commit().await
+        match job.kind {
+            // A model that is ready may be extended.
+            JobKind::Register => self.commit_work(tx).await,
+            JobKind::Extend | JobKind::Offline => tx.commit().await,
+        }
     }
 
     /// Ends the job with an error. The model of a [`JobKind::Register`] job fails with the same

@@ -80,7 +80,10 @@ async fn a_registration_is_a_model_and_its_job(place: Place) {
         .await
         .unwrap();
     assert_eq!((again.created, again.job.id), (false, first.job.id.clone()));
-    assert_eq!(told(registry.delete_model(&model_id("m")).await), "InUse");
+    assert_eq!(
+        told(registry.delete_model(&model_id("m"), 50).await),
+        "InUse"
+    );
     let claimed = registry
         .claim(JobKind::Register, "me", 100, 3)
         .await
@@ -145,7 +148,10 @@ async fn a_finished_registration_makes_its_variants_ready_at_once(place: Place) 
     assert_eq!((job.state, job.result), (JobState::Succeeded, Some(result)));
     assert_eq!(told(registry.delete_application(&app()).await), "InUse");
     let names: Vec<_> = variants.iter().map(|variant| variant.id.clone()).collect();
-    assert_eq!(registry.delete_model(&model_id("m")).await.unwrap(), names);
+    assert_eq!(
+        registry.delete_model(&model_id("m"), 50).await.unwrap(),
+        names
+    );
     assert_eq!(registry.ready_variants().await.unwrap(), []);
     let gone = registry.variant(&names[0]).await.unwrap_err();
     assert_eq!(gone.code(), Code::VariantNotFound);
@@ -250,7 +256,7 @@ async fn the_last_model_takes_the_signature_along(place: Place) {
             .await
             .unwrap();
     }
-    registry.delete_model(&model_id("a")).await.unwrap();
+    registry.delete_model(&model_id("a"), 50).await.unwrap();
     assert!(
         registry
             .application(&app())
@@ -259,10 +265,10 @@ async fn the_last_model_takes_the_signature_along(place: Place) {
             .signature
             .is_some()
     );
-    registry.delete_model(&model_id("b")).await.unwrap();
+    registry.delete_model(&model_id("b"), 50).await.unwrap();
     assert_eq!(registry.application(&app()).await.unwrap().signature, None);
     assert_eq!(
-        told(registry.delete_model(&model_id("b")).await),
+        told(registry.delete_model(&model_id("b"), 50).await),
         "NotFound"
     );
 }

@@ -44,30 +44,81 @@ fn migrations(dialect: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Reads the plain `create table` and `create index` statements that migrations are made of.
+/// Reads the plain statements that migrations are made of.
 fn schema(dialect: &str, sql: &str) -> Schema {
     let mut schema = Schema::default();
-    let code: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
-    let code: Vec<_> = code
-        .into_iter()
-        .filter(|line| !line.trim().starts_with("--"))
-        .collect();
+    let is_code = |line: &&str| !line.trim().starts_with("--");
+    let code: Vec<_> = sql.lines().filter(is_code).collect();
     for statement in code.join(" ").split(';') {
         let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
         // Names are sorted byte by byte, which SQLite does by itself.
         let words = words.replace(" collate \"C\"", "");
         let words = words.replace("double precision", "double");
         let words = words.strip_suffix(" strict").unwrap_or(&words);
-        if words.is_empty() {
-            continue;
-        }
-        match words.strip_prefix("create table ") {
-            Some(table) => read_table(dialect, table, &mut schema),
-            None => schema.others.push(words.to_owned()),
-        }
+        schema.apply(dialect, words);
     }
     schema.others.sort();
     schema
+}
+
+impl Schema {
+    fn apply(&mut self, dialect: &str, statement: &str) {
+        if let Some(table) = statement.strip_prefix("create table ") {
+            read_table(dialect, table, self);
+        } else if let Some(table) = statement.strip_prefix("drop table ") {
+            self.columns.retain(|name, _| table_of(name) != table);
+            self.others.retain(|text| table_of(text) != table);
+        } else if let Some(change) = statement.strip_prefix("alter table ") {
+            let (table, change) = change.split_once(' ').expect("a change of a table");
+            self.alter(dialect, table, change);
+        } else if !statement.is_empty() && !statement.starts_with("insert into ") {
+            self.others.push(statement.to_owned());
+        }
+    }
+
+    fn alter(&mut self, dialect: &str, table: &str, change: &str) {
+        let constraint = |name: &str| {
+            let column = name.strip_prefix(&format!("{table}_"));
+            let column = column.and_then(|rest| rest.strip_suffix("_check"));
+            format!("{table}.{}:", column.expect("a column's constraint"))
+        };
+        if let Some(to) = change.strip_prefix("rename to ") {
+            self.rename(table, to);
+        } else if let Some(column) = change.strip_prefix("add column ") {
+            read_table(dialect, &format!("{table} ({column})"), self);
+        } else if let Some(name) = change.strip_prefix("drop constraint ") {
+            let dropped = constraint(name);
+            self.others.retain(|text| !text.starts_with(&dropped));
+        } else if let Some(added) = change.strip_prefix("add constraint ") {
+            let (name, check) = added.split_once(' ').expect("a name and a check");
+            self.others.push(format!("{} {check}", constraint(name)));
+        } else {
+            panic!("`alter table {table} {change}` is not known");
+        }
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        let renamed = |text: String| match table_of(&text) == from && !text.contains(" index ") {
+            true => text.replacen(from, to, 1),
+            false => text.replace(&format!(" on {from} ("), &format!(" on {to} (")),
+        };
+        let columns = std::mem::take(&mut self.columns).into_iter();
+        self.columns = columns
+            .map(|(name, column)| (renamed(name), column))
+            .collect();
+        let others = std::mem::take(&mut self.others).into_iter();
+        self.others = others.map(renamed).collect();
+    }
+}
+
+/// The table that a column, a constraint or an index belongs to.
+fn table_of(text: &str) -> &str {
+    let name = match text.split_once(" index ") {
+        Some((_, index)) => index.split_once(" on ").expect("an index has a table").1,
+        None => text,
+    };
+    let end = name.find(['.', ':', ' ']).unwrap_or(name.len());
+    &name[..end]
 }
 
 fn read_table(dialect: &str, table: &str, schema: &mut Schema) {
@@ -123,7 +174,12 @@ fn both_have_the_same_migrations_columns_and_constraints() {
     };
     assert_eq!(names(&sqlite), names(&postgres));
     assert!(!sqlite.is_empty());
+    // What one dialect alters the other may have to write anew: what counts is what comes of it.
+    let mut joined = [String::new(), String::new()];
     for ((name, left), (_, right)) in sqlite.iter().zip(&postgres) {
+        joined[0] += left;
+        joined[1] += right;
+        let [left, right] = &joined;
         assert_eq!(schema("sqlite", left), schema("postgres", right), "{name}");
     }
 }
@@ -145,4 +201,10 @@ fn the_reader_sees_a_difference() {
     }
     let same = "create table a (id text not null primary key, n bigint check (n in (1, 2)));";
     assert_eq!(read, schema("postgres", same));
+    let anew = "create table b (id text not null primary key, n integer); drop table a; \
+                insert into b (id) select id from a; alter table b rename to a;";
+    let altered = "alter table a drop constraint a_n_check;";
+    let anew = schema("sqlite", &format!("{one} {anew}"));
+    assert_eq!(anew, schema("postgres", &format!("{same} {altered}")));
+    assert_ne!(anew, read);
 }

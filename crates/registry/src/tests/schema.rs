@@ -18,11 +18,12 @@ async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let migrations = &sqlite::MIGRATIONS;
     migrations.run_to(1, &mut connection).await.unwrap();
-    sqlx::query(OLD_ROW).execute(&mut connection).await.unwrap();
+    for row in [OLD_ROW, OLD_JOB] {
+        sqlx::query(row).execute(&mut connection).await.unwrap();
+    }
     connection.close().await.unwrap();
     let registry = open(&file.display().to_string()).await;
-    assert_eq!(registry.applications().await.unwrap().len(), 1);
-    assert_eq!(registry.keys().await.unwrap(), []);
+    what_was_there_is_there(&registry).await;
 }
 
 #[tokio::test]
@@ -40,6 +41,18 @@ async fn a_newer_file_is_refused() {
 /// A row of the first version.
 const OLD_ROW: &str = "insert into applications (id, metric, description, default_targets) \
                        values ('digits', 'exact', 'old', '{}')";
+
+const OLD_JOB: &str = "insert into jobs (id, kind, application, spec, state, step, progress_done, \
+                       progress_total, attempts, lease_until_ms, created_ms, updated_ms) values \
+                       ('old', 'offline', 'digits', '{}', 'queued', '', 0, 0, 0, 0, 1, 1)";
+
+async fn what_was_there_is_there(registry: &Registry) {
+    assert_eq!(registry.applications().await.unwrap().len(), 1);
+    assert_eq!(registry.keys().await.unwrap(), []);
+    let claimed = registry.claim(JobKind::Offline, "me", 10, 2).await.unwrap();
+    let claimed = claimed.expect("a job of the first version");
+    assert_eq!((claimed.id.as_str(), claimed.engine), ("old", None));
+}
 
 /// As a later version leaves its mark; the columns that both databases have.
 const NEWER: &str = "update _sqlx_migrations set version = 9001 where version = \
@@ -68,10 +81,10 @@ mod postgres {
         let place = Place::server().await;
         let mut connection = PgConnection::connect(&place.address()).await.unwrap();
         MIGRATIONS.run_to(1, &mut connection).await.unwrap();
-        connection.execute(OLD_ROW).await.unwrap();
-        let registry = place.open().await;
-        assert_eq!(registry.applications().await.unwrap().len(), 1);
-        assert_eq!(registry.keys().await.unwrap(), []);
+        for row in [OLD_ROW, OLD_JOB] {
+            connection.execute(row).await.unwrap();
+        }
+        what_was_there_is_there(&place.open().await).await;
     }
 
     #[tokio::test]

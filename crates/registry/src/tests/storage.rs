@@ -49,7 +49,7 @@ async fn a_full_file_is_told_and_nothing_is_lost() {
     assert_eq!(steps.len(), stored);
     assert!(steps.iter().all(|step| step.result == large));
     // Room again: the service goes on.
-    registry.delete_model(&model_id("m")).await.unwrap();
+    registry.delete_model(&model_id("m"), 50).await.unwrap();
     registry.create_model(&new_model("m"), 2).await.unwrap();
     registry
         .put_step(&model_id("m"), "again", &large)
