@@ -64,6 +64,7 @@ fn variant(name: &str) -> Variant {
             outputs: Vec::new(),
             batched: true,
         },
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 0.9,
@@ -87,6 +88,8 @@ fn variant(name: &str) -> Variant {
             saturation_rps: 1000.0,
             peak_memory_bytes: 100,
             weights_bytes: 10,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.1,
         cost_per_1k_usd: 1.0,

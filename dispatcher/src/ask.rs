@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use sextant_policies::select::Demand;
 use sextant_rpc::Route;
-use sextant_types::Targets;
+use sextant_types::{Signature, Targets};
 
-use crate::index::Known;
+use crate::{extent::Extent, index::Known};
 
 /// A query without its inputs.
 pub(crate) struct Ask {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
     pub(crate) rows: u32,
+    pub(crate) extent: Extent,
     pub(crate) best_effort: bool,
     pub(crate) explain: bool,
     pub(crate) arrived: Instant,
@@ -42,9 +43,11 @@ impl Ask {
     }
 }
 
-impl From<sextant_rpc::Ask> for Ask {
-    fn from(ask: sextant_rpc::Ask) -> Self {
+impl Ask {
+    /// From a front end; `signature` is that of what the route addresses.
+    pub(crate) fn of_front(ask: sextant_rpc::Ask, signature: &Signature) -> Self {
         Self {
+            extent: Extent::new(signature, &ask.dims),
             route: ask.route,
             targets: ask.targets,
             rows: ask.rows.max(1),
@@ -56,20 +59,20 @@ impl From<sextant_rpc::Ask> for Ask {
 }
 
 /// Whether an answer that took so long meets its targets.
-pub(crate) fn met(targets: &Targets, known: &Known, took: Duration) -> bool {
-    targets
+pub(crate) fn met(ask: &Ask, known: &Known, took: Duration) -> bool {
+    ask.targets
         .latency_ms
         .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
-        && suits(targets, known)
+        && suits(ask, known)
 }
 
 /// Whether a variant meets the targets that do not depend on when it answers.
-pub(crate) fn suits(targets: &Targets, known: &Known) -> bool {
-    let variant = &known.variant;
+pub(crate) fn suits(ask: &Ask, known: &Known) -> bool {
+    let (variant, targets) = (&known.variant, &ask.targets);
     targets
         .min_quality
         .is_none_or(|least| variant.accuracy.quality_bound() >= least)
         && targets
             .max_cost_per_1k_usd
-            .is_none_or(|most| known.least_cost_per_1k_usd() <= most)
+            .is_none_or(|most| known.least_cost_per_1k_usd(ask.extent) <= most)
 }

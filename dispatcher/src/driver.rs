@@ -147,9 +147,9 @@ impl Driver {
 
     /// Queues a query; its reply arrives exactly once.
     pub(crate) fn enqueue(&self, request: Request<Pending>) {
-        let queue = request.payload.queue;
+        let of = (request.payload.model, request.payload.shape);
         self.step(|controller, now, actions| {
-            controller.on_request(now, queue, request, actions);
+            controller.on_shaped_request(now, of, request, actions);
         });
     }
 
@@ -244,7 +244,8 @@ impl Driver {
         }
         controller.on_result(now, batch.id, None, actions);
         for request in batch.requests {
-            controller.on_request(now, batch.model, request, actions);
+            let of = (batch.model, request.payload.shape);
+            controller.on_shaped_request(now, of, request, actions);
         }
     }
 
@@ -277,7 +278,9 @@ impl Driver {
         }
         controller.take_changed_models(models);
         for model in models.iter() {
-            self.gauges.set_model(*model, controller.runs_on(*model));
+            let of = controller.runs_on(*model);
+            self.gauges
+                .set_model(*model, of, controller.excesses(*model));
         }
     }
 }

@@ -16,9 +16,11 @@ pub(crate) fn candidate(
 ) -> Candidate {
     Candidate {
         variant: known.variant.id.clone(),
+        device_type: known.type_of(entry.kind).cloned(),
         quality_bound: entry.quality_bound,
         expected_ms: expected_ms(entry, demand, load),
         cost_per_1k_usd: entry.cost_per_1k_usd,
+        estimated: known.is_estimated(entry.kind, load.extent),
         state: entry.readiness.name().into(),
         verdict: verdict(entry, demand, load).into(),
     }
@@ -56,13 +58,13 @@ pub(crate) fn explain(
         })
         .collect();
     Explanation {
-        reason: reason(decision, chosen, demand),
+        reason: reason(decision, chosen, demand, load),
         candidates,
         considered,
     }
 }
 
-fn reason(decision: &Decision, chosen: &Known, demand: &Demand) -> String {
+fn reason(decision: &Decision, chosen: &Known, demand: &Demand, load: &LiveLoad<'_>) -> String {
     let id = &chosen.variant.id;
     match decision {
         Decision::Use { .. } if chosen.readiness == Readiness::Active => {
@@ -76,7 +78,7 @@ fn reason(decision: &Decision, chosen: &Known, demand: &Demand) -> String {
         ),
         _ => format!(
             "nothing meets the targets; `{id}` is the closest (distance {:.3})",
-            select::distance(&chosen.entry(), demand)
+            select::distance(&chosen.entry(load.extent), demand)
         ),
     }
 }

@@ -10,8 +10,8 @@
 //! models without a batch dimension, and those with a maximum batch of one. Where rows share
 //! batches, waiting is shortened by batching, and selection by targets chooses the threads.
 //!
-//! What requests do to each other is learnt from the queries themselves: first none is assumed, and
-//! a change of the measured service times by [`CHANGE`] builds the predictions anew.
+//! What requests do to each other is measured with the variants, on each type of device, and learnt
+//! from the queries themselves from then on: a change of the measured service times by [`CHANGE`] builds the predictions anew.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use std::{
 };
 
 use sextant_policies::{
-    parallelism::{Backlog, Choose, Configuration, Policy, Profile, Summary, Tuple},
+    parallelism::{Backlog, Choose, Configuration, Objective, Policy, Profile, Summary, Tuple},
     schedule::Nanos,
 };
 use sextant_types::{EngineName, ModelId, Optimization, Precision};
@@ -45,6 +45,17 @@ struct Key {
     max_batch: u16,
 }
 
+/// Who chooses, and what for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The policy.
+    pub policy: Policy,
+    /// What latency `sextant` makes low; `serf` knows the mean alone.
+    pub objective: Objective,
+    /// Most cores of a worker that the queries of one model are granted; `None` for all.
+    pub cores: Option<u16>,
+}
+
 /// All families of the published variants.
 #[derive(Default)]
 pub(crate) struct Families {
@@ -55,7 +66,7 @@ pub(crate) struct Families {
 
 /// Variants that differ in their threads alone.
 pub(crate) struct Family {
-    policy: Policy,
+    choice: Choice,
     /// Threads and ordinal, fewest threads first.
     members: Vec<(u16, u32)>,
     cores: u16,
@@ -93,7 +104,7 @@ impl Families {
     /// have learnt.
     pub(crate) fn build<'a>(
         &self,
-        policy: Policy,
+        choice: Choice,
         published: impl Iterator<Item = &'a Arc<Known>>,
         cores: impl Fn(&Known) -> u16,
     ) -> Self {
@@ -105,12 +116,14 @@ impl Families {
         for (key, mut members) in groups {
             members.sort_by_key(|known| known.variant.spec.threads);
             let cores = members.iter().map(|known| cores(known)).max();
+            let cores = cores.map(|cores| choice.cores.map_or(cores, |most| most.clamp(1, cores)));
+            members.retain(|known| cores.is_some_and(|cores| number(known).0 <= cores));
             let known = self.by_key.get(&key).cloned();
             let numbers: Vec<(u16, u32)> = members.iter().map(|known| number(known)).collect();
             let same = |family: &Arc<Family>| family.members == numbers;
             let family = known.filter(same).or_else(|| {
                 let profile = profile(&members, cores.unwrap_or(1));
-                Some(Arc::new(Family::new(policy, numbers, cores?, profile)?))
+                Some(Arc::new(Family::new(choice, numbers, cores?, profile)?))
             });
             if let Some(family) = family {
                 for (_, ordinal) in &family.members {
@@ -149,18 +162,25 @@ fn runs_alone(known: &Known) -> bool {
     !known.variant.signature.batched || known.max_rows() == 1
 }
 
-/// The registered profiles as tuples without interference.
+/// What was measured on the type of device where they run, as tuples; without interference where
+/// queries were not measured side by side.
 fn profile(members: &[&Arc<Known>], cores: u16) -> Profile {
     let mut profile = Profile::default();
     for known in members {
         let (intra, _) = number(known);
-        let first = known.variant.profile.batches.first();
-        let mean_s = first.map_or(0.0, |lone| lone.mean_ms / 1e3);
+        let measured = known.measured();
+        let lone = measured.batches.first();
         for running in 1..=cores / intra {
+            let beside = measured.concurrent.iter().find(|of| of.running == running);
+            let (mean_ms, scv, samples) = match (beside, lone) {
+                (Some(of), _) => (of.mean_ms, of.scv, of.samples),
+                (None, Some(lone)) => (lone.mean_ms, 0.0, lone.samples),
+                (None, None) => (0.0, 0.0, 0),
+            };
             let summary = Summary {
-                samples: first.map_or(0, |lone| lone.samples as usize),
-                mean_s,
-                scv: 0.0,
+                samples: samples as usize,
+                mean_s: mean_ms / 1e3,
+                scv,
                 half_width: 0.0,
             };
             profile.insert(tuple(running, intra), summary);
@@ -181,14 +201,15 @@ fn tuple(running: u16, intra: u16) -> Tuple {
 
 impl Family {
     /// `None` where there is nothing to choose.
-    fn new(policy: Policy, members: Vec<(u16, u32)>, cores: u16, profile: Profile) -> Option<Self> {
+    fn new(choice: Choice, members: Vec<(u16, u32)>, cores: u16, profile: Profile) -> Option<Self> {
         if members.len() < 2 {
             return None;
         }
-        let mut choose = policy.build(&profile).ok().flatten()?;
+        let built = choice.policy.build(&profile, choice.objective);
+        let mut choose = built.ok().flatten()?;
         let current = choose.choose(0, Backlog::default());
         Some(Self {
-            policy,
+            choice,
             members,
             cores,
             under_way: AtomicUsize::new(0),
@@ -261,7 +282,10 @@ impl Family {
         if (summary.mean_s - built).abs() <= CHANGE * built {
             return;
         }
-        if let Ok(Some(choose)) = self.policy.build(&state.measured) {
+        let Choice {
+            policy, objective, ..
+        } = self.choice;
+        if let Ok(Some(choose)) = policy.build(&state.measured, objective) {
             state.choose = choose;
             state.built = state.measured.clone();
         }

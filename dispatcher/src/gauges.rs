@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use sextant_policies::schedule::{NEVER, Nanos, PoolLoad};
+use sextant_policies::{
+    controller::Excess,
+    schedule::{NEVER, Nanos, PoolLoad},
+};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
@@ -27,6 +30,8 @@ struct Model {
     places: ArcSwap<Vec<Place>>,
     /// How long its batches have run, all together, ns.
     ran: AtomicU64,
+    /// Where it runs slower than by its profile, if its queries come in several sizes.
+    excesses: ArcSwap<Vec<Excess>>,
     /// Slots that a batch occupies where that was chosen; 0 for as many as it has threads.
     slots: AtomicU16,
 }
@@ -51,13 +56,19 @@ impl Gauges {
         });
     }
 
-    /// Pool, kind and excess wherever a model is loaded. Called by one thread at a time.
+    /// Pool, kind and excess wherever a model is loaded, and what is known of single sizes of its
+    /// queries. Called by one thread at a time.
     pub(crate) fn set_model(
         &self,
         model: u32,
         runs_on: impl Iterator<Item = (u32, u32, Nanos)> + Clone,
+        excesses: impl Iterator<Item = Excess>,
     ) {
         self.models.with(model as usize, |of| {
+            let excesses: Vec<Excess> = excesses.collect();
+            if **of.excesses.load() != excesses {
+                of.excesses.store(Arc::new(excesses));
+            }
             let places = of.places.load();
             let known = places.iter().map(|place| (place.pool, place.kind));
             if known.eq(runs_on.clone().map(|(pool, kind, _)| (pool, kind))) {
@@ -108,9 +119,9 @@ impl Gauges {
     }
 
     /// Estimated time until a new batch of a model could start on a kind of device where that is
-    /// first, and by how much its run there now takes longer than profiled, ns; [`NEVER`] where it is
-    /// not loaded.
-    pub(crate) fn wait(&self, model: u32, kind: u32, now: Nanos) -> Nanos {
+    /// first, and by how much the run of a query of this size there now takes longer than profiled,
+    /// ns; [`NEVER`] where it is not loaded.
+    pub(crate) fn wait(&self, model: u32, (kind, size): (u32, u64), now: Nanos) -> Nanos {
         let models = self.models.0.load();
         let Some(of) = models.get(model as usize) else {
             return NEVER;
@@ -122,7 +133,13 @@ impl Gauges {
             let wait = pools.get(place.pool as usize)?.wait(now);
             Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
         });
-        waits.min().unwrap_or(NEVER)
+        let wait = waits.min().unwrap_or(NEVER);
+        let excesses = of.excesses.load();
+        let known = excesses.iter().find(|excess| {
+            let (from, to) = excess.sizes;
+            excess.kind == kind && (from..=to).contains(&size)
+        });
+        wait.saturating_add(known.map_or(0, |known| known.excess))
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, OnceLock},
 };
 
 use sextant_metadata::{DeviceTypes, InstanceState, View};
 use sextant_policies::{
     controller::{ModelSpec, OnKind},
     placement::Shared,
+    profile::Surface,
     schedule::{LatencyTable, NEVER, Nanos, QueueSpec},
     select::{Entry, Index, Load, Readiness, mark_dominated},
 };
@@ -19,7 +20,13 @@ use sextant_types::{
     Variant, VariantId, WorkerId,
 };
 
-use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, driver::Driver, families::Families};
+use crate::{
+    Config,
+    costs::DEFAULT_SLOT_HOUR_USD,
+    driver::Driver,
+    extent::{CLASSES, Extent},
+    families::Families,
+};
 
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
@@ -39,7 +46,13 @@ pub(crate) struct Known {
     /// Positions of the workers that serve it.
     pub(crate) workers: Vec<usize>,
     /// 99th percentile of a batch by rows, where it was registered.
-    pub(crate) latency: LatencyTable,
+    latency: LatencyTable,
+    /// The same by rows and size, where queries come in several sizes.
+    surface: Option<Surface>,
+    /// The size at which `latency` and costs were measured.
+    size: u64,
+    /// The largest size that its engine takes, where that is known.
+    limit: Option<u64>,
     /// By kind of device, for those that have its engine; one that is like where it was registered
     /// where no worker has. Never empty.
     pub(crate) hosts: Vec<Host>,
@@ -57,7 +70,9 @@ pub(crate) struct Host {
     pub(crate) workers: Vec<usize>,
     pub(crate) readiness: Readiness,
     /// 99th percentile of a batch by rows.
-    pub(crate) latency: LatencyTable,
+    latency: LatencyTable,
+    /// The same by rows and size, where queries come in several sizes.
+    surface: Option<Surface>,
     /// Time of a LOAD, ms.
     pub(crate) load_ms: f64,
     pub(crate) cost_per_1k_usd: f64,
@@ -106,8 +121,18 @@ const SLOWED: f64 = 2.0;
 pub(crate) struct Scope {
     /// The application, by number and by name.
     application: (u32, ApplicationId),
-    pub(crate) index: Index,
+    index: Index,
+    /// Where queries come in several sizes: by class of size, made by the first query of a class.
+    sized: Option<Sized>,
     pub(crate) signature: Signature,
+}
+
+/// Indices of one scope by class of size.
+struct Sized {
+    members: Vec<Arc<Known>>,
+    /// Those that are taken for dominated.
+    dominated: BTreeSet<(u32, u32)>,
+    classes: Box<[OnceLock<Box<Index>>]>,
 }
 
 /// The index at one moment.
@@ -284,7 +309,7 @@ impl Snapshot {
         for known in members {
             let dominator = known.variant.dominated_by.as_ref();
             let first = entries.len();
-            entries.extend(known.entries());
+            entries.extend(known.entries(Extent::default()));
             if dominator.is_some_and(|dominator| !holds(dominator)) {
                 unsure.extend(first..entries.len());
             }
@@ -292,11 +317,61 @@ impl Snapshot {
         if !unsure.is_empty() {
             mark_dominated(&mut entries, &unsure);
         }
+        let sized = signature
+            .is_dynamic()
+            .then(|| Sized::new(members, &entries));
         Some(Scope {
             application: (first.application, first.variant.application.clone()),
             index: Index::new(entries),
+            sized,
             signature,
         })
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// The length above which nothing takes a query of this size; `None` where something does.
+    pub(crate) fn limit(&self, extent: Extent) -> Option<u64> {
+        let members = &self.sized.as_ref()?.members;
+        let longest = members.iter().map(|known| match known.takes(extent) {
+            true => None,
+            false => known.variant.profile.sizes.longest,
+        });
+        longest.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// What may answer a query of this size.
+    pub(crate) fn index(&self, extent: Extent) -> &Index {
+        let sized = self.sized.as_ref().zip(extent.class());
+        let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
+        match cell {
+            Some((sized, cell)) => cell.get_or_init(|| Box::new(sized.index(extent))),
+            None => &self.index,
+        }
+    }
+}
+
+// === impl Sized ===
+
+impl Sized {
+    fn new(members: &[Arc<Known>], entries: &[Entry]) -> Self {
+        let dominated = entries.iter().filter(|entry| entry.dominated);
+        Self {
+            members: members.to_vec(),
+            dominated: dominated.map(|of| (of.ordinal, of.kind)).collect(),
+            classes: (0..CLASSES).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    fn index(&self, extent: Extent) -> Index {
+        let entries = self.members.iter().flat_map(|known| known.entries(extent));
+        let entries = entries.map(|entry| Entry {
+            dominated: self.dominated.contains(&(entry.ordinal, entry.kind)),
+            ..entry
+        });
+        Index::new(entries.collect())
     }
 }
 
@@ -333,6 +408,9 @@ impl Known {
             readiness: readiness(instances, &positions),
             workers,
             latency: latency_table(variant, &variant.profile),
+            surface: surface(variant, &variant.profile),
+            size: variant.signature.row_elements(&variant.profile.sizes.dims),
+            limit: limit(variant),
             hosts: hosts(variant, instances, able, around),
             round_trip: around.round_trip,
         }
@@ -341,38 +419,80 @@ impl Known {
     /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it
     /// has entries there alone: that more devices load it, be they of another kind, is not for a
     /// query to bring about.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn entries(&self, extent: Extent) -> impl Iterator<Item = Entry> {
         let is_loaded = self.hosts.iter().any(Host::is_loaded);
-        let hosts = self.hosts.iter();
+        let hosts = match self.takes(extent) {
+            true => self.hosts.iter(),
+            false => [].iter(),
+        };
         hosts
             .filter(move |host| !is_loaded || host.is_loaded())
-            .map(|host| self.entry_on(host))
+            .map(move |host| self.entry_on(host, extent))
     }
 
     /// The entry of the kind of device that is ready first, and of those the cheapest.
-    pub(crate) fn entry(&self) -> Entry {
+    pub(crate) fn entry(&self, extent: Extent) -> Entry {
         let best = self.hosts.iter().min_by(|a, b| {
             let by_cost = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
             a.readiness.cmp(&b.readiness).then_with(by_cost)
         });
-        self.entry_on(best.expect("a variant has at least one host"))
+        self.entry_on(best.expect("a variant has at least one host"), extent)
     }
 
-    /// Price of a thousand rows where that is least, US dollars.
-    pub(crate) fn least_cost_per_1k_usd(&self) -> f64 {
-        let costs = self.entries().map(|entry| entry.cost_per_1k_usd);
+    /// What was measured on the type of device where it runs, or else where it was registered.
+    pub(crate) fn measured(&self) -> &Profile {
+        let names = self
+            .hosts
+            .iter()
+            .filter_map(|host| host.device_type.as_ref());
+        let mut measured = names.filter_map(|name| self.variant.measured(name));
+        measured.next().unwrap_or(&self.variant.profile)
+    }
+
+    /// Whether its engine takes a query of this size, as far as is known.
+    pub(crate) fn takes(&self, extent: Extent) -> bool {
+        self.limit.is_none_or(|limit| extent.size() <= limit)
+    }
+
+    /// Price of a thousand rows of queries of a size where that is least, US dollars.
+    pub(crate) fn least_cost_per_1k_usd(&self, extent: Extent) -> f64 {
+        let costs = self.entries(extent).map(|entry| entry.cost_per_1k_usd);
         costs.fold(f64::INFINITY, f64::min)
     }
 
-    fn entry_on(&self, host: &Host) -> Entry {
+    /// Time of a lone query of a size by the profile of where it was registered, ms.
+    pub(crate) fn run_ms(&self, extent: Extent) -> f64 {
+        let sized = self.surface.as_ref().filter(|_| extent.size() > 0);
+        let run = sized.map(|surface| surface.of(1, extent.size()));
+        run.unwrap_or_else(|| self.latency.of(1)) as f64 / 1e6
+    }
+
+    /// The type of a kind of device, where its workers say so.
+    pub(crate) fn type_of(&self, kind: u32) -> Option<&DeviceTypeName> {
+        let host = self.hosts.iter().find(|host| host.kind == kind);
+        host?.device_type.as_ref()
+    }
+
+    /// Whether what is expected of a query of this size on a kind of device was not measured.
+    pub(crate) fn is_estimated(&self, kind: u32, extent: Extent) -> bool {
+        let host = self.hosts.iter().find(|host| host.kind == kind);
+        host.is_some_and(|host| {
+            let name = host.device_type.as_ref();
+            let elsewhere = name.is_some_and(|name| self.variant.measured(name).is_none());
+            let surface = host.surface.as_ref().filter(|_| extent.size() > 0);
+            elsewhere || surface.is_some_and(|surface| surface.is_beyond(extent.size()))
+        })
+    }
+
+    fn entry_on(&self, host: &Host, extent: Extent) -> Entry {
         let variant = &self.variant;
         Entry {
             ordinal: self.ordinal,
             kind: host.kind,
             quality_bound: variant.accuracy.quality_bound(),
-            latency_ms: host.latency.of(1).saturating_add(self.round_trip) as f64 / 1e6,
+            latency_ms: host.run(1, extent).saturating_add(self.round_trip) as f64 / 1e6,
             load_ms: host.load_ms,
-            cost_per_1k_usd: host.cost_per_1k_usd,
+            cost_per_1k_usd: host.cost_per_1k_usd * host.share(extent, self.size),
             max_rows: self.max_rows(),
             dominated: variant.dominated_by.is_some(),
             readiness: host.readiness,
@@ -387,6 +507,7 @@ impl Known {
         OnKind {
             kind,
             latency: elsewhere.map(|host| host.latency.clone()),
+            surface: elsewhere.and_then(|host| host.surface.clone()),
             load: host.map_or(0, |host| nanos(host.load_ms)),
             price: host.map_or(DEFAULT_SLOT_HOUR_USD, |host| host.slot_hour_usd) as f32,
         }
@@ -419,6 +540,7 @@ impl Known {
             }),
             load: nanos(profile.load_ms),
             queue: self.queue_spec(config),
+            surface: self.surface.clone(),
             kinds,
         }
     }
@@ -519,6 +641,7 @@ impl Host {
             workers: Vec::new(),
             readiness,
             latency: latency_table(variant, &now),
+            surface: surface(variant, &now),
             load_ms: profile.load_ms,
             cost_per_1k_usd: cost.unwrap_or(variant.cost_per_1k_usd),
             slot_hour_usd: facts.map_or(DEFAULT_SLOT_HOUR_USD, |facts| {
@@ -531,18 +654,59 @@ impl Host {
     fn is_loaded(&self) -> bool {
         matches!(self.readiness, Readiness::Active | Readiness::Degraded)
     }
+
+    /// Run time of so many rows of the largest size of a query's class, ns.
+    fn run(&self, rows: u32, extent: Extent) -> Nanos {
+        match self.surface.as_ref().filter(|_| extent.size() > 0) {
+            Some(surface) => surface.of(rows, extent.class_end()),
+            None => self.latency.of(rows),
+        }
+    }
+
+    /// How many times as much as at the measured size a row costs.
+    fn share(&self, extent: Extent, measured: u64) -> f64 {
+        let surface = self.surface.as_ref().filter(|_| extent.size() > 0);
+        surface.map_or(1.0, |surface| surface.share(extent.class_end(), measured))
+    }
+}
+
+/// The size of the longest query that a variant takes.
+fn limit(variant: &Variant) -> Option<u64> {
+    let dims = vec![variant.profile.sizes.longest?; variant.signature.dynamic_axes().count()];
+    Some(variant.signature.row_elements(&dims))
+}
+
+/// Run times by rows and size, for a model whose queries come in several.
+fn surface(variant: &Variant, profile: &Profile) -> Option<Surface> {
+    let signature = &variant.signature;
+    if profile.sizes.dims.is_empty() || !signature.is_dynamic() {
+        return None;
+    }
+    let rows = u32::from(variant.spec.max_batch.max(1));
+    let measured = (
+        signature.row_elements(&profile.sizes.dims),
+        latency_table(variant, profile),
+    );
+    let others = profile.sizes.shapes.iter().map(|shape| {
+        let table = table(rows, |rows| shape.tail_latency_ms(rows));
+        (signature.row_elements(&shape.dims), table)
+    });
+    Surface::new(std::iter::once(measured).chain(others).collect(), rows)
 }
 
 /// A profile's 99th percentiles as a table that never decreases.
 fn latency_table(variant: &Variant, profile: &Profile) -> LatencyTable {
+    let rows = u32::from(variant.spec.max_batch.max(1));
+    table(rows, |rows| profile.tail_latency_ms(rows))
+}
+
+fn table(rows: u32, of: impl Fn(u32) -> f64) -> LatencyTable {
     let mut longest = 1;
-    let table = (1..=u32::from(variant.spec.max_batch.max(1)))
-        .map(|rows| {
-            longest = longest.max(nanos(profile.tail_latency_ms(rows)));
-            longest
-        })
-        .collect();
-    LatencyTable::new(table).expect("positive and never decreasing by the lines above")
+    let table = (1..=rows).map(|rows| {
+        longest = longest.max(nanos(of(rows)));
+        longest
+    });
+    LatencyTable::new(table.collect()).expect("positive and never decreasing by the lines above")
 }
 
 fn nanos(ms: f64) -> Nanos {
@@ -555,6 +719,8 @@ fn nanos(ms: f64) -> Nanos {
 pub(crate) struct LiveLoad<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) driver: &'a Driver,
+    /// The size of the query.
+    pub(crate) extent: Extent,
     pub(crate) now: Nanos,
 }
 
@@ -562,7 +728,8 @@ impl Load for LiveLoad<'_> {
     /// The wait where the variant would start first, and by how much its run now takes longer than
     /// profiled.
     fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
-        match self.driver.gauges().wait(ordinal, kind, self.now) {
+        let of = (kind, self.extent.size());
+        match self.driver.gauges().wait(ordinal, of, self.now) {
             NEVER => f64::INFINITY,
             wait => wait as f64 / 1e6,
         }
@@ -576,8 +743,11 @@ impl Load for LiveLoad<'_> {
             return f64::INFINITY;
         };
         let host = known.hosts.iter().find(|host| host.kind == kind);
-        let latency = host.map_or(&known.latency, |host| &host.latency);
         let rows = rows.min(known.max_rows());
-        (latency.of(rows) - latency.of(1)) as f64 / 1e6
+        let run = |rows| match host {
+            Some(host) => host.run(rows, self.extent),
+            None => known.latency.of(rows),
+        };
+        run(rows).saturating_sub(run(1)) as f64 / 1e6
     }
 }

@@ -15,6 +15,7 @@ mod costs;
 mod demand;
 mod driver;
 mod explain;
+mod extent;
 mod families;
 mod gauges;
 mod index;
@@ -37,7 +38,7 @@ use arc_swap::ArcSwap;
 use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
 use sextant_policies::{
-    parallelism, placement,
+    placement,
     profile::Estimation,
     schedule::{Delay, Options},
 };
@@ -45,8 +46,8 @@ use sextant_rpc::WorkerClient;
 use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
-pub use crate::service::Service;
 use crate::{clock::Clock, demand::Counts, driver::Driver, index::Snapshot, meter::OnlineMeter};
+pub use crate::{families::Choice, service::Service};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -65,7 +66,7 @@ pub struct Config {
     pub placement: placement::Options,
     /// What chooses how many queries of a model run side by side and on how many threads each, for
     /// models whose queries do not share batches; `None` leaves the threads to the selection.
-    pub parallelism: Option<parallelism::Policy>,
+    pub parallelism: Option<Choice>,
     /// How run times are estimated.
     pub estimation: Estimation,
     /// How many times as long as where it was measured a variant takes on another type of device, until

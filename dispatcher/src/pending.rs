@@ -2,15 +2,16 @@
 
 use std::{fmt, sync::Arc};
 
-use sextant_policies::schedule::DropReason;
+use sextant_policies::{controller::Shape, schedule::DropReason};
 use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Part, Ticket};
 use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
 use tokio::sync::oneshot;
 
 /// A query waiting for its answer.
 pub(crate) struct Pending {
-    /// The scheduler's queue: the ordinal of the variant.
-    pub(crate) queue: u32,
+    /// The controller's model: the ordinal of the variant.
+    pub(crate) model: u32,
+    pub(crate) shape: Shape,
     pub(crate) variant: Arc<Variant>,
     pub(crate) inputs: Inputs,
     pub(crate) online: bool,

@@ -139,7 +139,8 @@ impl Dispatcher {
             .map_or(NEVER, |deadline| self.clock.nanos(deadline));
         let known = &chosen.known;
         let payload = Pending {
-            queue: known.ordinal,
+            model: known.ordinal,
+            shape: ask.extent.shape(&known.variant),
             variant: Arc::clone(&known.variant),
             inputs,
             online,
@@ -167,7 +168,7 @@ impl Dispatcher {
                 standing_by()
             }
             true => self.cold(&chosen.known, refusal, ask),
-            false => refused(refusal, &chosen.known, &ask.targets),
+            false => refused(refusal, &chosen.known, ask),
         }
     }
 
@@ -181,7 +182,7 @@ impl Dispatcher {
             (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
                 warming(known)
             }
-            (refusal, _) => refused(refusal, known, &ask.targets),
+            (refusal, _) => refused(refusal, known, ask),
         }
     }
 }
@@ -197,7 +198,7 @@ impl Source {
                     ..*ticket
                 },
                 holder: Arc::clone(holder),
-                suits: suits(&ask.targets, &chosen.known),
+                suits: suits(ask, &chosen.known),
                 explanation: chosen.explanation.clone(),
             })),
         }

@@ -266,7 +266,9 @@ fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<usize>)> {
     let mut found = Vec::new();
     for known in snapshot.all() {
         let variant = &known.variant;
-        if variant.dominated_by.is_some() || measure::inputs(variant, 1).is_none() {
+        if variant.dominated_by.is_some()
+            || measure::inputs(variant, 1, &variant.profile.sizes.dims).is_none()
+        {
             continue;
         }
         for host in &known.hosts {

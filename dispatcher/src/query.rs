@@ -4,19 +4,20 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sextant_policies::select::{self, Decision, Demand};
+use sextant_policies::select::{self, Decision, Demand, Index};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Route, Timings};
-use sextant_types::{Code, NamedTensor, Signature, Targets};
+use sextant_types::{Code, NamedTensor, Signature, SignatureMismatch, Targets};
 
 use crate::{
     Dispatcher,
     ask::{Ask, met, suits},
     explain::explain,
+    extent::Extent,
     families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
     pending::Done,
     place::Source,
-    refusal::{overdue, refuse, standing_by, unsuited},
+    refusal::{overdue, refuse, standing_by, too_long, unsuited},
 };
 
 /// What the selection came to.
@@ -41,13 +42,21 @@ impl Dispatcher {
             explain,
             arrived,
         } = query;
-        let (inputs, rows) = self
-            .with_signature(&route, |signature| signature.bind(inputs))?
-            .map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        let bind = |signature: &Signature| {
+            let (inputs, rows) = signature.bind(inputs)?;
+            let dims = signature.dims(&inputs);
+            Ok((inputs, rows, Extent::new(signature, &dims)))
+        };
+        let (inputs, rows, extent) =
+            self.with_signature(&route, bind)?
+                .map_err(|error: SignatureMismatch| {
+                    QueryError::new(Code::InvalidTensor, error.to_string())
+                })?;
         let ask = Ask {
             route,
             targets,
             rows: rows as u32,
+            extent,
             best_effort,
             explain,
             arrived,
@@ -113,12 +122,17 @@ impl Dispatcher {
             let message = format!("`{rows}` rows: variant `{id}` takes at most `{most}`");
             return Err(QueryError::new(Code::InvalidTensor, message));
         }
-        if !ask.best_effort && !suits(&ask.targets, known) {
-            let load = LiveLoad {
-                snapshot,
-                driver: &self.driver,
-                now: self.clock.now(),
-            };
+        if let Some(longest) = known
+            .variant
+            .profile
+            .sizes
+            .longest
+            .filter(|_| !known.takes(ask.extent))
+        {
+            return Err(too_long(longest));
+        }
+        if !ask.best_effort && !suits(ask, known) {
+            let load = self.live_load(snapshot, ask);
             return Err(unsuited(known, &ask.demand(), &load));
         }
         let explanation = ask.explain.then(|| Explanation {
@@ -141,30 +155,27 @@ impl Dispatcher {
         scope: &Scope,
         ask: &Ask,
     ) -> Result<Chosen, QueryError> {
-        let load = LiveLoad {
-            snapshot,
-            driver: &self.driver,
-            now: self.clock.now(),
-        };
-        let demand = ask.demand();
-        let decision = select::select(&scope.index, &demand, &load);
+        if let Some(longest) = scope.limit(ask.extent) {
+            return Err(too_long(longest));
+        }
+        let load = self.live_load(snapshot, ask);
+        let (demand, index) = (ask.demand(), scope.index(ask.extent));
+        let decision = select::select(index, &demand, &load);
         let (ordinal, must_load) = match &decision {
             Decision::Use { ordinal } => (*ordinal, false),
             Decision::LoadThenUse { ordinal } => (*ordinal, true),
             refusal => {
                 self.load_in_background(snapshot, refusal);
-                let closest = ask
-                    .best_effort
-                    .then(|| select::best_effort(&scope.index, &demand));
+                let closest = ask.best_effort.then(|| select::best_effort(index, &demand));
                 match closest
                     .flatten()
                     .and_then(|ordinal| snapshot.known(ordinal))
                 {
                     Some(known) => (known.ordinal, known.workers.is_empty()),
-                    None if is_overdue(refusal, scope, ask, &demand, &load) => {
+                    None if is_overdue(refusal, index, ask, &demand, &load) => {
                         return Err(overdue(ask.arrived.elapsed()));
                     }
-                    None => return Err(refuse(refusal, scope, &demand, &load)),
+                    None => return Err(refuse(refusal, index, &demand, &load)),
                 }
             }
         };
@@ -177,13 +188,22 @@ impl Dispatcher {
             .ok_or_else(|| QueryError::new(Code::Internal, "the chosen variant is unknown"))?;
         let explanation = ask
             .explain
-            .then(|| explain(&scope.index, &demand, &load, &decision, known));
+            .then(|| explain(index, &demand, &load, &decision, known));
         Ok(Chosen {
             known: Arc::clone(known),
             load: must_load,
             under_way: family.map(Family::begin),
             explanation,
         })
+    }
+
+    fn live_load<'a>(&'a self, snapshot: &'a Snapshot, ask: &Ask) -> LiveLoad<'a> {
+        LiveLoad {
+            snapshot,
+            driver: &self.driver,
+            extent: ask.extent,
+            now: self.clock.now(),
+        }
     }
 
     /// The member of a family that takes a query instead of `chosen`: one that meets the targets as
@@ -200,7 +220,7 @@ impl Dispatcher {
             let Some(known) = snapshot.known(ordinal) else {
                 return false;
             };
-            let mut entries = known.entries();
+            let mut entries = known.entries(load.extent);
             entries.any(|entry| select::answers_now(&entry, demand, load))
         };
         let assigned = family.assign(load.now, chosen, usable);
@@ -219,7 +239,7 @@ impl Dispatcher {
     pub(crate) fn most_rows(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
         let most = |scope: Option<&Scope>| {
-            let entries = scope.map_or(&[][..], |scope| scope.index.entries());
+            let entries = scope.map_or(&[][..], |scope| scope.index(Extent::default()).entries());
             entries
                 .iter()
                 .map(|entry| entry.max_rows)
@@ -273,7 +293,7 @@ impl Dispatcher {
             outputs,
             timings,
             cost_usd: timings.cost_usd(ask.rows, done.second_usd),
-            targets_met: met(&ask.targets, &known, total),
+            targets_met: met(ask, &known, total),
             explanation,
         }
     }
@@ -307,7 +327,9 @@ impl Dispatch for Dispatcher {
             ticket: ask.ticket,
             holder,
         };
-        self.settle(&ask.into(), &source, true).await.map(drop)
+        let route = ask.route.clone();
+        let ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
+        self.settle(&ask, &source, true).await.map(drop)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
@@ -327,7 +349,7 @@ impl Dispatch for Dispatcher {
 /// too long, for a leader or for earlier placements.
 fn is_overdue(
     refusal: &Decision,
-    scope: &Scope,
+    index: &Index,
     ask: &Ask,
     demand: &Demand,
     load: &LiveLoad<'_>,
@@ -338,5 +360,5 @@ fn is_overdue(
         latency_ms: ask.targets.latency_ms.unwrap_or(f64::INFINITY),
         ..*demand
     };
-    is_infeasible(refusal) && !is_infeasible(&select::select(&scope.index, &on_arrival, load))
+    is_infeasible(refusal) && !is_infeasible(&select::select(index, &on_arrival, load))
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use sextant_policies::{
     schedule::DropReason,
-    select::{Decision, Demand},
+    select::{Decision, Demand, Index},
 };
 use sextant_rpc::{InferError, QueryError};
-use sextant_types::{Code, Targets};
+use sextant_types::Code;
 
 use crate::{
+    ask::Ask,
     explain::candidate,
-    index::{Known, LiveLoad, Scope},
+    index::{Known, LiveLoad},
     pending::Refusal,
 };
 
@@ -36,9 +37,18 @@ pub(crate) fn overdue(waited: Duration) -> QueryError {
     QueryError::new(Code::DeadlineExceeded, message)
 }
 
+/// No engine takes inputs so long.
+pub(crate) fn too_long(longest: u64) -> QueryError {
+    let message = format!(
+        "the inputs are too long: what was registered takes at most `{longest}` in each dynamic \
+         dimension"
+    );
+    QueryError::new(Code::InvalidTensor, message)
+}
+
 pub(crate) fn refuse(
     decision: &Decision,
-    scope: &Scope,
+    index: &Index,
     demand: &Demand,
     load: &LiveLoad<'_>,
 ) -> QueryError {
@@ -73,21 +83,21 @@ pub(crate) fn refuse(
             );
             error.closest = closest
                 .iter()
-                .filter_map(|at| Some((load.snapshot.known(*at)?, scope.index.entry(*at)?)))
+                .filter_map(|at| Some((load.snapshot.known(*at)?, index.entry(*at)?)))
                 .map(|(known, entry)| candidate(known, entry, demand, load))
                 .collect();
             error
         }
         Decision::Use { .. } | Decision::LoadThenUse { .. } => QueryError::new(
             Code::Internal,
-            format!("{} variants", scope.index.entries().len()),
+            format!("{} variants", index.entries().len()),
         ),
     }
 }
 
 /// The variant that the query names is not good or not cheap enough.
 pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
-    let entry = known.entry();
+    let entry = known.entry(load.extent);
     let id = &known.variant.id;
     let message = match entry.quality_bound < demand.min_quality {
         true => format!("variant `{id}`, which the query names, is not accurate enough"),
@@ -123,12 +133,12 @@ pub(crate) fn warming(known: &Known) -> QueryError {
     error
 }
 
-pub(crate) fn refused(refusal: &Refusal, known: &Known, targets: &Targets) -> QueryError {
+pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError {
     let id = &known.variant.id;
-    let run_ms = known.latency.of(1) as f64 / 1e6;
+    let run_ms = known.run_ms(ask.extent);
     let (code, message) = match refusal {
         Refusal::Dropped(DropReason::Infeasible)
-            if targets.latency_ms.is_some_and(|target| target < run_ms) =>
+            if ask.targets.latency_ms.is_some_and(|target| target < run_ms) =>
         {
             (
                 Code::TargetInfeasible,

@@ -235,11 +235,11 @@ impl Teller {
 
     /// The families of the variants; what they have learnt is kept.
     fn families(&self, snapshot: &Snapshot, present: &[Present]) -> Families {
-        let Some(policy) = self.dispatcher.config.parallelism else {
+        let Some(choice) = self.dispatcher.config.parallelism else {
             return Families::default();
         };
         let before = self.dispatcher.snapshot.load();
-        before.families.build(policy, snapshot.all(), |known| {
+        before.families.build(choice, snapshot.all(), |known| {
             let engine = &known.variant.spec.engine;
             let first = present.iter().find(|one| one.runs(engine));
             first.map_or(1, |one| one.info.cores)

@@ -212,8 +212,7 @@ impl Driver {
                     _ => controller.on_unloaded(now, device, model, actions),
                 }
             }
-            let known =
-                run.and_then(|run| controller.profiled(batch.device, batch.model, run.rows));
+            let known = run.and_then(|run| controller.profiled(batch.id, run.rows));
             profiled = known.unwrap_or(profiled);
             controller.on_result(now, batch.id, run, actions);
         });

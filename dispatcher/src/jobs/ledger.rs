@@ -200,6 +200,7 @@ mod tests {
             kind: new.kind,
             application: new.application,
             model: None,
+            engine: None,
             spec: new.spec,
             state: JobState::Running,
             step: String::new(),

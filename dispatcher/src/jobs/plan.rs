@@ -10,7 +10,7 @@ use sextant_rpc::{OfflineSpec, Route, offline::RecordFormat};
 use sextant_types::{Code, Signature, VariantId};
 
 use super::stop::Stop;
-use crate::{Dispatcher, index::Known};
+use crate::{Dispatcher, extent::Extent, index::Known};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
@@ -260,13 +260,13 @@ impl Dispatcher {
         }
         addressed.retain(|known| {
             known
-                .entries()
+                .entries(Extent::default())
                 .any(|entry| distance(&entry, &demand) == 0.0)
         });
         addressed
             .into_iter()
             .min_by(|a, b| {
-                let cost = |known: &Known| known.least_cost_per_1k_usd();
+                let cost = |known: &Known| known.least_cost_per_1k_usd(Extent::default());
                 cost(a)
                     .total_cmp(&cost(b))
                     .then_with(|| a.variant.id.cmp(&b.variant.id))

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use sextant_registry::Failure;
 use sextant_rpc::{Infer, InferError, InferOutcome, Part, WorkerClient};
 use sextant_types::{
-    BatchLatency, Code, DataType, NamedTensor, Profile, Tensor, TensorSpec, Variant, fit,
+    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes,
+    Tensor, TensorSpec, Variant, fit,
 };
 use tokio::sync::oneshot;
 
@@ -28,6 +29,13 @@ const UNKNOWN: f64 = 10.0;
 /// Least and most runs of each batch size that count.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
 
+/// A variant on a worker.
+struct Subject<'a> {
+    variant: &'a Variant,
+    worker: &'a WorkerClient,
+    config: &'a ProfileConfig,
+}
+
 /// Profiles a variant that is loaded on `worker`. The time of a LOAD and the memory are left as they
 /// were at registration: the one is learnt from every LOAD, the other is the engine's.
 pub(super) async fn measure(
@@ -35,14 +43,35 @@ pub(super) async fn measure(
     worker: &WorkerClient,
     config: &ProfileConfig,
 ) -> Result<Profile, Trouble> {
-    let mut batches = Vec::new();
-    for rows in batch_sizes(variant) {
-        wait_for_quiet(worker, config).await?;
-        let times = times(variant, worker, (rows, config.budget)).await?;
-        batches.push(summarise(rows, &times));
+    let subject = Subject {
+        variant,
+        worker,
+        config,
+    };
+    let registered = &variant.profile;
+    let sizes = batch_sizes(variant).into_iter();
+    let points = sizes.map(|rows| (rows, registered.latency_ms(rows)));
+    let batches = subject.sweep(&registered.sizes.dims, points).await?;
+    let mut shapes = Vec::with_capacity(registered.sizes.shapes.len());
+    for shape in &registered.sizes.shapes {
+        let points = shape.batches.iter();
+        let points = points.map(|point| (point.batch, point.p50_ms));
+        shapes.push(ShapeProfile {
+            batches: subject.sweep(&shape.dims, points).await?,
+            dims: shape.dims.clone(),
+        });
+    }
+    let mut concurrent = Vec::with_capacity(registered.concurrent.len());
+    for of in &registered.concurrent {
+        concurrent.extend(subject.side_by_side(of.running, of.mean_ms).await?);
     }
     let line = fit::line(&batches);
     Ok(Profile {
+        concurrent,
+        sizes: Sizes {
+            shapes,
+            ..registered.sizes.clone()
+        },
         alpha_ms: line.alpha_ms,
         beta_ms: line.beta_ms,
         residual_ms: line.residual_ms,
@@ -52,18 +81,30 @@ pub(super) async fn measure(
     })
 }
 
-/// A batch of zeros; `None` where a size beside that of the batch is unknown.
-pub(super) fn inputs(variant: &Variant, rows: u32) -> Option<Vec<NamedTensor>> {
-    let batched = variant.signature.batched;
-    let input = |spec: &TensorSpec| {
-        let size = |(axis, size): (usize, &Option<u64>)| match (axis, size) {
-            (0, _) if batched => Some(rows as usize),
-            (_, size) => usize::try_from((*size)?).ok(),
+/// A batch of zeros, but ones in a mask: `None` where a size beside that of the batch is unknown.
+pub(super) fn inputs(variant: &Variant, rows: u32, dims: &[u64]) -> Option<Vec<NamedTensor>> {
+    let signature = &variant.signature;
+    if signature.dynamic_axes().count() != dims.len() {
+        return None;
+    }
+    let mask = variant
+        .padding
+        .as_ref()
+        .map(|padding| padding.mask.as_str());
+    let inputs = signature.inputs.iter().enumerate();
+    let input = |(at, spec): (usize, &TensorSpec)| {
+        let shape = signature.shape_with(at, rows.into(), dims);
+        let value = if mask == Some(spec.name.as_str()) {
+            1.0
+        } else {
+            0.0
         };
-        let shape: Option<Vec<usize>> = spec.shape.iter().enumerate().map(size).collect();
-        Some(NamedTensor::new(&spec.name, zeros(spec.data_type, shape?)?))
+        let none = shape.iter().map(|_| 0).collect();
+        let empty = zeros(spec.data_type, none)?;
+        let full = empty.resized(&shape, Fill::Value(value)).ok()?;
+        Some(NamedTensor::new(&spec.name, full))
     };
-    variant.signature.inputs.iter().map(input).collect()
+    inputs.map(input).collect()
 }
 
 fn zeros(data_type: DataType, shape: Vec<usize>) -> Option<Tensor> {
@@ -100,47 +141,86 @@ async fn wait_for_quiet(worker: &WorkerClient, config: &ProfileConfig) -> Result
     Ok(())
 }
 
-/// Times of runs in order of length, ms. The first run warms up and is not counted.
-async fn times(
-    variant: &Variant,
-    worker: &WorkerClient,
-    (rows, budget): (u32, Duration),
-) -> Result<Vec<f64>, Trouble> {
-    let unknown_ms = variant.profile.latency_ms(rows) * UNKNOWN;
-    let mut last_ms = run(variant, worker, (rows, unknown_ms)).await?;
-    let (begun, mut times) = (Instant::now(), Vec::new());
-    while times.len() < *RUNS.start() || (begun.elapsed() < budget && times.len() < *RUNS.end()) {
-        last_ms = run(variant, worker, (rows, last_ms)).await?;
-        times.push(last_ms);
+impl Subject<'_> {
+    /// Measures batches of these rows, with what each took where the variant was registered, ms.
+    async fn sweep(
+        &self,
+        dims: &[u64],
+        points: impl Iterator<Item = (u32, f64)>,
+    ) -> Result<Vec<BatchLatency>, Trouble> {
+        let mut batches = Vec::new();
+        for (rows, registered_ms) in points {
+            wait_for_quiet(self.worker, self.config).await?;
+            let inputs = inputs(self.variant, rows, dims).unwrap_or_default();
+            let times = self.times(rows, &inputs, registered_ms).await?;
+            batches.push(summarise(rows, &times));
+        }
+        Ok(batches)
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times)
-}
 
-/// Time of one batch from its inputs to its outputs, ms.
-async fn run(
-    variant: &Variant,
-    worker: &WorkerClient,
-    (rows, expected_ms): (u32, f64),
-) -> Result<f64, Trouble> {
-    let inputs = inputs(variant, rows).unwrap_or_default();
-    let (done, answer) = oneshot::channel::<InferOutcome>();
-    let now = Instant::now();
-    worker.infer(Infer {
-        variant: variant.id.clone(),
-        parts: vec![Part::Inputs(inputs)],
-        earliest: now,
-        latest: Some(now + WINDOW),
-        expected: Duration::try_from_secs_f64(expected_ms / 1e3).unwrap_or_default(),
-        offline_rows: rows,
-        done: Box::new(move |outcome| {
-            // Who no longer waits has stopped to lead.
-            done.send(outcome).ok();
-        }),
-    });
-    let outcome = answer.await.unwrap_or(Err(InferError::ShuttingDown));
-    let timings = outcome.map_err(|error| trouble(&error))?.timings;
-    Ok((timings.input_us + timings.exec_us + timings.output_us) / 1e3)
+    /// Lone queries side by side, with what each took where the variant was registered, ms.
+    async fn side_by_side(
+        &self,
+        running: u16,
+        registered_ms: f64,
+    ) -> Result<Option<Concurrent>, Trouble> {
+        wait_for_quiet(self.worker, self.config).await?;
+        let inputs = inputs(self.variant, 1, &self.variant.profile.sizes.dims).unwrap_or_default();
+        let expected_ms = registered_ms * UNKNOWN;
+        let mut times = Vec::new();
+        for _ in 0..*RUNS.start() {
+            let runs = (0..running).map(|_| self.run(1, &inputs, expected_ms));
+            for took in futures::future::join_all(runs).await {
+                times.push(took?);
+            }
+        }
+        Ok(Concurrent::of(running, &times))
+    }
+
+    /// Times of runs in order of length, ms. The first run warms up and is not counted.
+    async fn times(
+        &self,
+        rows: u32,
+        inputs: &[NamedTensor],
+        registered_ms: f64,
+    ) -> Result<Vec<f64>, Trouble> {
+        let mut last_ms = self.run(rows, inputs, registered_ms * UNKNOWN).await?;
+        let (begun, budget, mut times) = (Instant::now(), self.config.budget, Vec::new());
+        while times.len() < *RUNS.start() || (begun.elapsed() < budget && times.len() < *RUNS.end())
+        {
+            last_ms = self.run(rows, inputs, last_ms).await?;
+            times.push(last_ms);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    }
+
+    /// Time of one batch from its inputs to its outputs, ms.
+    async fn run(
+        &self,
+        rows: u32,
+        inputs: &[NamedTensor],
+        expected_ms: f64,
+    ) -> Result<f64, Trouble> {
+        let (variant, inputs) = (self.variant, inputs.to_vec());
+        let (done, answer) = oneshot::channel::<InferOutcome>();
+        let now = Instant::now();
+        self.worker.infer(Infer {
+            variant: variant.id.clone(),
+            parts: vec![Part::Inputs(inputs)],
+            earliest: now,
+            latest: Some(now + WINDOW),
+            expected: Duration::try_from_secs_f64(expected_ms / 1e3).unwrap_or_default(),
+            offline_rows: rows,
+            done: Box::new(move |outcome| {
+                // Who no longer waits has stopped to lead.
+                done.send(outcome).ok();
+            }),
+        });
+        let outcome = answer.await.unwrap_or(Err(InferError::ShuttingDown));
+        let timings = outcome.map_err(|error| trouble(&error))?.timings;
+        Ok((timings.input_us + timings.exec_us + timings.output_us) / 1e3)
+    }
 }
 
 fn trouble(error: &InferError) -> Trouble {

@@ -101,6 +101,7 @@ pub fn ask(query: u64) -> Ask {
             attempt: 3,
         },
         route: Route::Application(ApplicationId::new("app").unwrap()),
+        dims: Vec::new(),
         rows: 1,
         targets: Targets::default(),
         best_effort: false,

@@ -143,6 +143,7 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 1,
+        padding: None,
     };
     registry.create_model(&model, 1).await.unwrap();
     registry

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use sextant_dispatcher::{Config, Tenant};
+use sextant_dispatcher::{Choice, Config, Tenant};
 use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_policies::{
     parallelism,
@@ -10,7 +10,7 @@ use sextant_policies::{
     schedule::{Options, Policy},
 };
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
-use sextant_types::{ApplicationId, Code};
+use sextant_types::{ApplicationId, Code, Concurrent};
 use tokio::task::JoinHandle;
 
 use crate::world::{
@@ -377,33 +377,88 @@ async fn a_variant_that_runs_slower_than_its_profile_is_not_promised_any_more() 
     }
 }
 
+/// Variants of one model that run queries alone, on one thread and on two.
+const NARROW: Kind = Kind {
+    name: "m-t1",
+    quality: 0.9,
+    latency_ms: 8.0,
+    load_ms: 1.0,
+    cost: 1.0,
+    memory: 100,
+    artefact: b"fine",
+    threads: 1,
+    max_batch: 1,
+};
+const WIDE: Kind = Kind {
+    name: "m-t2",
+    latency_ms: 5.0,
+    cost: 2.0,
+    threads: 2,
+    ..NARROW
+};
+
+fn chosen_by(policy: parallelism::Policy, cores: Option<u16>) -> Config {
+    Config {
+        parallelism: Some(Choice {
+            policy,
+            objective: parallelism::Objective::Mean,
+            cores,
+        }),
+        ..Config::default()
+    }
+}
+
+/// Where two queries side by side were measured to take much longer than one after the other, every
+/// query gets both cores, however many wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_measured_side_by_side_decides_the_threads() {
+    for policy in parallelism::Policy::ALL {
+        let world = World::with_cores(chosen_by(policy, None), 1, 2).await;
+        world
+            .serve_with("app", NARROW, |variant| {
+                variant.profile.concurrent = vec![Concurrent {
+                    running: 2,
+                    mean_ms: 60.0,
+                    scv: 0.0,
+                    samples: 20,
+                }];
+            })
+            .await;
+        world.serve(WIDE).await;
+        let all: Vec<_> = (0..60)
+            .map(|number| world.send(query(&[number as f32, 0.0])))
+            .collect();
+        for handle in all {
+            let answer = answer(handle).await;
+            assert_eq!(answer.variant.as_str(), "m-t2", "{policy:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_granted_no_more_cores_than_were_said() {
+    for policy in parallelism::Policy::ALL {
+        let world = World::with_cores(chosen_by(policy, Some(1)), 1, 2).await;
+        world.serve(NARROW).await;
+        world.serve(WIDE).await;
+        for number in 0..20 {
+            let answer = world.ask(query(&[number as f32, 0.0])).await.unwrap();
+            assert_eq!(answer.variant.as_str(), "m-t1", "{policy:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_one() {
-    let cheap = Kind {
-        name: "m-t1",
-        latency_ms: 8.0,
-        max_batch: 1,
-        ..Kind::default()
-    };
-    let wide = Kind {
-        name: "m-t2",
-        latency_ms: 5.0,
-        cost: 2.0,
-        threads: 2,
-        ..cheap
-    };
     for (policy, expected) in [
         (None, "m-t1"),
         (Some(parallelism::Policy::Serf), "m-t2"),
         (Some(parallelism::Policy::Sextant), "m-t2"),
     ] {
-        let config = Config {
-            parallelism: policy,
-            ..Config::default()
-        };
+        let config = policy.map_or_else(Config::default, |policy| chosen_by(policy, None));
         let world = World::with_cores(config, 1, 2).await;
-        world.serve(cheap).await;
-        world.serve(wide).await;
+        world.serve(NARROW).await;
+        world.serve(WIDE).await;
         // At low load a query is answered soonest by both cores.
         let first = world.ask(query(&[1.0, 2.0])).await.unwrap();
         assert_eq!(first.variant.as_str(), expected, "{policy:?}");

@@ -308,6 +308,7 @@ impl World {
             },
             artefact,
             signature: signature(),
+            padding: None,
             accuracy: Accuracy {
                 metric: Metric::Top1,
                 value: kind.quality,
@@ -325,6 +326,8 @@ impl World {
                 saturation_rps: 1000.0,
                 peak_memory_bytes: kind.memory,
                 weights_bytes: 10,
+                sizes: Default::default(),
+                concurrent: Vec::new(),
             },
             cost_per_hour_usd: 0.1,
             cost_per_1k_usd: kind.cost,
@@ -350,7 +353,17 @@ impl World {
 
     /// The same for another application.
     pub async fn serve_for(&self, application: &str, kind: Kind) -> Arc<Variant> {
-        let variant = self.publish_for(application, kind).await;
+        self.serve_with(application, kind, |_| {}).await
+    }
+
+    /// The same with more of the variant changed.
+    pub async fn serve_with(
+        &self,
+        application: &str,
+        kind: Kind,
+        change: impl FnOnce(&mut Variant),
+    ) -> Arc<Variant> {
+        let variant = self.publish_with(application, kind, change).await;
         for worker in &self.workers {
             let load = sextant_rpc::Load::at_once(Arc::clone(&variant));
             worker.load(load).await.unwrap();

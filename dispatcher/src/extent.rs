@@ -1,0 +1,137 @@
+//! The size that a query comes in, where the inputs of its model have dynamic dimensions.
+
+use std::hash::{Hash, Hasher};
+
+use sextant_policies::controller::{Shape, Sharing};
+use sextant_types::{Signature, Variant};
+
+/// What is known of the size of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extent {
+    /// Elements of one row over all inputs; 0 where queries come in one size.
+    size: u64,
+    /// Names the dimensions.
+    dims: u64,
+    /// Whether all dynamic dimensions are of one length, as those of a text are.
+    is_even: bool,
+}
+
+/// Classes of sizes in a doubling: within one, sizes differ by at most 9 %.
+const CLASSES_PER_DOUBLING: f64 = 8.0;
+
+/// Classes of sizes in all.
+pub(crate) const CLASSES: usize = 64 * CLASSES_PER_DOUBLING as usize + 1;
+
+// === impl Extent ===
+
+impl Extent {
+    /// Of a query with these sizes of the dynamic dimensions, in the order of the signature.
+    pub(crate) fn new(signature: &Signature, dims: &[u64]) -> Self {
+        let Some(first) = dims.first() else {
+            return Self::default();
+        };
+        let mut hasher = Fnv::default();
+        dims.hash(&mut hasher);
+        Self {
+            size: signature.row_elements(dims).max(1),
+            dims: hasher.finish(),
+            is_even: dims.iter().all(|size| size == first),
+        }
+    }
+
+    /// The class of its size; `None` where queries come in one size.
+    pub(crate) fn class(self) -> Option<usize> {
+        (self.size > 0).then(|| {
+            let class = (self.size as f64).log2() * CLASSES_PER_DOUBLING;
+            // Rounding must not take an end of a class for the beginning of the next.
+            (class - 1e-9).ceil().max(0.0) as usize
+        })
+    }
+
+    /// The largest size of its class.
+    pub(crate) fn class_end(self) -> u64 {
+        let end = |class: usize| (class as f64 / CLASSES_PER_DOUBLING).exp2();
+        // The cast saturates.
+        self.class()
+            .map_or(0, |class| (end(class).ceil() as u64).max(self.size))
+    }
+
+    /// Elements of one row over all inputs.
+    pub(crate) fn size(self) -> u64 {
+        self.size
+    }
+
+    /// What decides with which queries of a variant it shares a batch.
+    pub(crate) fn shape(self, variant: &Variant) -> Shape {
+        let sharing = match &variant.padding {
+            Some(_) if self.is_even => Sharing::Near,
+            _ => Sharing::Equal(self.dims),
+        };
+        Shape {
+            size: self.size,
+            sharing,
+        }
+    }
+}
+
+/// Fowler, Noll and Vo's hash (FNV-1a), 64 bits: the same in every process.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sextant_types::{DataType, TensorSpec};
+
+    use super::*;
+
+    fn extent(size: u64) -> Extent {
+        let input = TensorSpec {
+            name: "x".to_owned(),
+            data_type: DataType::Int64,
+            shape: vec![None, None],
+        };
+        let signature = Signature {
+            inputs: vec![input],
+            outputs: vec![],
+            batched: true,
+        };
+        Extent::new(&signature, &[size])
+    }
+
+    #[test]
+    fn a_class_ends_less_than_a_tenth_above_its_sizes() {
+        for size in (1..5_000).chain([1 << 40, (1 << 40) + 1]) {
+            let end = extent(size).class_end();
+            assert!(end >= size, "{size} ends at {end}");
+            assert!(
+                end as f64 <= size as f64 * 1.1 + 1.0,
+                "{size} ends at {end}"
+            );
+        }
+        assert_eq!(extent(512).class_end(), 512);
+        assert!(extent(u64::MAX).class() < Some(CLASSES));
+    }
+
+    #[test]
+    fn one_size_has_no_class() {
+        assert_eq!(Extent::default().class(), None);
+        assert_ne!(extent(3).dims, extent(4).dims);
+    }
+}
