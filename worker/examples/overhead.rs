@@ -202,6 +202,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         },
         artefact,
         signature: signature(),
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 1.0,
@@ -225,6 +226,8 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
             saturation_rps: 1e6,
             peak_memory_bytes: 0,
             weights_bytes: 0,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.0,
         cost_per_1k_usd: 0.0,

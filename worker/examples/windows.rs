@@ -189,6 +189,7 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         },
         artefact,
         signature: signature(),
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 1.0,
@@ -212,6 +213,8 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
             saturation_rps: 1e3 / RUN_MS,
             peak_memory_bytes: 102_300_000,
             weights_bytes: 102_300_000,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.0,
         cost_per_1k_usd: 0.0,

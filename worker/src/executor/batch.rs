@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sextant_engine::{Error, Staged, check_inputs};
-use sextant_types::{NamedTensor, Tensor};
+use sextant_types::{InvalidTensor, NamedTensor, Padding, Tensor};
 
 use crate::instance::Instance;
 
@@ -27,6 +27,8 @@ pub(super) struct Prepared {
     faults: BTreeMap<usize, String>,
     /// `None`: the parts run one by one.
     joined: Option<Joined>,
+    /// The length to which the parts of the joined inputs were padded.
+    padded: Option<u64>,
     /// How long INPUT took.
     pub(super) took: Duration,
 }
@@ -35,6 +37,8 @@ pub(super) struct Prepared {
 pub(super) struct Joined {
     /// Empty for a lone part, whose inputs are those of the part.
     inputs: Vec<NamedTensor>,
+    /// The length to which parts were padded.
+    padded: Option<u64>,
     staged: Option<Box<dyn Staged>>,
 }
 
@@ -73,6 +77,7 @@ impl Prepared {
             parts,
             faults,
             joined: None,
+            padded: None,
             took: Duration::ZERO,
         };
         prepared.joined = match prepared.stage() {
@@ -84,21 +89,52 @@ impl Prepared {
             Err(_) => None,
             Ok(joined) => joined,
         };
+        prepared.padded = prepared.joined.as_ref().and_then(|joined| joined.padded);
         Ok(prepared)
     }
 
     fn stage(&self) -> Result<Option<Joined>, Error> {
-        let inputs = match self.lone() {
-            Some(_) => Vec::new(),
+        let (inputs, padded) = match self.lone() {
+            Some(_) => (Vec::new(), None),
             None if !self.instance.variant.signature.batched => return Ok(None),
-            None => match join(&self.good().collect::<Vec<_>>()) {
-                Some(inputs) => inputs,
+            None => match self.join() {
+                Some(joined) => joined,
                 None => return Ok(None),
             },
         };
         let given = self.lone().unwrap_or(&inputs);
         let staged = self.instance.call(|| self.instance.model.stage(given))?;
-        Ok(Some(Joined { inputs, staged }))
+        Ok(Some(Joined {
+            inputs,
+            padded,
+            staged,
+        }))
+    }
+
+    /// The parts as one batch, and the length to which they are padded, if they are. `None` where
+    /// their sizes differ and nothing says how to pad them.
+    fn join(&self) -> Option<(Vec<NamedTensor>, Option<u64>)> {
+        let parts: Vec<&[NamedTensor]> = self.good().collect();
+        let variant = &self.instance.variant;
+        let Some(padding) = &variant.padding else {
+            return Some((join(&parts)?, None));
+        };
+        let lengths = parts.iter();
+        let lengths: Option<Vec<u64>> = lengths
+            .map(|part| Padding::length(&variant.signature, part))
+            .collect();
+        // Parts of several lengths each share a batch with their equals.
+        let Some(longest) = lengths.as_ref().and_then(|of| of.iter().copied().max()) else {
+            return Some((join(&parts)?, None));
+        };
+        if lengths.is_some_and(|of| of.iter().all(|length| *length == longest)) {
+            return Some((join(&parts)?, None));
+        }
+        let padded = parts.iter();
+        let padded = padded.map(|part| padding.pad(&variant.signature, part, longest));
+        let padded: Vec<Vec<NamedTensor>> = padded.collect::<Result<_, _>>().ok()?;
+        let parts: Vec<&[NamedTensor]> = padded.iter().map(Vec::as_slice).collect();
+        Some((join(&parts)?, Some(longest)))
     }
 
     /// The parts that the model takes.
@@ -191,6 +227,16 @@ impl Prepared {
         })
     }
 
+    /// Cuts a part's outputs back to the part's own length.
+    fn crop(&self, part: &[NamedTensor], outputs: &mut [Tensor]) -> Result<(), InvalidTensor> {
+        let variant = &self.instance.variant;
+        let length = Padding::length(&variant.signature, part);
+        match (&variant.padding, self.padded, length) {
+            (Some(padding), Some(padded), Some(length)) => padding.crop(outputs, length, padded),
+            _ => Ok(()),
+        }
+    }
+
     /// OUTPUT: takes the outputs from the device and cuts them, one list for each part.
     pub(super) fn output(self, ran: Ran) -> Result<Outputs, Error> {
         let mut joined = match ran {
@@ -208,7 +254,11 @@ impl Prepared {
             start += count;
             let rows = joined.iter().map(|output| output.slice_rows(from, count));
             let rows = rows.collect::<Result<_, _>>();
-            rows.map(Ok).map_err(|_| fewer_rows())
+            let mut rows: Vec<Tensor> = rows.map_err(|_| fewer_rows())?;
+            match self.crop(part, &mut rows) {
+                Ok(()) => Ok(Ok(rows)),
+                Err(error) => Ok(Err(error.to_string())),
+            }
         })
     }
 }

@@ -277,6 +277,7 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         },
         artefact,
         signature: signature(),
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 0.9,
@@ -294,6 +295,8 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
             saturation_rps: 1000.0,
             peak_memory_bytes: memory,
             weights_bytes: 100,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.1,
         cost_per_1k_usd: 0.1,
