@@ -20,6 +20,11 @@ pub struct Config {
     pub cores: u16,
     /// Records that static quantisation is calibrated on, from the start of the set.
     pub calibration_records: usize,
+    /// Whether registrations are taken. Models that are ready are measured with the engines of this
+    /// process in either case.
+    pub registers: bool,
+    /// Wait before a model is tried again with an engine that failed; doubles from there.
+    pub extension_back_off: Duration,
     /// Registrations at once. More than one disturb each other's measurements.
     pub parallel: usize,
     /// How long a claimed job stays ours without a sign of life.
@@ -44,6 +49,8 @@ impl Default for Config {
             devices: Vec::new(),
             cores: u16::try_from(cores).unwrap_or(u16::MAX),
             calibration_records: 1024,
+            registers: true,
+            extension_back_off: Duration::from_secs(60),
             parallel: 1,
             lease: Duration::from_secs(30),
             tries: 5,

@@ -1,6 +1,6 @@
 //! What can go wrong in a registration.
 
-use sextant_types::{Code, InvalidId, ModelId};
+use sextant_types::{Code, InvalidId, InvalidPadding, ModelId};
 
 use crate::{measure::MeasureError, validation};
 
@@ -21,6 +21,9 @@ pub enum Error {
         /// The first difference.
         difference: String,
     },
+    /// The declared padding does not suit the model's inputs.
+    #[error(transparent)]
+    Padding(#[from] InvalidPadding),
     /// No engine can run the model in any way.
     #[error("no engine can run the model: {reasons}")]
     NothingRuns {
@@ -79,6 +82,7 @@ impl Error {
             Self::Model(source) => source.code(),
             Self::Validation(_) => Code::InvalidValidationSet,
             Self::Signature { .. } => Code::SignatureMismatch,
+            Self::Padding(_) => Code::InvalidPadding,
             Self::NothingRuns { code, .. } => *code,
             Self::Name { .. } => Code::InvalidName,
             Self::NoModel(_) => Code::InvalidRequest,
@@ -105,6 +109,17 @@ impl Error {
         }
     }
 
+    /// Whether the same job may succeed some time later, elsewhere or here: nothing is wrong with the
+    /// model.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Registry(_) | Self::Objects(_) | Self::Metadata(_) => true,
+            Self::Interrupted { .. } | Self::Panicked(_) | Self::Step { .. } => true,
+            Self::Measure(source) => source.may_pass(),
+            _ => false,
+        }
+    }
+
     /// Whether the job is no longer ours: cancelled, or taken over.
     pub fn is_lost(&self) -> bool {
         use sextant_registry::Error::{Cancelled, LeaseLost, NotFound};
@@ -120,6 +135,18 @@ impl Error {
 }
 
 impl MeasureError {
+    /// Whether it is for the engine, which may be back or free at another time.
+    pub fn may_pass(&self) -> bool {
+        use sextant_engine::Error::{Gone, Lost, OutOfMemory, Unavailable};
+        let (Self::Load(source) | Self::Run { source, .. }) = self else {
+            return matches!(self, Self::Cancelled);
+        };
+        matches!(
+            source,
+            Unavailable { .. } | OutOfMemory(_) | Lost(_) | Gone(_)
+        )
+    }
+
     /// The stable public code.
     pub fn code(&self) -> Code {
         use sextant_engine::Error as Engine;
@@ -133,6 +160,7 @@ impl MeasureError {
             Self::Load(_) | Self::Run { .. } | Self::Score(ScoreError::NotFinite { .. }) => {
                 Code::EngineFailed
             }
+            Self::Padding { .. } => Code::InvalidPadding,
             Self::Cancelled => Code::Unavailable,
         }
     }

@@ -183,6 +183,7 @@ mod tests {
                 outputs: Vec::new(),
                 batched: true,
             },
+            padding: None,
             accuracy: Accuracy {
                 metric: Metric::Top1,
                 value: 1.0,
@@ -206,6 +207,8 @@ mod tests {
                 saturation_rps: throughput,
                 peak_memory_bytes: 0,
                 weights_bytes: 0,
+                sizes: Default::default(),
+                concurrent: Vec::new(),
             },
             cost_per_hour_usd: cost,
             cost_per_1k_usd: 0.0,

@@ -1,4 +1,4 @@
-//! Registers one model, step by step.
+//! Registers one model, step by step, or extends it by an engine.
 //!
 //! [`Generator::run`] may be called again and again for the same job, by different processes, after
 //! any interruption: steps whose result is stored are skipped, the others are done anew. The last
@@ -18,7 +18,7 @@ use serde_json::Value;
 use sextant_engine::Engine;
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
-use sextant_registry::{Application, Job, Model, Registry};
+use sextant_registry::{Application, Job, JobKind, Model, Registry};
 use sextant_types::{Digest, Precision};
 
 use crate::{
@@ -26,11 +26,13 @@ use crate::{
     blocking::Threads,
     checkpoint::{Checkpoint, Phase, Unwatched},
     configuration::{self, Configuration},
+    measure::MeasureError,
     step::{Generated, Inspected, Measured},
     validation::{self, Expected, ValidationSet},
 };
 
 mod calibrate;
+mod extend;
 mod generate;
 mod inspect;
 mod profile;
@@ -56,16 +58,16 @@ pub struct Generator {
 /// A job and who holds it.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The job, of kind `register`.
+    /// The job, of kind `register` or `extend`.
     pub job: Job,
     /// The name under which it was claimed.
     pub owner: String,
 }
 
-/// What a registration came to.
+/// What a registration or an extension came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Variants of the model.
+    /// Variants that it made.
     pub variants: usize,
     /// Of these, how many nothing dominates.
     pub frontier: usize,
@@ -143,37 +145,28 @@ impl Generator {
         &self.parts.registry
     }
 
-    /// Does what is left of a registration, up to the end of its job. An error leaves the job as
-    /// it is: the caller tries again, fails it, or gives it back.
+    pub(crate) fn objects(&self) -> &dyn ObjectStore {
+        self.parts.objects.as_ref()
+    }
+
+    pub(crate) fn engines(&self) -> &[Arc<dyn Engine>] {
+        &self.parts.engines
+    }
+
+    /// Does what is left of a job, up to its end. An error leaves the job as it is: the caller tries
+    /// again, fails it, or gives it back.
     pub async fn run(&self, claim: &Claim) -> Result<Summary, Error> {
+        match claim.job.kind {
+            JobKind::Extend => self.extend(claim).await,
+            JobKind::Register | JobKind::Offline => self.register(claim).await,
+        }
+    }
+
+    async fn register(&self, claim: &Claim) -> Result<Summary, Error> {
         let mut registration = Registration::open(&self.parts, claim).await?;
         let inspected = registration.inspect().await?;
-        registration.restrict(&inspected);
-        let mut generated = BTreeMap::new();
-        for precision in registration.precisions() {
-            let made = registration.generate(precision, &inspected).await?;
-            generated.insert(precision, made);
-        }
-        let mut measured = Vec::new();
-        for (engine, configuration) in registration.configurations() {
-            let Some(artefact) = generated.get(&configuration.precision) else {
-                continue;
-            };
-            let trial = profile::Trial {
-                engine,
-                configuration: &configuration,
-                generated: artefact,
-                inspected: &inspected,
-            };
-            let result = registration.measure(&trial).await?;
-            measured.push((configuration, result));
-        }
-        let outcome = publish::Outcome {
-            inspected: &inspected,
-            generated: &generated,
-            measured: &measured,
-        };
-        registration.publish(&outcome).await
+        registration.restrict().await?;
+        registration.complete(&inspected).await
     }
 }
 
@@ -189,6 +182,8 @@ struct Registration<'a> {
     engines: Vec<Arc<dyn Engine>>,
     stored: BTreeMap<String, Value>,
     done: u64,
+    /// Steps of an extension that failed in a way that may pass.
+    passing: BTreeMap<String, MeasureError>,
     /// The artefact that was read last.
     artefact: Option<(Digest, Bytes)>,
     validation: Option<Arc<ValidationSet>>,
@@ -214,18 +209,51 @@ impl<'a> Registration<'a> {
             engines: parts.engines.clone(),
             stored: steps.into_iter().map(|it| (it.name, it.result)).collect(),
             done: 0,
+            passing: BTreeMap::new(),
             artefact: None,
             validation: None,
         })
     }
 
-    /// Leaves out the engines that do not read the file.
-    fn restrict(&mut self, inspected: &Inspected) {
-        let reading = &inspected.engines;
-        let reads = |engine: &Arc<dyn Engine>| reading.iter().any(|name| name == engine.name());
-        if !reading.is_empty() {
-            self.engines.retain(reads);
+    /// Whether the model is ready and gets variants for one more engine.
+    fn extends(&self) -> bool {
+        self.claim.job.kind == JobKind::Extend
+    }
+
+    /// Everything behind the inspection.
+    async fn complete(&mut self, inspected: &Inspected) -> Result<Summary, Error> {
+        let mut generated = BTreeMap::new();
+        for precision in self.precisions() {
+            let made = self.generate(precision, inspected).await?;
+            generated.insert(precision, made);
         }
+        let mut measured = Vec::new();
+        for (engine, configuration) in self.configurations() {
+            let Some(artefact) = generated.get(&configuration.precision) else {
+                continue;
+            };
+            let trial = profile::Trial {
+                engine,
+                configuration: &configuration,
+                generated: artefact,
+                inspected,
+            };
+            let result = self.measure(&trial).await?;
+            measured.push((configuration, result));
+        }
+        let outcome = publish::Outcome {
+            inspected,
+            generated: &generated,
+            measured: &measured,
+        };
+        self.publish(&outcome).await
+    }
+
+    /// Leaves out the engines that do not read the file. Whoever inspected it may have had others.
+    async fn restrict(&mut self) -> Result<(), Error> {
+        let file = self.read_artefact(self.model.digest).await?;
+        self.engines.retain(|engine| engine.reads(&file));
+        Ok(())
     }
 
     /// What any engine wants, in a fixed order.

@@ -1,7 +1,7 @@
 //! Variants from one ONNX file: generated, scored on the validation set, profiled, published.
 //!
-//! Entry points: [`Generator`] registers one model; [`RegistrationService`] claims and runs
-//! registration jobs; [`Publisher`] keeps the metadata store in step with the registry;
+//! Entry points: [`Generator`] registers one model, or extends it by an engine; [`RegistrationService`]
+//! claims and runs the jobs for both; [`Publisher`] keeps the metadata store in step with the registry;
 //! [`validation`], [`measure`] and [`frontier`] are useful alone.
 //!
 //! **Invariant:** knows nothing of queries, and nothing of how a variant is chosen. Every step's
@@ -12,6 +12,7 @@ pub mod checkpoint;
 mod config;
 pub mod configuration;
 mod error;
+mod extension;
 pub mod frontier;
 mod generator;
 pub mod interval;

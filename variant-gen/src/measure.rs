@@ -14,7 +14,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_types::{Accuracy, BatchLatency, Metric, NamedTensor, Profile, Signature, Tensor, fit};
+use sextant_types::{
+    Accuracy, BatchLatency, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
+    ShapeProfile, Signature, Sizes, Tensor, fit,
+};
 
 use crate::{
     interval::quantile,
@@ -23,6 +26,9 @@ use crate::{
     validation::{Invalid, ValidationSet},
 };
 
+mod concurrent;
+mod padding;
+mod shapes;
 mod sweep;
 
 use sweep::Sweep;
@@ -54,6 +60,15 @@ pub struct Effort {
     pub largest_batch: u16,
     /// Rows per batch while scoring.
     pub evaluation_batch: u16,
+    /// Time for one batch at another size than that of the records.
+    pub shape_budget: Duration,
+    /// Least number of runs of one.
+    pub shape_runs: u32,
+    /// A run slower than this ends what is measured of larger batches and sizes.
+    pub longest_shape: Duration,
+    /// Cores that lone queries side by side are measured on, for a choice of parallelism by load; 0
+    /// where nobody chooses.
+    pub concurrent_cores: u16,
 }
 
 impl Default for Effort {
@@ -68,6 +83,10 @@ impl Default for Effort {
             loads: 3,
             largest_batch: 64,
             evaluation_batch: 32,
+            shape_budget: Duration::from_millis(20),
+            shape_runs: 3,
+            longest_shape: Duration::from_secs(2),
+            concurrent_cores: 0,
         }
     }
 }
@@ -88,6 +107,8 @@ pub struct Subject<'a> {
     pub validation: &'a ValidationSet,
     /// How outputs are scored.
     pub metric: Metric,
+    /// How inputs are padded, as declared.
+    pub padding: Option<&'a Padding>,
 }
 
 /// One measured batch size.
@@ -114,6 +135,15 @@ pub struct Measurement {
     pub weights_bytes: u64,
     /// Why larger batches were not measured.
     pub stopped: Option<String>,
+    /// The size of the records, and what was measured at others.
+    #[serde(flatten)]
+    pub sizes: Sizes,
+    /// Run times of lone queries side by side, where they were measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrent: Vec<Concurrent>,
+    /// How inputs are padded, and which outputs are cut back, where that changes no answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
 }
 
 /// Why a configuration could not be measured.
@@ -133,6 +163,15 @@ pub enum MeasureError {
     /// The engine sees other inputs or outputs than the model declares.
     #[error("the engine sees other inputs or outputs than the model declares")]
     Signature,
+    /// Padded inputs are answered otherwise than others.
+    #[error(
+        "padding changes the answers by `{percent:.1}` %: register the model without a mask, or with \
+         the mask and the values that it was trained with"
+    )]
+    Padding {
+        /// Distance of the outputs, as a share of their length, in percent.
+        percent: f64,
+    },
     /// The output cannot be scored.
     #[error(transparent)]
     Score(#[from] ScoreError),
@@ -160,6 +199,12 @@ pub fn measure(
     let (points, stopped) = sweep.points()?;
     let largest = points.last().map_or(1, |point| point.latency.batch);
     let largest = u16::try_from(largest).unwrap_or(u16::MAX);
+    let record = subject.validation.repeated(1).map_err(ScoreError::from)?;
+    let dims = subject.signature.dims(&record);
+    let padding = sweep.padding(&dims)?;
+    let batches: Vec<BatchLatency> = points.iter().map(|point| point.latency).collect();
+    let (shapes, longest) = sweep.shapes(&dims, &batches)?;
+    let concurrent = sweep.concurrent()?;
     let score = |batch: u16| {
         let effort = Effort {
             evaluation_batch: batch,
@@ -178,6 +223,13 @@ pub fn measure(
         points,
         weights_bytes: model.weights_bytes(),
         stopped,
+        sizes: Sizes {
+            dims,
+            shapes,
+            longest,
+        },
+        concurrent,
+        padding,
     })
 }
 
@@ -259,7 +311,27 @@ impl Measurement {
             },
             weights_bytes: self.weights_bytes,
             batches,
+            sizes: Sizes {
+                shapes: self.shapes_within(max_batch),
+                ..self.sizes.clone()
+            },
+            concurrent: match max_batch {
+                1 => self.concurrent.clone(),
+                _ => Vec::new(),
+            },
         }
+    }
+
+    fn shapes_within(&self, max_batch: u16) -> Vec<ShapeProfile> {
+        let within = |shape: &ShapeProfile| {
+            let points = shape.batches.iter();
+            let points = points.filter(|point| point.batch <= u32::from(max_batch));
+            ShapeProfile {
+                dims: shape.dims.clone(),
+                batches: points.copied().collect(),
+            }
+        };
+        self.sizes.shapes.iter().map(within).collect()
     }
 }
 
@@ -310,6 +382,10 @@ fn run(
         .map_err(|source| MeasureError::Run { batch, source })
 }
 
+fn unsizable((name, source): (String, InvalidTensor)) -> MeasureError {
+    ScoreError::from(Invalid::Tensor { name, source }).into()
+}
+
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -345,6 +421,9 @@ mod tests {
                 .collect(),
             weights_bytes: 5,
             stopped: None,
+            sizes: Sizes::default(),
+            concurrent: Vec::new(),
+            padding: None,
         }
     }
 

@@ -71,13 +71,21 @@ impl Publisher {
         self.follow_registry().await
     }
 
+    /// Shows what the registry holds with renewed marks, and withdraws nothing. For the end of a
+    /// publication: another process may have published at the same time, and neither judged the
+    /// variants of the other; the later of the two sees both.
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        let _turn = self.take_turn().await;
+        self.show_ready().await.map(|_| ())
+    }
+
     /// Deletes a model: its variants leave the registry, then the metadata store; variants that
     /// they dominated may come to the front. Instances are drained by whoever runs them. A model that
     /// the registry does not have may be one whose deletion was interrupted: what it has left is
     /// withdrawn before that is said.
     pub async fn retire_model(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
         let _turn = self.take_turn().await;
-        let deleted = self.registry.delete_model(model).await;
+        let deleted = self.registry.delete_model(model, now_ms()).await;
         let is_gone = |error: &sextant_registry::Error| error.code() == Code::ModelNotFound;
         if deleted.as_ref().err().is_none_or(is_gone) {
             self.withdraw(model).await?;
@@ -116,14 +124,14 @@ impl Publisher {
         self.turn.lock().await
     }
 
-    /// The variants of an application's ready models, without those of `model`.
+    /// The variants of an application's ready models, without `own`.
     pub(crate) async fn others(
         &self,
         application: &ApplicationId,
-        model: &ModelId,
+        own: &BTreeSet<VariantId>,
     ) -> Result<Vec<Variant>, Error> {
         let mut variants = self.registry.ready_variants().await?;
-        variants.retain(|variant| variant.application == *application && variant.model != *model);
+        variants.retain(|it| it.application == *application && !own.contains(&it.id));
         Ok(variants)
     }
 

@@ -15,7 +15,8 @@ use crate::{
 
 mod values;
 
-use values::{equal_plain, equal_records, is_float, reals};
+pub(crate) use values::reals;
+use values::{equal_plain, equal_records, is_float};
 
 /// Collects the score of one variant, batch by batch.
 #[derive(Debug)]

@@ -1,9 +1,13 @@
-//! Claims registration jobs and runs them.
+//! Claims jobs that register or extend models, and runs them.
 //!
 //! A job is claimed for a while and the claim renewed while work goes on. When the process dies
 //! the claim lapses, or is voided by the next process's start, and the registration goes on
 //! behind its last stored step. A store that fails is tried again, more and more slowly; what
-//! still fails then, or could never succeed, fails the job and its model.
+//! still fails then, or could never succeed, fails the job, and a registration its model.
+//!
+//! Registrations come first. Beside them the service looks for models that are ready and have not been
+//! measured with an engine of this process ([`Generator::plan`]), and takes the jobs that extend models
+//! by its engines, whoever created them.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,7 +16,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, JobKind};
+use sextant_registry::{Failure, Job, JobKind};
+use sextant_types::EngineName;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -29,6 +34,7 @@ pub struct RegistrationService {
     settled: watch::Sender<u64>,
     running: Gauge,
     ended: Family<OutcomeLabels, Counter>,
+    extended: Family<OutcomeLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +61,7 @@ impl RegistrationService {
             settled: watch::Sender::new(0),
             running: Gauge::default(),
             ended: Family::default(),
+            extended: Family::default(),
         }
     }
 
@@ -66,12 +73,15 @@ impl RegistrationService {
     /// Adds the metrics of registrations under `variant_gen_`.
     pub fn register_metrics(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("variant_gen");
-        let help = "Registrations that run here";
+        let help = "Registrations and extensions that run here";
         registry.register("running_registrations", help, self.running.clone());
         let help = "Registrations that ended here, by outcome: done, failed, lost or given_back";
         registry.register("registrations", help, self.ended.clone());
+        let help = "Extensions of models by an engine that ended here, by outcome";
+        registry.register("extensions", help, self.extended.clone());
         for outcome in Ended::NAMES {
             drop(self.ended.get_or_create(&OutcomeLabels { outcome }));
+            drop(self.extended.get_or_create(&OutcomeLabels { outcome }));
         }
         let help = "Steps of registrations whose result was stored";
         registry.register("steps", help, self.generator.steps().clone());
@@ -93,6 +103,7 @@ impl RegistrationService {
         }
         tokio::select! {
             () = service.keep_marks() => {}
+            () = service.plan() => {}
             () = shutdown => {}
         }
         stop.send_replace(true);
@@ -127,16 +138,14 @@ impl Runner {
         let lease = self.service.generator.config().lease;
         while !*self.stopped.borrow() {
             jobs.mark_unchanged();
-            let lease_ms = milliseconds(lease);
-            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, now_ms());
-            match claimed.await {
+            match self.claim().await {
                 Ok(Some(job)) => {
                     let owner = self.owner.clone();
                     self.work(&Claim { job, owner }).await;
                     continue;
                 }
                 Ok(None) => {}
-                Err(error) => warn!(%error, "no registration job can be claimed"),
+                Err(error) => warn!(%error, "no job can be claimed"),
             }
             tokio::select! {
                 _ = self.stopped.wait_for(|stopped| *stopped) => {}
@@ -147,9 +156,32 @@ impl Runner {
         }
     }
 
+    /// A registration, else a job that needs an engine of this process.
+    async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
+        let generator = &self.service.generator;
+        let (registry, config) = (generator.registry(), generator.config());
+        let lease_ms = milliseconds(config.lease);
+        if config.registers {
+            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, now_ms());
+            if let Some(job) = claimed.await? {
+                return Ok(Some(job));
+            }
+        }
+        for engine in generator.engines() {
+            let engine = EngineName(engine.name().to_owned());
+            let what = (JobKind::Extend, &engine);
+            let claimed = registry.claim_for(what, &self.owner, lease_ms, now_ms());
+            if let Some(job) = claimed.await? {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
+    }
+
     async fn work(&mut self, claim: &Claim) {
         let job = &claim.job;
-        info!(job = %job.id, model = ?job.model, attempt = job.attempts, "registration begins");
+        let (kind, engine) = (job.kind.as_str(), &job.engine);
+        info!(job = %job.id, kind, model = ?job.model, ?engine, attempt = job.attempts, "begins");
         let service = self.service.clone();
         service.running.inc();
         let ended = tokio::select! {
@@ -159,10 +191,11 @@ impl Runner {
         };
         service.running.dec();
         let outcome = ended.name();
-        service
-            .ended
-            .get_or_create(&OutcomeLabels { outcome })
-            .inc();
+        let counters = match job.kind {
+            JobKind::Extend => &service.extended,
+            JobKind::Register | JobKind::Offline => &service.ended,
+        };
+        counters.get_or_create(&OutcomeLabels { outcome }).inc();
         service.settle(claim, ended).await;
         service.settled.send_modify(|count| *count += 1);
     }
@@ -181,6 +214,29 @@ impl RegistrationService {
         }
     }
 
+    /// Never returns. Looks when a job was created or has ended, when a failure is to be tried again,
+    /// and from time to time, for what other processes have registered.
+    async fn plan(&self) {
+        let lease = self.generator.config().lease;
+        let mut jobs = self.generator.registry().jobs_changed();
+        let mut settled = self.settled();
+        loop {
+            jobs.mark_unchanged();
+            settled.mark_unchanged();
+            let due = self.generator.plan().await.unwrap_or_else(|error| {
+                warn!(%error, "models to extend cannot be looked for");
+                None
+            });
+            let due = due.map(|at| Duration::from_millis(at.saturating_sub(now_ms())));
+            let wait = due.map_or(lease / 2, |due| due.min(lease / 2));
+            tokio::select! {
+                _ = jobs.changed() => {}
+                _ = settled.changed() => {}
+                () = sleep_until(Instant::now() + wait) => {}
+            }
+        }
+    }
+
     async fn try_repeatedly(&self, claim: &Claim) -> Ended {
         let config = self.generator.config();
         let mut wait = config.back_off;
@@ -190,7 +246,7 @@ impl RegistrationService {
                 Err(error) if error.is_lost() => return Ended::Lost,
                 Err(Error::Measure(MeasureError::Cancelled)) => return Ended::Lost,
                 Err(error) if error.is_transient() && tried < config.tries => {
-                    warn!(job = %claim.job.id, %error, tried, "registration is tried again");
+                    warn!(job = %claim.job.id, %error, tried, "it is tried again");
                 }
                 Err(error) => return Ended::Failed(error),
             }
@@ -230,15 +286,16 @@ impl RegistrationService {
                 let Summary {
                     variants, frontier, ..
                 } = summary;
-                info!(%job, variants, frontier, "registration is done");
+                info!(%job, variants, frontier, "it is done");
+                if let Err(error) = self.generator.publisher().renew().await {
+                    warn!(%error, "marks of dominated variants cannot be renewed");
+                }
                 Ok(())
             }
             Ended::Failed(error) => {
                 // Mostly the file's fault, which its owner is told: no alarm for the operator.
-                warn!(%job, %error, code = %error.code(), "registration failed");
-                let failure = Failure::new(error.code(), error.to_string());
-                let failed = registry.fail(job, &claim.owner, &failure, now_ms());
-                failed.await.map_err(Error::from)
+                warn!(%job, %error, code = %error.code(), "it failed");
+                self.fail(claim, &error).await
             }
             Ended::ShutDown => {
                 let released = registry.release(job, &claim.owner, now_ms());
@@ -249,17 +306,28 @@ impl RegistrationService {
                 }
             }
             Ended::Lost => {
-                info!(%job, "registration was cancelled or taken over");
+                info!(%job, "it was cancelled or taken over");
                 self.generator.publisher().publish_all().await.map(|_| ())
             }
         };
         match settled {
             Err(error) if !error.is_lost() => {
                 // The claim lapses and the job is taken up again.
-                error!(%job, %error, "the end of a registration cannot be recorded");
+                error!(%job, %error, "the end of the job cannot be recorded");
             }
             _ => {}
         }
+    }
+
+    async fn fail(&self, claim: &Claim, error: &Error) -> Result<(), Error> {
+        self.generator.note_failure(claim, error).await?;
+        let failure = Failure::new(error.code(), error.to_string());
+        let (job, owner) = (&claim.job.id, &claim.owner);
+        let failed = self
+            .generator
+            .registry()
+            .fail(job, owner, &failure, now_ms());
+        Ok(failed.await?)
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! `inspect`, then `generate:{precision}` for each precision any engine wants, then
 //! `measure:{configuration}`, then `publish`, which is the end of the job and needs no record of
-//! its own. A result once stored is what later steps build on, whoever computed it.
+//! its own. Jobs that extend the model by an engine add steps of the same names; what will not
+//! change any more about an engine stands in `extend:{engine}`. A result once stored is what later steps build on, whoever computed it.
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{Code, Digest, Precision, Signature};
+use sextant_types::{Code, Digest, EngineName, Precision, Signature};
 
 use crate::{configuration::Configuration, measure::Measurement};
 
@@ -22,6 +23,18 @@ pub fn generate(precision: Precision) -> String {
 /// Name of the step that measures a configuration.
 pub fn measure(configuration: &Configuration) -> String {
     format!("measure:{}", configuration.name())
+}
+
+/// Name of the step that says that nothing is to be done about an engine any more.
+pub fn extend(engine: &EngineName) -> String {
+    format!("extend:{engine}")
+}
+
+/// The engine of a step that measures a configuration.
+pub fn measured_engine(step: &str) -> Option<&str> {
+    // An engine's name may have hyphens; what follows it has three.
+    let configuration = step.strip_prefix("measure:")?;
+    configuration.rsplitn(4, '-').nth(3)
 }
 
 /// What a model is.
@@ -41,7 +54,7 @@ pub struct Inspected {
     pub opset: i64,
     /// Operators in use.
     pub operators: Vec<String>,
-    /// Engines that read the file; all where none is recorded.
+    /// Engines that read the file, of those that whoever inspected it had.
     #[serde(default)]
     pub engines: Vec<String>,
 }
@@ -74,16 +87,37 @@ pub enum Measured {
     Begun {
         /// In how many claims of the job.
         starts: u32,
-        /// The latest of them: the job's count of claims.
+        /// The latest of them, by its number among all claims.
         claim: u32,
     },
     /// It runs.
     Done {
         /// What was measured.
-        measurement: Measurement,
+        measurement: Box<Measurement>,
     },
     /// It does not run.
     Skipped {
+        /// Stable code of why, as clients see it.
+        code: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why nothing is to be done about a model and an engine any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Extended {
+    /// Whoever registered the model had the engine.
+    Registered,
+    /// It was measured with it later; it may not run there.
+    Done,
+    /// The engine does not read the file.
+    NotRead,
+    /// It was asked for not to be done.
+    Cancelled,
+    /// It cannot be done.
+    Unable {
         /// Stable code of why, as clients see it.
         code: String,
         /// Why.
@@ -98,5 +132,27 @@ impl Measured {
             code: code.as_str().to_owned(),
             reason: reason.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sextant_types::Optimization;
+
+    use super::*;
+
+    #[test]
+    fn the_engine_of_a_step_is_all_of_its_name() {
+        for engine in ["ort", "triton", "triton-2", "a-b-c-d"] {
+            let configuration = Configuration {
+                engine: EngineName(engine.to_owned()),
+                precision: Precision::Int8Dynamic,
+                optimization: Optimization::All,
+                threads: 16,
+            };
+            assert_eq!(measured_engine(&measure(&configuration)), Some(engine));
+        }
+        assert_eq!(measured_engine("measure:x"), None);
+        assert_eq!(measured_engine(INSPECT), None);
     }
 }

@@ -30,6 +30,9 @@ impl Registration<'_> {
                 self.parts.threads.run(inspect).await??
             }
         };
+        if let Some(padding) = &self.model.padding {
+            padding.check(&info.signature)?;
+        }
         let validation = self.validation(&info.signature).await?;
         self.fix_signature(&info.signature).await?;
         let inspected = Inspected {

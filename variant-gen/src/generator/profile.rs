@@ -29,14 +29,16 @@ impl Registration<'_> {
         let starts = match self.stored.get(&name).cloned().map(serde_json::from_value) {
             // Trying again within one claim is no sign of a process that ended.
             Some(Ok(Measured::Begun { starts, claim })) => {
-                starts - u32::from(claim == self.claim.job.attempts).min(starts)
+                starts - u32::from(claim == self.claim_number()).min(starts)
             }
             Some(Ok(_)) => return self.stored(&name).ok_or(Error::Interrupted { attempts: 0 }),
             Some(Err(_)) | None => 0,
         };
         self.begin(&name).await?;
         let measured = self.try_out(&name, starts, trial).await?;
-        self.store(&name, &measured).await?;
+        if !self.passing.contains_key(&name) {
+            self.store(&name, &measured).await?;
+        }
         Ok(measured)
     }
 
@@ -63,15 +65,34 @@ impl Registration<'_> {
         }
         let begun = Measured::Begun {
             starts: starts + 1,
-            claim: self.claim.job.attempts,
+            claim: self.claim_number(),
         };
         self.put(name, &begun).await?;
         match self.run(artefact, trial).await? {
-            Ok(measurement) => Ok(Measured::Done { measurement }),
+            Ok(measurement) => Ok(Measured::Done {
+                measurement: Box::new(measurement),
+            }),
+            Err(error) => self.judge(name, error),
+        }
+    }
+
+    /// Whether a configuration that does not run is left out, or the whole job ends.
+    fn judge(&mut self, name: &str, error: MeasureError) -> Result<Measured, Error> {
+        match error {
+            MeasureError::Cancelled => Err(error.into()),
             // The set does not fit the model: no other configuration can do better.
-            Err(MeasureError::Score(ScoreError::Invalid(invalid))) => Err(invalid.into()),
-            Err(MeasureError::Cancelled) => Err(MeasureError::Cancelled.into()),
-            Err(other) => Ok(Measured::skipped(other.code(), other.to_string())),
+            MeasureError::Score(ScoreError::Invalid(invalid)) if !self.extends() => {
+                Err(invalid.into())
+            }
+            // So does what was declared of its padding.
+            MeasureError::Padding { .. } if !self.extends() => Err(error.into()),
+            other => {
+                let skipped = Measured::skipped(other.code(), other.to_string());
+                if self.extends() && other.may_pass() {
+                    self.passing.insert(name.to_owned(), other);
+                }
+                Ok(skipped)
+            }
         }
     }
 
@@ -90,6 +111,7 @@ impl Registration<'_> {
         let validation = self.validation(&trial.inspected.signature).await?;
         let (engine, signature) = (trial.engine.clone(), trial.inspected.signature.clone());
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
+        let padding = self.model.padding.clone();
         self.parts
             .threads
             .run(move |cancel| {
@@ -99,6 +121,7 @@ impl Registration<'_> {
                     signature: &signature,
                     validation: &validation,
                     metric,
+                    padding: padding.as_ref(),
                 };
                 measure::measure(&subject, &effort, cancel)
             })

@@ -1,9 +1,9 @@
 //! The last step: variants, prices, marks, and the end of the job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use sextant_types::{Code, Digest, Precision, Variant};
+use sextant_types::{Code, Digest, Precision, Variant, VariantId};
 
 use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
@@ -30,20 +30,22 @@ impl Registration<'_> {
         self.begin(step::PUBLISH).await?;
         let pricing = self.parts.publisher.pricing().await?;
         let mine = self.variants(outcome, &pricing)?;
-        if mine.is_empty() {
-            return Err(nothing_runs(outcome.measured));
+        match (mine.is_empty(), self.extends()) {
+            (true, true) => return self.add_nothing(outcome).await,
+            (true, false) => return Err(nothing_runs(outcome.measured)),
+            (false, _) => self.give_up(outcome).await?,
         }
         let publisher = &self.parts.publisher;
         let _turn = publisher.take_turn().await;
-        let own = mine.len();
-        let others = publisher.others(&self.model.application, &self.model.id);
+        let own: BTreeSet<VariantId> = mine.iter().map(|variant| variant.id.clone()).collect();
+        let others = publisher.others(&self.model.application, &own);
         let mut all = mine;
         all.extend(others.await?);
         let changed = frontier::mark(&mut all);
-        let (mine, _) = all.split_at(own);
+        let (mine, _) = all.split_at(own.len());
         let summary = outcome.summary(mine);
         let mut stored = mine.to_vec();
-        stored.extend(changed.into_iter().filter(|it| it.model != self.model.id));
+        stored.extend(changed.into_iter().filter(|it| !own.contains(&it.id)));
         let finished = self.finish(&stored, &summary).await;
         if finished.is_err() {
             // What the registry holds is what counts; its own failure is reported first.
@@ -85,7 +87,7 @@ impl Registration<'_> {
             };
             for max_batch in BATCHES {
                 if u32::from(max_batch) <= measurement.max_batch() {
-                    let run = (configuration, measurement);
+                    let run = (configuration, measurement.as_ref());
                     let mut variant = self.variant(run, *artefact, max_batch, outcome.inspected)?;
                     pricing.price(&mut variant);
                     variants.push(variant);
@@ -111,6 +113,7 @@ impl Registration<'_> {
             spec,
             artefact,
             signature: inspected.signature.clone(),
+            padding: measurement.padding.clone(),
             accuracy: measurement.accuracy,
             profile: measurement.profile(max_batch),
             cost_per_hour_usd: 0.0,
@@ -125,7 +128,7 @@ impl Registration<'_> {
 }
 
 impl Outcome<'_> {
-    fn summary(&self, variants: &[Variant]) -> Summary {
+    pub(super) fn summary(&self, variants: &[Variant]) -> Summary {
         let mut skipped = BTreeMap::new();
         for (precision, generated) in self.generated {
             if let Generated::Skipped { reason } = generated {

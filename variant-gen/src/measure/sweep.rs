@@ -110,7 +110,7 @@ impl Sweep<'_> {
     }
 }
 
-fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
+pub(super) fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
     times.sort_by(f64::total_cmp);
     BatchLatency {
         batch: u32::from(batch),

@@ -26,7 +26,7 @@ pub(super) fn equal_plain(have: &Tensor, want: &Tensor, per_record: usize) -> Ve
 }
 
 /// A numeric tensor's elements as doubles; 64-bit integers are rounded. `None` for strings.
-pub(super) fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
+pub(crate) fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
     macro_rules! read {
         ($type:ty) => {
             tensor

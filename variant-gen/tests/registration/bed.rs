@@ -172,6 +172,7 @@ impl Bed {
                 .await
                 .expect("stored"),
             size_bytes: model.len() as u64,
+            padding: None,
         };
         let spec = serde_json::json!({"model": name, "application": application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);

@@ -234,7 +234,7 @@ async fn a_deletion_stopped_anywhere_is_completed_by_the_next_one() {
     // Between the two stores: the rows are gone, and nothing has been withdrawn.
     bed.register_well("m", &model(SEED), &validation(SEED))
         .await;
-    bed.registry.delete_model(&id).await.expect("deletes");
+    bed.registry.delete_model(&id, 5).await.expect("deletes");
     assert!(bed.visible().await.len() > kept.len());
     let publisher = Publisher::new(bed.registry.clone(), Arc::clone(&bed.metadata));
     let again = publisher.retire_model(&id).await.expect_err("it is gone");

@@ -3,6 +3,7 @@
 mod bed;
 mod crash;
 mod digits;
+mod extensions;
 mod manifests;
 mod refusals;
 mod service;

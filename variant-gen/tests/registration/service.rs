@@ -120,7 +120,7 @@ async fn marks_follow_variants_that_others_retire() {
     let b = ModelId::new("b").expect("valid");
     let keeping = publisher.keep();
     let deleting = async {
-        let names = bed.registry.delete_model(&b).await.expect("deletes");
+        let names = bed.registry.delete_model(&b, 5).await.expect("deletes");
         for name in &names {
             bed.metadata.retire_variant(name).await.expect("retires");
         }

@@ -1,0 +1,204 @@
+//! Which registered models this process has engines for that nobody has measured them with.
+//!
+//! A model gets variants for the engines of the process that registers it. Whoever has another engine
+//! that reads the model's file adds what is missing, as a job of its own ([`JobKind::Extend`]) that
+//! goes only to processes with that engine. What has become of a model and an engine follows from the
+//! model's steps and the jobs that there were, whoever ran them: a job that succeeded or was cancelled
+//! is the last one, one that failed is followed by another after a pause that doubles. What will not
+//! change any more is noted as a step of the model, `extend:{engine}`, so that nobody looks again.
+
+use serde_json::json;
+use sextant_engine::Engine;
+use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Registry, Step};
+use sextant_types::{EngineName, Variant};
+use tracing::{info, warn};
+
+use crate::{
+    Error, Generator,
+    generator::now_ms,
+    step::{self, Extended, Measured},
+};
+
+/// Longest pause after a failure.
+const LONGEST_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What is to be done about a model and an engine.
+enum Verdict {
+    /// Nothing any more.
+    Settled(Extended),
+    /// A job is to be created, after so many of this model.
+    Begin { earlier: usize },
+    /// Nothing before this time, ms since the Unix epoch.
+    Later(u64),
+}
+
+/// What is known about a model and an engine.
+struct Known<'a> {
+    engine: &'a EngineName,
+    variants: &'a [Variant],
+    steps: &'a [Step],
+    /// Jobs of this model, and not of earlier ones of its name.
+    jobs: &'a [Job],
+}
+
+impl Generator {
+    /// Creates the jobs that are missing for the engines of this process. Returns when the next one
+    /// is due that had failed, ms since the Unix epoch.
+    pub async fn plan(&self) -> Result<Option<u64>, Error> {
+        let mut due: Option<u64> = None;
+        for engine in self.engines() {
+            let name = EngineName(engine.name().to_owned());
+            let note = step::extend(&name);
+            for model in self.registry().extendable(&name, &note).await? {
+                match self.look_at(&model, engine.as_ref()).await {
+                    Ok(None) => {}
+                    Ok(Some(at)) => due = Some(due.map_or(at, |due| due.min(at))),
+                    // Others may be sound.
+                    Err(error) => {
+                        warn!(model = %model.id, engine = %name, %error, "nothing can be planned");
+                    }
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    async fn look_at(&self, model: &Model, engine: &dyn Engine) -> Result<Option<u64>, Error> {
+        let registry = self.registry();
+        let name = EngineName(engine.name().to_owned());
+        let steps = registry.steps(&model.id).await?;
+        let variants = registry.variants_of(&model.id).await?;
+        let all = registry.extensions(&model.id, &name).await?;
+        let known = all.len();
+        let jobs: Vec<Job> = all.into_iter().filter(|job| is_of(job, model)).collect();
+        let about = Known {
+            engine: &name,
+            variants: &variants,
+            steps: &steps,
+            jobs: &jobs,
+        };
+        let settled = match about.verdict(self.config().extension_back_off.as_millis()) {
+            Verdict::Settled(settled) => settled,
+            Verdict::Later(at) => return Ok(Some(at)),
+            Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => Extended::NotRead,
+            Verdict::Begin { earlier } => {
+                let job = new_job(model, &name, earlier);
+                let created = registry.extend_model(model, (&job, known), now_ms());
+                if let Some(job) = created.await? {
+                    info!(job = %job.id, model = %model.id, engine = %name, "to be extended");
+                }
+                return Ok(None);
+            }
+        };
+        note(registry, model, &name, settled).await?;
+        Ok(None)
+    }
+
+    async fn reads(&self, engine: &dyn Engine, model: &Model) -> Result<bool, Error> {
+        Ok(engine.reads(&self.objects().get_blob(&model.digest).await?))
+    }
+}
+
+/// Notes that nothing is to be done about a model and an engine any more.
+async fn note(
+    registry: &Registry,
+    model: &Model,
+    engine: &EngineName,
+    settled: Extended,
+) -> Result<(), Error> {
+    let name = step::extend(engine);
+    let value = serde_json::to_value(settled).map_err(|source| Error::Step {
+        step: name.clone(),
+        source,
+    })?;
+    registry.put_step_of(model, &name, &value).await?;
+    Ok(())
+}
+
+/// The job tells which model of the name it is for, and how many went before it.
+fn new_job(model: &Model, engine: &EngineName, earlier: usize) -> NewJob {
+    let spec = json!({
+        "model": model.id,
+        "application": model.application,
+        "engine": engine,
+        "registered_ms": model.created_ms,
+        "earlier": earlier,
+    });
+    NewJob::new(JobKind::Extend, model.application.clone(), spec)
+        .for_model(model.id.clone())
+        .for_engine(engine.clone())
+}
+
+fn is_of(job: &Job, model: &Model) -> bool {
+    job.spec["registered_ms"] == json!(model.created_ms)
+}
+
+/// How many jobs went before one.
+pub(crate) fn earlier(job: &Job) -> u32 {
+    let earlier = job.spec["earlier"].as_u64().unwrap_or(0);
+    u32::try_from(earlier).unwrap_or(u32::MAX)
+}
+
+// === impl Known ===
+
+impl Known<'_> {
+    fn verdict(&self, back_off_ms: u128) -> Verdict {
+        let ended = |state| self.jobs.iter().any(|job| job.state == state);
+        if ended(JobState::Succeeded) {
+            return Verdict::Settled(Extended::Done);
+        }
+        if ended(JobState::Cancelled) {
+            return Verdict::Settled(Extended::Cancelled);
+        }
+        let Some(latest_ms) = self.jobs.iter().map(|job| job.updated_ms).max() else {
+            return match self.is_of_registration() {
+                true => Verdict::Settled(Extended::Registered),
+                false => Verdict::Begin { earlier: 0 },
+            };
+        };
+        let earlier = self.jobs.len();
+        let at = latest_ms.saturating_add(pause_ms(earlier, back_off_ms));
+        match at <= now_ms() {
+            true => Verdict::Begin { earlier },
+            false => Verdict::Later(at),
+        }
+    }
+
+    /// Whether whoever registered the model had the engine: then it has variants, or was found not
+    /// to run in any way. What one process has measured and another has finished without is neither.
+    fn is_of_registration(&self) -> bool {
+        let mut variants = self.variants.iter();
+        variants.any(|it| it.spec.engine == *self.engine) || self.runs_in_no_way()
+    }
+
+    fn runs_in_no_way(&self) -> bool {
+        let of_engine = |step: &&Step| step::measured_engine(&step.name) == Some(&self.engine.0);
+        let mut measured = self.steps.iter().filter(of_engine).peekable();
+        let is_skipped = |step: &Step| {
+            let measured = serde_json::from_value(step.result.clone());
+            matches!(measured, Ok(Measured::Skipped { .. }))
+        };
+        measured.peek().is_some() && measured.all(is_skipped)
+    }
+}
+
+/// The pause after so many failures.
+fn pause_ms(failures: usize, back_off_ms: u128) -> u64 {
+    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let pause = back_off_ms.saturating_mul(2u128.saturating_pow(doublings));
+    u64::try_from(pause).map_or(LONGEST_PAUSE_MS, |pause| pause.min(LONGEST_PAUSE_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_day() {
+        let pauses = [1, 2, 3, 10].map(|failures| pause_ms(failures, 60_000));
+        assert_eq!(pauses, [60_000, 120_000, 240_000, 512 * 60_000]);
+        for many in [12, 64, 1 << 40] {
+            assert_eq!(pause_ms(many, 60_000), LONGEST_PAUSE_MS);
+        }
+    }
+}

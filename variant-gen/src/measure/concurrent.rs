@@ -1,0 +1,73 @@
+//! Run times of queries side by side, each on threads of its own (SERF, section V: tuples): what a
+//! choice of parallelism by load goes by.
+//!
+//! So many threads run one query each in a closed loop. A run counts if as many ran beside it all the
+//! while: those that ended before the first thread was done.
+
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use sextant_engine::LoadedModel;
+use sextant_types::{Concurrent, NamedTensor};
+
+use super::{MeasureError, ScoreError, milliseconds, run, sweep::Sweep};
+
+/// Runs of each query (SERF's Table II uses ten).
+const RUNS: u32 = 10;
+
+impl Sweep<'_> {
+    /// For each number of queries that fill the cores with the threads that each has. Only lone
+    /// queries: where rows share batches, waiting is shortened by batching.
+    pub(super) fn concurrent(&self) -> Result<Vec<Concurrent>, MeasureError> {
+        let threads = self.subject.request.threads.max(1);
+        let most = self.effort.concurrent_cores / threads;
+        let inputs = self.subject.validation.repeated(1);
+        let inputs = inputs.map_err(ScoreError::from)?;
+        let measured = (2..=most).map(|running| {
+            self.cancel.check()?;
+            let times = side_by_side(self.model, &inputs, running)?;
+            Ok(Concurrent::of(running, &times))
+        });
+        let measured: Result<Vec<_>, MeasureError> = measured.collect();
+        Ok(measured?.into_iter().flatten().collect())
+    }
+}
+
+/// Times of the runs that had so many beside them all the while, ms.
+fn side_by_side(
+    model: &dyn LoadedModel,
+    inputs: &[NamedTensor],
+    running: u16,
+) -> Result<Vec<f64>, MeasureError> {
+    run(model, inputs, 1)?;
+    let start = Barrier::new(usize::from(running));
+    let one = || {
+        start.wait();
+        let mut runs: Vec<(Instant, Duration)> = Vec::new();
+        for _ in 0..RUNS {
+            let began = Instant::now();
+            run(model, inputs, 1)?;
+            runs.push((Instant::now(), began.elapsed()));
+        }
+        Ok(runs)
+    };
+    let all: Result<Vec<Vec<(Instant, Duration)>>, MeasureError> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..running).map(|_| scope.spawn(one)).collect();
+        let joined = threads.into_iter().map(|thread| {
+            // An engine that panics ends this measurement as it does on the caller's thread.
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.collect()
+    });
+    let all = all?;
+    let ends = all.iter().filter_map(|runs| runs.last());
+    let first_done = ends.map(|(end, _)| *end).min();
+    let beside = all.iter().flatten();
+    let counted = beside.filter(|(end, _)| first_done.is_none_or(|done| *end <= done));
+    Ok(counted.map(|(_, took)| milliseconds(*took)).collect())
+}

@@ -1,0 +1,87 @@
+//! Whether padded inputs are answered as others are.
+
+use sextant_types::{OutputAxis, Padding, Precision, Tensor};
+
+use super::{MeasureError, run, sweep::Sweep, unsizable};
+use crate::score::reals;
+
+/// By how much padding may change outputs, as a share of their length: what the arithmetic of other
+/// batches does as well.
+const TOLERANCE: f64 = 0.01;
+
+/// The same where few bits are left, or activations are scaled by what is in the batch.
+const ROUGH_TOLERANCE: f64 = 0.1;
+
+impl Sweep<'_> {
+    /// The declared padding, with the outputs' axes that are as long as the inputs. `None` where
+    /// nothing was declared, or where inputs are of one element and nothing can be found out.
+    ///
+    /// The first half of a record runs alone, and padded to the whole length.
+    pub(super) fn padding(&self, dims: &[u64]) -> Result<Option<Padding>, MeasureError> {
+        let Some(declared) = self.subject.padding else {
+            return Ok(None);
+        };
+        let length = dims.first().copied().unwrap_or(0);
+        if length < 2 || dims.iter().any(|size| *size != length) {
+            return Ok(None);
+        }
+        let half = length / 2;
+        let signature = self.subject.signature;
+        let short = self.inputs(1, &vec![half; dims.len()])?;
+        let alone = run(self.model, &short, 1)?;
+        let padded = declared.pad(signature, &short, length).map_err(unsizable)?;
+        let mut together = run(self.model, &padded, 1)?;
+        let found = Padding {
+            cropped: followers(&alone, &together, (half, length)),
+            ..declared.clone()
+        };
+        // What cannot be cut back differs in length, and so in everything.
+        let cut = found.crop(&mut together, half, length);
+        let share = cut.map_or(1.0, |()| distance(&alone, &together));
+        let exact = matches!(
+            self.subject.request.precision,
+            Precision::Fp32 | Precision::Tf32
+        );
+        match exact {
+            true if share > TOLERANCE => Err(MeasureError::Padding {
+                percent: 100.0 * share,
+            }),
+            false if share > ROUGH_TOLERANCE => Ok(None),
+            _ => Ok(Some(found)),
+        }
+    }
+}
+
+/// The axes of outputs that are as long as the inputs, in both runs.
+fn followers(alone: &[Tensor], together: &[Tensor], (half, length): (u64, u64)) -> Vec<OutputAxis> {
+    let mut found = Vec::new();
+    for (output, (short, long)) in alone.iter().zip(together).enumerate() {
+        let axes = short.shape().iter().zip(long.shape()).enumerate();
+        let follows =
+            |(short, long): (&usize, &usize)| (*short as u64, *long as u64) == (half, length);
+        let axes = axes.skip(1).filter(|(_, sizes)| follows(*sizes));
+        found.extend(axes.map(|(axis, _)| OutputAxis { output, axis }));
+    }
+    found
+}
+
+/// The greatest distance of an output from the other, as a share of its length; 1 where their shapes
+/// or strings differ.
+fn distance(alone: &[Tensor], together: &[Tensor]) -> f64 {
+    let pairs = alone.iter().zip(together);
+    let distances = pairs.map(|(a, b)| match (reals(a), reals(b)) {
+        _ if a.shape() != b.shape() => 1.0,
+        (Some(a), Some(b)) => {
+            let length: f64 = a.iter().map(|a| a * a).sum();
+            let apart: f64 = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum();
+            match apart == 0.0 {
+                true => 0.0,
+                false => (apart / length.max(f64::MIN_POSITIVE)).sqrt().min(1.0),
+            }
+        }
+        _ => f64::from(u8::from(a != b)),
+    });
+    // What is not a number is not the same.
+    let distances = distances.map(|share| if share.is_nan() { 1.0 } else { share });
+    distances.fold(0.0, f64::max)
+}

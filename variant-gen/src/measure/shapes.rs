@@ -1,0 +1,208 @@
+//! Run times at other sizes than that of the validation set's records, for models whose inputs have
+//! dynamic dimensions beside the batch.
+//!
+//! The sizes are those of the records times powers of two, all dynamic dimensions alike; contents are
+//! repeated or cut. Smaller ones go down to one element. Larger ones go up until the engine refuses
+//! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
+//! that would take too long are not run: they are taken to grow with the rows as at the next smaller
+//! size, where large batches of long rows cost more than in proportion.
+
+use std::time::{Duration, Instant};
+
+use sextant_types::{BatchLatency, Fill, NamedTensor, ShapeProfile, Signature};
+
+use super::{
+    MeasureError, ScoreError, milliseconds, run,
+    sweep::{Sweep, summarise},
+    unsizable,
+};
+
+/// How many times the size of the records is halved and doubled at most.
+const HALVINGS: i32 = 5;
+const DOUBLINGS: i32 = 10;
+
+/// Batches that are measured at each size.
+const BATCHES: [u16; 5] = [1, 2, 4, 8, 16];
+
+/// Most bytes of one row's inputs.
+const ROW_BYTES: u64 = 64 << 20;
+
+/// A batch that takes longer is run once after it has warmed up.
+const ONCE: Duration = Duration::from_millis(250);
+
+impl Sweep<'_> {
+    /// What was measured at other sizes than `dims`, where `points` were, in increasing order of size,
+    /// with no larger batches; and the greatest length that the engine takes, where it refused one.
+    pub(super) fn shapes(
+        &self,
+        dims: &[u64],
+        points: &[BatchLatency],
+    ) -> Result<(Vec<ShapeProfile>, Option<u64>), MeasureError> {
+        let (mut shapes, mut longest) = (Vec::new(), None);
+        if dims.is_empty() {
+            return Ok((shapes, longest));
+        }
+        let largest = points.last().map_or(1, |point| point.batch);
+        let mut known = dims.to_vec();
+        let mut smaller = points.to_vec();
+        for power in 1..=DOUBLINGS {
+            let larger = scaled(dims, power);
+            if self.is_too_large(&larger) {
+                break;
+            }
+            let Some(mut shape) = self.shape(&larger, largest)? else {
+                longest = self.longest(&known, &larger)?;
+                break;
+            };
+            known = larger;
+            let is_slow = shape.batches.iter().any(|point| self.is_slow(point));
+            complete(&mut shape.batches, &smaller, largest);
+            smaller.clone_from(&shape.batches);
+            shapes.push(shape);
+            if is_slow {
+                break;
+            }
+        }
+        let mut before = dims.to_vec();
+        for power in 1..=HALVINGS {
+            let smaller = scaled(dims, -power);
+            if smaller == before {
+                break;
+            }
+            let Some(shape) = self.shape(&smaller, largest)? else {
+                break;
+            };
+            shapes.push(shape);
+            before = smaller;
+        }
+        let size = |shape: &ShapeProfile| self.signature().row_elements(&shape.dims);
+        shapes.sort_by_key(size);
+        Ok((shapes, longest))
+    }
+
+    /// The greatest length that the engine takes, between one that it takes and one that it refuses.
+    fn longest(&self, takes: &[u64], refuses: &[u64]) -> Result<Option<u64>, MeasureError> {
+        let even = |dims: &[u64]| dims.iter().all(|size| *size == dims[0]);
+        if !even(takes) || !even(refuses) {
+            return Ok(None);
+        }
+        let (mut takes, mut refuses) = (takes[0], refuses[0]);
+        let axes = self.signature().dynamic_axes().count();
+        while refuses - takes > 1 {
+            self.cancel.check()?;
+            let middle = takes + (refuses - takes) / 2;
+            let inputs = self.inputs(1, &vec![middle; axes])?;
+            match run(self.model, &inputs, 1) {
+                Ok(_) => takes = middle,
+                Err(_) => refuses = middle,
+            }
+        }
+        Ok(Some(takes))
+    }
+
+    /// One size; `None` where the engine refuses it.
+    fn shape(&self, dims: &[u64], largest: u32) -> Result<Option<ShapeProfile>, MeasureError> {
+        let mut batches: Vec<BatchLatency> = Vec::new();
+        for rows in BATCHES
+            .into_iter()
+            .filter(|rows| u32::from(*rows) <= largest)
+        {
+            let per_row = batches
+                .last()
+                .map(|last| last.p50_ms / f64::from(last.batch));
+            let expected = per_row.unwrap_or(0.0) * f64::from(rows);
+            if expected > milliseconds(self.effort.longest_shape) {
+                break;
+            }
+            let inputs = self.inputs(rows, dims)?;
+            match self.point_of(rows, &inputs) {
+                Ok(point) => batches.push(point),
+                Err(MeasureError::Run { .. }) => break,
+                Err(other) => return Err(other),
+            }
+        }
+        let dims = dims.to_vec();
+        Ok((!batches.is_empty()).then_some(ShapeProfile { dims, batches }))
+    }
+
+    /// The records' contents at other sizes.
+    pub(super) fn inputs(&self, rows: u16, dims: &[u64]) -> Result<Vec<NamedTensor>, MeasureError> {
+        let inputs = self.subject.validation.repeated(usize::from(rows));
+        let inputs = inputs.map_err(ScoreError::from)?;
+        let resized = self.signature().resized(&inputs, dims, |_| Fill::Repeated);
+        resized.map_err(unsizable)
+    }
+
+    /// The first run warms up and is not counted: it has to get the memory for this size.
+    fn point_of(&self, rows: u16, inputs: &[NamedTensor]) -> Result<BatchLatency, MeasureError> {
+        let effort = self.effort;
+        let timed = || {
+            self.cancel.check()?;
+            let started = Instant::now();
+            run(self.model, inputs, usize::from(rows))?;
+            Ok::<_, MeasureError>(started.elapsed())
+        };
+        if timed()? > ONCE {
+            return Ok(summarise(rows, vec![milliseconds(timed()?)]));
+        }
+        let (begun, mut times) = (Instant::now(), Vec::new());
+        while times.len() < effort.shape_runs.max(1) as usize
+            || (begun.elapsed() < effort.shape_budget && times.len() < effort.most_runs as usize)
+        {
+            times.push(milliseconds(timed()?));
+        }
+        Ok(summarise(rows, times))
+    }
+
+    fn is_too_large(&self, dims: &[u64]) -> bool {
+        let signature = self.signature();
+        let widest = signature
+            .inputs
+            .iter()
+            .map(|spec| spec.data_type.size().unwrap_or(16));
+        let widest = widest.max().unwrap_or(1) as u64;
+        signature.row_elements(dims).saturating_mul(widest) > ROW_BYTES
+    }
+
+    fn is_slow(&self, point: &BatchLatency) -> bool {
+        point.batch == 1 && point.p50_ms > milliseconds(self.effort.longest_shape)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.subject.signature
+    }
+}
+
+/// Adds the batches that were not run, with none of their samples: they grow from the last one that was
+/// as they do at the next smaller size.
+fn complete(batches: &mut Vec<BatchLatency>, smaller: &[BatchLatency], largest: u32) {
+    for rows in BATCHES.map(u32::from) {
+        let Some(last) = batches.last().copied().filter(|last| last.batch < rows) else {
+            continue;
+        };
+        let at = |rows: u32| smaller.iter().find(|point| point.batch == rows);
+        let (Some(before), Some(after)) = (at(last.batch), at(rows)) else {
+            continue;
+        };
+        if rows <= largest && before.p50_ms > 0.0 {
+            let in_proportion = f64::from(rows) / f64::from(last.batch);
+            let times = (after.p50_ms / before.p50_ms).max(in_proportion);
+            batches.push(BatchLatency {
+                batch: rows,
+                p50_ms: last.p50_ms * times,
+                p99_ms: last.p99_ms * times,
+                mean_ms: last.mean_ms * times,
+                samples: 0,
+            });
+        }
+    }
+}
+
+/// Sizes times a power of two, at least 1.
+fn scaled(dims: &[u64], power: i32) -> Vec<u64> {
+    let scale = |size: &u64| match power {
+        0.. => size.saturating_mul(1 << power),
+        _ => (size >> -power).max(1),
+    };
+    dims.iter().map(scale).collect()
+}
