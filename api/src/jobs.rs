@@ -80,7 +80,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
 /// Jobs, newest first.
 #[utoipa::path(get, operation_id = "jobs_list", path = "/v1/jobs", tag = "jobs",
     params(
-        ("kind" = Option<String>, Query, description = "`register` or `offline`"),
+        ("kind" = Option<String>, Query, description = "`register`, `extend` or `offline`"),
         ("state" = Option<String>, Query, description = "only in this state"),
         ("application" = Option<String>, Query, description = "only of this application"),
         ("model" = Option<String>, Query, description = "only of this model"),

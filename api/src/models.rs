@@ -1,5 +1,7 @@
 //! `/v1/models`: registering models and looking at them.
 
+use std::collections::BTreeMap;
+
 use axum::{
     Extension, Json,
     body::Body,
@@ -39,6 +41,11 @@ pub struct NewModelBody {
     model_path: String,
     /// Path of the validation set (.npz or JSONL) in the artefact store.
     validation_path: String,
+    /// The input that tells given elements (1) from padding (0): with it, queries of different
+    /// lengths share batches.
+    mask: Option<String>,
+    /// By input: the value of padding; 0 where an input is not named.
+    pad: Option<BTreeMap<String, f64>>,
 }
 
 /// A model and its files, as a form.
@@ -56,6 +63,11 @@ pub struct NewModelForm {
     /// The validation set, .npz or JSONL.
     #[schema(value_type = String, format = Binary)]
     validation: Vec<u8>,
+    /// The input that tells given elements (1) from padding (0): with it, queries of different
+    /// lengths share batches.
+    mask: Option<String>,
+    /// `input=value`, as often as needed: the value of padding; 0 where an input is not named.
+    pad: Option<Vec<String>>,
 }
 
 /// A registration that has begun.
@@ -92,8 +104,22 @@ pub struct ModelBody {
     digest: String,
     /// SHA-256 of the validation set.
     validation_digest: String,
+    /// How inputs are padded, where that was declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding: Option<PaddingBody>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
+}
+
+/// How inputs are padded, so that queries of different lengths share batches.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Padding)]
+pub struct PaddingBody {
+    /// The input that tells given elements (1) from padding (0).
+    mask: String,
+    /// By input: the value of padding; 0 where an input is not named.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pad: BTreeMap<String, f64>,
 }
 
 /// Models.
@@ -289,6 +315,10 @@ async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> 
         size_bytes: model.size_bytes,
         digest: model.digest.to_string(),
         validation_digest: model.validation.to_string(),
+        padding: model.padding.map(|padding| PaddingBody {
+            mask: padding.mask,
+            pad: padding.values,
+        }),
         created_ms: model.created_ms,
     })
 }

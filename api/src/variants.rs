@@ -7,7 +7,8 @@ use serde::Serialize;
 use sextant_metadata::{DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, DeviceTypeName, ModelId, Variant, VariantId,
+    Accuracy, ApplicationId, BatchLatency, DeviceTypeName, ModelId, ShapeProfile, Variant,
+    VariantId,
 };
 use utoipa::ToSchema;
 
@@ -42,6 +43,18 @@ pub struct VariantBody {
     accuracy: AccuracyBody,
     /// Latency by batch size.
     latency: Vec<BatchLatencyBody>,
+    /// Where inputs have dynamic dimensions beside the batch: their sizes while `latency` was
+    /// measured, in the order of the inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dimensions: Vec<u64>,
+    /// What was measured at other sizes, in increasing order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sizes: Vec<SizeBody>,
+    /// The greatest length that the engine takes, where it refused one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    longest: Option<u64>,
+    /// Whether queries of different lengths share batches: they are padded.
+    padded: bool,
     /// Slope of l(b) = alpha * b + beta, fitted to the medians, milliseconds per row.
     alpha_ms: f64,
     /// Its intercept, milliseconds.
@@ -74,6 +87,16 @@ pub struct VariantBody {
     artefact: String,
     /// Where it is loaded or was.
     instances: Vec<InstanceBody>,
+}
+
+/// Latency at one size of the inputs.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SizeLatency)]
+pub struct SizeBody {
+    /// Sizes of the dynamic dimensions beside the batch, in the order of the inputs.
+    dimensions: Vec<u64>,
+    /// Latency by batch size.
+    latency: Vec<BatchLatencyBody>,
 }
 
 /// A variant on a type of device.
@@ -306,6 +329,10 @@ impl VariantBody {
             max_batch: spec.max_batch,
             accuracy: AccuracyBody::from(&variant.accuracy),
             latency: profile.batches.iter().map(BatchLatencyBody::from).collect(),
+            dimensions: profile.sizes.dims.clone(),
+            sizes: profile.sizes.shapes.iter().map(SizeBody::from).collect(),
+            longest: profile.sizes.longest,
+            padded: variant.padding.is_some(),
             alpha_ms: profile.alpha_ms,
             beta_ms: profile.beta_ms,
             residual_ms: profile.residual_ms,
@@ -333,6 +360,15 @@ impl From<&Accuracy> for AccuracyBody {
             upper: accuracy.upper,
             records: accuracy.records,
             evaluation_batch: accuracy.evaluation_batch,
+        }
+    }
+}
+
+impl From<&ShapeProfile> for SizeBody {
+    fn from(shape: &ShapeProfile) -> Self {
+        Self {
+            dimensions: shape.dims.clone(),
+            latency: shape.batches.iter().map(BatchLatencyBody::from).collect(),
         }
     }
 }

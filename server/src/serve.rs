@@ -131,10 +131,15 @@ async fn build_variant_gen(
             budget: Duration::from_millis(config.variants.profile_ms_per_batch),
             largest_batch: config.variants.max_batch,
             evaluation_batch: u16::try_from(config.variants.evaluation_batch).unwrap_or(u16::MAX),
+            concurrent_cores: match config.dispatcher.schedule.parallelism() {
+                Some(choice) => choice.cores.unwrap_or(u16::MAX).min(config.max_threads()),
+                None => 0,
+            },
             ..Effort::default()
         },
         devices,
         cores: config.max_threads(),
+        registers: config.variants.register,
         lease: Duration::from_millis(LEASE_MS),
         ..sextant_variant_gen::Config::default()
     };

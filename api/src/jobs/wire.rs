@@ -59,7 +59,7 @@ pub struct NewJobBody<'a> {
 pub struct JobBody {
     /// Its name.
     pub id: String,
-    /// `register` or `offline`.
+    /// `register`, `extend` or `offline`.
     pub kind: &'static str,
     /// For which application.
     pub application: String,
@@ -144,7 +144,7 @@ impl ProgressBody {
     fn of(job: &Job) -> Self {
         let step = match job.kind {
             JobKind::Offline => job.step.parse::<OfflineStep>().ok(),
-            JobKind::Register => None,
+            JobKind::Register | JobKind::Extend => None,
         };
         let left_s = step.as_ref().and_then(|step| step.left_s);
         Self {

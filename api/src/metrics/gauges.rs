@@ -91,7 +91,7 @@ impl Gauges {
                 ..JobFilter::default()
             };
             let jobs = registry.jobs(&filter).await?;
-            for kind in [JobKind::Register, JobKind::Offline] {
+            for kind in JobKind::ALL {
                 let count = jobs.iter().filter(|job| job.kind == kind).count();
                 let (kind, state) = (kind.as_str(), state.as_str());
                 let labels = JobLabels { kind, state };

@@ -3,13 +3,15 @@
 //! Files are streamed: memory use does not grow with their size. What is plainly wrong is refused
 //! here, as early as possible; whether the file is a model is found out by the registration.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{
     Multipart, Request,
     multipart::{Field, MultipartError},
 };
 use sextant_objects::{ObjectPath, PutBlob};
 use sextant_registry::NewModel;
-use sextant_types::{ApplicationId, Code, ModelId};
+use sextant_types::{ApplicationId, Code, ModelId, Padding};
 
 use super::NewModelBody;
 use crate::{ApiState, auth::Caller, body, codec::short, json, problem::Problem, upload};
@@ -24,6 +26,8 @@ struct Form {
     application: Option<ApplicationId>,
     model: Option<PutBlob>,
     validation: Option<PutBlob>,
+    mask: Option<String>,
+    pad: BTreeMap<String, f64>,
 }
 
 /// Takes a model from a form.
@@ -74,6 +78,8 @@ pub async fn from_store(
         application: Some(existing_application(state, &body.application).await?),
         model: Some(copy(state, &body.model_path, "model").await?),
         validation: Some(copy(state, &body.validation_path, "validation").await?),
+        mask: body.mask,
+        pad: body.pad.unwrap_or_default(),
     };
     form.complete()
 }
@@ -104,11 +110,17 @@ impl Form {
                 let blob = store(state, field, "validation").await?;
                 once("validation", &mut self.validation, blob)
             }
+            "mask" => once("mask", &mut self.mask, text(field).await?),
+            "pad" => {
+                let (input, value) = padding(&text(field).await?)?;
+                self.pad.insert(input, value);
+                Ok(())
+            }
             other => {
                 let other = short(other);
                 let detail = format!(
-                    "the form has a field `{other}`: \
-                     its fields are `name`, `application`, `model`, `validation`"
+                    "the form has a field `{other}`: its fields are `name`, `application`, \
+                     `model`, `validation`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -116,6 +128,18 @@ impl Form {
     }
 
     fn complete(self) -> Result<NewModel, Problem> {
+        let padding = match (self.mask, self.pad) {
+            (Some(mask), values) => Some(Padding {
+                mask,
+                values,
+                cropped: Vec::new(),
+            }),
+            (None, values) if values.is_empty() => None,
+            (None, _) => {
+                let detail = "`pad` needs `mask`: the input that tells padding from the rest";
+                return Err(Problem::new(Code::InvalidPadding, detail).field("mask"));
+            }
+        };
         let model = required("model", self.model)?;
         let validation = required("validation", self.validation)?;
         Ok(NewModel {
@@ -124,8 +148,23 @@ impl Form {
             digest: not_empty(model, "model", Code::InvalidModel)?.digest,
             validation: not_empty(validation, "validation", Code::InvalidValidationSet)?.digest,
             size_bytes: model.size_bytes,
+            padding,
         })
     }
+}
+
+/// `input=value`.
+fn padding(text: &str) -> Result<(String, f64), Problem> {
+    let parsed = text.split_once('=');
+    let parsed = parsed.and_then(|(input, value)| {
+        let value = value.trim().parse::<f64>().ok()?;
+        (!input.is_empty() && value.is_finite()).then(|| (input.trim().to_owned(), value))
+    });
+    parsed.ok_or_else(|| {
+        let text = short(text);
+        let detail = format!("`pad` is `{text}`: it must be `input=value` with a number");
+        Problem::new(Code::InvalidPadding, detail).field("pad")
+    })
 }
 
 async fn existing_application(state: &ApiState, name: &str) -> Result<ApplicationId, Problem> {

@@ -10,8 +10,11 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Candidate)]
 pub struct CandidateBody {
-    /// Which variant.
+    /// Which variant. It is a candidate on each kind of device that it can be had on.
     pub variant: String,
+    /// The type of that device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_type: Option<String>,
     /// Lower bound of its accuracy, for proportions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy_bound: Option<f64>,
@@ -22,6 +25,10 @@ pub struct CandidateBody {
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
+    /// Whether time and cost are estimates: nothing was measured on this type of device, or at this
+    /// size of the inputs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
     /// State of its best instance: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`,
     /// or `failed` where no worker can load it.
     pub state: Cow<'static, str>,
@@ -74,10 +81,12 @@ impl From<&Candidate> for CandidateBody {
         let is_error = bound.is_sign_negative();
         Self {
             variant: candidate.variant.to_string(),
+            device_type: candidate.device_type.as_ref().map(ToString::to_string),
             accuracy_bound: (!is_error).then_some(bound),
             error_bound: is_error.then_some(-bound),
             expected_ms: candidate.expected_ms,
             cost_per_1k_usd: candidate.cost_per_1k_usd,
+            estimated: candidate.estimated,
             state: candidate.state.clone(),
             verdict: candidate.verdict.clone(),
         }

@@ -19,6 +19,9 @@ pub fn page(code: Code) -> &'static str {
         Code::InvalidValidationSet => {
             include_str!("../../../docs/errors/invalid_validation_set.md")
         }
+        Code::InvalidPadding => {
+            include_str!("../../../docs/errors/invalid_padding.md")
+        }
         Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),
         Code::Unauthenticated => include_str!("../../../docs/errors/unauthenticated.md"),
         Code::Forbidden => include_str!("../../../docs/errors/forbidden.md"),

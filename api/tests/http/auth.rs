@@ -49,6 +49,7 @@ async fn put_variant(api: &Api) {
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 4,
+        padding: None,
     };
     let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
     let job = job.for_model(model.id.clone());

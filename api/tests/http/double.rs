@@ -46,7 +46,7 @@ struct Rows {
 #[async_trait]
 impl Publish for Rows {
     async fn retire_model(&self, model: &ModelId) -> Result<(), PublishError> {
-        let retired = self.registry.delete_model(model).await;
+        let retired = self.registry.delete_model(model, 5).await;
         let retired = retired.map_err(|error| PublishError::new(error.code(), &error))?;
         for variant in &retired {
             let gone = self.metadata.retire_variant(variant).await;
@@ -145,6 +145,7 @@ pub fn variant() -> Variant {
         },
         artefact: Digest::from_bytes([7; 32]),
         signature: signature(),
+        padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
             value: 0.95,
@@ -162,6 +163,8 @@ pub fn variant() -> Variant {
             saturation_rps: 6666.7,
             peak_memory_bytes: 4096,
             weights_bytes: 1024,
+            sizes: Default::default(),
+            concurrent: Vec::new(),
         },
         cost_per_hour_usd: 0.036,
         cost_per_1k_usd: 0.000_001_5,

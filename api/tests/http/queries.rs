@@ -124,5 +124,7 @@ fn candidate(quality_bound: f64) -> Candidate {
         cost_per_1k_usd: 0.001,
         state: "active".into(),
         verdict: "latency".into(),
+        estimated: false,
+        device_type: None,
     }
 }

@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 pub struct Job {
     /// Its id.
     pub id: String,
-    /// `register` or `offline`.
+    /// `register`, `extend` or `offline`.
     pub kind: String,
     /// `queued`, `running`, `paused`, `succeeded`, `failed`, `cancelled`.
     pub state: String,

@@ -34,6 +34,13 @@ pub struct Register {
     /// Inputs with their labels: an `.npz` archive or JSON lines.
     #[arg(long, value_name = "FILE")]
     validation: PathBuf,
+    /// The input that tells given elements (1) from padding (0): with it, queries of different
+    /// lengths share batches.
+    #[arg(long, value_name = "INPUT")]
+    mask: Option<String>,
+    /// The value of an input's padding, 0 where it is not given.
+    #[arg(long, value_name = "INPUT=VALUE", requires = "mask")]
+    pad: Vec<String>,
     /// Return as soon as the job is queued.
     #[arg(long)]
     no_wait: bool,
@@ -98,11 +105,17 @@ impl Register {
             true => indicatif::ProgressBar::hidden(),
             false => upload::bar("upload", total),
         };
-        let form = Form::new()
+        let mut form = Form::new()
             .text("name", self.name.to_string())
             .text("application", self.application.to_string())
             .part("model", model.part(&bar))
             .part("validation", validation.part(&bar));
+        if let Some(mask) = &self.mask {
+            form = form.text("mask", mask.clone());
+        }
+        for pad in &self.pad {
+            form = form.text("pad", pad.clone());
+        }
         let request = client.request(Method::POST, &["v1", "models"]);
         let accepted = client.answer(request.multipart(form)).await;
         bar.finish_and_clear();

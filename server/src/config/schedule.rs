@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sextant_dispatcher::Tenant;
+use sextant_dispatcher::{Choice, Tenant};
 use sextant_policies::{
-    parallelism, placement,
+    parallelism::{self, Objective},
+    placement,
     profile::{Estimation, UnknownEstimation},
     schedule::{Delay, Nanos, Options, Policy, UnknownPolicy},
 };
@@ -82,6 +83,11 @@ section! {
         /// SERF's table of predicted mean latencies by load (`serf`), or the same predictions with
         /// bursts, backlog and the scatter of service times in them (`sextant`).
         parallelism: Parallelism = Parallelism::Off;
+        /// Which latency `parallelism` makes low: 0 for the mean, 0.99 for the 99th percentile.
+        /// `serf` knows the mean alone.
+        parallelism_quantile: f64 = 0.0, within 0.0..=0.9999;
+        /// Cores of a worker that `parallelism` grants the queries of one model at most; 0 for all.
+        parallelism_cores: u16 = 0, within 0.0..=65_535.0;
         /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
         /// much earlier than they are to start, and a query whose target leaves no room for it is
         /// refused at once.
@@ -178,7 +184,7 @@ impl Parallelism {
     pub(super) const NAMES: &'static [&'static str] = &["off", "serf", "sextant"];
 
     /// The policy, if one is to choose.
-    pub fn policy(self) -> Option<parallelism::Policy> {
+    fn policy(self) -> Option<parallelism::Policy> {
         match self {
             Self::Off => None,
             Self::Serf => Some(parallelism::Policy::Serf),
@@ -214,6 +220,18 @@ impl Placement {
 // === impl Schedule ===
 
 impl Schedule {
+    /// Who chooses the threads of queries that run alone, and what for.
+    pub fn parallelism(&self) -> Option<Choice> {
+        Some(Choice {
+            policy: self.parallelism.policy()?,
+            objective: match self.parallelism_quantile {
+                0.0 => Objective::Mean,
+                share => Objective::Quantile(share),
+            },
+            cores: (self.parallelism_cores > 0).then_some(self.parallelism_cores),
+        })
+    }
+
     /// The options of the scheduling core.
     pub fn options(&self) -> Options {
         Options {

@@ -79,6 +79,9 @@ section! {
         /// Engines of the CPU that variants are made for. `emulated` runs there unless devices are
         /// emulated.
         engines: Engines = Engines::default();
+        /// Whether models are registered here. With `false` a process with the role `variant-gen` only
+        /// adds variants for its own engines to models that others have registered.
+        register: bool = true;
         /// Most intra-op threads of a variant, never more than the worker's cores.
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.

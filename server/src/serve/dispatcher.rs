@@ -69,7 +69,7 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
         },
         estimation: schedule.run_times.0,
         placement: config.dispatcher.placement.options(),
-        parallelism: schedule.parallelism.policy(),
+        parallelism: schedule.parallelism(),
         estimate_factor: config.variants.estimate_factor,
         tenants: schedule.tenants(),
         ..sextant_dispatcher::Config::default()
