@@ -103,6 +103,11 @@ def ones(*shape):
     return (TensorProto.INT64, shape, lambda r, n: np.ones((n, *shape), dtype=np.int64))
 
 
+def texts(inputs, tokens):
+    """The same inputs with sequences of any length; validation rows have this many tokens."""
+    return {name: (kind, ("tokens",), make) for name, (kind, _, make) in inputs(tokens).items()}
+
+
 # --- architectures -------------------------------------------------------------------------------
 
 
@@ -187,8 +192,19 @@ def mobilenet():
 
 def bert():
     """An encoder of six layers, width 384, sequences of 128 tokens, two classes."""
-    layers, width, heads, inner, tokens, words = 6, 384, 12, 1536, 128, 30522
-    g = Graph("bert", {"input_ids": integers(words, tokens), "attention_mask": ones(tokens)})
+    return transformer("bert", 30522, 128, None)
+
+
+def encoder():
+    """The same for sequences of up to 512 tokens and with a smaller vocabulary; validation rows have
+    16."""
+    return transformer("encoder", 4096, 16, 512)
+
+
+def transformer(name, words, tokens, most):
+    layers, width, heads, inner = 6, 384, 12, 1536
+    inputs = lambda tokens: {"input_ids": integers(words, tokens), "attention_mask": ones(tokens)}
+    g = Graph(name, texts(inputs, tokens) if most else inputs(tokens))
 
     def norm(x):
         scale, shift = g.weight(np.ones(width)), g.weight(np.zeros(width))
@@ -199,7 +215,7 @@ def bert():
         return g.node("Add", y, g.bias(outputs))
 
     def split(x, perm):
-        shape = g.weight([-1, tokens, heads, width // heads], np.int64)
+        shape = g.weight([0, -1, heads, width // heads], np.int64)
         return g.node("Transpose", g.node("Reshape", x, shape), perm=perm)
 
     def gelu(x):
@@ -208,9 +224,14 @@ def bert():
 
     mask = g.node("Cast", "attention_mask", to=TensorProto.FLOAT)
     mask = g.node("Mul", g.node("Sub", g.weight(1.0), mask), g.weight(-10000.0))
-    mask = g.node("Reshape", mask, g.weight([-1, 1, 1, tokens], np.int64))
+    mask = g.node("Unsqueeze", mask, g.weight([1, 2], np.int64))
     x = g.node("Gather", g.normal((words, width), 1, gain=1.0), "input_ids", axis=0)
-    x = norm(g.node("Add", x, g.normal((1, tokens, width), 1, gain=1.0)))
+    places = g.normal((1, most or tokens, width), 1, gain=1.0)
+    if most:
+        length = g.node("Gather", g.node("Shape", "input_ids"), g.weight([1], np.int64), axis=0)
+        zero, one = g.weight([0], np.int64), g.weight([1], np.int64)
+        places = g.node("Slice", places, zero, length, one)
+    x = norm(g.node("Add", x, places))
     for _ in range(layers):
         query = split(linear(x, width, width), [0, 2, 1, 3])
         key = split(linear(x, width, width), [0, 2, 3, 1])
@@ -218,7 +239,7 @@ def bert():
         scores = g.node("Mul", g.node("MatMul", query, key), g.weight((width / heads) ** -0.5))
         mixed = g.node("MatMul", g.node("Softmax", g.node("Add", scores, mask), axis=-1), value)
         mixed = g.node("Transpose", mixed, perm=[0, 2, 1, 3])
-        mixed = g.node("Reshape", mixed, g.weight([-1, tokens, width], np.int64))
+        mixed = g.node("Reshape", mixed, g.weight([0, -1, width], np.int64))
         x = norm(g.node("Add", x, linear(mixed, width, width)))
         x = norm(g.node("Add", x, linear(gelu(linear(x, width, inner)), inner, width)))
     first = g.node("Gather", x, g.weight(0, np.int64), axis=1)
@@ -227,7 +248,7 @@ def bert():
     return g, 2, 64
 
 
-ARCHITECTURES = {f.__name__: f for f in (mlp, resnet18, resnet50, mobilenet, bert)}
+ARCHITECTURES = {f.__name__: f for f in (mlp, resnet18, resnet50, mobilenet, bert, encoder)}
 
 
 def answers(model, inputs):

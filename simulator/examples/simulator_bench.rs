@@ -58,6 +58,7 @@ fn setting(policy: Policy) -> Result<Setting, Error> {
         shape: Shape::default(),
         failures: Vec::new(),
         seed: 0,
+        prices: Vec::new(),
         histograms: false,
     })
 }

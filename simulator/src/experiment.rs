@@ -50,7 +50,7 @@ use sextant_policies::schedule::Policy;
 
 use crate::Error;
 
-pub use cell::{Arrivals, Cell, Criterion, Group, NetworkSpec, Popularity, Segment};
+pub use cell::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, Popularity, Segment};
 pub use memory::{MemorySpec, Scatter};
 pub use record::Record;
 pub use run::run;
@@ -71,6 +71,9 @@ pub enum Kind {
     Ladder,
     /// Goodput, then runs below and above it: `good_over_peak_at_2_share`, ..
     FlatTop,
+    /// Runs at multiples of what the cell's first type of device carries alone: where requests run
+    /// and what that costs, `dear_share_percent`, `cost_per_1k_usd`, ..
+    Prices,
     /// One run at the cell's rates on devices whose memory is limited: cold starts, loads, failures
     /// by reason, over time.
     Timeline,
@@ -172,6 +175,7 @@ shipped! {
     "symphony-fig10",
     "symphony-fig13",
     "fleet-shape",
+    "prices",
     "clockwork-fig5",
     "clockwork-fig6",
     "clockwork-fig7",

@@ -41,5 +41,5 @@ pub use error::Error;
 
 pub use world::{
     Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Shape, Source,
-    Span, Tally, Token, World,
+    Span, Tally, Token, Usage, World,
 };

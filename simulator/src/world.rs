@@ -16,7 +16,7 @@ use control::{Control, Order};
 use report::Counts;
 
 pub use histogram::Histogram;
-pub use report::{Report, Tally};
+pub use report::{Report, Tally, Usage};
 pub use setting::{Arrival, Device, Failure, Jitter, Model, Network, Setting, Shape, Source, Span};
 
 /// A run under way.
@@ -101,6 +101,8 @@ impl<'a> World<'a> {
     pub fn run(mut self, source: &mut dyn Source, span: Span) -> Report {
         self.span = span;
         self.report.models = vec![Tally::default(); self.setting.models.len()];
+        let kinds = self.setting.devices.iter().map(|device| device.kind + 1);
+        self.report.kinds = vec![Usage::default(); kinds.max().unwrap_or(0) as usize];
         while !self.report.stopped {
             let event = self.events.first_time();
             let timer = self.control.next_timer().unwrap_or(NEVER).max(self.now);

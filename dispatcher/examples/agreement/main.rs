@@ -1,8 +1,9 @@
 //! The same requests in real time, through the dispatcher and eight workers with an emulated engine,
 //! and in virtual time, through the simulator in the fleet's shape: answers in time on both sides.
 //!
-//! `cargo run --release -p sextant-dispatcher --example agreement [-- POLICY]`; without a policy
-//! `sextant`, `eager` and `symphony` in turn. The model is InceptionResNetV2 of Symphony, table 4, on
+//! `cargo run --release -p sextant-dispatcher --example agreement [-- POLICY [fleet]]`; without a policy,
+//! or with an empty one, `sextant`, `eager` and `symphony` in turn. With `fleet` the workers, the
+//! dispatcher and a front end reach each other over gRPC, each on a port of its own. The model is InceptionResNetV2 of Symphony, table 4, on
 //! 8 workers with one slot each: some 900 requests per second, so that two cores have time to wake up
 //! punctually. Queries name the application, as users do. Arrivals are Poisson, the same on both
 //! sides, at 0.9, 1.0 and 1.2 of the simulated goodput, which is the highest rate, in steps of 1 % of
@@ -13,24 +14,21 @@
     reason = "arrivals and emulated work are the passing of time itself"
 )]
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use sextant_policies::schedule::{Nanos, Options, Policy};
-use sextant_rpc::{Dispatch, Query, Route};
 use sextant_simulator::{
     Device, Jitter, Model, Network, Setting, Shape, Span, World, bound::fluid_bound_rps, profiles,
-    trace::Trace, workload,
+    trace::Trace,
 };
-use sextant_types::{ApplicationId, NamedTensor, Targets, Tensor};
 use tokio::runtime::Runtime;
 
+mod fleet;
+mod load;
 mod service;
 
-use service::Service;
+use service::{Kind, Service};
 
 const MODEL: &str = "InceptionResNetV2";
 const CELL: &str = "inceptionresnetv2";
@@ -62,15 +60,19 @@ struct Comparison {
 
 fn main() -> Result<()> {
     let named = std::env::args().nth(1).filter(|name| !name.is_empty());
+    let shape = service::Shape::from_arguments()?;
     let policies = match named {
         Some(name) => vec![name.parse::<Policy>()?],
         None => vec![Policy::Sextant, Policy::Eager, Policy::Symphony],
     };
-    policies.into_iter().try_for_each(compare)
+    policies
+        .into_iter()
+        .try_for_each(|policy| compare(policy, shape))
 }
 
-fn compare(policy: Policy) -> Result<()> {
-    let comparison = Comparison::new(policy)?;
+fn compare(policy: Policy, shape: service::Shape) -> Result<()> {
+    let cell = format!("{CELL}{}", shape.suffix());
+    let comparison = Comparison::new(policy, shape)?;
     let peak_rps = comparison.goodput(|trace| Ok(comparison.simulated(trace)))?;
     let report = |cell: &str, metric: &str, value: f64, unit: &str| {
         println!(
@@ -78,11 +80,11 @@ fn compare(policy: Policy) -> Result<()> {
              \"metric\":\"{metric}\",\"value\":{value},\"unit\":\"{unit}\",\"seed\":{SEED}}}"
         );
     };
-    report(CELL, "agreement_simulated_goodput_rps", peak_rps, "rps");
+    report(&cell, "agreement_simulated_goodput_rps", peak_rps, "rps");
     for load in LOADS {
         let trace = comparison.arrivals(load * peak_rps)?;
         let (live, simulated) = (comparison.live(&trace)?, comparison.simulated(&trace));
-        let cell = format!("{CELL}/{load}x");
+        let cell = format!("{cell}/{load}x");
         let ratio = live.good as f64 / simulated.good as f64;
         report(&cell, "agreement_goodput_ratio", ratio, "ratio");
         let missed = [live, simulated].map(|of| 1.0 - of.good as f64 / of.sent as f64);
@@ -103,7 +105,7 @@ fn compare(policy: Policy) -> Result<()> {
 // === impl Comparison ===
 
 impl Comparison {
-    fn new(policy: Policy) -> Result<Self> {
+    fn new(policy: Policy, shape: service::Shape) -> Result<Self> {
         let all = profiles::load("symphony-table4")?;
         let profile = all.into_iter().find(|profile| profile.model == MODEL);
         let profile = profile.context("the profile is shipped")?;
@@ -113,6 +115,14 @@ impl Comparison {
         let most_rows = ((target as f64 / 1e6 - beta_ms) / alpha_ms) as u32 + 1;
         let latency = profile.latency(most_rows)?;
         let options = Options::of(policy);
+        // The simulator makes room for messages as the dispatcher does by itself.
+        let simulated = Options {
+            delay: match shape {
+                service::Shape::Process => options.delay,
+                service::Shape::Fleet => fleet::network(),
+            },
+            ..options.clone()
+        };
         let setting = Setting {
             models: vec![Model {
                 name: MODEL.to_owned(),
@@ -122,18 +132,25 @@ impl Comparison {
                 weight: 1.0,
             }],
             devices: vec![Device { kind: 0 }; usize::from(DEVICES)],
-            options: options.clone(),
+            options: simulated,
             network: Network::default(),
             jitter: Jitter::None,
             shape: Shape::default(),
             failures: Vec::new(),
             seed: SEED,
+            prices: Vec::new(),
             histograms: false,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let service = runtime.block_on(Service::start(options, &latency, DEVICES))?;
+        let devices = Kind {
+            name: "emulated".to_owned(),
+            devices: DEVICES,
+            hour_usd: 1.0,
+            latency,
+        };
+        let service = runtime.block_on(Service::start(options, &[devices], shape))?;
         Ok(Self {
             policy,
             bound_rps: fluid_bound_rps(&setting, &[1.0]),
@@ -145,21 +162,7 @@ impl Comparison {
     }
 
     fn arrivals(&self, rps: f64) -> Result<Trace> {
-        let stream = workload::Stream {
-            model: 0,
-            gaps: workload::Gaps::Exponential,
-            rate: workload::Rate::Constant(rps),
-        };
-        let mut source = workload::open_loop(&[stream], SEED)?;
-        let mut trace = Trace {
-            models: vec![MODEL.to_owned()],
-            requests: Vec::new(),
-        };
-        while source.peek().is_some_and(|at| at < END) {
-            let arrival = source.next();
-            trace.requests.push((arrival.at, arrival.model));
-        }
-        Ok(trace)
+        load::poisson(MODEL, rps, SEED, END)
     }
 
     /// By halving between half of the bound, which any policy carries, and the bound.
@@ -197,50 +200,16 @@ impl Comparison {
         }
     }
 
-    /// Sends every request at its time, from this thread, and counts what is answered in time.
+    /// Counts what is answered in time.
     fn live(&self, trace: &Trace) -> Result<Outcome> {
-        let begun = Instant::now() + Duration::from_millis(50);
-        let mut answers = Vec::with_capacity(trace.requests.len());
-        for (at, _) in &trace.requests {
-            let arrived = begun + Duration::from_nanos(*at);
-            service::wait_until(arrived);
-            let dispatcher = Arc::clone(&self.service.dispatcher);
-            let query = self.query(arrived)?;
-            let target = self.target;
-            answers.push((
-                *at,
-                self.runtime.spawn(async move {
-                    let answer = dispatcher.query(query).await;
-                    answer.is_ok() && arrived.elapsed() <= target
-                }),
-            ));
-        }
         let mut outcome = Outcome { sent: 0, good: 0 };
-        for (at, answer) in answers {
-            let good = self.runtime.block_on(answer)?;
-            if at >= WARM_UP {
+        for sent in load::replay(&self.runtime, &self.service, trace, self.target)? {
+            if sent.at >= WARM_UP {
+                let good = sent.answer.is_some() && sent.latency <= self.target;
                 outcome.sent += 1;
                 outcome.good += u64::from(good);
             }
         }
         Ok(outcome)
-    }
-
-    fn query(&self, arrived: Instant) -> Result<Query> {
-        Ok(Query {
-            route: Route::Application(ApplicationId::new(service::APPLICATION)?),
-            inputs: vec![NamedTensor::new(
-                "x",
-                Tensor::from_elements(vec![1, 1], &[1.0_f32])?,
-            )],
-            targets: Targets {
-                latency_ms: Some(self.target.as_secs_f64() * 1e3),
-                min_quality: None,
-                max_cost_per_1k_usd: None,
-            },
-            best_effort: false,
-            explain: false,
-            arrived,
-        })
     }
 }

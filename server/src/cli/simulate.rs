@@ -16,6 +16,7 @@ use sextant_simulator::{
 use super::{Error, output::Output};
 
 mod machine;
+mod prices;
 mod progress;
 mod tables;
 mod timeline;

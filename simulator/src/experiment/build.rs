@@ -1,8 +1,10 @@
 //! From a cell to a world: models, devices, sources and the measured span.
 
-use sextant_policies::schedule::{Delay, NEVER, Nanos, Options, Policy};
+use std::sync::Arc;
 
-use super::{Arrivals, Cell, Criterion, Group, NetworkSpec, part::Part};
+use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy};
+
+use super::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, part::Part};
 use crate::{
     Device, Error, Jitter, Model, Network, Setting, Shape, Source, Span,
     bound::{clairvoyant_bound_rps, fluid_bound_rps},
@@ -32,19 +34,19 @@ const MEASURED_S: (f64, f64) = (0.5, 600.0);
 impl Prepared {
     pub(super) fn new(cell: &Cell) -> Result<Self, Error> {
         let (mut models, mut groups) = (Vec::new(), Vec::new());
+        let slowdowns: Vec<f64> = match cell.fleet.as_slice() {
+            [] => vec![1.0],
+            fleet => fleet.iter().map(|of| of.slowdown).collect(),
+        };
         for group in &cell.group {
             let profiles = chosen(group)?;
             let from = models.len() as u32;
-            add_models(group, &profiles, &mut models)?;
+            add_models(group, &profiles, &slowdowns, &mut models)?;
             groups.push(Part::new(group, from..models.len() as u32, profiles)?);
         }
-        let count = if cell.devices > 0 {
-            cell.devices
-        } else {
-            (cell.devices_per_model * models.len() as f64).ceil() as u32
-        };
         let setting = Setting {
-            devices: vec![Device { kind: 0 }; count as usize],
+            devices: devices(cell, models.len()),
+            prices: cell.fleet.iter().map(|of| of.hour_usd).collect(),
             options: Options {
                 delay: cell.network.most(),
                 hold: cell.hold,
@@ -92,6 +94,17 @@ impl Prepared {
         setting.options.policy = policy;
         setting.seed = seed;
         setting
+    }
+
+    /// Leaves only the devices of the first kind.
+    pub(super) fn keep_first_kind(&mut self) {
+        self.setting.devices.retain(|device| device.kind == 0);
+        self.bound_rps = fluid_bound_rps(&self.setting, &self.shares);
+    }
+
+    /// What the runs have in common: the world without policy and seed.
+    pub(super) fn into_setting(self) -> Setting {
+        self.setting
     }
 
     /// Changes how the devices come together.
@@ -192,6 +205,18 @@ impl Prepared {
     }
 }
 
+fn devices(cell: &Cell, models: usize) -> Vec<Device> {
+    let of_type = |(kind, of): (u32, &DeviceType)| vec![Device { kind }; of.devices as usize];
+    if !cell.fleet.is_empty() {
+        return (0..).zip(&cell.fleet).flat_map(of_type).collect();
+    }
+    let count = match cell.devices {
+        0 => (cell.devices_per_model * models as f64).ceil() as usize,
+        count => count as usize,
+    };
+    vec![Device { kind: 0 }; count]
+}
+
 /// The profiles of a group, in the file's order.
 fn chosen(group: &Group) -> Result<Vec<Profile>, Error> {
     let all = profiles::load(&group.profile)?;
@@ -221,9 +246,17 @@ fn chosen(group: &Group) -> Result<Vec<Profile>, Error> {
     }
 }
 
-fn add_models(group: &Group, profiles: &[Profile], models: &mut Vec<Model>) -> Result<(), Error> {
+/// Adds the models of a group with their run times on each kind of device.
+fn add_models(
+    group: &Group,
+    profiles: &[Profile],
+    slowdowns: &[f64],
+    models: &mut Vec<Model>,
+) -> Result<(), Error> {
     for profile in profiles {
         let latency = profile.latency(group.max_rows)?;
+        let on_kind = |by: &f64| slowed(&latency, *by).map(Some);
+        let latencies: Vec<_> = slowdowns.iter().map(on_kind).collect::<Result<_, _>>()?;
         let target = match group.target_ms {
             Some(ms) if ms > 0.0 => nanos(ms),
             Some(_) => NEVER,
@@ -240,13 +273,25 @@ fn add_models(group: &Group, profiles: &[Profile], models: &mut Vec<Model>) -> R
             models.push(Model {
                 name,
                 target,
-                latency: vec![Some(latency.clone())],
+                latency: latencies.clone(),
                 priority: group.priority,
                 weight: 1.0,
             });
         }
     }
     Ok(())
+}
+
+/// The same run times, `by` times as long.
+fn slowed(latency: &Arc<LatencyTable>, by: f64) -> Result<Arc<LatencyTable>, Error> {
+    if by == 1.0 {
+        return Ok(Arc::clone(latency));
+    }
+    let nanos = |rows| (latency.of(rows) as f64 * by).round() as Nanos;
+    let table = LatencyTable::new((1..=latency.measured_rows()).map(nanos).collect());
+    table
+        .map(Arc::new)
+        .map_err(|invalid| Error::Setting(format!("`slowdown` is `{by}`: {invalid}")))
 }
 
 /// By model: its share of the varied rate; groups have as much of it as they have models.

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::memory::MemorySpec;
-use crate::azure::Mapping;
+use super::{build::Prepared, memory::MemorySpec};
+use crate::{Error, Setting, azure::Mapping};
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -17,6 +17,10 @@ pub struct Cell {
     /// Devices for each model, rounded up.
     #[serde(default)]
     pub devices_per_model: f64,
+    /// Devices of several types instead of [`Self::devices`], the one with the cheapest runs first
+    /// (`prices`).
+    #[serde(default)]
+    pub fleet: Vec<DeviceType>,
     /// Models and what is asked of them.
     #[serde(default)]
     pub group: Vec<Group>,
@@ -39,7 +43,8 @@ pub struct Cell {
     /// Requests per second of all open groups (`sweep`, `ladder`).
     #[serde(default)]
     pub rate_rps: f64,
-    /// Rates as multiples of the peak (`flat-top`).
+    /// Rates as multiples of the peak (`flat-top`), or of what the first type carries alone
+    /// (`prices`).
     #[serde(default)]
     pub loads: Vec<f64>,
     /// Targets of the first group, ms, increasing (`ladder`).
@@ -66,6 +71,21 @@ pub struct Cell {
     /// What a device's memory holds (`timeline`).
     #[serde(default)]
     pub memory: Option<MemorySpec>,
+}
+
+/// Devices of a type.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceType {
+    /// What it is called.
+    pub name: String,
+    /// How many there are, at least 1.
+    pub devices: u32,
+    /// Price of one, US dollars an hour.
+    pub hour_usd: f64,
+    /// Run times over those of the profile.
+    #[serde(default = "unit")]
+    pub slowdown: f64,
 }
 
 /// Models of the same kind.
@@ -222,11 +242,24 @@ pub struct NetworkSpec {
     pub response_spread_us: f64,
 }
 
+// === impl Cell ===
+
+impl Cell {
+    /// The world of the cell's runs, with the default policy.
+    ///
+    /// # Errors
+    /// When a profile or a model of it cannot be found.
+    pub fn setting(&self) -> Result<Setting, Error> {
+        Ok(Prepared::new(self)?.into_setting())
+    }
+}
+
 /// Keys of [`Cell`] that a cell's table may hold beside those of its groups.
 pub(super) const CELL_KEYS: &[&str] = &[
     "name",
     "devices",
     "devices_per_model",
+    "fleet",
     "network",
     "jitter_share",
     "warm_up_s",

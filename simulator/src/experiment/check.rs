@@ -1,6 +1,6 @@
 //! What can be wrong with a cell, found before anything is run.
 
-use super::{Arrivals, Cell, Group, Kind, Segment};
+use super::{Arrivals, Cell, DeviceType, Group, Kind, Segment};
 
 /// Says what is wrong with a cell, before anything is run.
 pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
@@ -23,7 +23,8 @@ pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
             ));
         }
     }
-    if cell.devices == 0 && cell.devices_per_model <= 0.0 {
+    check_fleet(kind, cell)?;
+    if cell.devices == 0 && cell.devices_per_model <= 0.0 && cell.fleet.is_empty() {
         return Err("`devices` is `0`: there must be at least one".to_owned());
     }
     if cell.targets_ms.contains(&0.0) {
@@ -44,6 +45,45 @@ pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
         (None, _) => {}
     }
     cell.group.iter().try_for_each(check_group)
+}
+
+fn check_fleet(kind: Kind, cell: &Cell) -> Result<(), String> {
+    if kind != Kind::Prices {
+        return match cell.fleet.is_empty() {
+            true => Ok(()),
+            false => Err("only `prices` experiments have a `fleet`".to_owned()),
+        };
+    }
+    if cell.fleet.len() < 2 {
+        return Err("`fleet` names fewer than two types of devices".to_owned());
+    }
+    if cell.devices > 0 || cell.devices_per_model > 0.0 {
+        return Err("`devices` is set beside `fleet`".to_owned());
+    }
+    for of in &cell.fleet {
+        let numbers = [
+            ("devices", f64::from(of.devices)),
+            ("hour_usd", of.hour_usd),
+            ("slowdown", of.slowdown),
+        ];
+        for (key, value) in numbers {
+            if !value.is_finite() || value <= 0.0 {
+                let name = &of.name;
+                return Err(format!(
+                    "`{key}` of `{name}` is `{value}`: it must be finite and more than zero"
+                ));
+            }
+        }
+    }
+    let run_cost = |of: &DeviceType| of.hour_usd * of.slowdown;
+    let first = run_cost(&cell.fleet[0]);
+    if let Some(less) = cell.fleet.iter().find(|of| run_cost(of) < first) {
+        return Err(format!(
+            "a run costs less on `{}` than on the first of `fleet`",
+            less.name
+        ));
+    }
+    Ok(())
 }
 
 fn check_spread(cell: &Cell) -> Result<(), String> {

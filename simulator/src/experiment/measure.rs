@@ -63,6 +63,7 @@ impl Unit<'_> {
                 Kind::Sweep => run.sweep()?,
                 Kind::Ladder => run.ladder()?,
                 Kind::FlatTop => run.flat_top()?,
+                Kind::Prices => run.prices()?,
                 Kind::Timeline => run.timeline()?,
                 Kind::Spread => {}
             }
@@ -296,6 +297,32 @@ impl Run<'_> {
         }
         if let Some(target_ms) = smallest {
             self.push("full_satisfaction_target_ms", target_ms);
+        }
+        Ok(())
+    }
+
+    /// What the first type of device carries alone, then all devices at multiples of that.
+    fn prices(&mut self) -> Result<(), Error> {
+        let mut alone = Prepared::new(self.cell)?;
+        alone.keep_first_kind();
+        std::mem::swap(self.prepared, &mut alone);
+        let cheap = self.search();
+        std::mem::swap(self.prepared, &mut alone);
+        let cheap_rps = cheap?.rps;
+        self.push("cheap_goodput_rps", cheap_rps);
+        for load in &self.cell.loads {
+            let report = self.run_at(load * cheap_rps)?;
+            let name = format!("{load}x");
+            self.about_run(&report, Some(&name));
+            let cell = format!("{}/{name}", self.cell.name);
+            let label = Label {
+                cell: Some(&cell),
+                ..self.label
+            };
+            self.records.extend([
+                label.record("dear_share_percent", 100.0 * report.dear_share()),
+                label.record("cost_per_1k_usd", report.cost_per_1k_usd()),
+            ]);
         }
         Ok(())
     }

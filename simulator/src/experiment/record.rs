@@ -18,7 +18,7 @@ pub struct Record {
     pub metric: String,
     /// How much.
     pub value: f64,
-    /// Its unit: `rps`, `ms`, `share`, `ratio`, `rows`, `count`.
+    /// Its unit: `rps`, `ms`, `share`, `ratio`, `percent`, `usd`, `rows`, `count`.
     pub unit: String,
     /// The seed of the run; absent for a mean over seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,6 +47,8 @@ impl Label<'_> {
             Some("count" | "starts") => "count",
             Some("s") => "s",
             Some("ratio") => "ratio",
+            Some("percent") => "percent",
+            Some("usd") => "usd",
             _ => "share",
         };
         Record {

@@ -51,11 +51,13 @@ impl Control {
             let spec = ModelSpec {
                 pages: residence.pages,
                 shared: None,
+                surface: None,
                 load: residence.load,
                 queue: queue.clone(),
                 kinds: vec![OnKind {
                     kind,
                     latency: None,
+                    surface: None,
                     load: 0,
                     price: 1.0,
                 }],

@@ -142,6 +142,7 @@ impl Question {
             shape: Shape::default(),
             failures: Vec::new(),
             seed: 0,
+            prices: Vec::new(),
             histograms: false,
         }
     }

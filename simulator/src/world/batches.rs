@@ -92,6 +92,7 @@ impl World<'_> {
                     self.rows.resize(at + 1, 0);
                 }
                 self.rows[at] += 1;
+                self.count_usage(kind, rows, end - start);
             }
         }
         let at = self.vacant.pop().unwrap_or_else(|| {
@@ -142,6 +143,14 @@ impl World<'_> {
     fn count_busy(&mut self, start: Nanos, end: Nanos) {
         let (from, until) = (start.max(self.span.from), end.min(self.span.until));
         self.busy += until.saturating_sub(from);
+    }
+
+    fn count_usage(&mut self, kind: usize, rows: u32, took: Nanos) {
+        let usage = &mut self.report.kinds[kind];
+        let took_s = took as f64 / 1e9;
+        usage.rows += u64::from(rows);
+        usage.busy_s += took_s;
+        usage.cost_usd += took_s / 3600.0 * self.setting.price(kind as u32);
     }
 
     fn look_at_misses(&mut self, model: u32) {

@@ -5,7 +5,8 @@ use sextant_policies::{
     placement,
     profile::Estimation,
     schedule::{
-        self, BatchId, DropReason, LatencyTable, Nanos, Request, Scheduler, WorkerSpec, build,
+        self, BatchId, DropReason, LatencyTable, Nanos, QueueSpec, Request, Scheduler, WorkerSpec,
+        build,
     },
 };
 
@@ -65,8 +66,9 @@ impl Control {
                 Some(OnKind {
                     kind,
                     latency: Some(latency),
+                    surface: None,
                     load: 0,
-                    price: 1.0,
+                    price: setting.price(kind) as f32,
                 })
             });
             let kinds: Vec<OnKind> = kinds.collect();
@@ -76,6 +78,7 @@ impl Control {
             let spec = ModelSpec {
                 pages: 1,
                 shared: None,
+                surface: None,
                 queue: model.queue(first),
                 load: 1,
                 kinds,
@@ -96,7 +99,11 @@ impl Control {
         for kind in kinds {
             for (at, model) in (0..).zip(&setting.models) {
                 if let Some(Some(latency)) = model.latency.get(kind as usize) {
-                    scheduler.on_loaded(0, kind, at, model.queue(latency), &mut actions);
+                    let queue = QueueSpec {
+                        price: setting.price(kind) as f32,
+                        ..model.queue(latency)
+                    };
+                    scheduler.on_loaded(0, kind, at, queue, &mut actions);
                 }
             }
         }

@@ -25,6 +25,17 @@ pub struct Tally {
     pub latencies: Histogram,
 }
 
+/// What a kind of devices did of the batches that started in the span.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usage {
+    /// Rows that were run.
+    pub rows: u64,
+    /// Device time that they took, s.
+    pub busy_s: f64,
+    /// What that device time costs, US dollars.
+    pub cost_usd: f64,
+}
+
 /// A run's result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
@@ -38,6 +49,8 @@ pub struct Report {
     pub busy_share: f64,
     /// Batches started in the span, by rows.
     pub batches: BTreeMap<u32, u64>,
+    /// By kind of device: what it did and what that cost.
+    pub kinds: Vec<Usage>,
     /// Length of the span, s.
     pub seconds: f64,
     /// Requests simulated, the warm-up included.
@@ -108,6 +121,21 @@ impl Report {
     pub fn good_per_s(&self) -> f64 {
         let good: u64 = self.models.iter().map(|tally| tally.good).sum();
         good as f64 / self.seconds
+    }
+
+    /// Share of the rows that ran on other devices than those of the first kind, 0 to 1; 0 without
+    /// any.
+    pub fn dear_share(&self) -> f64 {
+        let rows: u64 = self.kinds.iter().map(|usage| usage.rows).sum();
+        let first = self.kinds.first().map_or(0, |usage| usage.rows);
+        (rows - first) as f64 / rows.max(1) as f64
+    }
+
+    /// Price of the device time of a thousand rows, US dollars; 0 without any.
+    pub fn cost_per_1k_usd(&self) -> f64 {
+        let rows: u64 = self.kinds.iter().map(|usage| usage.rows).sum();
+        let cost_usd: f64 = self.kinds.iter().map(|usage| usage.cost_usd).sum();
+        1e3 * cost_usd / rows.max(1) as f64
     }
 
     /// Mean rows of a batch; 0 without any.

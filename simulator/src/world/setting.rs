@@ -91,6 +91,8 @@ pub struct Setting {
     pub models: Vec<Model>,
     /// By position: the devices.
     pub devices: Vec<Device>,
+    /// By kind: price of a device, US dollars an hour; 1 where it is missing.
+    pub prices: Vec<f64>,
     /// How they come together.
     pub shape: Shape,
     /// The policy, with the delays for which it makes room.
@@ -150,10 +152,19 @@ pub struct Span {
     pub most_missed: Vec<u64>,
 }
 
+// === impl Setting ===
+
+impl Setting {
+    /// Price of a device of a kind, US dollars an hour.
+    pub fn price(&self, kind: u32) -> f64 {
+        self.prices.get(kind as usize).copied().unwrap_or(1.0)
+    }
+}
+
 // === impl Model ===
 
 impl Model {
-    /// Its queue on devices with these run times.
+    /// Its queue on devices with these run times, where their price doesn't matter.
     pub(crate) fn queue(&self, latency: &LatencyTable) -> QueueSpec {
         QueueSpec {
             max_rows: latency.measured_rows(),

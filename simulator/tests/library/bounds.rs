@@ -16,6 +16,7 @@ fn setting(models: Vec<Model>, devices: Vec<Device>) -> Setting {
         shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
+        prices: Vec::new(),
         histograms: false,
     }
 }

@@ -86,6 +86,30 @@ fn the_report_is_the_same_whatever_the_threads() {
 }
 
 #[test]
+fn light_load_runs_on_cheap_devices_and_heavy_load_on_dear_ones() {
+    let experiment = Experiment::named("prices").unwrap();
+    let records = experiment::run(&experiment, &quick(0), &mut |_| {}).unwrap();
+    for policy in &experiment.policies {
+        let of = |load: &str, metric: &str| {
+            let cell = format!("inceptionresnetv2/{load}");
+            value(&records, &cell, *policy, metric)
+        };
+        for load in ["0.2x", "3x"] {
+            let good = of(load, "satisfaction_share");
+            assert!(good >= 0.99, "{policy} at {load}: {good}");
+        }
+        let light = of("0.2x", "dear_share_percent");
+        assert!(light <= 2.0, "{policy}: {light} %");
+        // What the cheap devices carry alone is a third of it; they are not left idle.
+        let heavy = of("3x", "dear_share_percent");
+        assert!((50.0..=72.0).contains(&heavy), "{policy}: {heavy} %");
+        let alone = value(&records, "inceptionresnetv2", *policy, "cheap_goodput_rps");
+        let offered = of("3x", "offered_rps");
+        assert!((offered / alone / 3.0 - 1.0).abs() < 0.1, "{offered}");
+    }
+}
+
+#[test]
 fn a_resumed_experiment_reports_what_an_uninterrupted_one_does() {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("grid.jsonl");
@@ -283,6 +307,45 @@ fn malformed_experiments_say_where() {
     assert!(message.contains("line 2"), "{message}");
     let message = error_of("name = \"m\"\ntitle = \"t\"\nkind = \"goodput\"\npolicies = [\"x\"]\n");
     assert!(message.contains("`x` is no scheduling policy"), "{message}");
+}
+
+#[test]
+fn a_malformed_fleet_says_what_is_wrong() {
+    let file = |kind: &str, fleet: &str| {
+        format!(
+            "name = \"mine\"\ntitle = \"t\"\nkind = \"{kind}\"\n[defaults]\n\
+             profile = \"symphony-table4\"\nmeasured_s = 1.0\n[[cell]]\nname = \"a\"\n{fleet}\n"
+        )
+    };
+    let cheap = "{ name = \"cheap\", devices = 2, hour_usd = 1.0, slowdown = 4.0 }";
+    let dear = "{ name = \"dear\", devices = 1, hour_usd = 10.0 }";
+    let good = format!("fleet = [{cheap}, {dear}]");
+    assert!(Experiment::parse(&file("prices", &good), "mine.toml").is_ok());
+    for (kind, fleet, said) in [
+        ("goodput", good.clone(), "only `prices`"),
+        ("prices", String::new(), "fewer than two"),
+        ("prices", format!("fleet = [{cheap}]"), "fewer than two"),
+        ("prices", format!("{good}\ndevices = 3"), "`devices` is set"),
+        ("prices", format!("fleet = [{dear}, {cheap}]"), "on `cheap`"),
+        (
+            "prices",
+            good.replace("10.0", "-1.0"),
+            "`hour_usd` of `dear` is `-1`",
+        ),
+        (
+            "prices",
+            good.replace("devices = 2", "devices = 0"),
+            "`devices` of `cheap` is `0`",
+        ),
+        (
+            "prices",
+            good.replace("4.0", "nan"),
+            "`slowdown` of `cheap`",
+        ),
+    ] {
+        let message = error_of(&file(kind, &fleet));
+        assert!(message.contains(said), "{fleet}: {message}");
+    }
 }
 
 #[test]

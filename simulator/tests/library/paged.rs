@@ -55,6 +55,7 @@ fn case(
         shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
+        prices: Vec::new(),
         histograms: false,
     };
     let residence = Residence {

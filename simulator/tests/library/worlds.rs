@@ -1,6 +1,6 @@
 //! Every policy in a few small worlds.
 
-use sextant_policies::schedule::{Delay, NEVER, Options, Policy};
+use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Options, Policy};
 use sextant_simulator::{
     Device, Failure, Jitter, Model, Network, Report, Setting, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},
@@ -30,6 +30,7 @@ fn setting(policy: Policy, target: u64) -> Setting {
         shape: Shape::default(),
         failures: Vec::new(),
         seed: 1,
+        prices: Vec::new(),
         histograms: false,
     }
 }
@@ -151,4 +152,28 @@ fn the_same_seed_gives_the_same_report() {
         assert_eq!(report, run(&setting, 600.0, 9), "{policy}");
         assert_ne!(report, run(&setting, 600.0, 10), "{policy}");
     }
+}
+
+#[test]
+fn device_time_costs_what_the_kind_of_device_does() {
+    let mut setting = setting(Policy::Eager, NEVER);
+    setting.models.truncate(1);
+    let run_of = |nanos: u64| Some(LatencyTable::new(vec![nanos]).unwrap().into());
+    // 100 ms at 36 USD an hour, or 50 ms at 360 USD an hour: 1,000 rows cost 1 or 5 USD.
+    setting.models[0].latency = vec![run_of(SECOND / 10), run_of(SECOND / 20)];
+    setting.devices = vec![Device { kind: 0 }, Device { kind: 1 }];
+    setting.prices = vec![36.0, 360.0];
+    let report = |target: u64| {
+        let mut setting = setting.clone();
+        setting.models[0].target = target;
+        run(&setting, 4.0, 1)
+    };
+    let cheap = report(NEVER);
+    assert!(cheap.kinds[0].rows > 0);
+    assert_eq!((cheap.kinds[1].rows, cheap.dear_share()), (0, 0.0));
+    assert!((cheap.cost_per_1k_usd() - 1.0).abs() < 1e-9, "{cheap:?}");
+    // Only the dear device meets this target.
+    let dear = report(SECOND / 11);
+    assert_eq!((dear.kinds[0].rows, dear.dear_share()), (0, 1.0));
+    assert!((dear.cost_per_1k_usd() - 5.0).abs() < 1e-9, "{dear:?}");
 }

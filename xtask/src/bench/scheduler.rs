@@ -1,5 +1,5 @@
-//! The scheduler's figures: what a request costs in the core alone, how fast the simulator is, and
-//! how well simulated and real time agree.
+//! The scheduler's figures: what a request costs in the core alone, how fast the simulator is, how
+//! well simulated and real time agree, and where requests run on devices of two prices in both.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::provision::tools;
 use crate::{paths, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 4] = ["core", "instructions", "simulator", "agreement"];
+pub const PARTS: [&str; 5] = ["core", "instructions", "simulator", "agreement", "prices"];
 
 /// What is driven in `crates/policies/benches/scheduler`, and under which name it is reported.
 #[derive(Clone, Copy)]
@@ -47,10 +47,19 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
         instructions(policy, ALONE, report)?;
     }
     if arguments.wants("simulator") {
-        pass("sextant-simulator", "simulator_bench", policy, report)?;
+        pass("sextant-simulator", "simulator_bench", &[policy], report)?;
     }
     if arguments.wants("agreement") {
-        pass("sextant-dispatcher", "agreement", policy, report)?;
+        pass("sextant-dispatcher", "agreement", &[policy], report)?;
+        pass(
+            "sextant-dispatcher",
+            "agreement",
+            &[policy, "fleet"],
+            report,
+        )?;
+    }
+    if arguments.wants("prices") {
+        pass("sextant-dispatcher", "prices", &[policy], report)?;
     }
     Ok(())
 }
@@ -122,10 +131,10 @@ pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Resu
 }
 
 /// Passes on what an example prints as JSON lines.
-fn pass(package: &str, name: &str, policy: &str, report: &mut Report) -> Result<()> {
+fn pass(package: &str, name: &str, arguments: &[&str], report: &mut Report) -> Result<()> {
     let program = example(package, name)?;
     let mut command = Command::new(program);
-    command.arg(policy);
+    command.args(arguments);
     eprintln!("$ {}", shell::show(&command));
     shell::output(&mut command)?
         .lines()

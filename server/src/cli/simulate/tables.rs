@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sextant_simulator::experiment::{Experiment, Kind, Record};
 
-use super::{machine, timeline};
+use super::{machine, prices, timeline};
 use crate::cli::output::short;
 
 /// Rows of cells under headings.
@@ -52,8 +52,13 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record]) -> String {
         machine::lines(),
         experiment.source
     );
-    if experiment.kind == Kind::Timeline {
-        text.push_str(&timeline::tables(&means));
+    let own = match experiment.kind {
+        Kind::Timeline => Some(timeline::tables(&means)),
+        Kind::Prices => Some(prices::tables(&means)),
+        _ => None,
+    };
+    if let Some(own) = own {
+        text.push_str(&own);
         return text;
     }
     let has_goodput = means.iter().any(|record| record.metric == "goodput_rps");

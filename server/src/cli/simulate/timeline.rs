@@ -65,8 +65,8 @@ fn figures(cell: &str, records: &[&Record]) -> String {
     sheet.render()
 }
 
-/// A line for each span of time, a column for each figure.
-fn course(policy: &str, records: &[&Record]) -> String {
+/// A line for each span of time or whatever cells below a cell stand for, a column for each figure.
+pub(super) fn course(policy: &str, records: &[&Record]) -> String {
     let metrics = distinct(records, |record| Some(record.metric.as_str()));
     let mut heads = vec![policy];
     heads.extend(&metrics);
