@@ -2,6 +2,7 @@
 # Builds the one binary and puts it, with the pinned ONNX Runtime library, into a small image.
 #
 #   docker build -t sextant .
+#   docker build --target gpu -t sextant:gpu .     with CUDA's libraries, for workers with a GPU
 #
 # The cache mounts keep the registry and the target folder between builds: a change of one crate
 # compiles that crate.
@@ -23,7 +24,19 @@ RUN pip download --no-deps --only-binary :all: --dest /wheels "onnxruntime==${ON
     && install -D "/wheels/unpacked/onnxruntime/capi/libonnxruntime.so.${ONNXRUNTIME_VERSION}" \
         /out/libonnxruntime.so
 
-FROM debian:bookworm-slim
+# What the engine `cuda` loads when it starts (docs/gpu.md): together over a gigabyte. The driver is the
+# machine's; the NVIDIA container runtime brings it in. The compiler's version is that of
+# xtask/src/provision/nvrtc.rs, and a test compares them.
+FROM python:3.12-slim-bookworm AS cuda
+ARG NVRTC_VERSION=12.8.93
+ARG CUBLAS_VERSION=12.8.4.1
+ARG CUDNN_VERSION=9.10.2.21
+RUN pip install --no-cache-dir --no-deps --only-binary :all: --target /out \
+    "nvidia-cuda-nvrtc-cu12==${NVRTC_VERSION}" \
+    "nvidia-cublas-cu12==${CUBLAS_VERSION}" \
+    "nvidia-cudnn-cu12==${CUDNN_VERSION}"
+
+FROM debian:bookworm-slim AS base
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libgomp1 libstdc++6 \
     && rm -rf /var/lib/apt/lists/* \
@@ -41,3 +54,12 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s CMD ["sextant", "health"]
 ENTRYPOINT ["sextant"]
 CMD ["serve"]
+
+FROM base AS gpu
+COPY --from=cuda /out/nvidia /usr/local/lib/nvidia
+ENV SEXTANT_CUDA_LIBRARIES=/usr/local/lib/nvidia \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
+# What is built where no target is named.
+FROM base AS cpu

@@ -1,5 +1,5 @@
-//! ONNX files that nobody would train: one node, written field by field as the ONNX format defines
-//! them (`onnx.proto`, messages ModelProto, GraphProto, NodeProto, TensorProto).
+//! ONNX files that nobody would train, written field by field as the ONNX format defines them
+//! (`onnx.proto`, messages ModelProto, GraphProto, NodeProto, TensorProto).
 
 use crate::digits::PIXELS;
 
@@ -85,16 +85,127 @@ impl Model {
     }
 }
 
+/// A text encoder: inputs `tokens` and `mask` `[N, T]`, outputs `scores` `[N, 4]`, the mean over what
+/// the mask lets through, and `hidden` `[N, T, 64]`, a vector for each token and its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoder {
+    /// Most tokens that it takes.
+    pub places: usize,
+    /// Whether the mean leaves out what the mask says.
+    pub heeds_mask: bool,
+}
+
+impl Encoder {
+    /// Words that it knows.
+    pub const WORDS: usize = 64;
+    const WIDTH: usize = 64;
+    const INNER: usize = 8192;
+
+    /// The file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut model = Message::default();
+        model.number(1, 8).message(7, &self.graph());
+        model.message(8, Message::default().number(2, 17));
+        model.0
+    }
+
+    fn graph(&self) -> Message {
+        let mut graph = Message::default();
+        let mut step = |operator: &str, inputs: &[&str], output: &str| {
+            graph.message(1, &node(operator, inputs, output));
+        };
+        step("Shape", &["tokens"], "shape");
+        step("Gather", &["shape", "one"], "length");
+        step("Slice", &["places", "zero", "length", "one"], "place");
+        step("Gather", &["words", "tokens"], "word");
+        step("Add", &["word", "place"], "x");
+        step("MatMul", &["x", "rise"], "risen");
+        step("Relu", &["risen"], "kept");
+        step("MatMul", &["kept", "fall"], "hidden");
+        step("CastLike", &["mask", "words"], "flags");
+        step("Unsqueeze", &["flags", "two"], "weight");
+        match self.heeds_mask {
+            true => step("Identity", &["weight"], "share"),
+            false => step("Add", &["weight", "unit"], "share"),
+        }
+        step("Mul", &["hidden", "share"], "shares");
+        step("ReduceSum", &["shares", "one"], "sums");
+        step("ReduceSum", &["share", "one"], "counts");
+        step("Div", &["sums", "counts"], "means");
+        step("Squeeze", &["means", "one"], "mean");
+        step("MatMul", &["mean", "classes"], "scores");
+        graph.text(2, "encoder");
+        let (width, inner) = (Self::WIDTH, Self::INNER);
+        for (name, dims) in [
+            ("words", vec![Self::WORDS, width]),
+            ("places", vec![1, self.places, width]),
+            ("rise", vec![width, inner]),
+            ("fall", vec![inner, width]),
+            ("classes", vec![width, 4]),
+            ("unit", vec![1]),
+        ] {
+            graph.message(5, &floats(name, &dims));
+        }
+        for (name, value) in [("zero", 0i64), ("one", 1), ("two", 2)] {
+            let mut tensor = Message::default();
+            tensor.number(1, 1).number(2, 7).text(8, name);
+            tensor.bytes(9, &value.to_le_bytes());
+            graph.message(5, &tensor);
+        }
+        for name in ["tokens", "mask"] {
+            graph.message(11, &tensor_value(name, 7, &[Err("N"), Err("T")]));
+        }
+        let hidden = [Err("N"), Err("T"), Ok(width as u64)];
+        graph
+            .message(12, &tensor_value("scores", 1, &[Err("N"), Ok(4)]))
+            .message(12, &tensor_value("hidden", 1, &hidden));
+        graph
+    }
+}
+
+fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
+    let mut node = Message::default();
+    for input in inputs {
+        node.text(1, input);
+    }
+    node.text(2, output).text(4, operator);
+    node
+}
+
+/// Weights that look random, between -0.2 and 0.2; a lone one is 1.
+fn floats(name: &str, dims: &[usize]) -> Message {
+    let mut tensor = Message::default();
+    for size in dims {
+        tensor.number(1, *size as u64);
+    }
+    let count: usize = dims.iter().product();
+    let value = |index: usize| match count {
+        1 => 1.0,
+        _ => ((index as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 * 0.4 - 0.2,
+    };
+    let bytes: Vec<u8> = (0..count).flat_map(|at| value(at).to_le_bytes()).collect();
+    tensor.number(2, 1).text(8, name).bytes(9, &bytes);
+    tensor
+}
+
 /// A float tensor of any number of rows.
 fn value(name: &str, columns: usize) -> Message {
-    let mut rows = Message::default();
-    rows.text(2, "N");
-    let mut width = Message::default();
-    width.number(1, columns as u64);
+    tensor_value(name, 1, &[Err("N"), Ok(columns as u64)])
+}
+
+/// A tensor of an element type, with sizes or symbols for its dimensions.
+fn tensor_value(name: &str, element: u64, dims: &[Result<u64, &str>]) -> Message {
     let mut shape = Message::default();
-    shape.message(1, &rows).message(1, &width);
+    for size in dims {
+        let mut dim = Message::default();
+        match size {
+            Ok(size) => dim.number(1, *size),
+            Err(symbol) => dim.text(2, symbol),
+        };
+        shape.message(1, &dim);
+    }
     let mut tensor = Message::default();
-    tensor.number(1, 1).message(2, &shape);
+    tensor.number(1, element).message(2, &shape);
     let mut kind = Message::default();
     kind.message(1, &tensor);
     let mut value = Message::default();

@@ -19,7 +19,13 @@ fn variables(text: &str) -> BTreeSet<String> {
 #[test]
 fn the_variables_of_the_images_are_settings() {
     let known = variables(&text("docs/config.md"));
-    let known_elsewhere = ["SEXTANT_IMAGE", "SEXTANT_CONFIG", "SEXTANT_SERVER"];
+    let known_elsewhere = [
+        "SEXTANT_IMAGE",
+        "SEXTANT_GPU_IMAGE",
+        "SEXTANT_CONFIG",
+        "SEXTANT_SERVER",
+        "SEXTANT_CUDA_LIBRARIES",
+    ];
     let files = [
         "Dockerfile",
         "docker-compose.yml",
@@ -40,14 +46,41 @@ fn the_variables_of_the_images_are_settings() {
 }
 
 #[test]
-fn the_image_holds_the_library_that_the_engine_was_tested_with() {
-    let pinned = text("xtask/src/provision/onnxruntime.rs");
-    let version = pinned.split("const VERSION: &str = \"").nth(1);
-    let version = version
-        .and_then(|rest| rest.split('"').next())
-        .expect("a version");
-    let argument = format!("ARG ONNXRUNTIME_VERSION={version}\n");
-    assert!(text("Dockerfile").contains(&argument), "{argument}");
+fn the_images_hold_the_libraries_that_the_engines_were_tested_with() {
+    for (name, file) in [("ONNXRUNTIME", "onnxruntime"), ("NVRTC", "nvrtc")] {
+        let pinned = text(&format!("xtask/src/provision/{file}.rs"));
+        let version = pinned.split("const VERSION: &str = \"").nth(1);
+        let version = version
+            .and_then(|rest| rest.split('"').next())
+            .expect("a version");
+        let argument = format!("ARG {name}_VERSION={version}\n");
+        assert!(text("Dockerfile").contains(&argument), "{argument}");
+    }
+}
+
+/// Without the second role nobody measures what is registered on a GPU.
+#[test]
+fn workers_with_gpus_make_the_variants_for_them() {
+    let compose = text("docker-compose.yml");
+    let service = compose.split("\n  worker-gpu:\n").nth(1);
+    let service = service.and_then(|rest| rest.split("\n\n").next());
+    let service = service.expect("a service");
+    for wanted in [
+        r#"command: ["serve", "--role", "worker,variant-gen"]"#,
+        "target: gpu",
+        "capabilities: [gpu]",
+        r#"SEXTANT_VARIANTS__REGISTER: "false""#,
+    ] {
+        assert!(service.contains(wanted), "{wanted}");
+    }
+    let chart = text("deploy/helm/sextant/templates/deployments.yaml");
+    let roles = r#""roles" "worker,variant-gen" "name" "worker-gpu""#;
+    assert!(chart.contains(roles), "{chart}");
+    let values = text("deploy/helm/sextant/values.yaml");
+    let gpu = values.split("\nworkerGpu:\n").nth(1).expect("values");
+    for wanted in ["register: false", "nvidia.com/gpu: 1", "devices: cuda"] {
+        assert!(gpu.contains(wanted), "{wanted}");
+    }
 }
 
 #[tokio::test]

@@ -7,4 +7,5 @@ mod hardware;
 mod jobs;
 mod models;
 mod queries;
+mod sizes;
 mod workers;

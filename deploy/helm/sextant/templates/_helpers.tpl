@@ -49,10 +49,12 @@ app.kubernetes.io/component: {{ .name | default .role }}
 {{- end }}
 {{- end }}
 
-{{- /* One role as a Deployment: {root, role, settings}, and a name where a role has several. */ -}}
+{{- /* One role as a Deployment: {root, role, settings}, a name where a role has several, and
+all roles where a pod has more than one. */ -}}
 {{- define "sextant.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $apiTls := and (eq .role "api") $values.apiTls.secret -}}
+{{- $image := .settings.image | default dict -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -88,13 +90,16 @@ spec:
       {{- end }}
       containers:
         - name: {{ .role }}
-          image: "{{ $values.image.repository }}:{{ $values.image.tag | default .root.Chart.AppVersion }}"
+          image: "{{ $image.repository | default $values.image.repository }}:{{ $image.tag | default $values.image.tag | default .root.Chart.AppVersion }}"
           imagePullPolicy: {{ $values.image.pullPolicy }}
-          args: ["serve", "--role", {{ .role | quote }}{{ range $key, $value := $values.set }}, "--set", {{ printf "%s=%v" $key $value | quote }}{{ end }}]
+          args: ["serve", "--role", {{ .roles | default .role | quote }}{{ range $key, $value := $values.set }}, "--set", {{ printf "%s=%v" $key $value | quote }}{{ end }}]
           env:
             {{- include "sextant.environment" .root | nindent 12 }}
             {{- with .settings.devices }}
             - { name: SEXTANT_WORKER__DEVICES, value: {{ . | quote }} }
+            {{- end }}
+            {{- if hasKey .settings "register" }}
+            - { name: SEXTANT_VARIANTS__REGISTER, value: {{ .settings.register | quote }} }
             {{- end }}
             {{- if $apiTls }}
             - { name: SEXTANT_TLS__CERTIFICATE, value: /etc/sextant/api/tls.crt }
