@@ -1,12 +1,12 @@
 //! Why a query is refused, in the words that clients see.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sextant_policies::{
     schedule::DropReason,
     select::{Decision, Demand, Index},
 };
-use sextant_rpc::{InferError, QueryError};
+use sextant_rpc::{InferError, QueryError, front::INPUTS_MISSING};
 use sextant_types::Code;
 
 use crate::{
@@ -164,6 +164,13 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError
         Refusal::Dropped(DropReason::Gone) | Refusal::Worker(InferError::NotLoaded(_)) => {
             (Code::Unavailable, format!("variant `{id}` was unloaded"))
         }
+        Refusal::Worker(InferError::Failed(reason)) if reason == INPUTS_MISSING => (
+            match ask.deadline().is_some_and(|by| by <= Instant::now()) {
+                true => Code::DeadlineExceeded,
+                false => Code::Unavailable,
+            },
+            format!("the inputs did not reach the worker of variant `{id}` in time"),
+        ),
         Refusal::Worker(InferError::Failed(reason)) => (
             Code::EngineFailed,
             format!("variant `{id}` failed: {reason}"),

@@ -190,6 +190,19 @@ async fn nothing_new_goes_to_a_worker_that_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn inputs_that_never_come_are_no_fault_of_the_engine() {
+    let fleet = Fleet::new(2).await;
+    let holding = Holding::new(&fleet.post, Vec::new());
+    let holder = Arc::clone(&holding);
+    let placed = fleet.world.dispatcher.place(ask(1), holder).await;
+    assert_eq!(placed.unwrap_err().code, Code::Unavailable);
+    assert!(
+        holding.assignments.lock().unwrap().len() > 1,
+        "it was tried"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_holder_of_inputs_is_told_each_placement_once() {
     let fleet = Fleet::new(2).await;
     let world = &fleet.world;

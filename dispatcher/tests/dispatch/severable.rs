@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use sextant_rpc::{
     Assignment, BatchResult, Holder, Infer, InferError, InferOutcome, Load, LoadTimings, Part,
     Ticket, VariantUsage, Work, WorkError, WorkerClient, WorkerInfo, WorkerStats,
+    front::INPUTS_MISSING,
 };
 use sextant_types::{NamedTensor, VariantId};
 
@@ -40,6 +41,7 @@ struct Calls {
 /// The front end of one query.
 pub struct Holding {
     pub post: Arc<Post>,
+    /// Nothing is sent where there are none.
     pub inputs: Vec<NamedTensor>,
     pub assignments: Mutex<Vec<Assignment>>,
 }
@@ -79,17 +81,15 @@ impl Severable {
         self.calls.lock().unwrap().cut
     }
 
-    /// Takes in what the front ends have sent; tells which parts they were.
-    fn collect(&self, parts: Vec<Part>) -> (Vec<Part>, Vec<Option<Ticket>>) {
+    /// Takes in what the front ends have sent; tells which parts they were. `None` when one has not
+    /// sent its inputs.
+    fn collect(&self, parts: Vec<Part>) -> Option<(Vec<Part>, Vec<Option<Ticket>>)> {
         let mut inputs = self.post.inputs.lock().unwrap();
         let collect = |part| match part {
-            Part::Held(ticket) => {
-                let sent = inputs.remove(&ticket).expect("assigned before it was sent");
-                (Part::Inputs(sent), Some(ticket))
-            }
-            here => (here, None),
+            Part::Held(ticket) => Some((Part::Inputs(inputs.remove(&ticket)?), Some(ticket))),
+            here => Some((here, None)),
         };
-        parts.into_iter().map(collect).unzip()
+        parts.into_iter().map(collect).collect()
     }
 }
 
@@ -133,13 +133,16 @@ impl Work for Severable {
             };
             return (infer.done)(Err(refusal));
         }
+        let Some((parts, tickets)) = self.collect(infer.parts) else {
+            drop(calls);
+            return (infer.done)(Err(InferError::Failed(INPUTS_MISSING.to_owned())));
+        };
         calls.next += 1;
         let id = calls.next;
         calls
             .waiting
             .insert(id, (infer.variant.clone(), infer.done));
         drop(calls);
-        let (parts, tickets) = self.collect(infer.parts);
         let (calls, post) = (Arc::clone(&self.calls), Arc::clone(&self.post));
         self.inner.infer(Infer {
             parts,
@@ -193,8 +196,10 @@ impl Holding {
 
 impl Holder for Holding {
     fn assign(&self, assignment: Assignment) {
-        let mut inputs = self.post.inputs.lock().unwrap();
-        inputs.insert(assignment.ticket, self.inputs.clone());
+        if !self.inputs.is_empty() {
+            let mut inputs = self.post.inputs.lock().unwrap();
+            inputs.insert(assignment.ticket, self.inputs.clone());
+        }
         self.assignments.lock().unwrap().push(assignment);
     }
 }
