@@ -183,21 +183,16 @@ impl Bench<'_> {
         which: impl Fn((f64, f64)) -> f64,
     ) -> Result<Surface> {
         let table = |of: &dyn Fn(u32) -> (f64, f64)| {
-            let mut longest = 1;
-            let nanos = (1..=rows).map(|rows| {
-                longest = longest.max((which(of(rows)) * 1e6) as Nanos);
-                longest
-            });
-            LatencyTable::new(nanos.collect()).map_err(|error| anyhow::anyhow!("{error}"))
+            LatencyTable::rising(rows, |rows| (which(of(rows)) * 1e6) as Nanos)
         };
         let base = |rows| (profile.latency_ms(rows), profile.tail_latency_ms(rows));
         let mut tables = vec![(
             self.signature.row_elements(&profile.sizes.dims),
-            table(&base)?,
+            table(&base),
         )];
         for shape in &profile.sizes.shapes {
             let of = |rows| (shape.latency_ms(rows), shape.tail_latency_ms(rows));
-            tables.push((self.signature.row_elements(&shape.dims), table(&of)?));
+            tables.push((self.signature.row_elements(&shape.dims), table(&of)));
         }
         Surface::new(tables, rows).context("nothing was measured")
     }

@@ -26,15 +26,12 @@ impl<T> Controller<T> {
         request: Request<T>,
         actions: &mut Actions<T>,
     ) {
-        let queue = match self.refusal_of(now, model, &request) {
-            None => self.queue_for(now, model, shape).ok_or(DropReason::Gone),
-            Some(reason) => Err(reason),
-        };
-        let refused = queue.and_then(|queue| match self.refusal_when_cold(queue, &request) {
-            None => Ok(queue),
-            Some(reason) => Err(reason),
+        let accepted = self.accept(now, model, request.rows);
+        let queue = accepted.and_then(|()| {
+            let queue = self.queue_for(now, model, shape);
+            queue.ok_or(DropReason::Gone)
         });
-        let queue = match refused {
+        let queue = match queue {
             Ok(queue) => queue,
             Err(reason) => {
                 return actions.push(Action::Drop {
@@ -157,23 +154,20 @@ impl<T> Controller<T> {
         self.refresh(now, actions);
     }
 
-    /// Why a request is refused whatever is loaded.
-    fn refusal_of(&self, now: Nanos, model: u32, request: &Request<T>) -> Option<DropReason> {
-        let Some(of) = self.model(model).filter(|of| !of.retired) else {
-            return Some(DropReason::Gone);
-        };
+    /// Whether a model takes so many rows more, or why not. The scheduler refuses too, but knows
+    /// nothing of a model that is loaded nowhere.
+    fn accept(&self, now: Nanos, model: u32, rows: u32) -> Result<(), DropReason> {
+        let of = self.model(model).filter(|of| !of.retired);
+        let of = of.ok_or(DropReason::Gone)?;
         if of.pools.is_empty() && !self.placement.may_load(now, model) {
-            return Some(DropReason::Gone);
+            return Err(DropReason::Gone);
         }
-        self.is_full(model, request)
-    }
-
-    /// Why a request of a model that is loaded nowhere is refused.
-    fn refusal_when_cold(&self, queue: u32, request: &Request<T>) -> Option<DropReason> {
-        let model = self.model_of(queue);
+        if self.is_full(model, rows) {
+            return Err(DropReason::QueueFull);
+        }
         match self.is_loaded(model) {
-            true => None,
-            false => self.refusal(model, request),
+            true => Ok(()),
+            false => self.accept_cold(model, rows),
         }
     }
 

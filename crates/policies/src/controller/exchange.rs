@@ -156,14 +156,18 @@ impl<T> Controller<T> {
         self.model(model).is_none_or(|of| of.retired)
     }
 
-    /// Why a request of a model that is loaded nowhere is refused, whatever is loaded.
-    pub(super) fn refusal(&self, model: u32, request: &Request<T>) -> Option<DropReason> {
-        let queue = &self.model(model)?.spec.queue;
-        if request.rows > queue.max_rows.max(1) {
-            return Some(DropReason::Infeasible);
+    /// Whether a model that is loaded nowhere takes so many rows more, or why not.
+    pub(super) fn accept_cold(&self, model: u32, rows: u32) -> Result<(), DropReason> {
+        let of = self.model(model).ok_or(DropReason::Gone)?;
+        let queue = &of.spec.queue;
+        if rows > queue.max_rows.max(1) {
+            return Err(DropReason::Infeasible);
         }
-        let rows = self.cold.rows_of(model).saturating_add(request.rows);
-        (rows > queue.max_waiting_rows).then_some(DropReason::QueueFull)
+        let rows = self.cold.rows_of(model).saturating_add(rows);
+        match rows > queue.max_waiting_rows {
+            true => Err(DropReason::QueueFull),
+            false => Ok(()),
+        }
     }
 
     /// By when its model has to be loaded for a request to be met; `None` when it would be late even

@@ -4,9 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::{
-    Controller, DropReason, LatencyTable, ModelSpec, Nanos, OnKind, QueueSpec, Request, Tagged,
-};
+use super::{Controller, LatencyTable, ModelSpec, Nanos, OnKind, QueueSpec, Request, Tagged};
 
 /// Most queues of one model, until they are looked through for one that nobody uses.
 const MOST: usize = 64;
@@ -80,26 +78,18 @@ impl<T> Controller<T> {
         if of.queues.len() >= MOST && !self.close_idle(now, model) && key != Key::Near(bucket.1) {
             let key = Key::Alone(bucket.1);
             let known = self.shaped.get(&(model, key)).copied();
-            return known.or_else(|| Some(self.open_queue(now, model, key, bucket)));
+            return known.or_else(|| self.open_queue(now, model, key, bucket));
         }
-        Some(self.open_queue(now, model, key, sizes))
+        self.open_queue(now, model, key, sizes)
     }
 
-    /// A new queue of a model, with a seat wherever the model is ready.
-    pub(super) fn open_queue(
-        &mut self,
-        now: Nanos,
-        model: u32,
-        key: Key,
-        sizes: (u64, u64),
-    ) -> u32 {
-        let spec = self.model(model).map(|of| &of.spec);
-        let latency = spec.map(|spec| spec.latency(sizes.1));
+    /// A new queue of a model that is known, with a seat wherever the model is ready.
+    fn open_queue(&mut self, now: Nanos, model: u32, key: Key, sizes: (u64, u64)) -> Option<u32> {
         let queue = Queue {
             model,
             key,
             sizes,
-            latency: latency.unwrap_or_default(),
+            latency: self.model(model)?.spec.latency(sizes.1),
             requests: 0,
             running: 0,
             used: now,
@@ -124,7 +114,7 @@ impl<T> Controller<T> {
         for pool in self.pools_of(model).to_vec() {
             self.seat_queue(now, pool, at);
         }
-        at
+        Some(at)
     }
 
     /// Ends the queue of a model that was not used for longest, of those in which nothing waits or
@@ -133,10 +123,10 @@ impl<T> Controller<T> {
         let Some(of) = self.model(model) else {
             return false;
         };
-        let idle = of.queues.iter().filter(|queue| {
-            let queue = &self.queues[**queue as usize];
-            queue.requests == 0 && queue.running == 0
-        });
+        let idle = of
+            .queues
+            .iter()
+            .filter(|queue| self.queues[**queue as usize].is_idle());
         let oldest = idle.min_by_key(|queue| self.queues[**queue as usize].used);
         match oldest.copied() {
             Some(queue) => self.close_queue(now, queue),
@@ -226,13 +216,13 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Whether a model whose queries come in several sizes has room for as many rows more: the
+    /// Whether a model whose queries come in several sizes has no room for as many rows more: the
     /// scheduler looks at one queue at a time.
-    pub(super) fn is_full(&self, model: u32, request: &Request<T>) -> Option<DropReason> {
-        let of = self.model(model)?;
-        of.spec.surface.as_ref()?;
-        let rows = of.waiting_rows + u64::from(request.rows);
-        (rows > u64::from(of.spec.queue.max_waiting_rows)).then_some(DropReason::QueueFull)
+    pub(super) fn is_full(&self, model: u32, rows: u32) -> bool {
+        self.model(model).is_some_and(|of| {
+            let rows = of.waiting_rows + u64::from(rows);
+            of.spec.surface.is_some() && rows > u64::from(of.spec.queue.max_waiting_rows)
+        })
     }
 
     /// What is known of a model is new: its queues have other run times, and a model that came in one
@@ -242,8 +232,7 @@ impl<T> Controller<T> {
         let plain = of.spec.surface.is_none();
         for queue in of.queues.clone() {
             let of = &self.queues[queue as usize];
-            let is_idle = of.requests == 0 && of.running == 0;
-            if plain && of.key != Key::All && is_idle {
+            if plain && of.is_idle() {
                 self.close_queue(now, queue);
                 continue;
             }
@@ -258,7 +247,10 @@ impl<T> Controller<T> {
         let queues = self.queues_of(model);
         let all = |queue: &u32| self.queues[*queue as usize].key == Key::All;
         let known = queues.iter().copied().find(all);
-        let first = known.unwrap_or_else(|| self.open_queue(now, model, Key::All, (0, u64::MAX)));
+        let open = || self.open_queue(now, model, Key::All, (0, u64::MAX));
+        let Some(first) = known.or_else(open) else {
+            return;
+        };
         // The first is where requests go.
         if let Some(Some(of)) = self.models.get_mut(model as usize)
             && let Some(at) = of.queues.iter().position(|known| *known == first)
@@ -301,13 +293,6 @@ impl<T> Controller<T> {
         })
     }
 
-    /// Requests that wait and batches that run, of models whose queries come in several sizes.
-    pub fn counted(&self) -> (u64, u64) {
-        let requests = self.queues.iter().map(|queue| u64::from(queue.requests));
-        let running = self.queues.iter().map(|queue| u64::from(queue.running));
-        (requests.sum(), running.sum())
-    }
-
     pub(super) fn forget_kinds(&mut self, model: u32, known: &[OnKind]) {
         let Some(of) = self.model(model) else { return };
         let gone = known.iter().filter(|gone| of.on(gone.kind).is_none());
@@ -330,6 +315,13 @@ impl<T> Controller<T> {
                 .on_requests(now, queue, of_queue, &mut self.actions);
             rest = others;
         }
+    }
+}
+
+impl Queue {
+    /// Whether nothing of it waits or runs, which is not known where all queries are alike.
+    fn is_idle(&self) -> bool {
+        self.key != Key::All && self.requests == 0 && self.running == 0
     }
 }
 

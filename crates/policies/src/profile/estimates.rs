@@ -163,8 +163,8 @@ impl Estimates {
                 }
                 self.rolling
                     .observe_at_clock(key(pool, queue, run.rows), run.nanos, mhz);
-                rolled(&self.rolling, pool, queue, &seat.profile, run.mhz)
-                    .filter(|table| *table != seat.current)
+                let table = rolled(&self.rolling, pool, queue, &seat.profile, run.mhz);
+                (table != seat.current).then_some(table)
             }
         };
         if let Some(table) = &table {
@@ -237,14 +237,11 @@ fn rolled(
     queue: u32,
     profile: &LatencyTable,
     mhz: Option<u32>,
-) -> Option<LatencyTable> {
-    let mut least = 1;
-    let nanos = (1..=profile.measured_rows()).map(|rows| {
+) -> LatencyTable {
+    LatencyTable::rising(profile.measured_rows(), |rows| {
         let known = rolling.estimate_at_clock(key(pool, queue, rows), mhz.unwrap_or(1));
-        least = known.unwrap_or_else(|| profile.of(rows)).max(least);
-        least
-    });
-    LatencyTable::new(nanos.collect()).ok()
+        known.unwrap_or_else(|| profile.of(rows))
+    })
 }
 
 #[cfg(test)]

@@ -47,8 +47,10 @@ impl Surface {
         let mut sizes: Vec<(u64, LatencyTable)> = Vec::with_capacity(tables.len());
         for (size, table) in tables {
             let table = match sizes.last() {
-                Some((_, smaller)) => merged(max_rows, |rows| table.of(rows).max(smaller.of(rows))),
-                None => merged(max_rows, |rows| table.of(rows)),
+                Some((_, smaller)) => {
+                    LatencyTable::rising(max_rows, |rows| table.of(rows).max(smaller.of(rows)))
+                }
+                None => LatencyTable::rising(max_rows, |rows| table.of(rows)),
             };
             sizes.push((size, table));
         }
@@ -91,7 +93,7 @@ impl Surface {
 
     /// The run times of a size as schedulers read them.
     pub fn table(&self, size: u64) -> LatencyTable {
-        merged(self.measured_rows(), |rows| self.of(rows, size))
+        LatencyTable::rising(self.measured_rows(), |rows| self.of(rows, size))
     }
 
     /// The bucket of a size: its smallest and its largest size.
@@ -154,16 +156,6 @@ impl Surface {
         }
         fit
     }
-}
-
-/// A table of `rows` rows that never decreases.
-fn merged(rows: u32, of: impl Fn(u32) -> Nanos) -> LatencyTable {
-    let mut longest = 1;
-    let nanos = (1..=rows.max(1)).map(|rows| {
-        longest = of(rows).max(longest);
-        longest
-    });
-    LatencyTable::new(nanos.collect()).expect("positive and never decreasing by the lines above")
 }
 
 /// The power of the size that fits the last two sizes.

@@ -184,13 +184,8 @@ impl Tracker {
         for size in &mut self.sizes {
             size.published = size.factor;
         }
-        let mut least = 1;
-        let nanos = (1..=self.base.measured_rows()).map(|rows| {
-            least = self.estimate(rows).max(least);
-            least
-        });
-        let table = LatencyTable::new(nanos.collect());
-        Some(table.expect("positive and never decreasing by construction"))
+        let table = LatencyTable::rising(self.base.measured_rows(), |rows| self.estimate(rows));
+        Some(table)
     }
 
     fn size(&self, rows: u32) -> Size {

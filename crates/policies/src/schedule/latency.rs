@@ -75,6 +75,17 @@ impl LatencyTable {
         })
     }
 
+    /// Of 1 to `rows` rows by `of`, where fewer rows never take longer: a batch that seems faster than a
+    /// smaller one gets the smaller one's time, and nothing takes less than a nanosecond.
+    pub fn rising(rows: u32, mut of: impl FnMut(u32) -> Nanos) -> Self {
+        let mut longest = 1;
+        let nanos = (1..=rows.max(1)).map(|rows| {
+            longest = of(rows).max(longest);
+            longest
+        });
+        Self::new(nanos.collect()).expect("positive and never decreasing by the lines above")
+    }
+
     /// The line `alpha * rows + beta` (Symphony, section 2), in ms, as a table up to `max_rows`.
     ///
     /// # Errors
@@ -144,18 +155,6 @@ impl LatencyTable {
         let last = self.nanos[self.nanos.len() - 1];
         let more = (at + 1 - self.nanos.len()) as u64;
         last.saturating_add(self.slope.saturating_mul(more))
-    }
-}
-
-/// A nanosecond for each row: of what nothing is known.
-impl Default for LatencyTable {
-    fn default() -> Self {
-        Self {
-            nanos: Arc::new([1]),
-            first: 1,
-            slope: 1,
-            per_slope: 1.0,
-        }
     }
 }
 

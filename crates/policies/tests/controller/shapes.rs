@@ -90,12 +90,27 @@ fn queues_of_ever_new_dimensions_are_used_again() {
     }
     let sent = world.drain();
     assert_eq!(world.answers.len() as u64, sent);
-    assert_eq!(world.controller.counted(), (0, 0));
     let served = |answer: &Answer| matches!(answer, Answer::Served { .. });
     let full = Answer::Dropped(schedule::DropReason::QueueFull);
     let answers = world.answers.values();
+    let refused = answers.clone().filter(|it| **it == full).count();
     assert!(answers.clone().all(|it| served(it) || *it == full));
     assert!(answers.filter(|it| served(it)).count() >= 500);
+    // All of them have left: there is room for as many again, and equal ones share a batch.
+    let before = world.answers.len();
+    for _ in 0..400 {
+        world.arrive_shaped(0, equal(60, 5_000), 1, None);
+    }
+    world.drain();
+    let answers = world.answers.values().filter(|it| **it == full);
+    assert_eq!(world.answers.len() - before, 400);
+    assert_eq!(answers.count(), refused);
+    assert!(
+        world
+            .sizes
+            .iter()
+            .any(|batch| batch.len() > 1 && batch[0] == 60)
+    );
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! What holds after each event.
+
+use super::*;
+
+impl World {
+    /// Devices of a kind with the same models ready are a pool, and no others are.
+    pub(super) fn check_pools(&self) {
+        let ready = |device: u32| -> BTreeSet<u32> {
+            let here = self.there.iter().filter(|((on, _), _)| *on == device);
+            let loaded = here.filter(|(_, of)| **of == There::Loaded);
+            loaded.map(|((_, model), _)| *model).collect()
+        };
+        let mut pools = BTreeMap::new();
+        for (device, kind) in &self.up {
+            let pool = self.controller.pool_of(*device).expect("it is up");
+            let content = (*kind, ready(*device));
+            let known = pools.entry(pool).or_insert_with(|| content.clone());
+            assert_eq!(*known, content, "device {device} in pool {pool}");
+        }
+        let contents: BTreeSet<_> = pools.values().collect();
+        assert_eq!(contents.len(), pools.len(), "pools that are alike");
+        for model in 0..self.setting.models.len() as u32 {
+            let with = pools
+                .iter()
+                .filter(|(_, (_, ready))| ready.contains(&model));
+            let with: BTreeSet<u32> = with.map(|(pool, _)| *pool).collect();
+            let known = self.controller.pools_of(model).iter().copied();
+            assert_eq!(
+                known.collect::<BTreeSet<_>>(),
+                with,
+                "pools of model {model}"
+            );
+        }
+    }
+
+    /// The allocations of a model are its demand, where it has a replica, and those to a device are
+    /// the device's load.
+    pub(super) fn check_demand(&self) {
+        let demand = self.controller.placement().demand();
+        let (models, devices) = (self.setting.models.len(), self.setting.devices.len());
+        let (models, devices) = (0..models as u32, 0..devices as u32);
+        for device in devices.clone() {
+            let load: Nanos = models.clone().map(|m| demand.allocation(m, device)).sum();
+            assert_eq!(demand.load(device), load, "device {device}");
+        }
+        for model in models {
+            let parts = devices
+                .clone()
+                .map(|device| demand.allocation(model, device));
+            let placed = devices.clone().any(|device| {
+                let presence = self.controller.placement().presence(device, model);
+                matches!(presence, Presence::Loading | Presence::Loaded)
+            });
+            let expected = if placed { demand.of(model) } else { 0 };
+            assert_eq!(parts.sum::<Nanos>(), expected, "model {model}");
+        }
+    }
+
+    pub(super) fn check(&mut self, action: Action<u64>) {
+        match action {
+            Action::Drop {
+                request, reason, ..
+            } => self.answer(request.payload, Answer::Dropped(reason)),
+            Action::Move(placement::Action::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                expected,
+            }) => {
+                assert!(self.up.contains_key(&device), "a device that is down");
+                assert!(self.now <= earliest && earliest <= latest, "the window");
+                assert_eq!(expected, self.setting.models[model as usize].1);
+                let before = self.there.get(&(device, model));
+                assert_eq!(before, None, "model {model} is on device {device}");
+                let pages = self.needed(device, model);
+                assert!(self.free(device) >= pages, "no room on device {device}");
+                self.check_load_window(device, earliest);
+                let until = earliest + expected;
+                let from = earliest;
+                self.there
+                    .insert((device, model), There::Loading { from, until });
+                self.loads += 1;
+            }
+            Action::Move(placement::Action::Unload { device, model }) => {
+                let before = self.there.insert((device, model), There::Leaving);
+                assert_eq!(
+                    before,
+                    Some(There::Loaded),
+                    "what is not loaded is unloaded"
+                );
+                let mut running = self.running.values();
+                let used = running.any(|of| (of.device, of.model) == (device, model));
+                assert!(!used, "model {model} runs on device {device}");
+                self.unloads += 1;
+            }
+            Action::Infer {
+                device,
+                model,
+                requests,
+                earliest,
+                latest,
+                expected,
+                id,
+            } => {
+                assert!(earliest <= latest, "a window that is closed");
+                assert_eq!(
+                    self.there.get(&(device, model)),
+                    Some(&There::Loaded),
+                    "model {model} is not loaded on device {device}"
+                );
+                self.check_shapes(model, &requests, expected);
+                let end = earliest.max(self.now) + expected;
+                self.sizes.push(
+                    requests
+                        .iter()
+                        .map(|it| self.shapes[&it.payload].size)
+                        .collect(),
+                );
+                for request in requests {
+                    let late = end > request.deadline;
+                    self.answer(request.payload, Answer::Served { at: end, late });
+                }
+                let running = Running { device, model, end };
+                assert!(self.running.insert(id, running).is_none(), "a batch twice");
+            }
+        }
+    }
+
+    /// Only what may share a batch does, and it is expected to run as long as its sizes take.
+    fn check_shapes(&self, model: u32, requests: &[Request<u64>], expected: Nanos) {
+        let Some(surface) = self.setting.surface(model) else {
+            return;
+        };
+        let shapes = requests.iter().map(|it| self.shapes[&it.payload]);
+        let shapes: Vec<Shape> = shapes.collect();
+        let rows = requests.iter().map(|it| it.rows).sum();
+        let first = shapes[0];
+        match first.sharing {
+            Sharing::Near => {
+                let bucket = surface.bucket(first.size);
+                assert!(shapes.iter().all(|it| surface.bucket(it.size) == bucket));
+            }
+            Sharing::Equal(_) => assert!(shapes.iter().all(|it| *it == first)),
+        }
+        let least = surface.of(rows, first.size);
+        assert!(
+            expected >= least,
+            "{expected} ns for {rows} rows of {first:?}, not {least}"
+        );
+    }
+
+    /// LOADs of a device follow each other, and one is issued only with less than the look-ahead
+    /// before it.
+    fn check_load_window(&self, device: u32, earliest: Nanos) {
+        let here = self.there.iter().filter(|((on, _), _)| *on == device);
+        for (_, of) in here {
+            if let There::Loading { from, until } = *of {
+                assert!(
+                    !self.setting.exact || until <= earliest,
+                    "two LOADs at once: from {from} until {until}, and from {earliest}"
+                );
+            }
+        }
+        let ahead = self.setting.placing.look_ahead;
+        let outstanding = earliest - self.now;
+        assert!(
+            !self.setting.exact || outstanding < ahead,
+            "{outstanding} ns of LOADs are outstanding, more than {ahead}"
+        );
+    }
+}
