@@ -1,6 +1,6 @@
 //! The size that a query comes in, where the inputs of its model have dynamic dimensions.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sextant_policies::controller::{Shape, Sharing};
 use sextant_types::{Signature, Variant};
@@ -30,7 +30,7 @@ impl Extent {
         let Some(first) = dims.first() else {
             return Self::default();
         };
-        let mut hasher = Fnv::default();
+        let mut hasher = DefaultHasher::new();
         dims.hash(&mut hasher);
         Self {
             size: signature.row_elements(dims).max(1),
@@ -70,27 +70,6 @@ impl Extent {
         Shape {
             size: self.size,
             sharing,
-        }
-    }
-}
-
-/// Fowler, Noll and Vo's hash (FNV-1a), 64 bits: the same in every process.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 }

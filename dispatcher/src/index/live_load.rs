@@ -1,0 +1,46 @@
+//! What selection asks about the load.
+
+use sextant_policies::{
+    schedule::{NEVER, Nanos},
+    select::Load,
+};
+
+use super::Snapshot;
+use crate::{driver::Driver, extent::Extent};
+
+/// The state that selection reads while it chooses.
+pub(crate) struct LiveLoad<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) driver: &'a Driver,
+    /// The size of the query.
+    pub(crate) extent: Extent,
+    pub(crate) now: Nanos,
+}
+
+impl Load for LiveLoad<'_> {
+    /// The wait where the variant would start first, and by how much its run now takes longer than
+    /// profiled.
+    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
+        let of = (kind, self.extent.size());
+        match self.driver.gauges().wait(ordinal, of, self.now) {
+            NEVER => f64::INFINITY,
+            wait => wait as f64 / 1e6,
+        }
+    }
+
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
+        if rows <= 1 {
+            return 0.0;
+        }
+        let Some(known) = self.snapshot.known(ordinal) else {
+            return f64::INFINITY;
+        };
+        let host = known.hosts.iter().find(|host| host.kind == kind);
+        let rows = rows.min(known.max_rows());
+        let run = |rows| match host {
+            Some(host) => host.run(rows, self.extent),
+            None => known.latency.of(rows),
+        };
+        run(rows).saturating_sub(run(1)) as f64 / 1e6
+    }
+}
