@@ -72,6 +72,9 @@ struct Crowding {
 /// Time over which [`Crowding`] forgets, ns.
 const CROWDING_MEMORY: f64 = 1e9;
 
+/// Within this time crowding does not change enough to decide anything anew, ns.
+pub const CROWDING_STEP: Nanos = 250_000_000;
+
 // === impl Pool ===
 
 impl Pool {
@@ -114,6 +117,16 @@ impl Pool {
         let weight = passed / (passed + CROWDING_MEMORY);
         self.crowding.share += weight * (all_busy - self.crowding.share);
         self.crowding.observed = now;
+    }
+
+    /// Accounts for the time until `now` where no slot was taken or given back for a while; tells
+    /// whether that changes anything.
+    pub fn observe_rest(&mut self, now: Nanos) -> bool {
+        let rested = now.saturating_sub(self.crowding.observed) >= CROWDING_STEP;
+        if rested {
+            self.observe(now);
+        }
+        rested
     }
 
     /// Whether some slot may take a batch.

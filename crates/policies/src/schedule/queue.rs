@@ -20,6 +20,8 @@ pub struct RequestQueue<T> {
     entries: VecDeque<Entry<T>>,
     rows: u32,
     rate: RateMeter,
+    /// When the last request came.
+    last: Nanos,
     /// Time between arrival and deadline of the last request that had a deadline, ns.
     slack: Nanos,
 }
@@ -48,6 +50,7 @@ impl<T> Default for RequestQueue<T> {
             entries: VecDeque::new(),
             rows: 0,
             rate: RateMeter::default(),
+            last: 0,
             slack: NEVER,
         }
     }
@@ -57,6 +60,7 @@ impl<T> RequestQueue<T> {
     /// Adds a request; tells its position. `true` when a window of the rate meter has ended.
     pub fn push(&mut self, now: Nanos, request: Request<T>) -> (usize, bool) {
         self.rows += request.rows;
+        self.last = now;
         if request.deadline != NEVER {
             self.slack = request.deadline.saturating_sub(now);
         }
@@ -214,6 +218,11 @@ impl<T> RequestQueue<T> {
     /// Rows per ns, measured.
     pub fn rate(&self) -> f64 {
         self.rate.average
+    }
+
+    /// When the last request came.
+    pub fn last_arrival(&self) -> Nanos {
+        self.last
     }
 
     /// Target of the latest request that had one, ns; [`NEVER`] when none had.

@@ -3,7 +3,7 @@
 //! A batch of n rows takes alpha n + beta of device time. Deferral ([`super::symphony`]) pays beta
 //! for fewer batches, but loses to eager dispatch where devices are all busy: what waits until its
 //! last moment has only alpha of slack left when no device is free then. Eager dispatch is right
-//! there and wasteful elsewhere. Five decisions, each by what it costs in device time:
+//! there and wasteful elsewhere. Six decisions, each by what it costs in device time:
 //!
 //! - **Whether to wait at all.** Waiting costs latency and saves device time, which is worth
 //!   something only where devices may run out before the batch is done. How many are busy scatters
@@ -13,8 +13,9 @@
 //!   alike, so a batch starts while that part of the devices in use, and of as many more as chance may
 //!   add, is less than what is idle. At low load that is eager dispatch, at high load it never happens, and in
 //!   between there is as much of it as the devices can afford. With few devices chance tells little,
-//!   so that the share of the last second in which none was idle counts as well. `hold` is the part
-//!   of the spare devices that is kept idle.
+//!   so that the share of the last second in which none was idle counts as well, less what the
+//!   queue's own batches would have spared it had they been larger. `hold` is the part of the spare
+//!   devices that is kept idle.
 //! - **Starting early.** A batch that starts before its time makes the next one start earlier too:
 //!   per unit of time that costs beta lambda / n of device time (lambda: the queue's rate; with one
 //!   device this is Symphony's wait-or-run rule, section 3). It gains what the idle device is worth:
@@ -47,7 +48,8 @@
 //! devices beyond the next free one. For one queue on two devices that costs up to an eighth.
 
 use super::{
-    DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, Rule, View, symphony::beta,
+    DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, RequestQueue, Rule, View,
+    pool::CROWDING_STEP, symphony::beta,
 };
 
 /// The rule of `sextant`.
@@ -67,6 +69,12 @@ pub struct Account {
     devices: f32,
     /// Fixed cost of a batch times the queue's rate, rows: what comes while one is paid for.
     overlap: f32,
+    /// Devices that the queue keeps busy with batches that wait as long as they can.
+    least: f32,
+    /// Requests that lately left together.
+    batch: f32,
+    /// When whether to wait is decided anew.
+    look: Nanos,
 }
 
 /// Part of its requests that each queue may miss: a little less than the one in a hundred that
@@ -82,6 +90,12 @@ const OWED: f32 = 20.0;
 /// By how many times the mean time between two free devices a candidate is offered earlier where
 /// devices are scarce.
 const RIVALS: f64 = 3.0;
+
+/// Batches over which the mean of their sizes goes.
+const BATCHES: f32 = 16.0;
+
+/// Mean gaps without an arrival after which a queue's load is taken to have ended.
+const QUIET: f64 = 8.0;
 
 /// Most rows to give up at the head of a batch.
 const HEADS: usize = 64;
@@ -131,6 +145,10 @@ impl Rule for Sextant {
         account.allowance = (account.allowance + MISSES).min(SAVED);
     }
 
+    fn left(account: &mut Account, _from: usize, count: usize) {
+        account.batch += (count as f32 - account.batch) / BATCHES;
+    }
+
     fn lost(account: &mut Account, count: usize) {
         account.allowance = (account.allowance - count as f32).max(-2.0 * OWED);
     }
@@ -140,7 +158,7 @@ impl Sextant {
     fn plan<T>(
         &self,
         view: &View<'_, T>,
-        account: &Account,
+        account: &mut Account,
         passed: usize,
         rows: u32,
         reason: DropReason,
@@ -149,15 +167,21 @@ impl Sextant {
         let deadline = queue.deadline(passed);
         let latest = view.latest(deadline, rows);
         let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
-        let ready_at = match full || self.can_afford(view.pool, account.fixed_part(rows)) {
-            true => 0,
-            false => account.last_moment(view, deadline, rows),
+        let quiet_at = quiet_at(queue);
+        let waits = !full && view.now < quiet_at && !self.can_afford(view.pool, account, rows);
+        let ready_at = match waits {
+            true => account.last_moment(view, deadline, rows),
+            false => 0,
         };
         let last_chance = view.latest(deadline, queue.rows_of(passed));
         let until = view.expiry(last_chance, rows);
         // What rivals defer it by and what the pool is early by go with how scarce devices are. Should
         // they be less so until then, it must not wait beyond its time beside an idle one.
         let last_start = view.expiry(latest, rows).saturating_sub(1);
+        let decided_anew = match ready_at > view.now {
+            true => account.next_look(view.now, quiet_at),
+            false => NEVER,
+        };
         Formed {
             passed,
             reason,
@@ -169,8 +193,8 @@ impl Sextant {
                 latest => latest.saturating_sub(account.debt(view)),
             },
             until: match view.now < last_start && last_start < ready_at {
-                true => last_start,
-                false => until,
+                true => last_start.min(decided_anew),
+                false => until.min(decided_anew),
             },
             worth: account.overlap / rows as f32,
         }
@@ -178,18 +202,30 @@ impl Sextant {
 }
 
 impl Sextant {
-    /// Whether the idle devices could pay for what batches cost that have a part of `fixed` in their
-    /// run time, if those of all queues were like that.
-    fn can_afford(&self, pool: &Pool, fixed: f64) -> bool {
-        let in_use = in_use(pool);
+    /// Whether the idle devices could pay for what batches cost that have as large a fixed part in
+    /// their run time as one of `rows` rows of this queue, if those of all queues were like that. What
+    /// this queue keeps busy by the smallness of its batches does not count: larger ones are at hand.
+    fn can_afford(&self, pool: &Pool, account: &Account, rows: u32) -> bool {
+        let least = f64::from(account.least);
+        let saved = f64::from(account.in_use(account.batch.max(1.0))) - least;
+        let busy = f64::from(pool.slots() - pool.idle());
+        let in_use = (in_use(pool) - saved.max(0.0)).max(busy).max(least);
         let spare = (1.0 - self.hold) * f64::from(pool.idle());
-        fixed * (in_use + in_use.sqrt()) < spare
+        account.fixed_part(rows) * (in_use + in_use.sqrt()) < spare
     }
 }
 
 /// Mean time between two slots that come free when all are busy, ns.
 fn between(pool: &Pool) -> f64 {
     pool.mean_run() / f64::from(pool.slots().max(1))
+}
+
+/// When it is clear that nobody comes who would share the batch: among exponential gaps one in
+/// `exp(QUIET)` is that long. [`NEVER`] while the rate is unknown.
+fn quiet_at<T>(queue: &RequestQueue<T>) -> Nanos {
+    // The cast saturates.
+    let quiet = (QUIET / queue.rate().max(f64::MIN_POSITIVE)) as Nanos;
+    queue.last_arrival().saturating_add(quiet)
 }
 
 /// Slots in use: those that are now, or as many as the last second's share without an idle one says.
@@ -213,6 +249,9 @@ impl Default for Account {
             price: 0.0,
             devices: 0.0,
             overlap: 0.0,
+            least: 0.0,
+            batch: 0.0,
+            look: 0,
         }
     }
 }
@@ -232,6 +271,12 @@ impl Account {
         self.price = (alpha + beta * gap / rows) as f32;
         self.overlap = (beta * rate) as f32;
         self.devices = (alpha * rate) as f32;
+        self.least = self.in_use(rows as f32);
+    }
+
+    /// Devices that the queue keeps busy with batches of so many rows.
+    fn in_use(&self, rows: f32) -> f32 {
+        self.devices + self.overlap / rows
     }
 
     /// The part of the fixed cost in the run time of a batch of `rows`, 0 to 1.
@@ -240,12 +285,20 @@ impl Account {
         f64::from(self.overlap / (self.overlap + per_row).max(f32::MIN_POSITIVE))
     }
 
+    /// When whether to wait is decided anew: a time once set is kept, so that not each arrival moves it.
+    fn next_look(&mut self, now: Nanos, quiet_at: Nanos) -> Nanos {
+        if self.look <= now {
+            self.look = now.saturating_add(CROWDING_STEP).min(quiet_at);
+        }
+        self.look
+    }
+
     /// When a candidate is ready: at the last moment at which a row more could join it, later by what
     /// [`Rule::eagerness`] adds for rivals that this queue doesn't have.
     fn last_moment<T>(&self, view: &View<'_, T>, deadline: Nanos, rows: u32) -> Nanos {
         let sent = view.delay.before_start(rows + 1);
         let ready_at = view.latest(deadline, rows + 1).saturating_sub(sent);
-        let own = f64::from(self.devices + self.overlap / rows as f32);
+        let own = f64::from(self.in_use(rows as f32));
         let own = own / in_use(view.pool).max(1.0);
         let for_rivals = between(view.pool) * RIVALS * scarcity(view.pool);
         ready_at.saturating_add((for_rivals * own.min(1.0)) as Nanos)

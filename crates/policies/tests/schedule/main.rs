@@ -6,6 +6,7 @@
 mod eager;
 mod histories;
 mod mixed;
+mod rest;
 mod small;
 mod symphony;
 mod world;

@@ -148,7 +148,11 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         {
             self.timers.remove(pool);
             self.mark(pool);
-            self.fleet.pool_mut(pool).advance(now);
+            let of = self.fleet.pool_mut(pool);
+            of.advance(now);
+            if of.observe_rest(now) {
+                self.pool_changed(pool);
+            }
             while let Some((at, queue)) = self.ranks[pool as usize].expiry.first()
                 && at <= now
             {
