@@ -1,0 +1,194 @@
+//! How many requests come in the next minutes, from those that have come.
+//!
+//! Several simple forecasters look at the same minutes: the last one, the mean of the last three, their
+//! trend, and what came one period ago, for periods that clocks and schedules have. Each is judged by
+//! how far it was off as its forecasts came true, older errors counting less; the best of them is asked,
+//! and its own errors say how sure it is. So a load that repeats every quarter of an hour is known after
+//! half an hour, and nothing has to be trained.
+
+/// Ticks in a minute.
+const MINUTE: usize = 60 / super::TICK_S as usize;
+
+/// Minutes ahead that are forecast, the one that runs included.
+pub(super) const AHEAD: usize = 4;
+
+/// How far ahead forecasts are judged, minutes.
+const JUDGED: usize = 2;
+
+/// Periods, minutes.
+const PERIODS: [usize; 6] = [5, 10, 15, 20, 30, 60];
+
+/// Forecasters that look at no period.
+const PLAIN: usize = 3;
+
+const FORECASTERS: usize = PLAIN + PERIODS.len();
+
+/// Deviation of the logarithm of forecasts before any has come true.
+const DEVIATION: f64 = 0.2;
+
+/// Smallest deviation that is believed.
+const LEAST: f64 = 0.03;
+
+/// Minutes over which errors are forgotten.
+const MEMORY: f64 = 30.0;
+
+/// Minutes of which one that ran was forecast wrongly count at most so far off, as a logarithm.
+const MOST_ERROR: f64 = 1.5;
+
+/// Judges forecasters of one application.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Forecaster {
+    /// Requests by minute, of those that are over.
+    minutes: Vec<f64>,
+    /// Sum of the squared errors of each, and their weight.
+    errors: [(f64, f64); FORECASTERS],
+    /// What each said of the minutes to come, the next one to come true first.
+    said: std::collections::VecDeque<[Option<f64>; FORECASTERS]>,
+}
+
+/// Requests a second in a minute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Expected {
+    /// The middle.
+    pub(super) rps: f64,
+    /// Middles if what repeats comes a minute sooner or later.
+    pub(super) shifted: [f64; 2],
+    /// Deviation of the logarithm.
+    pub(super) deviation: f64,
+}
+
+// === impl Forecaster ===
+
+impl Forecaster {
+    /// What is expected of the minute that runs and the next ones, after these requests by tick.
+    pub(super) fn look(&mut self, arrivals: &[u32]) -> [Expected; AHEAD] {
+        let over = arrivals.len() / MINUTE;
+        while self.minutes.len() < over {
+            let from = self.minutes.len() * MINUTE;
+            let minute = &arrivals[from..from + MINUTE];
+            self.end_minute(f64::from(minute.iter().sum::<u32>()));
+        }
+        let best = self.best();
+        let deviation = self.deviation(best);
+        let runs = &arrivals[over * MINUTE..];
+        let running = self.running(best, runs);
+        std::array::from_fn(|ahead| match ahead {
+            0 => running,
+            ahead => {
+                let running = running.rps * 60.0;
+                let ask = |ahead: usize| {
+                    let count = self.ask(best, ahead, running);
+                    count.unwrap_or(running) / 60.0
+                };
+                let shifted = match best < PLAIN {
+                    true => [ask(ahead); 2],
+                    false => [ask(ahead - 1), ask(ahead + 1)],
+                };
+                let known = ahead.min(JUDGED) as f64 / JUDGED as f64;
+                Expected {
+                    rps: ask(ahead),
+                    shifted,
+                    deviation: (deviation * known.sqrt()).max(LEAST),
+                }
+            }
+        })
+    }
+
+    /// The minute that runs: what was forecast, and what has come of it, each as sure as it is.
+    fn running(&self, best: usize, ticks: &[u32]) -> Expected {
+        let forecast = self
+            .ask(best, 0, f64::NAN)
+            .filter(|count| count.is_finite());
+        let seen = f64::from(ticks.iter().sum::<u32>());
+        let part = ticks.len() as f64 / MINUTE as f64;
+        let Some(forecast) = forecast else {
+            let part = if part > 0.0 { part } else { 1.0 };
+            let rps = seen / part / 60.0;
+            return Expected {
+                rps,
+                shifted: [rps; 2],
+                deviation: DEVIATION,
+            };
+        };
+        let sure = self.deviation(best).max(LEAST).powi(-2);
+        // A count of n scatters by its root.
+        let seen_sure = seen.max(forecast * part);
+        let logarithm = |count: f64| count.max(0.5).ln();
+        let middle = match part > 0.0 {
+            true => {
+                let observed = logarithm(seen / part);
+                (logarithm(forecast) * sure + observed * seen_sure) / (sure + seen_sure)
+            }
+            false => logarithm(forecast),
+        };
+        let rps = middle.exp() / 60.0;
+        Expected {
+            rps,
+            shifted: [rps; 2],
+            deviation: (sure + seen_sure).sqrt().recip().max(LEAST),
+        }
+    }
+
+    /// A minute is over: forecasts of it are judged, and new ones made.
+    fn end_minute(&mut self, count: f64) {
+        self.minutes.push(count);
+        if self.said.len() >= JUDGED
+            && let Some(said) = self.said.pop_front()
+        {
+            for (forecast, (sum, weight)) in said.iter().zip(&mut self.errors) {
+                if let Some(forecast) = forecast {
+                    let error = (count.max(1.0) / forecast.max(1.0)).ln();
+                    let error = error.clamp(-MOST_ERROR, MOST_ERROR);
+                    let kept = 1.0 - 1.0 / MEMORY;
+                    *sum = *sum * kept + error * error;
+                    *weight = *weight * kept + 1.0;
+                }
+            }
+        }
+        // Asked at the beginning of a minute for the one after the next.
+        let said = std::array::from_fn(|which| self.ask(which, JUDGED - 1, count));
+        self.said.push_back(said);
+    }
+
+    /// What one forecaster says of the minute that is `ahead` after the one that runs, of which `running`
+    /// is what is expected, not a number where nothing is.
+    fn ask(&self, which: usize, ahead: usize, running: f64) -> Option<f64> {
+        let known = &self.minutes;
+        let last = match running.is_nan() {
+            true => *known.last()?,
+            false => running,
+        };
+        if let Some(period) = which.checked_sub(PLAIN).map(|at| PERIODS[at]) {
+            // Of the last periods, the later ones weigh more.
+            let at = known.len() + ahead;
+            let one = |back: usize| at.checked_sub(back * period).and_then(|at| known.get(at));
+            let (first, second) = (one(1)?, one(2));
+            return Some(second.map_or(*first, |second| (2.0 * first + second) / 3.0));
+        }
+        let before = |back: usize| known.len().checked_sub(back).and_then(|at| known.get(at));
+        match which {
+            0 => Some(last),
+            1 => {
+                let (one, two) = (before(1)?, before(2)?);
+                Some((last + one + two) / 3.0)
+            }
+            _ => {
+                let slope = (last - before(3)?) / 3.0;
+                Some((last + 0.5 * slope * (ahead as f64 + 1.0)).max(last / 2.0))
+            }
+        }
+    }
+
+    /// The one whose errors were least; the first until there are some.
+    fn best(&self) -> usize {
+        let judged = (0..FORECASTERS).filter(|which| self.errors[*which].1 > 0.0);
+        let best = judged.min_by(|a, b| self.deviation(*a).total_cmp(&self.deviation(*b)));
+        best.unwrap_or(0)
+    }
+
+    /// Root of the mean square of the errors of one, as if one more had been as before any.
+    fn deviation(&self, which: usize) -> f64 {
+        let (sum, weight) = self.errors[which];
+        ((sum + DEVIATION * DEVIATION) / (weight + 1.0)).sqrt()
+    }
+}
