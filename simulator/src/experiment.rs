@@ -54,6 +54,7 @@ pub use cell::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, Popula
 pub use memory::{MemorySpec, Scatter};
 pub use record::Record;
 pub use run::run;
+pub(crate) use summary::means;
 
 /// What is looked for in each cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]

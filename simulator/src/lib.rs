@@ -4,7 +4,7 @@
 //! Entry points: [`World`] (one run), [`Source`] (where requests come from; [`workload`], [`trace`]
 //! and [`azure`] make them), [`profiles`] (files of run times), [`goodput`] and [`bound`] (what can
 //! be carried), [`paged`] (devices that hold only some of the models), [`experiment`] (published
-//! settings as data):
+//! settings as data), [`replicas`] (autoscalers on processors that applications share):
 //!
 //! ```
 //! use sextant_simulator::experiment::{self, Event, Experiment, Plan};
@@ -31,6 +31,7 @@ pub mod goodput;
 pub mod paged;
 pub mod plot;
 pub mod profiles;
+pub mod replicas;
 mod table;
 pub mod trace;
 pub mod what_if;

@@ -16,7 +16,7 @@ mod spreading;
 
 pub use closed::{ClosedLoop, Mixed};
 pub use gaps::Gaps;
-pub(crate) use gaps::exponential;
+pub(crate) use gaps::{exponential, normal};
 pub use poisson::Superposed;
 pub use popularity::{equal, zipf};
 pub use rate::{Piece, Rate};

@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
-use sextant_policies::schedule::Policy;
+use sextant_policies::{autoscale, schedule::Policy};
 use sextant_simulator::{
     experiment::{self, Event, Experiment, Plan, Record},
     plot,
@@ -18,13 +18,14 @@ use super::{Error, output::Output};
 mod machine;
 mod prices;
 mod progress;
+mod replicas;
 mod tables;
 mod timeline;
 mod what_if;
 
 use progress::Progress;
 
-/// Run scheduling policies on emulated devices in virtual time.
+/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time.
 ///
 /// All figures are simulated: requests, devices and network are a model, the policies are the ones
 /// that the service runs. The same seeds give the same figures. See docs/simulator.md.
@@ -51,7 +52,7 @@ pub struct Simulate {
     max_devices: Option<u32>,
     /// Only these policies, separated by commas.
     #[arg(long, value_name = "P,..", value_delimiter = ',', value_parser = policies())]
-    policy: Vec<Policy>,
+    policy: Vec<String>,
     /// Number of seeds instead of the experiment's own.
     #[arg(long, value_name = "N", requires = "experiment", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
@@ -83,16 +84,22 @@ pub struct Simulate {
     plot: Option<PathBuf>,
 }
 
-fn policies() -> impl TypedValueParser<Value = Policy> {
-    let names = Policy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Policy>())
+/// The names of scheduling policies and of autoscalers; which of them an experiment has is known later.
+fn policies() -> PossibleValuesParser {
+    let schedulers = Policy::ALL.iter().map(|policy| policy.name());
+    let autoscalers = autoscale::Policy::ALL.iter().map(|policy| policy.name());
+    let autoscalers = autoscalers.filter(|name| name.parse::<Policy>().is_err());
+    PossibleValuesParser::new(schedulers.chain(autoscalers))
 }
 
 impl Simulate {
     /// Does what is asked for.
     pub fn run(&self, output: Output) -> Result<(), Error> {
         if let Some(name) = &self.experiment {
-            return self.experiment(&find(name)?, output);
+            return match replicas::find(name)? {
+                Some(experiments) => replicas::run(self, &experiments, output),
+                None => self.experiment(&find(name)?, output),
+            };
         }
         if let (Some(workload), Some(devices)) = (&self.workload, &self.devices) {
             return what_if::run(self, workload, devices, output);
@@ -103,7 +110,7 @@ impl Simulate {
     fn experiment(&self, experiment: &Experiment, output: Output) -> Result<(), Error> {
         self.check_plot()?;
         let plan = Plan {
-            policies: self.policy.clone(),
+            policies: self.schedulers()?,
             seeds: self.seeds.unwrap_or(0),
             cells: self.cells.clone(),
             sample: self.sample,
@@ -132,6 +139,13 @@ impl Simulate {
             output.text(&tables::of_experiment(experiment, &records))?;
         }
         self.draw(&experiment.name, &records)
+    }
+
+    /// The scheduling policies that were asked for.
+    fn schedulers(&self) -> Result<Vec<Policy>, Error> {
+        let policies = self.policy.iter().map(|name| name.parse::<Policy>());
+        let policies: Result<Vec<Policy>, _> = policies.collect();
+        policies.map_err(|error| Error::Usage(error.to_string()))
     }
 
     /// Fails before minutes are spent rather than after.
@@ -178,6 +192,17 @@ fn list(output: Output) -> Result<(), Error> {
             output.text(&line.to_string())?;
         }
         table.row(vec![name.to_owned(), cells.to_string(), experiment.title]);
+    }
+    for name in sextant_simulator::replicas::names() {
+        let Some(experiment) = sextant_simulator::replicas::Experiment::named(&name)? else {
+            continue;
+        };
+        if output.json {
+            let line = json!({"experiment": name, "cells": 1, "title": experiment.title,
+                              "source": experiment.source});
+            output.text(&line.to_string())?;
+        }
+        table.row(vec![name, "1".to_owned(), experiment.title]);
     }
     match output.json {
         true => Ok(()),

@@ -5,7 +5,7 @@ use sextant_policies::schedule::Policy;
 use super::{Experiment, Kind, Record, measure::CLAIRVOYANT, record::Label};
 
 /// Means over seeds of each (cell, policy, metric), in the order of their first records.
-pub(super) fn means(records: &[Record]) -> Vec<Record> {
+pub(crate) fn means(records: &[Record]) -> Vec<Record> {
     let mut sums: Vec<(Record, f64)> = Vec::new();
     for record in records.iter().filter(|record| record.seed.is_some()) {
         let same = |sum: &&mut (Record, f64)| {

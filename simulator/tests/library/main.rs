@@ -8,6 +8,7 @@ mod experiments;
 mod goodput;
 mod paged;
 mod profiles;
+mod replicas;
 mod traces;
 mod workloads;
 mod worlds;

@@ -29,7 +29,7 @@ pub fn run(
         );
     }
     let trials = Trials {
-        policies: arguments.policy.clone(),
+        policies: arguments.schedulers()?,
         most_devices: arguments.max_devices.unwrap_or(0),
         threads: arguments.threads.unwrap_or(0),
     };

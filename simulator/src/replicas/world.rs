@@ -1,0 +1,488 @@
+//! The clock, and what happens when.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use sextant_policies::autoscale::{Autoscaler, Change, Policy, Seen, Service, TICK_S, Target};
+
+use super::{
+    Nanos, Rates, Report, SECOND,
+    cluster::{Executor, Start},
+    job::{Job, Request},
+    metric::{Record, report},
+    seconds,
+};
+use crate::workload::normal;
+
+/// Time from a tick to the next.
+const TICK: Nanos = TICK_S as Nanos * SECOND;
+
+/// Time between two looks for idle workers, and between two trials to get processors.
+const CHECK: Nanos = 5 * SECOND;
+
+/// A replica starts on a worker that its job has.
+const HOT: Nanos = 3 * SECOND;
+
+/// A replica starts on a new worker.
+const COLD: Nanos = 35 * SECOND;
+
+/// A job is busy for so long with ending replicas.
+const REMOVAL: Nanos = 3 * SECOND;
+
+/// Requests that have ended within this time make the latency that autoscalers see.
+const WINDOW: Nanos = 30 * SECOND;
+
+/// Most replicas of a job.
+const MOST: u32 = 100;
+
+/// How long things take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Law {
+    /// At random, as measured by Faro's authors.
+    Measured,
+    /// Always as long, in nanoseconds, with requests evenly over each minute.
+    Fixed {
+        /// A pass of the router.
+        router: u64,
+        /// A request on a replica.
+        service: u64,
+    },
+    /// Always as long, in nanoseconds, with all requests at the beginning of their minute.
+    Burst {
+        /// A pass of the router.
+        router: u64,
+        /// A request on a replica.
+        service: u64,
+    },
+}
+
+/// What is simulated.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Requests.
+    pub rates: Rates,
+    /// Processors.
+    pub processors: u32,
+    /// Replicas of each job in the beginning; `None`: what the policy says.
+    pub initial: Option<u32>,
+    /// How long things take.
+    pub law: Law,
+    /// Requests that may wait in a job's queue when another one comes.
+    pub queue: usize,
+    /// Most milliseconds from arrival to end.
+    pub target_ms: f64,
+    /// Of everything that is random.
+    pub seed: u64,
+}
+
+/// What happens. At one time in this order: whether a processor is free or a job busy then depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A minute begins.
+    Minute(usize),
+    /// A request of an emitter comes: job, minute, which one.
+    Arrive(usize, usize, u32),
+    Routed(usize),
+    Served(usize, u32),
+    Ready(usize),
+    Tick,
+    Check,
+    Retry(usize),
+    Act(usize),
+    Free(usize),
+}
+
+/// What autoscalers see of a job.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Requests in each tick.
+    arrivals: Vec<u32>,
+    /// When requests ended and after how many ms, oldest first.
+    ended: VecDeque<(Nanos, f64)>,
+    desired: u32,
+}
+
+/// A run.
+pub struct World {
+    setting: Setting,
+    autoscaler: Box<dyn Autoscaler>,
+    now: Nanos,
+    events: BinaryHeap<Reverse<(Nanos, Event, u64)>>,
+    scheduled: u64,
+    jobs: Vec<Job>,
+    executors: Vec<Executor>,
+    watches: Vec<Watch>,
+    records: Vec<Record>,
+    free: u32,
+    /// Changes that are tried again at the next tick.
+    pending: Vec<Change>,
+    gaps: ChaCha8Rng,
+    chance: ChaCha8Rng,
+    replica_seconds: f64,
+    counted: Nanos,
+    changes: Vec<(f64, usize, u32)>,
+}
+
+// === impl Law ===
+
+impl Law {
+    /// Time of a request on a replica.
+    pub fn service(self) -> Service {
+        match self {
+            Self::Measured => Service {
+                mean_s: 0.154_28,
+                deviation_s: 0.033_1,
+            },
+            Self::Fixed { service, .. } | Self::Burst { service, .. } => Service {
+                mean_s: seconds(service),
+                deviation_s: 0.0,
+            },
+        }
+    }
+}
+
+impl World {
+    /// Everything as it is at the beginning.
+    pub fn new(setting: Setting, policy: Policy) -> Self {
+        let autoscaler = policy.build(&sextant_policies::autoscale::Setting {
+            processors: setting.processors,
+            target_ms: setting.target_ms,
+            service: setting.law.service(),
+        });
+        let count = setting.rates.jobs();
+        let initial = setting.initial.unwrap_or_else(|| autoscaler.initial(count));
+        let taken = initial.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let mut world = Self {
+            free: setting.processors.saturating_sub(taken),
+            gaps: ChaCha8Rng::seed_from_u64(setting.seed),
+            chance: ChaCha8Rng::seed_from_u64(setting.seed ^ 0x5eed),
+            setting,
+            autoscaler,
+            now: 0,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            jobs: (0..count).map(|_| Job::default()).collect(),
+            executors: (0..count).map(|_| Executor::new(initial)).collect(),
+            watches: (0..count).map(|_| Watch::default()).collect(),
+            records: vec![Record::default(); count],
+            pending: Vec::new(),
+            replica_seconds: 0.0,
+            counted: 0,
+            changes: Vec::new(),
+        };
+        for job in 0..count {
+            (0..initial).for_each(|_| world.join(job));
+            world.watches[job].desired = initial;
+        }
+        world
+    }
+
+    /// Plays all minutes, and lets what has come until then end.
+    pub fn run(mut self) -> Report {
+        let minutes = self.setting.rates.minutes();
+        let end = minutes as Nanos * 60 * SECOND;
+        for minute in 0..minutes {
+            self.at(minute as Nanos * 60 * SECOND, Event::Minute(minute));
+        }
+        self.at(TICK, Event::Tick);
+        self.at(CHECK, Event::Check);
+        while let Some(Reverse((at, event, _))) = self.events.pop() {
+            self.now = at;
+            // Nobody decides any more when the last minute is over.
+            match event {
+                Event::Tick | Event::Check | Event::Retry(_) if at > end => {}
+                event => self.play(event),
+            }
+        }
+        self.count_replicas(end);
+        let mean = self.replica_seconds / seconds(end.max(1));
+        let target_ms = self.setting.target_ms;
+        report(self.records, minutes, target_ms, (mean, self.changes))
+    }
+
+    fn at(&mut self, time: Nanos, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((time, event, self.scheduled)));
+    }
+
+    fn after(&mut self, time: Nanos, event: Event) {
+        self.at(self.now + time, event);
+    }
+
+    fn play(&mut self, event: Event) {
+        match event {
+            Event::Minute(minute) => {
+                for job in 0..self.jobs.len() {
+                    if self.setting.rates.count(minute, job) > 0 {
+                        self.arrive(job, minute, 0);
+                    }
+                }
+            }
+            Event::Arrive(job, minute, number) => self.arrive(job, minute, number),
+            Event::Routed(job) => self.routed(job),
+            Event::Served(job, replica) => {
+                let (request, runs) = self.jobs[job].served(replica);
+                if runs {
+                    self.serve(job, replica);
+                }
+                if let Some(request) = request {
+                    self.route_back(job, request, false);
+                }
+                self.dispatch(job);
+            }
+            Event::Ready(job) => {
+                self.join(job);
+                self.executors[job].starting -= 1;
+                let executor = &self.executors[job];
+                if executor.starting == 0 && executor.missing == 0 {
+                    self.after(0, Event::Free(job));
+                }
+            }
+            Event::Tick => {
+                self.tick();
+                self.after(TICK, Event::Tick);
+            }
+            Event::Check => {
+                for executor in &mut self.executors {
+                    self.free += executor.sweep(self.now);
+                }
+                self.after(CHECK, Event::Check);
+            }
+            Event::Retry(job) => self.start(job),
+            Event::Act(job) => self.act(job),
+            Event::Free(job) => {
+                self.executors[job].end();
+                self.act(job);
+            }
+        }
+    }
+
+    fn arrive(&mut self, job: usize, minute: usize, number: u32) {
+        let tick = (self.now / TICK) as usize;
+        let arrivals = &mut self.watches[job].arrivals;
+        if arrivals.len() <= tick {
+            arrivals.resize(tick + 1, 0);
+        }
+        arrivals[tick] += 1;
+        let request = Request {
+            arrived: self.now,
+            failed: false,
+            outward: false,
+        };
+        if self.jobs[job].route(request) {
+            self.pass(job);
+        }
+        let count = self.setting.rates.count(minute, job);
+        if number + 1 < count {
+            let next = match self.setting.law {
+                Law::Measured => {
+                    let gap = -(1.0 - self.gaps.random::<f64>()).ln() * 60.0 / f64::from(count);
+                    self.now + (gap * 1e9) as Nanos
+                }
+                Law::Fixed { .. } => {
+                    let from = minute as Nanos * 60 * SECOND;
+                    from + Nanos::from(number + 1) * 60 * SECOND / Nanos::from(count)
+                }
+                Law::Burst { .. } => self.now,
+            };
+            self.at(next, Event::Arrive(job, minute, number + 1));
+        }
+    }
+
+    fn routed(&mut self, job: usize) {
+        let (request, more) = self.jobs[job].routed();
+        if more {
+            self.pass(job);
+        }
+        let Some(request) = request else { return };
+        if request.outward {
+            return self.end(job, request);
+        }
+        match self.jobs[job].admit(request, self.setting.queue) {
+            Ok(()) if !self.jobs[job].is_held() => self.dispatch(job),
+            Ok(()) => {}
+            Err(request) => self.route_back(job, request, true),
+        }
+    }
+
+    fn route_back(&mut self, job: usize, request: Request, failed: bool) {
+        let request = Request {
+            failed,
+            outward: true,
+            ..request
+        };
+        if self.jobs[job].route(request) {
+            self.pass(job);
+        }
+    }
+
+    fn end(&mut self, job: usize, request: Request) {
+        let latency_ms = (self.now - request.arrived) as f64 / 1e6;
+        let target_ms = self.setting.target_ms;
+        self.records[job].ended(request.arrived, latency_ms, request.failed, target_ms);
+        self.watches[job].ended.push_back((self.now, latency_ms));
+    }
+
+    fn dispatch(&mut self, job: usize) {
+        for replica in self.jobs[job].dispatch() {
+            self.serve(job, replica);
+        }
+    }
+
+    fn serve(&mut self, job: usize, replica: u32) {
+        let time = match self.setting.law {
+            Law::Measured => {
+                let scatter = (0.422_471_193_248_412_4 * normal(&mut self.chance)).exp();
+                ((0.079_301_582_149_987_45 + 0.068_580_786_497_694_31 * scatter) * 1e9) as Nanos
+            }
+            Law::Fixed { service, .. } | Law::Burst { service, .. } => service,
+        };
+        self.after(time, Event::Served(job, replica));
+    }
+
+    fn pass(&mut self, job: usize) {
+        let time = match self.setting.law {
+            Law::Measured => {
+                let scatter = (0.480_784_073_899_767_8 * normal(&mut self.chance)).exp();
+                ((0.003_485_330_525_882_586 + 0.000_987_812_095_765_591 * scatter) * 1e9) as Nanos
+            }
+            Law::Fixed { router, .. } | Law::Burst { router, .. } => router,
+        };
+        self.after(time, Event::Routed(job));
+    }
+
+    fn tick(&mut self) {
+        let now_s = (self.now / SECOND) as u32;
+        let ticks = (self.now / TICK) as usize;
+        let (now, busy): (Nanos, Vec<bool>) = (
+            self.now,
+            self.executors.iter().map(Executor::is_busy).collect(),
+        );
+        let mut seen = Vec::with_capacity(self.jobs.len());
+        for (at, watch) in self.watches.iter_mut().enumerate() {
+            watch.arrivals.resize(ticks.max(watch.arrivals.len()), 0);
+            while watch
+                .ended
+                .front()
+                .is_some_and(|(end, _)| end + WINDOW <= now)
+            {
+                watch.ended.pop_front();
+            }
+            let sum: f64 = watch.ended.iter().map(|(_, ms)| ms).sum();
+            seen.push(Seen {
+                running: self.jobs[at].running(),
+                desired: watch.desired,
+                busy: busy[at],
+                mean_latency_ms: sum / (watch.ended.len().max(1)) as f64,
+                arrivals: &watch.arrivals[..ticks],
+            });
+        }
+        let new = self.autoscaler.decide(now_s, &seen);
+        let mut changes = std::mem::take(&mut self.pending);
+        changes.extend(new);
+        let target = |change: &Change, desired: u32| match change.target {
+            Target::Of(target) => target,
+            Target::More(more) => desired.saturating_add(more),
+        };
+        // Those that take away go first.
+        changes.sort_by_key(|change| {
+            let desired = self.watches[change.job].desired;
+            target(change, desired) >= desired
+        });
+        for change in changes {
+            let again = Change {
+                trials: change.trials.saturating_sub(1),
+                ..change
+            };
+            if busy[change.job] {
+                self.pending.extend((again.trials > 0).then_some(again));
+                continue;
+            }
+            let desired: u32 = self.watches.iter().map(|watch| watch.desired).sum();
+            let quota = self.setting.processors.saturating_sub(desired);
+            let desired = self.watches[change.job].desired;
+            let wanted = target(&change, desired).clamp(1, MOST);
+            let granted = wanted.min(desired + quota.min(wanted.saturating_sub(desired)));
+            if wanted > granted && again.trials > 0 {
+                self.pending.push(Change {
+                    target: Target::More(wanted - granted),
+                    ..again
+                });
+            }
+            self.watches[change.job].desired = granted;
+            self.executors[change.job].order(granted);
+            self.after(0, Event::Act(change.job));
+        }
+    }
+
+    /// Begins the next order of a job.
+    fn act(&mut self, job: usize) {
+        let Some(target) = self.executors[job].begin() else {
+            return;
+        };
+        let running = self.jobs[job].running();
+        if target > running {
+            self.executors[job].missing = target - running;
+            self.start(job);
+        } else if target < running {
+            for _ in target..running {
+                self.count_now();
+                let chance = &mut self.chance;
+                self.jobs[job].leave(|turn| turn.shuffle(chance));
+                self.executors[job].rest(self.now);
+            }
+            self.changed(job);
+            self.after(REMOVAL, Event::Free(job));
+        } else {
+            self.after(0, Event::Free(job));
+        }
+    }
+
+    /// Starts the replicas of a job for which there are workers or processors.
+    fn start(&mut self, job: usize) {
+        for start in self.executors[job].take(&mut self.free) {
+            let time = match start {
+                Start::Hot => HOT,
+                Start::Cold => COLD,
+            };
+            self.after(time, Event::Ready(job));
+        }
+        if self.executors[job].missing > 0 {
+            self.after(CHECK, Event::Retry(job));
+        }
+    }
+
+    fn join(&mut self, job: usize) {
+        self.count_now();
+        let chance = &mut self.chance;
+        self.jobs[job].join(|turn| turn.shuffle(chance));
+        self.changed(job);
+    }
+
+    fn changed(&mut self, job: usize) {
+        let (now, running) = (seconds(self.now), self.jobs[job].running());
+        if let Some(last) = self.changes.last_mut()
+            && last.0 == now
+            && last.1 == job
+        {
+            last.2 = running;
+            return;
+        }
+        self.changes.push((now, job, running));
+    }
+
+    fn count_now(&mut self) {
+        self.count_replicas(self.now);
+    }
+
+    fn count_replicas(&mut self, until: Nanos) {
+        let running: u32 = self.jobs.iter().map(Job::running).sum();
+        let passed = seconds(until.saturating_sub(self.counted));
+        self.replica_seconds += f64::from(running) * passed;
+        self.counted = until.max(self.counted);
+    }
+}
