@@ -37,8 +37,6 @@ pub struct Setting {
 /// What was seen of one application.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
-    /// Replicas that serve.
-    pub running: u32,
     /// Replicas that were asked for last.
     pub desired: u32,
     /// Whether what was asked for last is still being carried out: what is asked for now is refused.
@@ -50,22 +48,13 @@ pub struct Seen<'a> {
     pub arrivals: &'a [u32],
 }
 
-/// How many replicas are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// So many.
-    Of(u32),
-    /// So many more than were asked for last.
-    More(u32),
-}
-
 /// A change that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The application.
     pub job: usize,
-    /// What it shall have.
-    pub target: Target,
+    /// How many replicas it shall have.
+    pub target: u32,
     /// Ticks at which it is tried while it cannot be carried out.
     pub trials: u8,
 }

@@ -216,3 +216,17 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         source,
     })
 }
+
+/// A mean, for the tests of tables.
+#[cfg(test)]
+fn record(policy: &str, cell: &str, metric: &str, value: f64) -> Record {
+    Record {
+        experiment: "e".to_owned(),
+        cell: Some(cell.to_owned()),
+        policy: Some(policy.to_owned()),
+        metric: metric.to_owned(),
+        value,
+        unit: "share".to_owned(),
+        seed: None,
+    }
+}

@@ -311,10 +311,7 @@ impl Run<'_> {
         let cheap_rps = cheap?.rps;
         self.push("cheap_goodput_rps", cheap_rps);
         for load in &self.cell.loads {
-            let report = self.run_at(load * cheap_rps)?;
-            let name = format!("{load}x");
-            self.about_run(&report, Some(&name));
-            let cell = format!("{}/{name}", self.cell.name);
+            let (report, cell) = self.run_below(*load, cheap_rps)?;
             let label = Label {
                 cell: Some(&cell),
                 ..self.label
@@ -327,14 +324,19 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// A run at a multiple of a rate, and the name under which its figures stand below the cell.
+    fn run_below(&mut self, load: f64, rps: f64) -> Result<(Report, String), Error> {
+        let report = self.run_at(load * rps)?;
+        let name = format!("{load}x");
+        self.about_run(&report, Some(&name));
+        Ok((report, format!("{}/{name}", self.cell.name)))
+    }
+
     fn flat_top(&mut self) -> Result<(), Error> {
         let peak_rps = self.search()?.rps;
         self.push("goodput_rps", peak_rps);
         for load in &self.cell.loads {
-            let report = self.run_at(load * peak_rps)?;
-            let name = format!("{load}x");
-            self.about_run(&report, Some(&name));
-            let cell = format!("{}/{name}", self.cell.name);
+            let (report, cell) = self.run_below(*load, peak_rps)?;
             let label = Label {
                 cell: Some(&cell),
                 ..self.label

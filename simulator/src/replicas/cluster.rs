@@ -47,7 +47,7 @@ impl Executor {
         self.acts || !self.actions.is_empty()
     }
 
-    /// Takes an order; tells whether it can be begun at once.
+    /// Takes an order: that many replicas.
     pub(super) fn order(&mut self, target: u32) {
         self.actions.push_back(target);
     }

@@ -7,7 +7,7 @@ use std::{
 
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::autoscale::{Autoscaler, Change, Policy, Seen, Service, TICK_S, Target};
+use sextant_policies::autoscale::{Autoscaler, Policy, Seen, Service, TICK_S};
 
 use super::{
     Nanos, Rates, Report, SECOND,
@@ -106,6 +106,23 @@ struct Watch {
     desired: u32,
 }
 
+/// A change that is tried.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    job: usize,
+    target: Target,
+    /// How often it is tried, this time included.
+    left: u8,
+}
+
+/// How many replicas a job shall have.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Of(u32),
+    /// More than were asked for last.
+    More(u32),
+}
+
 /// A run.
 pub struct World {
     setting: Setting,
@@ -119,7 +136,7 @@ pub struct World {
     records: Vec<Record>,
     free: u32,
     /// Changes that are tried again at the next tick.
-    pending: Vec<Change>,
+    pending: Vec<Trial>,
     gaps: ChaCha8Rng,
     chance: ChaCha8Rng,
     replica_seconds: f64,
@@ -358,10 +375,8 @@ impl World {
     fn tick(&mut self) {
         let now_s = (self.now / SECOND) as u32;
         let ticks = (self.now / TICK) as usize;
-        let (now, busy): (Nanos, Vec<bool>) = (
-            self.now,
-            self.executors.iter().map(Executor::is_busy).collect(),
-        );
+        let now = self.now;
+        let busy: Vec<bool> = self.executors.iter().map(Executor::is_busy).collect();
         let mut seen = Vec::with_capacity(self.jobs.len());
         for (at, watch) in self.watches.iter_mut().enumerate() {
             watch.arrivals.resize(ticks.max(watch.arrivals.len()), 0);
@@ -374,48 +389,51 @@ impl World {
             }
             let sum: f64 = watch.ended.iter().map(|(_, ms)| ms).sum();
             seen.push(Seen {
-                running: self.jobs[at].running(),
                 desired: watch.desired,
                 busy: busy[at],
                 mean_latency_ms: sum / (watch.ended.len().max(1)) as f64,
                 arrivals: &watch.arrivals[..ticks],
             });
         }
-        let new = self.autoscaler.decide(now_s, &seen);
-        let mut changes = std::mem::take(&mut self.pending);
-        changes.extend(new);
-        let target = |change: &Change, desired: u32| match change.target {
+        let new = self.autoscaler.decide(now_s, &seen).into_iter();
+        let mut trials = std::mem::take(&mut self.pending);
+        trials.extend(new.map(|change| Trial {
+            job: change.job,
+            target: Target::Of(change.target),
+            left: change.trials,
+        }));
+        let target = |trial: &Trial, desired: u32| match trial.target {
             Target::Of(target) => target,
             Target::More(more) => desired.saturating_add(more),
         };
         // Those that take away go first.
-        changes.sort_by_key(|change| {
-            let desired = self.watches[change.job].desired;
-            target(change, desired) >= desired
+        trials.sort_by_key(|trial| {
+            let desired = self.watches[trial.job].desired;
+            target(trial, desired) >= desired
         });
-        for change in changes {
-            let again = Change {
-                trials: change.trials.saturating_sub(1),
-                ..change
+        for trial in trials {
+            let again = Trial {
+                left: trial.left.saturating_sub(1),
+                ..trial
             };
-            if busy[change.job] {
-                self.pending.extend((again.trials > 0).then_some(again));
+            if busy[trial.job] {
+                self.pending.extend((again.left > 0).then_some(again));
                 continue;
             }
             let desired: u32 = self.watches.iter().map(|watch| watch.desired).sum();
             let quota = self.setting.processors.saturating_sub(desired);
-            let desired = self.watches[change.job].desired;
-            let wanted = target(&change, desired).clamp(1, MOST);
+            let desired = self.watches[trial.job].desired;
+            let wanted = target(&trial, desired).clamp(1, MOST);
             let granted = wanted.min(desired + quota.min(wanted.saturating_sub(desired)));
-            if wanted > granted && again.trials > 0 {
-                self.pending.push(Change {
+            if wanted > granted && again.left > 0 {
+                self.pending.push(Trial {
                     target: Target::More(wanted - granted),
                     ..again
                 });
             }
-            self.watches[change.job].desired = granted;
-            self.executors[change.job].order(granted);
-            self.after(0, Event::Act(change.job));
+            self.watches[trial.job].desired = granted;
+            self.executors[trial.job].order(granted);
+            self.after(0, Event::Act(trial.job));
         }
     }
 
@@ -430,7 +448,7 @@ impl World {
             self.start(job);
         } else if target < running {
             for _ in target..running {
-                self.count_now();
+                self.count_replicas(self.now);
                 let chance = &mut self.chance;
                 self.jobs[job].leave(|turn| turn.shuffle(chance));
                 self.executors[job].rest(self.now);
@@ -457,7 +475,7 @@ impl World {
     }
 
     fn join(&mut self, job: usize) {
-        self.count_now();
+        self.count_replicas(self.now);
         let chance = &mut self.chance;
         self.jobs[job].join(|turn| turn.shuffle(chance));
         self.changed(job);
@@ -473,10 +491,6 @@ impl World {
             return;
         }
         self.changes.push((now, job, running));
-    }
-
-    fn count_now(&mut self) {
-        self.count_replicas(self.now);
     }
 
     fn count_replicas(&mut self, until: Nanos) {

@@ -1,6 +1,6 @@
 //! Rules that act when the latency was bad, or good, for several decisions.
 
-use super::{Autoscaler, Change, Seen, Target};
+use super::{Autoscaler, Change, Seen};
 
 /// Decisions with a bad latency before something is added.
 const BAD: i32 = 3;
@@ -123,10 +123,9 @@ fn steps(
     let jobs = counters.iter_mut().zip(jobs).enumerate();
     let changes = jobs.filter_map(|(job, (counter, seen))| {
         let step = counter.count(seen.mean_latency_ms, target_ms)?;
-        let target = Target::Of(target(seen, step));
         Some(Change {
             job,
-            target,
+            target: target(seen, step),
             trials: 1,
         })
     });
@@ -155,7 +154,7 @@ impl Reactive {
                 *bad = 0;
                 changes.push(Change {
                     job,
-                    target: Target::Of(seen.desired + 1),
+                    target: seen.desired + 1,
                     trials: 1,
                 });
             }

@@ -1,7 +1,7 @@
 //! MArk, Cocktail and Barista, as Faro's authors have them: each job for itself has as many replicas as
 //! its largest rate needs, in the order of the jobs until nothing is left.
 
-use super::{Autoscaler, Change, Reactive, Seen, TICK_S, Target};
+use super::{Autoscaler, Change, Reactive, Seen, TICK_S};
 
 /// What a request is taken to keep a replica, ms.
 const PROCESSING_MS: f64 = 180.0;
@@ -55,7 +55,7 @@ impl Autoscaler for Mark {
             let replicas = (rps * PROCESSING_MS / self.target_ms).ceil() as u32;
             Change {
                 job,
-                target: Target::Of(replicas),
+                target: replicas,
                 trials: TRIALS,
             }
         });

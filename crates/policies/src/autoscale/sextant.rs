@@ -9,7 +9,7 @@
 //!    has started.
 
 use super::{
-    Autoscaler, Change, Seen, Setting, Target,
+    Autoscaler, Change, Seen, Setting,
     forecast::{AHEAD, Expected, Forecaster},
 };
 
@@ -94,7 +94,7 @@ impl Autoscaler for Sextant {
             .filter(|(_, (wanted, seen))| **wanted != seen.desired)
             .map(|(job, (wanted, _))| Change {
                 job,
-                target: Target::Of(*wanted),
+                target: *wanted,
                 trials: 1,
             })
             .collect()

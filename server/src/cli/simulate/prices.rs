@@ -43,28 +43,17 @@ pub fn tables(means: &[&Record]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(cell: &str, metric: &str, value: f64) -> Record {
-        Record {
-            experiment: "e".to_owned(),
-            cell: Some(cell.to_owned()),
-            policy: Some("eager".to_owned()),
-            metric: metric.to_owned(),
-            value,
-            unit: "share".to_owned(),
-            seed: None,
-        }
-    }
+    use crate::cli::simulate::record;
 
     #[test]
     fn each_load_has_a_line_below_what_the_cheap_devices_carry() {
         let records = [
-            record("a", "cheap_goodput_rps", 50.0),
-            record("a/0.2x", "satisfaction_share", 1.0),
-            record("a/0.2x", "busy_share", 0.1),
-            record("a/0.2x", "dear_share_percent", 0.5),
-            record("a/3x", "satisfaction_share", 0.992),
-            record("a/3x", "dear_share_percent", 61.25),
+            record("eager", "a", "cheap_goodput_rps", 50.0),
+            record("eager", "a/0.2x", "satisfaction_share", 1.0),
+            record("eager", "a/0.2x", "busy_share", 0.1),
+            record("eager", "a/0.2x", "dear_share_percent", 0.5),
+            record("eager", "a/3x", "satisfaction_share", 0.992),
+            record("eager", "a/3x", "dear_share_percent", 61.25),
         ];
         let means: Vec<&Record> = records.iter().collect();
         let expected = "

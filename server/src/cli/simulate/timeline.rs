@@ -106,27 +106,16 @@ fn distinct<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(cell: &str, metric: &str, value: f64) -> Record {
-        Record {
-            experiment: "e".to_owned(),
-            cell: Some(cell.to_owned()),
-            policy: Some("sextant".to_owned()),
-            metric: metric.to_owned(),
-            value,
-            unit: "rps".to_owned(),
-            seed: None,
-        }
-    }
+    use crate::cli::simulate::record;
 
     #[test]
     fn a_cell_has_its_figures_and_their_course() {
         let records = [
-            record("a/0-5min", "good_rps", 100.0),
-            record("a/0-5min", "late_count", 0.0),
-            record("a/5-10min", "good_rps", 50.0),
-            record("a", "good_rps", 75.0),
-            record("a", "late_count", 0.0),
+            record("sextant", "a/0-5min", "good_rps", 100.0),
+            record("sextant", "a/0-5min", "late_count", 0.0),
+            record("sextant", "a/5-10min", "good_rps", 50.0),
+            record("sextant", "a", "good_rps", 75.0),
+            record("sextant", "a", "late_count", 0.0),
         ];
         let means: Vec<&Record> = records.iter().collect();
         let expected = "
