@@ -29,6 +29,7 @@ mod error;
 pub mod experiment;
 pub mod goodput;
 pub mod paged;
+mod parallel;
 pub mod plot;
 pub mod profiles;
 pub mod replicas;

@@ -1,12 +1,6 @@
 //! Runs the units of an experiment side by side and reports them in order.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
-    },
-};
+use std::collections::BTreeMap;
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +10,7 @@ use super::{
     Cell, Event, Experiment, Kind, Plan, Progress, Record, Variation, measure::Unit,
     resume::Journal, summary,
 };
-use crate::Error;
+use crate::{Error, parallel};
 
 /// Runs what `plan` says of `experiment`. `on` hears of every unit's end as it comes and of every
 /// record in the order in which they are returned: cell by cell, within it what no policy changes,
@@ -49,28 +43,35 @@ pub fn run(
     report.emit(on);
     let mut done = found.len();
     let mut first_error: Option<(usize, Error)> = None;
-    in_parallel(&units, &todo, plan.threads(), |at, measured| {
-        let unit = &units[at];
-        let kept = measured.and_then(|records| {
-            if let Some(journal) = &mut journal {
-                journal.append(unit, &records)?;
+    let work = |at: &usize| units[*at].measure();
+    parallel::each(
+        &todo,
+        parallel::threads(plan.threads),
+        work,
+        |at, measured| {
+            let at = todo[at];
+            let unit = &units[at];
+            let kept = measured.and_then(|records| {
+                if let Some(journal) = &mut journal {
+                    journal.append(unit, &records)?;
+                }
+                Ok(records)
+            });
+            match kept {
+                Ok(records) => {
+                    done += 1;
+                    on(Event::Progress(unit.progress(done, units.len())));
+                    report.waiting.insert(at, records);
+                    report.emit(on);
+                }
+                Err(error) if first_error.as_ref().is_none_or(|(first, _)| at < *first) => {
+                    first_error = Some((at, error));
+                }
+                Err(_) => {}
             }
-            Ok(records)
-        });
-        match kept {
-            Ok(records) => {
-                done += 1;
-                on(Event::Progress(unit.progress(done, units.len())));
-                report.waiting.insert(at, records);
-                report.emit(on);
-            }
-            Err(error) if first_error.as_ref().is_none_or(|(first, _)| at < *first) => {
-                first_error = Some((at, error));
-            }
-            Err(_) => {}
-        }
-        first_error.is_none()
-    });
+            first_error.is_none()
+        },
+    );
     if let Some((_, error)) = first_error {
         return Err(error);
     }
@@ -78,36 +79,6 @@ pub fn run(
     report.waiting.insert(units.len(), comparisons);
     report.emit(on);
     Ok(report.records)
-}
-
-/// Measures `todo` on some threads; `ended` hears of each on this one and says whether to go on.
-fn in_parallel(
-    units: &[Unit<'_>],
-    todo: &[usize],
-    threads: usize,
-    mut ended: impl FnMut(usize, Result<Vec<Record>, Error>) -> bool,
-) {
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let (sender, results) = mpsc::channel();
-        for _ in 0..threads.min(todo.len()) {
-            let (sender, next, stop) = (sender.clone(), &next, &stop);
-            scope.spawn(move || {
-                while let Some(at) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let go_on = !stop.load(Ordering::Relaxed);
-                    if !go_on || sender.send((*at, units[*at].measure())).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (at, measured) in results {
-            if !ended(at, measured) {
-                stop.store(true, Ordering::Relaxed);
-            }
-        }
-    });
 }
 
 /// Records in the order of their units, and those that wait for earlier ones.
@@ -146,13 +117,6 @@ impl<'a> Unit<'a> {
 // === impl Plan ===
 
 impl Plan {
-    fn threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        }
-    }
-
     /// The units to run, in the order of the report.
     fn units<'a>(&self, experiment: &'a Experiment) -> Result<Vec<Unit<'a>>, Error> {
         let own_seeds = match self.variation(experiment) {

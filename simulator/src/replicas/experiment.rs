@@ -1,19 +1,12 @@
 //! Experiments with autoscalers: settings as data, runs in parallel, figures in one order.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-};
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 use sextant_policies::autoscale::Policy;
 
 use super::{Law, Rates, Report, Setting, World};
-use crate::{Error, experiment::Record};
+use crate::{Error, experiment::Record, parallel};
 
 /// The shipped experiments.
 const SHIPPED: &str = include_str!("../../experiments/faro.toml");
@@ -184,43 +177,25 @@ pub fn run(experiment: &Experiment, plan: &Plan, on: &mut dyn FnMut(usize, usize
         .iter()
         .flat_map(|policy| (1..=seeds).map(|seed| (*policy, seed)))
         .collect();
-    let threads = match plan.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let next = AtomicUsize::new(0);
-    let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
-    std::thread::scope(|scope| {
-        let (sender, results) = mpsc::channel();
-        for _ in 0..threads.min(todo.len()) {
-            let (sender, next, todo) = (sender.clone(), &next, &todo);
-            scope.spawn(move || {
-                while let Some((at, (policy, seed))) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    todo.get(at).map(|of| (at, *of))
-                } {
-                    let mut setting = Setting {
-                        seed,
-                        ..experiment.setting.clone()
-                    };
-                    if plan.quick {
-                        setting.rates = setting.rates.first(60);
-                    }
-                    if sender
-                        .send((at, World::new(setting, policy).run()))
-                        .is_err()
-                    {
-                        return;
-                    }
-                }
-            });
+    let work = |(policy, seed): &(Policy, u64)| {
+        let mut setting = experiment.setting.clone();
+        setting.seed = *seed;
+        if plan.quick {
+            setting.rates = setting.rates.first(60);
         }
-        drop(sender);
-        for (at, report) in results {
+        World::new(setting, *policy).run()
+    };
+    let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
+    parallel::each(
+        &todo,
+        parallel::threads(plan.threads),
+        work,
+        |at, report| {
             reports.insert(at, report);
             on(reports.len(), todo.len());
-        }
-    });
+            true
+        },
+    );
     let mut records = Vec::new();
     for policy in policies {
         let mut of_policy = Vec::new();

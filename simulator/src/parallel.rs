@@ -1,0 +1,47 @@
+//! Work on a few threads, whose results come to the one that asked.
+
+use std::sync::{
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+    mpsc,
+};
+
+/// As many threads as asked for; one per core for 0.
+pub(crate) fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        wanted => wanted,
+    }
+}
+
+/// Does `work` for each of `todo` on so many threads. `ended` hears on this one of each as it ends, by
+/// its place in `todo`, and says whether to go on.
+pub(crate) fn each<T: Sync, R: Send>(
+    todo: &[T],
+    threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+    mut ended: impl FnMut(usize, R) -> bool,
+) {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for _ in 0..threads.min(todo.len()) {
+            let (sender, next, stop, work) = (sender.clone(), &next, &stop, &work);
+            scope.spawn(move || {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(of) = todo.get(at) else { return };
+                    let go_on = !stop.load(Ordering::Relaxed);
+                    if !go_on || sender.send((at, work(of))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (at, result) in results {
+            if !ended(at, result) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+}
