@@ -7,7 +7,7 @@
 //! The rules of others follow the autoscaling experiment of Faro (EuroSys 2025), whose results are
 //! public: [`FairShare`], [`Aiad`], [`Oneshot`] and [`Mark`].
 
-mod forecast;
+pub(crate) mod forecast;
 mod hysteresis;
 mod mark;
 mod sextant;

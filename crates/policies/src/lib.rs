@@ -5,8 +5,9 @@
 //! loaded on which device), [`parallelism`] (how many requests run
 //! side by side, on how many threads), [`profile`] (how long a batch runs),
 //! [`health`] (when an instance is overloaded or interfered), [`wanted`] (which variants should be
-//! loaded before anyone asks), [`autoscale`] (how many replicas each application has), [`throttle`] (when an offline job may run), [`clock_offset`] (how far
-//! two clocks are apart).
+//! loaded before anyone asks), [`scaling`] (how many devices of each type, and which variants on how
+//! many), [`autoscale`] (how many replicas each application has), [`throttle`] (when an offline job may
+//! run), [`clock_offset`] (how far two clocks are apart).
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons. Live roles and the
@@ -20,6 +21,7 @@ mod named;
 pub mod parallelism;
 pub mod placement;
 pub mod profile;
+pub mod scaling;
 pub mod schedule;
 pub mod select;
 pub mod throttle;

@@ -1,341 +1,432 @@
-//! Health, what should be loaded, and throttling.
-
-use std::collections::BTreeMap;
+//! Plans: which devices, and what runs on them.
 
 use proptest::prelude::*;
-use sextant_policies::{
-    health::{Condition, Health, Thresholds, Window},
-    throttle::{Observation, Throttle, Verdict},
-    wanted::{Candidate, Place, Reason, SharedBytes, Wish, wanted},
+use sextant_policies::scaling::{
+    Choice, Device, Footprint, Infaas, Need, Plan, Problem, Room, Steady,
+    fleet::{Measured, Removable, Trigger, leaving},
+    instances::{self, Weights},
+    shared::{self, Effort},
+    spread,
 };
 
-/// An instance alone on its device.
-fn window(load: f64, slow_down: f64) -> Window {
-    among(load, load, 1, slow_down)
-}
+/// Weights under which nothing but running instances is paid for, and no slack is kept.
+const BARE: Weights = Weights {
+    slack: 1.0,
+    load_per_s: 0.0,
+    steps: 1_000_000,
+};
 
-/// One of so many instances with work that keep the device busy together.
-fn among(load: f64, device_load: f64, busy_instances: u32, slow_down: f64) -> Window {
-    Window {
-        load,
-        device_load,
-        busy_instances,
-        late: 0,
-        slow_down,
-        batches: 100,
+fn device(price_per_hour_usd: f64) -> Device {
+    Device {
+        price_per_hour_usd,
+        now: 0,
+        least: 0,
+        most: 1000,
+        slots: 1,
+        start_s: 0.0,
     }
 }
 
-fn settle(health: &mut Health, seen: Window) -> Option<Condition> {
-    (0..8).find_map(|_| health.observe(seen, &Thresholds::default()))
-}
-
-#[test]
-fn overload_and_interference_are_told_apart_and_left_again() {
-    let mut health = Health::default();
-    assert_eq!(
-        settle(&mut health, window(0.3, 2.5)),
-        Some(Condition::Interfered)
-    );
-    assert_eq!(
-        settle(&mut health, window(1.0, 2.5)),
-        Some(Condition::Overloaded)
-    );
-    assert_eq!(
-        settle(&mut health, window(0.3, 1.0)),
-        Some(Condition::Healthy)
-    );
-}
-
-#[test]
-fn a_single_bad_window_changes_nothing_and_the_edge_does_not_flap() {
-    let (mut health, limits) = (Health::default(), Thresholds::default());
-    assert_eq!(health.observe(window(1.0, 1.0), &limits), None);
-    assert_eq!(health.observe(window(0.1, 1.0), &limits), None);
-    assert_eq!(health.condition(), Condition::Healthy);
-    assert_eq!(
-        settle(&mut health, window(1.0, 1.0)),
-        Some(Condition::Overloaded)
-    );
-    assert_eq!(
-        settle(&mut health, window(0.85, 1.0)),
-        None,
-        "between the two levels"
-    );
-}
-
-#[test]
-fn few_batches_say_nothing_about_latency() {
-    let mut health = Health::default();
-    let seen = Window {
-        batches: 2,
-        ..window(0.1, 9.0)
-    };
-    assert_eq!(settle(&mut health, seen), None);
-}
-
-#[test]
-fn instances_that_fill_a_device_together_are_overloaded_and_a_trifle_beside_them_is_not() {
-    for (load, expected) in [
-        (0.12, Some(Condition::Overloaded)),
-        (0.07, Some(Condition::Overloaded)),
-        (0.01, None),
-        (0.0, None),
-    ] {
-        let mut health = Health::default();
-        let seen = among(load, 0.97, 8, 1.0);
-        assert_eq!(settle(&mut health, seen), expected, "load {load}");
-        let roomy = among(load, 0.7, 8, 1.0);
-        assert_eq!(settle(&mut Health::default(), roomy), None, "load {load}");
+fn choice(need: u32, device: u32, rps: f64) -> Choice {
+    Choice {
+        need,
+        variant: device,
+        device,
+        rps,
+        memory_share: 1.0,
+        load_s: 0.0,
+        running: 0,
     }
 }
 
-#[test]
-fn a_trifle_that_comes_too_late_on_a_full_device_is_overloaded() {
-    let late = |device_load| Window {
-        late: 1,
-        ..among(0.001, device_load, 8, 1.0)
-    };
-    let mut health = Health::default();
-    assert_eq!(settle(&mut health, late(0.5)), None, "not for want of room");
-    assert_eq!(settle(&mut health, late(0.97)), Some(Condition::Overloaded));
+fn need(rps: f64) -> Need {
+    Need { rps, weight: 1.0 }
 }
 
-#[test]
-fn work_that_moves_away_from_a_full_device_does_not_make_its_instance_flap() {
-    let mut health = Health::default();
-    assert_eq!(
-        settle(&mut health, among(0.5, 0.97, 2, 1.0)),
-        Some(Condition::Overloaded)
-    );
-    assert_eq!(settle(&mut health, among(0.01, 0.97, 2, 1.0)), None);
-    assert_eq!(
-        settle(&mut health, among(0.0, 0.97, 1, 1.0)),
-        Some(Condition::Healthy),
-        "nothing is asked of it"
-    );
-}
-
-#[test]
-fn a_job_pauses_above_the_threshold_and_resumes_with_a_margin() {
-    let throttle = Throttle::default();
-    let at = |online_utilization, slow_down| Observation {
-        online_utilization,
-        slow_down,
-    };
-    assert_eq!(throttle.decide(false, at(0.40, 1.0)), Verdict::Run);
-    assert_eq!(throttle.decide(false, at(0.41, 1.0)), Verdict::Pause);
-    assert_eq!(throttle.decide(true, at(0.39, 1.0)), Verdict::Pause);
-    assert_eq!(throttle.decide(true, at(0.35, 1.0)), Verdict::Run);
-    assert_eq!(throttle.decide(false, at(0.0, 1.6)), Verdict::Pause);
-}
-
-const FRONTIER: bool = false;
-const DOMINATED: bool = true;
-
-/// A variant of a model of its own on engine 0 that shares nothing.
-fn candidate(ordinal: u32, own_bytes: u64, dominated: bool) -> Candidate {
-    Candidate {
-        ordinal,
-        model: 1000 + ordinal,
-        engine: 0,
-        dominated,
-        own_bytes,
-        shared: None,
-        cost_per_1k_usd: 1.0,
-        quality_bound: 0.9,
-        latency_ms: 1.0,
-        load_ms: 1.0,
+/// Table 3 of INFaaS: A answers 5 a second in 200 ms for 1 USD, B 100 in 20 ms for 3, C 800 in 15 ms
+/// for 16. Each on a device of its own.
+fn table3(rps: f64, target_ms: f64) -> Problem {
+    let variants = [(200.0, 5.0, 1.0), (20.0, 100.0, 3.0), (15.0, 800.0, 16.0)];
+    let in_time = (0..).zip(variants).filter(|(_, (ms, ..))| *ms <= target_ms);
+    Problem {
+        needs: vec![need(rps)],
+        choices: in_time
+            .map(|(at, (_, rps, _))| choice(0, at, rps))
+            .collect(),
+        devices: variants.iter().map(|(.., price)| device(*price)).collect(),
+        budget_per_hour_usd: None,
     }
 }
 
-fn place(engines: &[u32], memory_bytes: u64) -> Place {
-    Place {
-        engines: engines.to_vec(),
-        memory_bytes,
+/// By type of device, in the order of the table.
+fn counts(problem: &Problem, plan: &Plan) -> [u32; 3] {
+    let mut counts = [0; 3];
+    for (choice, count) in problem.choices.iter().zip(&plan.instances) {
+        counts[choice.device as usize] += count;
+    }
+    counts
+}
+
+/// The three rows that INFaaS prints, by the integer program.
+#[test]
+fn the_integer_program_answers_table_3_of_infaas() {
+    let rows = [
+        ((10.0, 300.0), [2, 0, 0], 2.0),
+        ((10.0, 50.0), [0, 1, 0], 3.0),
+        ((1000.0, 300.0), [0, 2, 1], 22.0),
+    ];
+    for ((rps, target_ms), wanted, cost) in rows {
+        let problem = table3(rps, target_ms);
+        let plan = instances::plan(&problem, BARE).expect("there is room");
+        assert!(plan.optimal);
+        assert_eq!(counts(&problem, &plan), wanted, "{rps} in {target_ms} ms");
+        assert_eq!(plan.cost_per_hour_usd, cost);
     }
 }
 
-/// A worker of which a half are 100 bytes.
-fn alone() -> [Place; 1] {
-    [place(&[0], 200)]
+/// Ours pays for devices; with one variant on each the answer is the same, with what the margin asks
+/// for beside it.
+#[test]
+fn devices_that_are_shared_cost_what_table_3_says_where_nothing_shares_them() {
+    for ((rps, target_ms), wanted) in [((8.0, 300.0), [2, 0, 0]), ((10.0, 50.0), [0, 1, 0])] {
+        let plan = shared::plan(&table3(rps, target_ms), Effort::default());
+        assert!(plan.optimal, "{plan:?}");
+        assert_eq!(plan.devices, wanted, "{rps} in {target_ms} ms");
+    }
+    let plan = shared::plan(&table3(1000.0, 300.0), Effort::default());
+    assert_eq!(plan.unserved_rps, [0.0]);
+    // 2 B and 1 C without a margin.
+    assert!(
+        plan.cost_per_hour_usd >= 22.0 && plan.cost_per_hour_usd < 35.0,
+        "{plan:?}"
+    );
 }
 
-fn ordinals(wishes: &[Wish]) -> Vec<u32> {
-    wishes.iter().map(|wish| wish.ordinal).collect()
+/// Ten applications that each need a twentieth of a device are paid as one device, not as ten.
+#[test]
+fn a_device_is_paid_once_for_all_that_share_it() {
+    let problem = Problem {
+        needs: vec![need(5.0); 10],
+        choices: (0..10).map(|at| choice(at, 0, 100.0)).collect(),
+        devices: vec![device(3.0)],
+        budget_per_hour_usd: None,
+    };
+    let plan = shared::plan(&problem, Effort::default());
+    assert_eq!(plan.devices, [1]);
+    assert_eq!(plan.cost_per_hour_usd, 3.0);
+    let dedicated = instances::plan(&problem, BARE).expect("there is room");
+    assert_eq!(dedicated.cost_per_hour_usd, 30.0);
+}
+
+/// At a low rate the cheap device, at a high one the dear device that answers more for its price.
+#[test]
+fn load_decides_which_hardware_is_cheapest() {
+    let at = |rps: f64| {
+        let problem = Problem {
+            needs: vec![need(rps)],
+            choices: vec![choice(0, 0, 20.0), choice(0, 1, 1000.0)],
+            devices: vec![device(0.4), device(3.0)],
+            budget_per_hour_usd: None,
+        };
+        shared::plan(&problem, Effort::default()).devices
+    };
+    assert_eq!(at(4.0), [1, 0]);
+    assert_eq!(at(0.0), [0, 0]);
+    assert_eq!(at(600.0), [0, 1]);
 }
 
 #[test]
-fn the_frontier_is_wanted_smallest_first_within_the_share() {
-    let same_model = |candidate| Candidate {
-        model: 0,
-        ..candidate
+fn bounds_and_budgets_leave_queries_of_the_least_weight_unanswered() {
+    let mut problem = Problem {
+        needs: vec![need(100.0), need(100.0)],
+        choices: vec![choice(0, 0, 100.0), choice(1, 0, 100.0)],
+        devices: vec![Device {
+            most: 1,
+            ..device(2.0)
+        }],
+        budget_per_hour_usd: None,
     };
-    let candidates = [
-        same_model(candidate(0, 80, FRONTIER)),
-        same_model(candidate(1, 30, FRONTIER)),
-        same_model(candidate(2, 40, FRONTIER)),
-        same_model(candidate(3, 1, DOMINATED)),
-    ];
-    assert_eq!(ordinals(&wanted(&candidates, &alone(), 0.5)), [1, 2]);
-    assert_eq!(ordinals(&wanted(&candidates, &alone(), 1.0)), [0, 1, 2]);
-    assert_eq!(wanted(&candidates, &alone(), 0.0), []);
+    problem.needs[1].weight = 5.0;
+    let plan = shared::plan(&problem, Effort::default());
+    assert_eq!(plan.devices, [1]);
+    assert!(
+        plan.unserved_rps[0] > 99.0 && plan.unserved_rps[1] < plan.unserved_rps[0],
+        "{plan:?}"
+    );
+    problem.devices[0].most = 100;
+    problem.budget_per_hour_usd = Some(0.0);
+    let plan = shared::plan(&problem, Effort::default());
+    assert_eq!((plan.devices, plan.cost_per_hour_usd), (vec![0], 0.0));
+    problem.devices[0].least = 2;
+    let plan = shared::plan(&problem, Effort::default());
+    assert_eq!(
+        plan.devices,
+        [2],
+        "what must be there is there, whatever the budget"
+    );
 }
 
 #[test]
-fn a_model_that_others_dominate_has_its_cheapest_variant_where_there_is_room() {
-    let of_model = |model, cost_per_1k_usd, candidate| Candidate {
-        model,
-        cost_per_1k_usd,
-        ..candidate
+fn a_need_that_nothing_can_answer_is_said_to_be_unanswered() {
+    let problem = Problem {
+        needs: vec![need(10.0), need(3.0)],
+        choices: vec![choice(0, 0, 100.0)],
+        devices: vec![device(1.0)],
+        budget_per_hour_usd: None,
     };
-    let mut candidates = vec![
-        of_model(7, 1.0, candidate(0, 60, FRONTIER)),
-        of_model(8, 3.0, candidate(1, 10, DOMINATED)),
-        of_model(8, 2.0, candidate(2, 40, DOMINATED)),
-        of_model(8, 2.0, candidate(3, 40, DOMINATED)),
-    ];
-    let [frontier, best] = [Reason::Frontier, Reason::BestOfModel];
-    let wish = |ordinal, reason| Wish { ordinal, reason };
-    let wishes = wanted(&candidates, &alone(), 0.5);
-    assert_eq!(wishes, [wish(0, frontier), wish(2, best)]);
-    // Of two that cost the same the better.
-    candidates[3].quality_bound = 0.95;
-    let wishes = wanted(&candidates, &alone(), 0.5);
-    assert_eq!(wishes, [wish(0, frontier), wish(3, best)]);
-    // The frontier comes first, though it be larger.
-    candidates[0].own_bytes = 61;
-    assert_eq!(ordinals(&wanted(&candidates, &alone(), 0.5)), [0]);
-    // A model with something on the frontier has that.
-    candidates[0].model = 8;
-    candidates[0].own_bytes = 60;
-    assert_eq!(ordinals(&wanted(&candidates, &alone(), 0.5)), [0]);
+    let plan = shared::plan(&problem, Effort::default());
+    assert_eq!(plan.unserved_rps, [0.0, 3.0]);
+    assert_eq!(instances::plan(&problem, BARE), None);
 }
 
-#[test]
-fn the_frontier_of_an_engine_that_no_worker_has_is_no_answer() {
-    let mut elsewhere = candidate(0, 10, FRONTIER);
-    (elsewhere.engine, elsewhere.model) = (9, 5);
-    let mut here = candidate(1, 10, DOMINATED);
-    here.model = 5;
-    let candidates = [elsewhere, here];
-    let best = Wish {
-        ordinal: 1,
-        reason: Reason::BestOfModel,
-    };
-    assert_eq!(wanted(&candidates, &alone(), 0.5), [best]);
-    let both = [place(&[0], 200), place(&[9], 200)];
-    assert_eq!(ordinals(&wanted(&candidates, &both, 0.5)), [0]);
-    assert_eq!(wanted(&candidates, &[], 0.5), []);
-}
-
-#[test]
-fn the_smallest_worker_that_can_run_a_variant_decides() {
-    let on_engine = |engine, candidate| Candidate {
-        engine,
-        ..candidate
-    };
-    let candidates = [
-        on_engine(0, candidate(0, 60, FRONTIER)),
-        on_engine(1, candidate(1, 70, FRONTIER)),
-        on_engine(1, candidate(2, 500, FRONTIER)),
-    ];
-    let large = [place(&[0], 2000), place(&[1], 2000)];
-    assert_eq!(ordinals(&wanted(&candidates, &large, 0.5)), [0, 1, 2]);
-    let one_small = [place(&[0], 2000), place(&[1], 2000), place(&[1], 200)];
-    assert_eq!(ordinals(&wanted(&candidates, &one_small, 0.5)), [0, 1]);
-    // Where a worker has both engines they share its memory.
-    let shared = [place(&[1, 0], 240), place(&[1], 2000)];
-    assert_eq!(ordinals(&wanted(&candidates, &shared, 0.5)), [0]);
-}
-
-#[test]
-fn shared_weights_count_once() {
-    let sharing = |group, candidate| Candidate {
-        shared: Some(SharedBytes { group, bytes: 60 }),
-        ..candidate
-    };
-    let candidates = [
-        sharing(0, candidate(0, 10, FRONTIER)),
-        sharing(0, candidate(1, 20, FRONTIER)),
-        sharing(1, candidate(2, 15, FRONTIER)),
-        sharing(0, candidate(3, 11, FRONTIER)),
-    ];
-    // 60 + 10 + 11, and no room for another 60; then 19 are left.
-    assert_eq!(ordinals(&wanted(&candidates, &alone(), 0.5)), [0, 3]);
-    let roomier = [place(&[0], 202)];
-    assert_eq!(ordinals(&wanted(&candidates, &roomier, 0.5)), [0, 1, 3]);
-}
-
-fn any_candidate() -> impl Strategy<Value = Candidate> {
-    let sizes = (0..60u64, 0..60u64, 0..4u32);
-    let rest = (0..6u32, 0..3u32, any::<bool>(), 0..4u8);
-    (sizes, rest).prop_map(
-        |((own_bytes, bytes, group), (model, engine, dominated, cost))| Candidate {
-            model,
-            engine,
-            shared: (group > 0).then_some(SharedBytes { group, bytes }),
-            cost_per_1k_usd: f64::from(cost),
-            ..candidate(0, own_bytes, dominated)
-        },
-    )
-}
-
-/// Numbered by their places.
-fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
-    proptest::collection::vec(any_candidate(), 0..24).prop_map(|mut candidates| {
-        for (ordinal, candidate) in (0..).zip(&mut candidates) {
-            candidate.ordinal = ordinal;
+/// Counts of instances by trying all, for problems of two needs of two choices.
+fn by_hand(problem: &Problem, weights: Weights) -> Option<f64> {
+    let mut best: Option<f64> = None;
+    let most = 7u32;
+    for code in 0..most.pow(4) {
+        let counts: Vec<u32> = (0..4).map(|at| code / most.pow(at) % most).collect();
+        let covers = (0..2).all(|need| {
+            let of = problem.choices_of(need);
+            let rps: f64 = of.map(|(at, it)| it.rps * f64::from(counts[at])).sum();
+            rps + 1e-9 >= problem.needs[need].rps * weights.slack
+        });
+        let fits = problem.devices.iter().enumerate().all(|(device, of)| {
+            let choices = problem.choices.iter().zip(&counts);
+            let on = choices.filter(|(it, _)| it.device as usize == device);
+            let used: f64 = on
+                .map(|(it, count)| it.memory_share * f64::from(*count))
+                .sum();
+            used <= f64::from(of.most) + 1e-9
+        });
+        if covers && fits {
+            let costs = problem.choices.iter().zip(&counts).map(|(it, count)| {
+                let price =
+                    problem.devices[it.device as usize].price_per_hour_usd * it.memory_share;
+                let loaded = count.saturating_sub(it.running);
+                let loading = weights.load_per_s * it.load_s * f64::from(loaded);
+                price * (f64::from(*count) + loading)
+            });
+            let cost: f64 = costs.sum();
+            best = Some(best.map_or(cost, |best: f64| best.min(cost)));
         }
-        candidates
+    }
+    best
+}
+
+/// What the program's objective says of a plan, US dollars an hour.
+fn objective(problem: &Problem, plan: &Plan, weights: Weights) -> f64 {
+    let each = problem.choices.iter().zip(&plan.instances);
+    each.map(|(it, count)| {
+        let price = problem.devices[it.device as usize].price_per_hour_usd * it.memory_share;
+        let loaded = f64::from(count.saturating_sub(it.running));
+        price * (f64::from(*count) + weights.load_per_s * it.load_s * loaded)
     })
-}
-
-fn places() -> impl Strategy<Value = Vec<Place>> {
-    let one = (proptest::collection::vec(0..3u32, 0..4), 0..400u64);
-    let place = |(engines, memory_bytes): (Vec<u32>, u64)| place(&engines, memory_bytes);
-    proptest::collection::vec(one.prop_map(place), 0..5)
-}
-
-/// What the wished variants take on a worker, groups once, bytes.
-fn taken(wished: &[&Candidate], worker: &Place) -> u64 {
-    let here = wished
-        .iter()
-        .filter(|it| worker.engines.contains(&it.engine));
-    let mut groups: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut own = 0;
-    for candidate in here {
-        own += candidate.own_bytes;
-        if let Some(SharedBytes { group, bytes }) = candidate.shared {
-            let there = groups.entry(group).or_default();
-            *there = bytes.max(*there);
-        }
-    }
-    own + groups.values().sum::<u64>()
+    .sum()
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
     #[test]
-    fn what_is_wanted_fits_everywhere_and_depends_on_no_order(
-        candidates in candidates(), workers in places(), share in 0.0..=1.0f64, turn in 0..24usize
+    fn the_integer_program_is_as_good_as_trying_everything(
+        rates in prop::collection::vec(0.0..5.0f64, 2),
+        speeds in prop::collection::vec(1.0..6.0f64, 4),
+        shares in prop::collection::vec(0.1..1.0f64, 4),
+        running in prop::collection::vec(0u32..3, 4),
+        prices in prop::collection::vec(0.5..4.0f64, 2),
+        most in prop::collection::vec(0u32..4, 2),
     ) {
-        let wishes = wanted(&candidates, &workers, share);
-        let wished: Vec<&Candidate> =
-            wishes.iter().map(|wish| &candidates[wish.ordinal as usize]).collect();
-        for worker in &workers {
-            let most = (worker.memory_bytes as f64 * share) as u64;
-            prop_assert!(taken(&wished, worker) <= most);
+        let weights = Weights { slack: 1.05, load_per_s: 0.1, steps: 1_000_000 };
+        let problem = Problem {
+            needs: rates.iter().map(|rps| need(*rps)).collect(),
+            choices: (0..4).map(|at| Choice {
+                variant: at as u32,
+                memory_share: shares[at],
+                load_s: 2.0,
+                running: running[at],
+                ..choice(at as u32 / 2, at as u32 % 2, speeds[at])
+            }).collect(),
+            devices: prices.iter().zip(&most).map(|(price, most)| Device { most: *most, ..device(*price) }).collect(),
+            budget_per_hour_usd: None,
+        };
+        let best = by_hand(&problem, weights);
+        let plan = instances::plan(&problem, weights);
+        let found = plan.as_ref().map(|plan| objective(&problem, plan, weights));
+        match (best, found) {
+            (Some(best), Some(found)) => prop_assert!((best - found).abs() < 1e-6, "{best} and not {found}: {plan:?}"),
+            (best, found) => prop_assert_eq!(best, found),
         }
-        for candidate in &wished {
-            prop_assert!(workers.iter().any(|it| it.engines.contains(&candidate.engine)));
-        }
-        let (mut turned, mut others) = (candidates.clone(), workers.clone());
-        turned.rotate_left(turn.min(candidates.len()));
-        turned.reverse();
-        others.reverse();
-        prop_assert_eq!(&wanted(&turned, &others, share), &wishes);
-        // More workers of a kind that is there change nothing.
-        others.extend(workers);
-        prop_assert_eq!(wanted(&candidates, &others, share), wishes);
     }
+
+    /// The devices of a plan have time for what it says they answer, within all bounds; and no number
+    /// of devices that is less in one type and no more in the others does.
+    #[test]
+    fn planned_devices_have_time_for_what_they_answer(
+        rates in prop::collection::vec(0.0..500.0f64, 1..8),
+        speeds in prop::collection::vec(5.0..300.0f64, 24),
+        prices in prop::collection::vec(0.1..5.0f64, 3),
+        slots in prop::collection::vec(1u32..9, 3),
+        most in prop::collection::vec(0u32..9, 3),
+    ) {
+        let problem = Problem {
+            needs: rates.iter().map(|rps| need(*rps)).collect(),
+            choices: (0..rates.len() as u32 * 3).map(|at| choice(at / 3, at % 3, speeds[at as usize])).collect(),
+            devices: (0..3).map(|at| Device { most: most[at], slots: slots[at], ..device(prices[at]) }).collect(),
+            budget_per_hour_usd: None,
+        };
+        for plan in [shared::plan(&problem, Effort::default()), shared::greedy(&problem)] {
+            let busy = shared::busy_devices(&problem, &plan);
+            for (at, busy) in busy.iter().enumerate() {
+                prop_assert!(plan.devices[at] <= most[at]);
+                prop_assert!(*busy <= f64::from(plan.devices[at]) + 1e-6, "{plan:?}");
+            }
+            for (at, rps) in rates.iter().enumerate() {
+                let served: f64 = problem.choices_of(at).map(|(choice, _)| plan.served_rps[choice]).sum();
+                prop_assert!((served + plan.unserved_rps[at] - rps).abs() < 1e-3 * rps.max(1.0), "{plan:?}");
+            }
+        }
+    }
+
+    /// Whatever is planned: within the hold a number changes its direction once at most.
+    #[test]
+    fn what_is_wanted_turns_round_once_within_the_hold(
+        planned in prop::collection::vec((1u64..40_000, 0u32..6), 1..200),
+    ) {
+        let mut steady = Steady::new(600_000);
+        let (mut now, mut last, mut turns, mut direction) = (0, 0, Vec::new(), 0);
+        for (gap, count) in planned {
+            now += gap;
+            let wanted = steady.want((), now, count);
+            prop_assert!(wanted >= count, "less than is needed");
+            let step = (wanted as i64 - last as i64).signum();
+            if step != 0 {
+                if direction != 0 && step != direction {
+                    turns.push((now, step));
+                }
+                direction = step;
+            }
+            last = wanted;
+        }
+        // Two turns in ten minutes would be down and up again and down again.
+        let downs: Vec<u64> = turns.iter().filter(|(_, step)| *step < 0).map(|(at, _)| *at).collect();
+        for pair in turns.windows(2).filter(|pair| pair[1].1 < 0) {
+            prop_assert!(pair[1].0 - pair[0].0 >= 600_000, "{turns:?} {downs:?}");
+        }
+    }
+}
+
+#[test]
+fn the_heuristic_replicates_or_upgrades_by_what_is_cheaper() {
+    let mut problem = table3(4.0, 300.0);
+    let mut infaas = Infaas::new(BARE);
+    let mut run = |problem: &mut Problem, rps: f64| {
+        problem.needs[0].rps = rps;
+        let plan = infaas.plan(problem);
+        for (choice, count) in problem.choices.iter_mut().zip(&plan.instances) {
+            choice.running = *count;
+        }
+        plan.instances
+    };
+    // Nothing runs: the cheapest variant that alone is enough.
+    assert_eq!(run(&mut problem, 4.0), [1, 0, 0]);
+    // One more A costs 1, an upgrade to B 3 - 1 = 2.
+    assert_eq!(run(&mut problem, 10.0), [2, 0, 0]);
+    // Six more A cost 6, an upgrade to B 3 - 2 = 1.
+    assert_eq!(run(&mut problem, 40.0), [0, 1, 0]);
+    // One instance of B is enough for less; two A are cheaper.
+    assert_eq!(run(&mut problem, 10.0), [2, 0, 0]);
+    assert_eq!(run(&mut problem, 3.0), [1, 0, 0]);
+    assert_eq!(run(&mut problem, 0.0), [0, 0, 0]);
+}
+
+#[test]
+fn the_heuristic_waits_the_loading_time_before_it_goes_down() {
+    let mut problem = table3(10.0, 300.0);
+    for choice in &mut problem.choices {
+        choice.load_s = 3.0;
+    }
+    problem.choices[0].running = 4;
+    let mut infaas = Infaas::new(BARE);
+    let counts: Vec<u32> = (0..5)
+        .map(|_| {
+            let plan = infaas.plan(&problem);
+            problem.choices[0].running = plan.instances[0];
+            plan.instances[0]
+        })
+        .collect();
+    assert_eq!(counts, [4, 4, 3, 3, 3]);
+}
+
+#[test]
+fn variants_are_on_all_devices_where_they_fit_and_else_on_as_many_as_they_need() {
+    let footprint = |variant, own_bytes, least| Footprint {
+        variant,
+        own_bytes,
+        group: variant / 2,
+        shared_bytes: 50,
+        least,
+    };
+    // Two variants that share weights: 50 + 10 + 10.
+    let pair = [footprint(0, 10, 1), footprint(1, 10, 2)];
+    let room = |memory_bytes| Room {
+        devices: 3,
+        memory_bytes,
+    };
+    assert_eq!(spread(&pair, room(70)), [3, 3]);
+    assert_eq!(spread(&pair, room(69)), [1, 2]);
+    assert_eq!(spread(&pair, room(59)), [0, 0]);
+    let two = [footprint(0, 10, 2), footprint(2, 20, 1)];
+    assert_eq!(spread(&two, room(100)), [2, 1]);
+}
+
+#[test]
+fn measured_load_says_how_many_devices_there_must_be() {
+    let well = Measured {
+        devices: 10,
+        busy_share: 0.75,
+        interfered: 9,
+        overloaded: 8,
+        bad_share: 0.005,
+    };
+    assert_eq!((well.infaas(), well.sextant()), ((0, None), (0, None)));
+    let busy = Measured {
+        busy_share: 0.81,
+        ..well
+    };
+    assert_eq!(busy.infaas(), (11, Some(Trigger::Busy)));
+    let slowed = Measured {
+        interfered: 10,
+        ..well
+    };
+    assert_eq!(slowed.infaas(), (11, Some(Trigger::Interfered)));
+    assert_eq!(slowed.sextant(), (11, Some(Trigger::Interfered)));
+    let full = Measured {
+        overloaded: 9,
+        ..well
+    };
+    assert_eq!(full.infaas(), (11, Some(Trigger::Overloaded)));
+    // Symphony: N r / (1 - r) = 10 * 0.2 / 0.8 = 2.5.
+    let bad = Measured {
+        bad_share: 0.2,
+        ..well
+    };
+    assert_eq!(bad.sextant(), (13, Some(Trigger::BadRate)));
+    assert_eq!(Measured::default().infaas(), (0, None));
+}
+
+#[test]
+fn those_leave_first_on_whom_nothing_depends() {
+    let device = |busy_share, needed_by, since_ms| Removable {
+        busy_share,
+        needed_by,
+        since_ms,
+    };
+    let devices = [
+        device(0.0, 1, 3),
+        device(0.5, 0, 1),
+        device(0.1, 0, 1),
+        device(0.1, 0, 2),
+    ];
+    assert_eq!(leaving(&devices, 3), [3, 2, 1]);
+    assert_eq!(leaving(&devices, 9), [3, 2, 1, 0]);
 }

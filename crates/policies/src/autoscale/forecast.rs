@@ -6,17 +6,22 @@
 //! and its own errors say how sure it is. So a load that repeats every quarter of an hour is known after
 //! half an hour, and nothing has to be trained.
 
+use std::collections::VecDeque;
+
 /// Ticks in a minute.
-const MINUTE: usize = 60 / super::TICK_S as usize;
+pub(crate) const MINUTE: usize = 60 / super::TICK_S as usize;
 
 /// Minutes ahead that are forecast, the one that runs included.
-pub(super) const AHEAD: usize = 4;
+pub(crate) const AHEAD: usize = 4;
 
 /// How far ahead forecasts are judged, minutes.
 const JUDGED: usize = 2;
 
 /// Periods, minutes.
 const PERIODS: [usize; 6] = [5, 10, 15, 20, 30, 60];
+
+/// Minutes that are remembered: twice the longest period.
+const REMEMBERED: usize = 2 * 60;
 
 /// Forecasters that look at no period.
 const PLAIN: usize = 3;
@@ -37,41 +42,46 @@ const MOST_ERROR: f64 = 1.5;
 
 /// Judges forecasters of one application.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Forecaster {
-    /// Requests by minute, of those that are over.
-    minutes: Vec<f64>,
+pub(crate) struct Forecaster {
+    /// Requests by minute, of the last that are over.
+    minutes: VecDeque<f64>,
+    /// Requests by tick of the minute that runs.
+    ticks: Vec<f64>,
     /// Sum of the squared errors of each, and their weight.
     errors: [(f64, f64); FORECASTERS],
     /// What each said of the minutes to come, the next one to come true first.
-    said: std::collections::VecDeque<[Option<f64>; FORECASTERS]>,
+    said: VecDeque<[Option<f64>; FORECASTERS]>,
 }
 
 /// Requests a second in a minute.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// The middle.
-    pub(super) rps: f64,
+    pub(crate) rps: f64,
     /// Middles if what repeats comes a minute sooner or later.
-    pub(super) shifted: [f64; 2],
+    pub(crate) shifted: [f64; 2],
     /// Deviation of the logarithm.
-    pub(super) deviation: f64,
+    pub(crate) deviation: f64,
 }
 
 // === impl Forecaster ===
 
 impl Forecaster {
-    /// What is expected of the minute that runs and the next ones, after these requests by tick.
-    pub(super) fn look(&mut self, arrivals: &[u32]) -> [Expected; AHEAD] {
-        let over = arrivals.len() / MINUTE;
-        while self.minutes.len() < over {
-            let from = self.minutes.len() * MINUTE;
-            let minute = &arrivals[from..from + MINUTE];
-            self.end_minute(f64::from(minute.iter().sum::<u32>()));
+    /// A tick is over in which so many requests came.
+    pub(crate) fn push(&mut self, requests: f64) {
+        self.ticks.push(requests);
+        if self.ticks.len() == MINUTE {
+            let minute = self.ticks.iter().sum();
+            self.ticks.clear();
+            self.end_minute(minute);
         }
+    }
+
+    /// What is expected of the minute that runs and the next ones.
+    pub(crate) fn look(&self) -> [Expected; AHEAD] {
         let best = self.best();
         let deviation = self.deviation(best);
-        let runs = &arrivals[over * MINUTE..];
-        let running = self.running(best, runs);
+        let running = self.running(best);
         std::array::from_fn(|ahead| match ahead {
             0 => running,
             ahead => {
@@ -95,12 +105,12 @@ impl Forecaster {
     }
 
     /// The minute that runs: what was forecast, and what has come of it, each as sure as it is.
-    fn running(&self, best: usize, ticks: &[u32]) -> Expected {
+    fn running(&self, best: usize) -> Expected {
         let forecast = self
             .ask(best, 0, f64::NAN)
             .filter(|count| count.is_finite());
-        let seen = f64::from(ticks.iter().sum::<u32>());
-        let part = ticks.len() as f64 / MINUTE as f64;
+        let seen: f64 = self.ticks.iter().sum();
+        let part = self.ticks.len() as f64 / MINUTE as f64;
         let Some(forecast) = forecast else {
             let part = if part > 0.0 { part } else { 1.0 };
             let rps = seen / part / 60.0;
@@ -131,7 +141,10 @@ impl Forecaster {
 
     /// A minute is over: forecasts of it are judged, and new ones made.
     fn end_minute(&mut self, count: f64) {
-        self.minutes.push(count);
+        self.minutes.push_back(count);
+        if self.minutes.len() > REMEMBERED {
+            self.minutes.pop_front();
+        }
         if self.said.len() >= JUDGED
             && let Some(said) = self.said.pop_front()
         {
@@ -155,7 +168,7 @@ impl Forecaster {
     fn ask(&self, which: usize, ahead: usize, running: f64) -> Option<f64> {
         let known = &self.minutes;
         let last = match running.is_nan() {
-            true => *known.last()?,
+            true => *known.back()?,
             false => running,
         };
         if let Some(period) = which.checked_sub(PLAIN).map(|at| PERIODS[at]) {

@@ -32,6 +32,8 @@ const SHIFTED: f64 = 0.4;
 pub struct Sextant {
     setting: Setting,
     jobs: Vec<Forecaster>,
+    /// Ticks that they have seen.
+    ticks: usize,
 }
 
 /// Late answers of one application by its replicas, from none on, as convex curves.
@@ -51,6 +53,7 @@ impl Sextant {
         Self {
             setting: *setting,
             jobs: Vec::new(),
+            ticks: 0,
         }
     }
 }
@@ -63,8 +66,13 @@ impl Autoscaler for Sextant {
             .jobs
             .iter_mut()
             .zip(jobs)
-            .map(|(job, seen)| Curve::new(setting, &job.look(seen.arrivals)))
+            .map(|(job, seen)| {
+                let new = seen.arrivals.iter().skip(self.ticks);
+                new.for_each(|requests| job.push(f64::from(*requests)));
+                Curve::new(setting, &job.look())
+            })
             .collect();
+        self.ticks = jobs.first().map_or(0, |seen| seen.arrivals.len());
         let mut wanted: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
         let taken: u32 = wanted.iter().sum();
         let mut free = self.setting.processors.saturating_sub(taken);

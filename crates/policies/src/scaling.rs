@@ -1,0 +1,133 @@
+//! How many devices of each type the fleet should have, and which variants on how many of them.
+//!
+//! A [`Problem`] says what is asked for ([`Need`]), which variants on which type of device can answer it
+//! ([`Choice`]) and what devices cost ([`Device`]). A [`Plan`] answers it. Three planners are known by
+//! name ([`Policy`]):
+//!
+//! - [`shared`], ours: a device runs several variants by turns, so it is paid once for all of them.
+//! - [`instances`], the integer program of INFaaS (section 4.2), solved exactly: each instance is paid
+//!   for itself.
+//! - [`Infaas`], the greedy heuristic that INFaaS runs in its place, as printed.
+//!
+//! [`demand`] says what to expect of each need, [`Steady`] when a plan becomes what is wanted, and
+//! [`fleet`] what measured load says beside the plan and which devices leave first.
+
+pub mod demand;
+pub mod fleet;
+mod infaas;
+pub mod instances;
+mod packing;
+pub mod shared;
+mod steady;
+
+pub use infaas::Infaas;
+pub use packing::{Footprint, Room, spread};
+pub use steady::Steady;
+
+use crate::named::named;
+
+/// What the fleet may be made of, and what it must do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Problem {
+    /// What is asked for.
+    pub needs: Vec<Need>,
+    /// How it can be answered.
+    pub choices: Vec<Choice>,
+    /// Types of devices.
+    pub devices: Vec<Device>,
+    /// Most that all devices together may cost, US dollars an hour; `None` without a bound.
+    pub budget_per_hour_usd: Option<f64>,
+}
+
+/// Queries of one application with like targets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Need {
+    /// How many a second, at least 0.
+    pub rps: f64,
+    /// What leaving one of them unanswered counts beside one of another need, above 0.
+    pub weight: f64,
+}
+
+/// A variant that meets the targets of a need, on a type of device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// Position of the need in [`Problem::needs`].
+    pub need: u32,
+    /// The caller's number of the variant.
+    pub variant: u32,
+    /// Position of the type in [`Problem::devices`].
+    pub device: u32,
+    /// Queries a second that one device answers within the target when it runs nothing else, above 0.
+    pub rps: f64,
+    /// Share of one device's memory that it occupies, 0 to 1.
+    pub memory_share: f64,
+    /// Time to load it, s.
+    pub load_s: f64,
+    /// Devices on which it is loaded.
+    pub running: u32,
+}
+
+/// A type of device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Device {
+    /// Price of one, US dollars an hour.
+    pub price_per_hour_usd: f64,
+    /// How many there are or are about to be.
+    pub now: u32,
+    /// How many there must be.
+    pub least: u32,
+    /// How many there may be; at least `least`.
+    pub most: u32,
+    /// Batches that one runs side by side, at least 1.
+    pub slots: u32,
+    /// Time until a new one is up, s.
+    pub start_s: f64,
+}
+
+/// What should be.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// By type: how many.
+    pub devices: Vec<u32>,
+    /// By choice: queries of its need that it answers, 1/s.
+    pub served_rps: Vec<f64>,
+    /// By choice: devices on which its variant is loaded.
+    pub instances: Vec<u32>,
+    /// By need: queries that nothing answers, 1/s.
+    pub unserved_rps: Vec<f64>,
+    /// Price of all devices, US dollars an hour.
+    pub cost_per_hour_usd: f64,
+    /// Whether nothing is cheaper.
+    pub optimal: bool,
+}
+
+named! {
+    /// Planners by name.
+    Policy,
+    /// There is no planner of that name.
+    UnknownPolicy of "scaling policy",
+    /// Ours: devices that variants share by time.
+    #[default]
+    Sextant = "sextant",
+    /// The integer program of INFaaS, solved exactly.
+    Ilp = "ilp",
+    /// The greedy heuristic of INFaaS.
+    Infaas = "infaas",
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// Price of the devices of a plan, US dollars an hour.
+    pub fn cost_per_hour_usd(&self, devices: &[u32]) -> f64 {
+        let each = self.devices.iter().zip(devices);
+        each.map(|(device, count)| device.price_per_hour_usd * f64::from(*count))
+            .sum()
+    }
+
+    /// Choices of a need with their positions.
+    pub fn choices_of(&self, need: usize) -> impl Iterator<Item = (usize, &Choice)> {
+        let all = self.choices.iter().enumerate();
+        all.filter(move |(_, choice)| choice.need as usize == need)
+    }
+}

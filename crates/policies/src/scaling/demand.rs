@@ -1,0 +1,145 @@
+//! How many queries to expect.
+//!
+//! What is expected of a need is the largest of
+//!
+//! - what came in the last minute, and in shorter times where that was more than chance makes of the
+//!   same rate: a burst counts from its first seconds (the traffic envelope of InferLine, section 5);
+//! - what a forecast says of the time until a new device would be up: forecasters of trend and of
+//!   periods, of which the one is asked whose forecasts have come true best (the same that decide over
+//!   replicas in [`crate::autoscale`]).
+
+use std::collections::VecDeque;
+
+use crate::autoscale::forecast::{Forecaster, MINUTE};
+
+/// Times over which rates are looked at, s, longest first.
+const WINDOWS_S: [f64; 4] = [60.0, 20.0, 5.0, 2.0];
+
+/// By how many deviations a short time must differ from chance.
+const CERTAIN: f64 = 3.0;
+
+/// Length of a tick of the forecasters, ms.
+const TICK_MS: u64 = crate::autoscale::TICK_S as u64 * 1000;
+
+/// By how many deviations of its own errors a forecast is raised.
+const RAISED: f64 = 0.5;
+
+/// Queries of one need as they came.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals {
+    /// When each time ended, ms, how long it was, s, and how many came; latest last.
+    samples: VecDeque<(u64, f64, f64)>,
+    forecaster: Forecaster,
+    /// The tick that runs: when it began, ms, and what came in it.
+    tick: Option<(u64, f64)>,
+    /// Whole ticks that were pushed.
+    ticks: u64,
+}
+
+/// What is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Expected {
+    /// Rate of the last minute, 1/s.
+    pub mean_rps: f64,
+    /// Largest rate of a shorter time that is no chance, 1/s; at least the mean.
+    pub burst_rps: f64,
+    /// What the forecast says, 1/s; 0 before there is one.
+    pub forecast_rps: f64,
+}
+
+// === impl Arrivals ===
+
+impl Arrivals {
+    /// `count` queries came in the `window_ms` that end at `now_ms`.
+    pub fn observe(&mut self, now_ms: u64, window_ms: u64, count: f64) {
+        let window_s = window_ms.max(1) as f64 / 1e3;
+        let count = if count.is_finite() {
+            count.max(0.0)
+        } else {
+            0.0
+        };
+        self.samples.push_back((now_ms, window_s, count));
+        let mut covered: f64 = self.samples.iter().map(|(_, window, _)| window).sum();
+        while let Some((_, window, _)) = self.samples.front()
+            && covered - window >= WINDOWS_S[0]
+        {
+            covered -= window;
+            self.samples.pop_front();
+        }
+        self.fill_tick(now_ms, count);
+    }
+
+    /// What to expect in the next `ahead_s`.
+    pub fn expect(&self, ahead_s: f64) -> Expected {
+        let mean_rps = self.rate(WINDOWS_S[0]).0;
+        let short = WINDOWS_S[1..].iter().map(|window| {
+            let (rps, covered_s) = self.rate(*window);
+            // As much of it as chance does not explain.
+            let chance = CERTAIN * (mean_rps.max(1.0 / WINDOWS_S[0]) / covered_s.max(1e-3)).sqrt();
+            if rps > mean_rps + chance { rps } else { 0.0 }
+        });
+        let burst_rps = short.fold(mean_rps, f64::max);
+        Expected {
+            mean_rps,
+            burst_rps,
+            forecast_rps: self.forecast(ahead_s),
+        }
+    }
+
+    /// Whether nothing came in the last minute.
+    pub fn is_idle(&self) -> bool {
+        self.samples.iter().all(|(_, _, count)| *count <= 0.0)
+    }
+
+    fn forecast(&self, ahead_s: f64) -> f64 {
+        if self.ticks < MINUTE as u64 {
+            return 0.0;
+        }
+        let minutes = (ahead_s / 60.0).ceil().max(0.0) as usize;
+        let expected = self.forecaster.look();
+        let ahead = expected.iter().take(minutes + 1);
+        let raised = ahead.map(|of| of.rps * (of.deviation * RAISED).exp());
+        raised.fold(0.0, f64::max)
+    }
+
+    /// Mean over the last `window_s`, 1/s, and how much of them there was, s.
+    fn rate(&self, window_s: f64) -> (f64, f64) {
+        let (mut covered, mut sum) = (0.0, 0.0);
+        for (_, window, count) in self.samples.iter().rev() {
+            if covered >= window_s {
+                break;
+            }
+            covered += window;
+            sum += count;
+        }
+        (sum / f64::max(covered, 1e-3), covered)
+    }
+
+    /// Ticks in which nothing was told had nothing.
+    fn fill_tick(&mut self, now_ms: u64, count: f64) {
+        let (mut since, sum) = self.tick.unwrap_or((now_ms, 0.0));
+        let mut sum = sum;
+        let mut pushed = 0;
+        while now_ms >= since.saturating_add(TICK_MS) {
+            self.forecaster.push(sum);
+            self.ticks += 1;
+            since += TICK_MS;
+            sum = 0.0;
+            pushed += 1;
+            // Who was away for long begins anew.
+            if pushed > 6 * MINUTE {
+                since = now_ms;
+            }
+        }
+        self.tick = Some((since, sum + count));
+    }
+}
+
+// === impl Expected ===
+
+impl Expected {
+    /// The largest of all.
+    pub fn rps(&self) -> f64 {
+        self.burst_rps.max(self.forecast_rps)
+    }
+}

@@ -1,0 +1,126 @@
+//! What measured load says about the number of devices, and which of them leave first.
+//!
+//! A plan rests on profiles. Where they are wrong, what was measured corrects it: it says how many
+//! devices there must be at least.
+//!
+//! - INFaaS (section 4.3) adds a device of a type when more than 80 % of it are busy, when variants are
+//!   interfered on all of its devices, or when instances are overloaded on more than 80 % of them.
+//! - Symphony (section 4.4) trusts the *bad rate* `r`, the share of queries that were refused for want of
+//!   time or answered too late: `N r / (1 - r)` devices more.
+//!
+//! Ours takes Symphony's signal and INFaaS's second trigger. That devices are busy says little where an
+//! idle device starts a lone query at once: at a tenth of what full batches could carry it is busy
+//! already.
+
+/// Share of busy time or overloaded devices beyond which INFaaS adds one.
+const FULL: f64 = 0.8;
+
+/// Bad rates below are no sign that devices are missing.
+pub const BAD: f64 = 0.01;
+
+/// Bad rates beyond count as this: what is offered then says little about what would be.
+const MOST_BAD: f64 = 0.75;
+
+/// What was measured of the devices of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Measured {
+    /// Devices that are up.
+    pub devices: u32,
+    /// Share of their time in which they were busy, 0 to 1.
+    pub busy_share: f64,
+    /// Devices on which an instance is interfered.
+    pub interfered: u32,
+    /// Devices on which an instance is overloaded.
+    pub overloaded: u32,
+    /// Share of the queries for them that were late or refused for want of time, 0 to 1.
+    pub bad_share: f64,
+}
+
+/// Why there must be more devices than a plan has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// They are busy.
+    Busy,
+    /// Instances are interfered on all of them.
+    Interfered,
+    /// Instances are overloaded on most of them.
+    Overloaded,
+    /// Queries are late or refused.
+    BadRate,
+}
+
+/// A device that may leave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Removable {
+    /// Share of its time in which it is busy, 0 to 1.
+    pub busy_share: f64,
+    /// Wanted variants that would be loaded on too few devices without it.
+    pub needed_by: u32,
+    /// When it started, ms.
+    pub since_ms: u64,
+}
+
+// === impl Measured ===
+
+impl Measured {
+    /// Fewest devices by INFaaS's three triggers.
+    pub fn infaas(&self) -> (u32, Option<Trigger>) {
+        let more = self.devices.saturating_add(1);
+        let trigger = match self.devices {
+            0 => None,
+            _ if self.busy_share > FULL => Some(Trigger::Busy),
+            count if self.interfered >= count => Some(Trigger::Interfered),
+            count if f64::from(self.overloaded) > FULL * f64::from(count) => {
+                Some(Trigger::Overloaded)
+            }
+            _ => None,
+        };
+        (trigger.map_or(0, |_| more), trigger)
+    }
+
+    /// Fewest devices by the bad rate, or where all of them are slowed down.
+    pub fn sextant(&self) -> (u32, Option<Trigger>) {
+        let count = f64::from(self.devices);
+        if self.devices > 0 && self.bad_share > BAD {
+            let bad = self.bad_share.min(MOST_BAD);
+            let more = (count * bad / (1.0 - bad)).ceil();
+            let devices = (count + more).min(f64::from(u32::MAX)) as u32;
+            return (devices, Some(Trigger::BadRate));
+        }
+        if self.devices > 0 && self.interfered >= self.devices {
+            let more = self.devices.saturating_add(1);
+            return (more, Some(Trigger::Interfered));
+        }
+        (0, None)
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// `busy`, `interfered`, `overloaded`, `bad_rate`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Interfered => "interfered",
+            Self::Overloaded => "overloaded",
+            Self::BadRate => "bad_rate",
+        }
+    }
+}
+
+/// Positions of those that leave first, `surplus` of them: on whom no variant depends, who is least
+/// busy, who came last.
+pub fn leaving(devices: &[Removable], surplus: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    order.sort_by(|a, b| {
+        let (one, other) = (&devices[*a], &devices[*b]);
+        let by_need = one.needed_by.cmp(&other.needed_by);
+        by_need
+            .then_with(|| one.busy_share.total_cmp(&other.busy_share))
+            .then_with(|| other.since_ms.cmp(&one.since_ms))
+            .then_with(|| a.cmp(b))
+    });
+    order.truncate(surplus);
+    order
+}

@@ -1,0 +1,110 @@
+//! The integer program of INFaaS (section 4.2), solved exactly.
+//!
+//! An instance of a choice answers `rps` queries a second, occupies `memory_share` of a device of its
+//! type and is paid for that share:
+//!
+//! ```text
+//! minimise  sum_c C_c (N_c + lambda T_c max(N_c - running_c, 0))       C_c = price * memory share
+//! (1)  sum_c rps_c N_c >= slack * rate      for every need
+//! (3)  sum_c share_c N_c <= most            for every type of device
+//! (4)  N_c whole, at least 0
+//! ```
+//!
+//! (2), that an answer comes in time, is part of what a choice is. Only (3) joins one need with another,
+//! and there are few types of devices. So (3) is priced (Lagrange): given a price for the memory of each
+//! type, every need has a cheapest cover of its own, which a small search finds; the prices that make
+//! the sum greatest bound the optimum from below. What of each need's covers could be in a better
+//! answer than the best one known follows from the bound, and few are left to be joined. A branch and
+//! bound over all variables at once does not end within a minute for 100 needs of 8 choices.
+
+mod cover;
+mod join;
+
+use self::{cover::Covers, join::Joined};
+use super::{Plan, Problem};
+
+/// What the program leaves open.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights {
+    /// Capacity beside what is asked for; INFaaS's slack threshold.
+    pub slack: f64,
+    /// `lambda`, what a second of loading counts, 1/s: large where load is hard to foresee.
+    pub load_per_s: f64,
+    /// Steps of the search, over all needs.
+    pub steps: u64,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            slack: 1.05,
+            load_per_s: 0.01,
+            steps: 2_000_000,
+        }
+    }
+}
+
+/// The cheapest instances; `None` where there is not room for enough.
+pub fn plan(problem: &Problem, weights: Weights) -> Option<Plan> {
+    let covers: Option<Vec<Covers>> = (0..problem.needs.len())
+        .map(|need| Covers::new(problem, need, weights))
+        .collect();
+    let rooms: Vec<f64> = problem
+        .devices
+        .iter()
+        .map(|device| f64::from(device.most.max(device.least)))
+        .collect();
+    let joined = join::join(&covers?, &rooms, weights.steps)?;
+    Some(plan_of(problem, &joined))
+}
+
+/// Price of an instance of a choice, US dollars an hour.
+pub(super) fn price(problem: &Problem, choice: &super::Choice) -> f64 {
+    problem.devices[choice.device as usize].price_per_hour_usd * choice.memory_share
+}
+
+/// What instances serve and cost: a need's queries are dealt to them by what each can do.
+pub(super) fn serve(problem: &Problem, instances: Vec<u32>) -> Plan {
+    let mut plan = Plan {
+        served_rps: vec![0.0; problem.choices.len()],
+        unserved_rps: vec![0.0; problem.needs.len()],
+        ..Plan::default()
+    };
+    for (at, need) in problem.needs.iter().enumerate() {
+        let of_need = || {
+            problem
+                .choices_of(at)
+                .map(|(position, choice)| (position, choice.rps * f64::from(instances[position])))
+        };
+        let capacity: f64 = of_need().map(|(_, rps)| rps).sum();
+        let served = need.rps.min(capacity);
+        plan.unserved_rps[at] = need.rps - served;
+        for (position, rps) in of_need().filter(|(_, rps)| *rps > 0.0) {
+            plan.served_rps[position] = served * rps / capacity;
+        }
+    }
+    let mut shares = vec![0.0; problem.devices.len()];
+    for (choice, count) in problem.choices.iter().zip(&instances) {
+        shares[choice.device as usize] += choice.memory_share * f64::from(*count);
+        let price = price(problem, choice);
+        plan.cost_per_hour_usd += price * f64::from(*count);
+    }
+    let devices = problem.devices.iter().zip(shares).map(|(device, share)| {
+        let needed = (share - 1e-9).ceil().max(0.0) as u32;
+        needed.clamp(device.least, device.most.max(device.least))
+    });
+    plan.devices = devices.collect();
+    plan.instances = instances;
+    plan
+}
+
+fn plan_of(problem: &Problem, joined: &Joined) -> Plan {
+    let mut instances = vec![0; problem.choices.len()];
+    for (position, count) in joined.instances() {
+        instances[position] += count;
+    }
+    Plan {
+        optimal: joined.optimal,
+        ..serve(problem, instances)
+    }
+}

@@ -1,0 +1,284 @@
+//! One cover for each need, so that all fit.
+
+use super::cover::{Cover, Covers};
+
+/// Times that the prices of memory are moved.
+const MOVES: usize = 200;
+
+/// Most covers of one need that are joined with those of others.
+const MOST_COVERS: usize = 4096;
+
+/// Shares of devices that rounding adds.
+const NONE: f64 = 1e-9;
+
+/// A cover for each need.
+#[derive(Debug, Clone)]
+pub(super) struct Joined {
+    covers: Vec<Cover>,
+    cost: f64,
+    /// Whether nothing is cheaper.
+    pub(super) optimal: bool,
+}
+
+/// The greatest bound found.
+struct Bound {
+    value: f64,
+    prices: Vec<f64>,
+    /// By need: the least that a cover costs, memory priced.
+    least: Vec<f64>,
+}
+
+/// The cheapest covers that fit into these rooms; `None` where none were found.
+pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joined> {
+    let mut left = steps;
+    let (bound, mut best) = price(covers, rooms, &mut left)?;
+    if let Some(found) = &best
+        && found.optimal
+    {
+        return best;
+    }
+    // Without an answer to beat, a margin over the bound, widened until there is one.
+    let mut limit = match &best {
+        Some(found) => found.cost - bound.value,
+        None => bound.value.abs() * 0.02 + NONE,
+    };
+    for _ in 0..8 {
+        let mut steps = steps;
+        let Some(mut search) = Search::new(covers, rooms, &bound, limit, &mut steps) else {
+            break;
+        };
+        let complete = search.look(0, 0.0).is_some();
+        if let Some(chosen) = search.best.take() {
+            let covers = search.cover(&chosen);
+            let cost = covers.iter().map(|cover| cover.cost).sum();
+            best = Some(Joined {
+                covers,
+                cost,
+                optimal: complete,
+            });
+            break;
+        }
+        if let (true, Some(found)) = (complete, &mut best) {
+            found.optimal = true;
+            break;
+        }
+        if best.is_some() || !complete {
+            break;
+        }
+        limit *= 4.0;
+    }
+    best
+}
+
+/// Moves the prices of memory to where the sum of the cheapest covers bounds the optimum best, and
+/// keeps the cheapest covers on the way that fit.
+fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Option<Joined>)> {
+    let mut prices = vec![0.0; rooms.len()];
+    let mut bound: Option<Bound> = None;
+    let mut best: Option<Joined> = None;
+    let mut pace = 1.0;
+    for moved in 0..MOVES {
+        let found: Option<Vec<(f64, Cover)>> = covers
+            .iter()
+            .map(|covers| covers.cheapest(&prices, steps))
+            .collect();
+        let Some(found) = found else { break };
+        let used = used(found.iter().map(|(_, cover)| cover), rooms.len());
+        let priced: f64 = found.iter().map(|(priced, _)| priced).sum();
+        let paid: f64 = prices
+            .iter()
+            .zip(rooms)
+            .map(|(price, room)| price * room)
+            .sum();
+        let value = priced - paid;
+        let cost: f64 = found.iter().map(|(_, cover)| cover.cost).sum();
+        if fits(&used, rooms) && best.as_ref().is_none_or(|best| cost < best.cost) {
+            best = Some(Joined {
+                covers: found.iter().map(|(_, cover)| cover.clone()).collect(),
+                cost,
+                // Prices of nothing leave nothing out.
+                optimal: moved == 0,
+            });
+        }
+        if moved == 0 && best.is_some() {
+            let least = found.iter().map(|(priced, _)| *priced).collect();
+            return Some((
+                Bound {
+                    value,
+                    prices,
+                    least,
+                },
+                best,
+            ));
+        }
+        if bound.as_ref().is_none_or(|bound| value > bound.value) {
+            bound = Some(Bound {
+                value,
+                prices: prices.clone(),
+                least: found.iter().map(|(priced, _)| *priced).collect(),
+            });
+        } else {
+            pace *= 0.95;
+        }
+        let over: Vec<f64> = used
+            .iter()
+            .zip(rooms)
+            .map(|(used, room)| used - room)
+            .collect();
+        let length: f64 = over.iter().map(|over| over * over).sum();
+        if length <= NONE {
+            break;
+        }
+        // Polyak's step towards a value that is a little beyond the best known.
+        let aim = best.as_ref().map_or(priced * 1.05, |best| best.cost);
+        let step = pace * (aim - value).max(aim.abs() * 1e-4) / length;
+        for (price, over) in prices.iter_mut().zip(over) {
+            *price = (*price + step * over).max(0.0);
+        }
+    }
+    bound.map(|bound| (bound, best))
+}
+
+fn used<'a>(covers: impl Iterator<Item = &'a Cover>, devices: usize) -> Vec<f64> {
+    covers.fold(vec![0.0; devices], |mut sum, cover| {
+        for (sum, used) in sum.iter_mut().zip(&cover.used) {
+            *sum += used;
+        }
+        sum
+    })
+}
+
+fn fits(used: &[f64], rooms: &[f64]) -> bool {
+    used.iter()
+        .zip(rooms)
+        .all(|(used, room)| *used <= room + NONE)
+}
+
+/// A search through the covers that may be in a better answer.
+struct Search<'a> {
+    /// By need, those with few covers last: what a cover costs beyond the cheapest, memory priced.
+    covers: Vec<(usize, Vec<(f64, Cover)>)>,
+    /// From each position on: the least that is occupied of each type.
+    least_used: Vec<Vec<f64>>,
+    prices: &'a [f64],
+    rooms: &'a [f64],
+    used: Vec<f64>,
+    chosen: Vec<usize>,
+    /// What a better answer may cost beyond the bound.
+    limit: f64,
+    best: Option<Vec<usize>>,
+    steps: &'a mut u64,
+}
+
+// === impl Search ===
+
+impl<'a> Search<'a> {
+    /// `None` where there are too many covers.
+    fn new(
+        all: &[Covers],
+        rooms: &'a [f64],
+        bound: &'a Bound,
+        limit: f64,
+        steps: &'a mut u64,
+    ) -> Option<Self> {
+        let mut covers = Vec::with_capacity(all.len());
+        for (need, of_need) in all.iter().enumerate() {
+            let least = bound.least[need];
+            let within = of_need.within(&bound.prices, least + limit, MOST_COVERS, steps)?;
+            let beyond = within
+                .into_iter()
+                .map(|(priced, cover)| ((priced - least).max(0.0), cover));
+            let mut beyond: Vec<(f64, Cover)> = beyond.collect();
+            beyond.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            covers.push((need, beyond));
+        }
+        // Where one cover is left nothing is to be chosen; the widest choice comes last.
+        covers.sort_by_key(|(need, covers)| (covers.len(), *need));
+        let mut least_used = vec![vec![0.0; rooms.len()]];
+        for (_, of_need) in covers.iter().rev() {
+            let behind = least_used.last().cloned().unwrap_or_default();
+            let least = |device: usize| {
+                let used = of_need.iter().map(|(_, cover)| cover.used[device]);
+                used.fold(f64::INFINITY, f64::min)
+            };
+            let sum = behind.iter().enumerate().map(|(at, used)| used + least(at));
+            least_used.push(sum.collect());
+        }
+        least_used.reverse();
+        Some(Self {
+            covers,
+            least_used,
+            prices: &bound.prices,
+            rooms,
+            used: vec![0.0; rooms.len()],
+            chosen: Vec::new(),
+            limit,
+            best: None,
+            steps,
+        })
+    }
+
+    /// Tries the covers of the need at `at` and of those behind it; `None` when the steps run out.
+    fn look(&mut self, at: usize, beyond: f64) -> Option<()> {
+        *self.steps = self.steps.checked_sub(1)?;
+        if at == self.covers.len() {
+            // Room that has a price and is left over is paid for.
+            let left = self.rooms.iter().zip(&self.used).zip(self.prices);
+            let unused: f64 = left
+                .map(|((room, used), price)| (room - used).max(0.0) * price)
+                .sum();
+            if beyond + unused < self.limit - NONE {
+                self.limit = beyond + unused;
+                self.best = Some(self.chosen.clone());
+            }
+            return Some(());
+        }
+        for choice in 0..self.covers[at].1.len() {
+            let (more, cover) = &self.covers[at].1[choice];
+            let beyond = beyond + more;
+            if beyond >= self.limit - NONE {
+                break;
+            }
+            let behind = &self.least_used[at + 1];
+            let sum = self.used.iter().zip(&cover.used).zip(behind);
+            let mut room = sum.zip(self.rooms);
+            if !room.all(|(((used, own), behind), room)| used + own + behind <= room + NONE) {
+                continue;
+            }
+            let own = cover.used.clone();
+            self.occupy(&own, 1.0);
+            self.chosen.push(choice);
+            let done = self.look(at + 1, beyond);
+            self.chosen.pop();
+            self.occupy(&own, -1.0);
+            done?;
+        }
+        Some(())
+    }
+
+    fn occupy(&mut self, own: &[f64], sign: f64) {
+        for (used, own) in self.used.iter_mut().zip(own) {
+            *used += sign * own;
+        }
+    }
+
+    fn cover(&self, chosen: &[usize]) -> Vec<Cover> {
+        let mut covers: Vec<(usize, Cover)> = self
+            .covers
+            .iter()
+            .zip(chosen)
+            .map(|((need, covers), choice)| (*need, covers[*choice].1.clone()))
+            .collect();
+        covers.sort_by_key(|(need, _)| *need);
+        covers.into_iter().map(|(_, cover)| cover).collect()
+    }
+}
+
+// === impl Joined ===
+
+impl Joined {
+    pub(super) fn instances(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let all = self.covers.iter().flat_map(|cover| &cover.instances);
+        all.copied()
+    }
+}

@@ -1,0 +1,88 @@
+//! On how many devices variants are loaded, and whether they fit there.
+//!
+//! Devices of a type that have the same variants loaded can take each other's queries, so every variant
+//! that is used on a type is loaded on all devices of it where there is room. Where there is not, each
+//! is loaded on as many as its load asks for, the rest stays for those behind it: first fit, largest
+//! memory first, weights that variants share counted once.
+
+use std::collections::BTreeMap;
+
+/// A variant to be loaded on devices of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// The caller's number of the variant.
+    pub variant: u32,
+    /// Memory for itself, bytes.
+    pub own_bytes: u64,
+    /// Names the variants that hold their weights together.
+    pub group: u32,
+    /// Those weights, bytes.
+    pub shared_bytes: u64,
+    /// Fewest devices that its load asks for.
+    pub least: u32,
+}
+
+/// Devices of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// How many.
+    pub devices: u32,
+    /// Memory of each that may be filled, bytes.
+    pub memory_bytes: u64,
+}
+
+/// By footprint: on how many devices it is loaded. Fewer than its least where there is not room.
+pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
+    let mut whole = Filled::default();
+    for footprint in footprints {
+        whole.take(footprint);
+    }
+    if whole.bytes <= room.memory_bytes {
+        return vec![room.devices; footprints.len()];
+    }
+    let mut devices = vec![Filled::default(); room.devices as usize];
+    let mut order: Vec<usize> = (0..footprints.len()).collect();
+    order.sort_by_key(|at| {
+        let it = &footprints[*at];
+        (
+            std::cmp::Reverse(it.own_bytes.saturating_add(it.shared_bytes)),
+            it.variant,
+        )
+    });
+    let mut spread = vec![0; footprints.len()];
+    for at in order {
+        let footprint = &footprints[at];
+        let fits = devices.iter_mut().filter(|filled| {
+            filled.needs(footprint).saturating_add(filled.bytes) <= room.memory_bytes
+        });
+        for filled in fits.take(footprint.least as usize) {
+            filled.take(footprint);
+            spread[at] += 1;
+        }
+    }
+    spread
+}
+
+/// What is loaded on a device.
+#[derive(Debug, Clone, Default)]
+struct Filled {
+    bytes: u64,
+    groups: BTreeMap<u32, u64>,
+}
+
+// === impl Filled ===
+
+impl Filled {
+    /// Bytes that a variant takes beside what is there.
+    fn needs(&self, footprint: &Footprint) -> u64 {
+        let there = self.groups.get(&footprint.group).copied().unwrap_or(0);
+        let shared = footprint.shared_bytes.saturating_sub(there);
+        footprint.own_bytes.saturating_add(shared)
+    }
+
+    fn take(&mut self, footprint: &Footprint) {
+        self.bytes = self.bytes.saturating_add(self.needs(footprint));
+        let there = self.groups.entry(footprint.group).or_default();
+        *there = footprint.shared_bytes.max(*there);
+    }
+}

@@ -1,0 +1,60 @@
+//! When a plan becomes what is wanted: more at once, less only when nothing more was planned for a
+//! while.
+//!
+//! What is wanted of something is the most that was planned of it within the *hold*. So a number that
+//! has gone up does not go down before the hold is over: within any time of that length it changes its
+//! direction once at most.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most that was planned of each of several things within a time.
+#[derive(Debug, Clone)]
+pub struct Steady<K> {
+    hold_ms: u64,
+    /// By thing: times and numbers that are greater than all later ones, oldest first.
+    planned: BTreeMap<K, VecDeque<(u64, u32)>>,
+}
+
+impl<K: Ord + Clone> Steady<K> {
+    /// With this hold, ms.
+    pub fn new(hold_ms: u64) -> Self {
+        Self {
+            hold_ms,
+            planned: BTreeMap::new(),
+        }
+    }
+
+    /// Takes over a number that somebody else decided at `now_ms`, as if it had been planned.
+    pub fn assume(&mut self, key: K, now_ms: u64, count: u32) {
+        self.push(key, now_ms, count);
+    }
+
+    /// What is wanted of a thing now that so much is planned of it.
+    pub fn want(&mut self, key: K, now_ms: u64, planned: u32) -> u32 {
+        self.push(key.clone(), now_ms, planned);
+        let held = self.planned.get_mut(&key).expect("pushed just now");
+        // The last one stays: it was planned now.
+        while held.len() > 1
+            && let Some((at, _)) = held.front()
+            && at.saturating_add(self.hold_ms) <= now_ms
+        {
+            held.pop_front();
+        }
+        held.front().map_or(planned, |(_, count)| *count)
+    }
+
+    /// Forgets what is not among these.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.planned.retain(|key, _| keep(key));
+    }
+
+    fn push(&mut self, key: K, now_ms: u64, count: u32) {
+        let held = self.planned.entry(key).or_default();
+        while held.back().is_some_and(|(_, known)| *known <= count) {
+            held.pop_back();
+        }
+        // A clock that goes back takes nothing back.
+        let now_ms = held.back().map_or(now_ms, |(at, _)| now_ms.max(*at));
+        held.push_back((now_ms, count));
+    }
+}
