@@ -1,36 +1,76 @@
-//! What should be loaded.
+//! How many workers there should be, and what should be loaded on them.
 //!
-//! Entry point: [`Service`]. It follows the metadata store, asks [`sextant_policies::wanted`] which of
-//! the published variants should be loaded on the workers that are there, and writes the answer into
-//! the store as [`Wanted`]. The leading dispatcher loads and unloads by it. Of several autoscalers over
-//! the same store one acts: whoever has the [`Token`]. It also takes workers whose lease has ended out
-//! of everyone's sight.
+//! Entry point: [`Service`]. It follows the metadata store: which variants are published, which workers
+//! are there and how busy, what is asked for. Once a second, and at once when variants or workers
+//! change, it decides what is wanted ([`sextant_policies::scaling`]; [`sextant_policies::wanted`] for
+//! what is kept warm before anyone asks) and writes it into the store as [`Wanted`], with the reasons.
+//! The leading dispatcher loads and unloads by it. [`Provider`]s start and end workers by it. Of several
+//! autoscalers over the same store one acts: whoever has the [`Token`]. It also takes workers whose lease
+//! has ended out of everyone's sight.
 //!
-//! **Invariant:** sees variants and workers, never a query; decides nothing itself, and gives no
-//! orders. A worker that is draining counts for nothing.
+//! **Invariant:** sees variants, workers and counts of queries, never a query. What is wanted is never
+//! taken for what is there: that workers say themselves.
 
+mod demand;
+mod explain;
 mod look;
+mod machines;
+mod picture;
+mod scaler;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
-use sextant_fleet::{Follower, GRACE, Leases, News, Token};
+use sextant_fleet::{Follower, GRACE, Leases, News, Token, unix_ms};
 use sextant_metadata::{Error, MetadataStore, View, Wanted};
+use sextant_policies::scaling::Policy;
+use sextant_provider::Provider;
+use sextant_types::{DeviceType, DeviceTypeName};
 use tokio::time::timeout;
 
-/// Period, patience and budget.
-#[derive(Debug, Clone)]
+use crate::{machines::Machines, scaler::Scaler};
+
+/// Period, patience, budget and pools.
+#[derive(Clone)]
 pub struct Config {
     /// Time between two looks, ms; a change of the published variants or of the workers is seen at
     /// once.
     pub period_ms: u64,
     /// What is loaded, not wanted and has answered nothing for so long may be unloaded, s.
     pub idle_unload_s: u64,
-    /// Share of each worker's memory that wanted variants may occupy, 0 to 1.
+    /// Share of each worker's memory that is filled before anyone asks, 0 to 1.
     pub warm_memory_share: f64,
+    /// Who plans.
+    pub policy: Policy,
+    /// How long workers stay that are not planned for any more, ms.
+    pub hold_ms: u64,
+    /// What nobody has asked for in this time needs no worker, ms.
+    pub idle_ms: u64,
+    /// Most that all workers may cost, US dollars an hour.
+    pub budget_per_hour_usd: Option<f64>,
+    /// How many times as long as where it was measured a variant is taken to run elsewhere.
+    pub estimate_factor: f64,
+    /// Workers that a provider starts and ends, by the type of their device. Workers of other types are
+    /// as many as there are.
+    pub pools: BTreeMap<DeviceTypeName, PoolConfig>,
+}
+
+/// Workers that a provider starts and ends.
+#[derive(Clone)]
+pub struct PoolConfig {
+    /// Fewest.
+    pub least: u32,
+    /// Most.
+    pub most: u32,
+    /// Longest time from being asked to end until being ended, ms.
+    pub end_ms: u64,
+    /// What is known of the device before a worker of it was seen.
+    pub facts: Option<Arc<DeviceType>>,
+    /// Who starts and ends them.
+    pub provider: Arc<dyn Provider>,
 }
 
 impl Default for Config {
@@ -39,6 +79,12 @@ impl Default for Config {
             period_ms: 1000,
             idle_unload_s: 600,
             warm_memory_share: 0.5,
+            policy: Policy::default(),
+            hold_ms: 600_000,
+            idle_ms: 600_000,
+            budget_per_hour_usd: None,
+            estimate_factor: 2.0,
+            pools: BTreeMap::new(),
         }
     }
 }
@@ -50,6 +96,8 @@ pub struct Service {
     leases: Leases,
     token: Token,
     metrics: Metrics,
+    scaler: Scaler,
+    machines: Machines,
 }
 
 /// What the autoscaler shows of itself.
@@ -69,6 +117,8 @@ impl Service {
     /// An autoscaler over the workers that the store names, that acts alone.
     pub fn new(config: Config, metadata: Arc<dyn MetadataStore>) -> Self {
         Self {
+            scaler: Scaler::new(config.clone()),
+            machines: Machines::default(),
             config,
             leases: Leases::new(Arc::clone(&metadata), GRACE),
             metadata,
@@ -133,22 +183,25 @@ impl Service {
     /// Acts until it is dropped.
     async fn act(&mut self, follower: &mut Follower) {
         let mut written = None;
+        self.scaler.begin();
         loop {
             self.leases.look().await;
             let token = *self.token.borrow();
             if let Some(token) = token {
-                self.write(follower.view(), token, &mut written).await;
+                let view = follower.view();
+                let wanted = self.scaler.decide(view, unix_ms(), token);
+                self.write(view, &wanted, &mut written).await;
+                self.have_carried_out(view, &wanted).await;
             }
             self.await_news(follower).await;
         }
     }
 
     /// Says what is wanted where the store does not have it, or not from this leadership.
-    async fn write(&self, view: &View, token: u64, written: &mut Option<Written>) {
-        let now = (token, view.life);
-        let wanted = self.wanted(view, token);
+    async fn write(&self, view: &View, wanted: &Wanted, written: &mut Option<Written>) {
+        let now = (wanted.token, view.life);
         let known = view.wanted.as_ref();
-        let same = known.is_some_and(|known| known.says_the_same(&wanted));
+        let same = known.is_some_and(|known| known.says_the_same(wanted));
         if same && *written == Some(now) {
             return;
         }
@@ -157,7 +210,7 @@ impl Service {
         metrics
             .wanted_variants
             .set(i64::try_from(variants).unwrap_or(i64::MAX));
-        let taken = self.metadata.set_wanted(wanted).await;
+        let taken = self.metadata.set_wanted(wanted.clone()).await;
         match &taken {
             Ok(()) => metrics.writes.inc(),
             Err(_) => metrics.write_failures.inc(),
@@ -177,10 +230,16 @@ impl Service {
         }
     }
 
-    fn wanted(&self, view: &View, token: u64) -> Wanted {
-        let variants = look::wanted(view, self.config.warm_memory_share);
-        let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
-        Wanted::new(token, variants, idle_unload_ms)
+    /// Has providers bring about what is wanted of workers.
+    async fn have_carried_out(&mut self, view: &View, wanted: &Wanted) {
+        let pools = &self.config.pools;
+        if pools.is_empty() {
+            return;
+        }
+        let looked = self.machines.look(pools, view, wanted, unix_ms());
+        for (pool, trouble) in looked.await {
+            self.scaler.report(&pool, trouble);
+        }
     }
 
     /// Waits for a period, or until something changes: that is looked at soon, yet a burst of changes

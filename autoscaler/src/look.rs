@@ -34,6 +34,7 @@ pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
         variant: variants[wish.ordinal as usize].id.clone(),
         workers: Count::Everywhere,
         pinned: false,
+        needed: 0,
     });
     wishes.collect()
 }

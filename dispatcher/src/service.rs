@@ -310,16 +310,18 @@ impl Teller {
         self.strays = strays;
     }
 
-    /// Tells what the autoscaler wants loaded, the smallest first where there is not room for all.
+    /// Tells what the autoscaler wants loaded: where there is not room for all, first what is needed,
+    /// and the smallest first.
     fn tell_of_wanted(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
         let Some(wanted) = &view.wanted else { return };
         let known = wanted.variants.iter().filter_map(|of| {
             let known = snapshot.variant(&of.variant)?;
-            Some((known.variant.profile.peak_memory_bytes, known.ordinal, of))
+            let bytes = known.variant.profile.peak_memory_bytes;
+            Some(((of.needed == 0, bytes), known.ordinal, of))
         });
-        let mut by_size: Vec<_> = known.collect();
-        by_size.sort_by_key(|(bytes, ordinal, _)| (*bytes, *ordinal));
-        let list = (0..).zip(by_size).map(|(order, (_, ordinal, of))| {
+        let mut in_order: Vec<_> = known.collect();
+        in_order.sort_by_key(|(first, ordinal, _)| (*first, *ordinal));
+        let list = (0..).zip(in_order).map(|(order, (_, ordinal, of))| {
             let wanted = placement::Wanted {
                 devices: match of.workers {
                     Count::Everywhere => u32::MAX,

@@ -15,6 +15,7 @@ mod hardware;
 mod in_process;
 mod instance;
 mod rate;
+mod scaling;
 mod store;
 mod view;
 mod wanted;
@@ -28,6 +29,9 @@ pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
 pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
 pub use rate::{InProcessRates, Rate, RateStore};
+pub use scaling::{
+    Action, Alternative, Decision, Input, MOST_DECISION_ROWS, MOST_DECISIONS, Pool, Subject,
+};
 pub use store::{
     Candidate, Changes, Cursor, Event, Leader, Lease, MetadataStore, Snapshot, Transition, Worker,
     WorkerRecord,

@@ -1,11 +1,13 @@
-//! What should be loaded.
+//! What should be loaded, and on how many workers of which types.
 
 use serde::{Deserialize, Serialize};
-use sextant_types::VariantId;
+use sextant_types::{DeviceTypeName, VariantId};
+
+use crate::{Decision, MOST_DECISIONS, Pool};
 
 /// What the leading autoscaler wants to be loaded. It says nothing about what is loaded for other
 /// reasons: that may stay as long as its memory is not needed.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Wanted {
     /// The fencing token under which this content was first written.
     pub token: u64,
@@ -13,6 +15,12 @@ pub struct Wanted {
     pub variants: Vec<WantedVariant>,
     /// What is loaded, not wanted and has answered nothing for so long may be unloaded, ms.
     pub idle_unload_ms: u64,
+    /// How many workers there should be of each type, sorted by type, each once.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+    /// The last changes of all this and why, oldest first; at most [`MOST_DECISIONS`].
+    #[serde(default)]
+    pub decisions: Vec<Decision>,
 }
 
 /// A variant that is wanted.
@@ -24,6 +32,9 @@ pub struct WantedVariant {
     pub workers: Count,
     /// It is not unloaded in favour of another.
     pub pinned: bool,
+    /// Workers that what is asked for needs of it; 0 where it is kept warm before anyone asks.
+    #[serde(default)]
+    pub needed: u32,
 }
 
 /// On how many workers a variant is wanted.
@@ -45,12 +56,37 @@ impl Wanted {
             token,
             variants,
             idle_unload_ms,
+            pools: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// The same with how many workers there should be, and the last decisions. Sorts `pools`; of those
+    /// named twice the first counts. Of more decisions than are kept the last count.
+    pub fn with_scaling(self, mut pools: Vec<Pool>, mut decisions: Vec<Decision>) -> Self {
+        pools.sort_by(|a, b| a.device_type.cmp(&b.device_type));
+        pools.dedup_by(|later, first| later.device_type == first.device_type);
+        let surplus = decisions.len().saturating_sub(MOST_DECISIONS);
+        decisions.drain(..surplus);
+        Self {
+            pools,
+            decisions,
+            ..self
         }
     }
 
     /// Whether both want the same, whoever wrote it.
     pub fn says_the_same(&self, other: &Self) -> bool {
-        self.idle_unload_ms == other.idle_unload_ms && self.variants == other.variants
+        self.idle_unload_ms == other.idle_unload_ms
+            && self.variants == other.variants
+            && self.pools == other.pools
+            && self.decisions == other.decisions
+    }
+
+    /// How many workers of a type there should be; `None` where nobody has said it.
+    pub fn pool(&self, device_type: &DeviceTypeName) -> Option<&Pool> {
+        let mut pools = self.pools.iter();
+        pools.find(|pool| pool.device_type == *device_type)
     }
 
     /// What is wanted of a variant; `None` when it is not wanted.

@@ -115,6 +115,31 @@ named! {
     Infaas = "infaas",
 }
 
+/// Queries a second that a device answers within a target by running nothing but one variant; `None`
+/// where it does not answer even one in time.
+///
+/// A query that has just missed a batch waits for it to end and runs in the next: batches may take half
+/// the target (Clipper section 4.3, Nexus section 4.1). Where not even a lone query is that quick, they
+/// run alone.
+///
+/// `run_ms` gives the run time of a batch of so many rows, ms; `most` is the largest batch,
+/// `side_by_side` how many batches a device runs at once.
+pub fn rate_in_time(
+    run_ms: impl Fn(u32) -> f64,
+    most: u32,
+    side_by_side: f64,
+    target_ms: Option<f64>,
+) -> Option<f64> {
+    let rate = |batch: u32| f64::from(batch) / run_ms(batch).max(1e-6) * 1000.0;
+    if target_ms.is_some_and(|target| run_ms(1) > target) {
+        return None;
+    }
+    let in_time = (2..=most.max(1))
+        .filter(|batch| target_ms.is_none_or(|target| 2.0 * run_ms(*batch) <= target));
+    let best = in_time.map(rate).fold(rate(1), f64::max);
+    (best.is_finite() && best > 0.0).then_some(best * side_by_side)
+}
+
 // === impl Problem ===
 
 impl Problem {

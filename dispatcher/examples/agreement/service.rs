@@ -140,6 +140,7 @@ impl Service {
             variant: VariantId::new(VARIANT)?,
             workers: Count::Everywhere,
             pinned: false,
+            needed: 0,
         };
         let wanted = Wanted::new(1, vec![everywhere], u64::MAX);
         metadata.set_wanted(wanted).await?;

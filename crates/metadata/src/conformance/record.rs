@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_types::{Code, DeviceTypeName, TargetClass, Targets};
+use sextant_types::{Code, DeviceType, DeviceTypeName, EngineName, TargetClass, Targets};
 
 use super::{
     Store,
@@ -10,8 +10,8 @@ use super::{
     follow, head,
 };
 use crate::{
-    ApplicationDemand, CostRow, Costs, Count, Demand, DeviceDemand, Error, Event, MOST_DEMAND_ROWS,
-    Snapshot, View, Wanted, WantedVariant,
+    Action, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand, DeviceDemand,
+    Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, View, Wanted, WantedVariant,
 };
 
 /// One of the two records, and how to write and read it.
@@ -69,13 +69,60 @@ pub(super) fn wanted(token: u64, content: u64) -> Wanted {
         variant: key(name, "w").variant,
         workers,
         pinned,
+        needed: u32::from(pinned),
     };
     let many = u32::try_from(content).unwrap_or(u32::MAX);
     let variants = vec![
         variant("b", Count::Everywhere, false),
         variant("a", Count::Workers(many), true),
     ];
-    Wanted::new(token, variants, 600_000)
+    Wanted::new(token, variants, 600_000).with_scaling(vec![pool(many)], vec![decision(content)])
+}
+
+/// A pool of everything that one may have.
+fn pool(wanted: u32) -> Pool {
+    let device_type = DeviceTypeName::new("cpu-8").expect("valid");
+    let facts = DeviceType {
+        name: device_type.clone(),
+        engines: vec![EngineName("onnxruntime".to_owned())],
+        slots: 8,
+        memory_bytes: 1 << 34,
+        price_per_hour_usd: 0.375,
+        start_ms: 60_000,
+    };
+    Pool {
+        device_type,
+        wanted,
+        least: 0,
+        most: 9,
+        provider: Some("process".into()),
+        facts: Some(Arc::new(facts)),
+        trouble: Some("no room".into()),
+    }
+}
+
+/// A decision of everything that one may have.
+fn decision(number: u64) -> Decision {
+    Decision {
+        number,
+        at_ms: 1_700_000_000_000,
+        subject: Subject::Pool(DeviceTypeName::new("cpu-8").expect("valid")),
+        action: Action::AddWorkers,
+        from: 1,
+        to: 2,
+        reason: "more is asked for".into(),
+        inputs: vec![Input {
+            application: application("app"),
+            class: TargetClass::default(),
+            offered_rps: 12.5,
+            planned_rps: 20.25,
+        }],
+        alternatives: vec![Alternative {
+            what: "`gpu` alone".into(),
+            cost_per_hour_usd: Some(3.5),
+            why_not: "costs more".into(),
+        }],
+    }
 }
 
 /// A demand of everything that a row may have; `content` makes two differ.

@@ -39,7 +39,7 @@ impl Default for Weights {
         Self {
             slack: 1.05,
             load_per_s: 0.01,
-            steps: 2_000_000,
+            steps: 5_000_000,
         }
     }
 }

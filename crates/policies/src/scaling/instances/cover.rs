@@ -53,8 +53,8 @@ struct Search<'a> {
 enum Keep {
     /// The cheapest.
     Cheapest(f64),
-    /// All that cost at most so much.
-    All(f64),
+    /// Those that cost at most so much, and at most so many.
+    All(f64, usize),
 }
 
 // === impl Covers ===
@@ -103,26 +103,23 @@ impl Covers {
         Some((priced, self.cover(&instances, prices.len())))
     }
 
-    /// All that cost at most `limit`; `None` where the steps have run out or there are more than `most`.
+    /// Those that cost at most `limit`, and whether these are all: there may be more than `most`, or the
+    /// steps have run out.
     pub(super) fn within(
         &self,
         prices: &[f64],
         limit: f64,
         most: usize,
         steps: &mut u64,
-    ) -> Option<Vec<(f64, Cover)>> {
-        let mut search = self.search(prices, Keep::All(limit), steps);
-        search.look(0, self.rps, 0.0, &mut Vec::new())?;
-        let found = search.found;
-        if found.len() > most {
-            return None;
-        }
-        let covers = found.iter();
-        Some(
-            covers
-                .map(|(priced, instances)| (*priced, self.cover(instances, prices.len())))
-                .collect(),
-        )
+    ) -> (Vec<(f64, Cover)>, bool) {
+        let mut search = self.search(prices, Keep::All(limit, most), steps);
+        let all = search.look(0, self.rps, 0.0, &mut Vec::new()).is_some();
+        let found = search.found.iter();
+        let covers = found.map(|(priced, instances)| {
+            let cover = self.cover(instances, prices.len());
+            (*priced, cover)
+        });
+        (covers.collect(), all)
     }
 
     fn search<'a>(&self, prices: &[f64], keep: Keep, steps: &'a mut u64) -> Search<'a> {
@@ -178,8 +175,7 @@ impl Search<'_> {
     ) -> Option<()> {
         *self.steps = self.steps.checked_sub(1)?;
         if missing <= NONE {
-            self.take(price, taken);
-            return Some(());
+            return self.take(price, taken);
         }
         let (Some((each, item)), Some(ratio)) = (self.items.get(at).copied(), self.ratios.get(at))
         else {
@@ -219,11 +215,12 @@ impl Search<'_> {
 
     fn limit(&self) -> f64 {
         match self.keep {
-            Keep::Cheapest(limit) | Keep::All(limit) => limit,
+            Keep::Cheapest(limit) | Keep::All(limit, _) => limit,
         }
     }
 
-    fn take(&mut self, price: f64, taken: &[(usize, u32)]) {
+    /// Keeps one; `None` when there is no room for more.
+    fn take(&mut self, price: f64, taken: &[(usize, u32)]) -> Option<()> {
         let mut merged: Vec<(usize, u32)> = Vec::with_capacity(taken.len());
         for (choice, count) in taken {
             match merged.iter_mut().find(|(known, _)| known == choice) {
@@ -239,11 +236,15 @@ impl Search<'_> {
                     self.found.push((price, merged));
                 }
             }
-            Keep::All(limit) => {
+            Keep::All(limit, most) => {
                 if price <= *limit {
                     self.found.push((price, merged));
                 }
+                if self.found.len() >= *most {
+                    return None;
+                }
             }
         }
+        Some(())
     }
 }

@@ -6,7 +6,7 @@ use super::cover::{Cover, Covers};
 const MOVES: usize = 200;
 
 /// Most covers of one need that are joined with those of others.
-const MOST_COVERS: usize = 4096;
+const MOST_COVERS: usize = 2048;
 
 /// Shares of devices that rounding adds.
 const NONE: f64 = 1e-9;
@@ -43,11 +43,12 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joine
         None => bound.value.abs() * 0.02 + NONE,
     };
     for _ in 0..8 {
-        let mut steps = steps;
-        let Some(mut search) = Search::new(covers, rooms, &bound, limit, &mut steps) else {
+        if left == 0 {
             break;
-        };
-        let complete = search.look(0, 0.0).is_some();
+        }
+        let mut search = Search::new(covers, rooms, &bound, limit, &mut left);
+        search.repair();
+        let complete = search.look(0, 0.0).is_some() && search.complete;
         if let Some(chosen) = search.best.take() {
             let covers = search.cover(&chosen);
             let cost = covers.iter().map(|cover| cover.cost).sum();
@@ -62,7 +63,7 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joine
             found.optimal = true;
             break;
         }
-        if best.is_some() || !complete {
+        if best.is_some() {
             break;
         }
         limit *= 4.0;
@@ -141,11 +142,15 @@ fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Op
 
 fn used<'a>(covers: impl Iterator<Item = &'a Cover>, devices: usize) -> Vec<f64> {
     covers.fold(vec![0.0; devices], |mut sum, cover| {
-        for (sum, used) in sum.iter_mut().zip(&cover.used) {
-            *sum += used;
-        }
+        add(&mut sum, &cover.used, 1.0);
         sum
     })
+}
+
+fn add(sum: &mut [f64], own: &[f64], sign: f64) {
+    for (sum, own) in sum.iter_mut().zip(own) {
+        *sum += sign * own;
+    }
 }
 
 fn fits(used: &[f64], rooms: &[f64]) -> bool {
@@ -158,6 +163,8 @@ fn fits(used: &[f64], rooms: &[f64]) -> bool {
 struct Search<'a> {
     /// By need, those with few covers last: what a cover costs beyond the cheapest, memory priced.
     covers: Vec<(usize, Vec<(f64, Cover)>)>,
+    /// Whether these are all.
+    complete: bool,
     /// From each position on: the least that is occupied of each type.
     least_used: Vec<Vec<f64>>,
     prices: &'a [f64],
@@ -173,18 +180,19 @@ struct Search<'a> {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    /// `None` where there are too many covers.
     fn new(
         all: &[Covers],
         rooms: &'a [f64],
         bound: &'a Bound,
         limit: f64,
         steps: &'a mut u64,
-    ) -> Option<Self> {
+    ) -> Self {
+        let mut complete = true;
         let mut covers = Vec::with_capacity(all.len());
         for (need, of_need) in all.iter().enumerate() {
             let least = bound.least[need];
-            let within = of_need.within(&bound.prices, least + limit, MOST_COVERS, steps)?;
+            let (within, all) = of_need.within(&bound.prices, least + limit, MOST_COVERS, steps);
+            complete &= all;
             let beyond = within
                 .into_iter()
                 .map(|(priced, cover)| ((priced - least).max(0.0), cover));
@@ -205,8 +213,9 @@ impl<'a> Search<'a> {
             least_used.push(sum.collect());
         }
         least_used.reverse();
-        Some(Self {
+        Self {
             covers,
+            complete,
             least_used,
             prices: &bound.prices,
             rooms,
@@ -215,7 +224,7 @@ impl<'a> Search<'a> {
             limit,
             best: None,
             steps,
-        })
+        }
     }
 
     /// Tries the covers of the need at `at` and of those behind it; `None` when the steps run out.
@@ -256,10 +265,66 @@ impl<'a> Search<'a> {
         Some(())
     }
 
-    fn occupy(&mut self, own: &[f64], sign: f64) {
-        for (used, own) in self.used.iter_mut().zip(own) {
-            *used += sign * own;
+    /// Looks for a first answer: from the cheapest covers, what relieves the types that are too full
+    /// for least, until all fit.
+    fn repair(&mut self) {
+        let mut chosen = vec![0; self.covers.len()];
+        let mut used = vec![0.0; self.rooms.len()];
+        let mut beyond = 0.0;
+        for (_, covers) in &self.covers {
+            let Some((_, first)) = covers.first() else {
+                return;
+            };
+            add(&mut used, &first.used, 1.0);
         }
+        while !fits(&used, self.rooms) {
+            let over = |used: &[f64]| {
+                let each = used.iter().zip(self.rooms);
+                each.map(|(used, room)| (used - room).max(0.0)).sum::<f64>()
+            };
+            let before = over(&used);
+            let looked: usize = self.covers.iter().map(|(_, covers)| covers.len()).sum();
+            let Some(left) = self.steps.checked_sub(looked as u64) else {
+                *self.steps = 0;
+                return;
+            };
+            *self.steps = left;
+            let mut best: Option<(f64, usize, usize)> = None;
+            for (at, (_, covers)) in self.covers.iter().enumerate() {
+                let (now_beyond, now) = &covers[chosen[at]];
+                for (choice, (then_beyond, then)) in covers.iter().enumerate() {
+                    let changed = used.iter().zip(&then.used).zip(&now.used);
+                    let changed: Vec<f64> = changed
+                        .map(|((used, then), now)| used + then - now)
+                        .collect();
+                    let relief = before - over(&changed);
+                    if relief > NONE {
+                        let price = (then_beyond - now_beyond).max(0.0) / relief;
+                        if best.is_none_or(|(least, ..)| price < least) {
+                            best = Some((price, at, choice));
+                        }
+                    }
+                }
+            }
+            let Some((_, at, choice)) = best else { return };
+            let covers = &self.covers[at].1;
+            let (now, then) = (&covers[chosen[at]], &covers[choice]);
+            add(&mut used, &now.1.used, -1.0);
+            add(&mut used, &then.1.used, 1.0);
+            beyond += then.0 - now.0;
+            chosen[at] = choice;
+        }
+        let rooms = self.rooms.iter().zip(&used).zip(self.prices);
+        let unused = rooms.map(|((room, used), price)| (room - used).max(0.0) * price);
+        let beyond = beyond + unused.sum::<f64>();
+        if beyond < self.limit - NONE {
+            self.limit = beyond;
+            self.best = Some(chosen);
+        }
+    }
+
+    fn occupy(&mut self, own: &[f64], sign: f64) {
+        add(&mut self.used, own, sign);
     }
 
     fn cover(&self, chosen: &[usize]) -> Vec<Cover> {

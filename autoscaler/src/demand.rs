@@ -1,0 +1,137 @@
+//! What is asked for, as it came in over time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_metadata::{ApplicationDemand, Demand};
+use sextant_policies::scaling::demand::{Arrivals, Expected};
+use sextant_types::{ApplicationId, ErrorKind, TargetClass};
+
+/// Queries of an application with like targets.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Need {
+    pub(crate) application: ApplicationId,
+    pub(crate) class: TargetClass,
+}
+
+/// How long it takes until half of what was bad is forgotten, ms.
+const BAD_HALF_LIFE_MS: f64 = 5000.0;
+
+/// After how long without a query a need is forgotten altogether, ms.
+const FORGOTTEN_MS: u64 = 24 * 3_600_000;
+
+/// All needs that were ever seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    needs: BTreeMap<Need, Load>,
+    /// The record that was taken over last, and when.
+    last: Option<(Arc<Demand>, u64)>,
+}
+
+/// One need over time.
+#[derive(Debug, Default)]
+struct Load {
+    arrivals: Arrivals,
+    /// When the last query came, ms.
+    last_ms: u64,
+    /// Queries, and those that were late or refused for want of time, both fading.
+    recent: f64,
+    bad: f64,
+}
+
+/// What is expected of a need.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlook {
+    pub(crate) need: Need,
+    pub(crate) expected: Expected,
+    /// Queries a second that are planned for.
+    pub(crate) rps: f64,
+    /// Share of the last seconds' queries that were late or refused for want of time.
+    pub(crate) bad_share: f64,
+    /// How many those were, fading.
+    pub(crate) recent: f64,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Takes over a record, each once. One that stays stands for the time in which nothing new came: a
+    /// store does not tell of what says the same.
+    pub(crate) fn observe(&mut self, now_ms: u64, demand: Option<&Arc<Demand>>) {
+        let Some(demand) = demand else { return };
+        let window_ms = match &self.last {
+            Some((known, at)) if Arc::ptr_eq(known, demand) || **known == **demand => {
+                let since = now_ms.saturating_sub(*at);
+                if since < 2 * demand.window_ms.clamp(1, 60_000) {
+                    return;
+                }
+                since
+            }
+            _ => demand.window_ms.max(1),
+        };
+        let scale = window_ms as f64 / demand.window_ms.max(1) as f64;
+        self.last = Some((Arc::clone(demand), now_ms));
+        let mut counted: BTreeMap<Need, (f64, f64)> = BTreeMap::new();
+        for row in &demand.applications {
+            let need = Need {
+                application: row.application.clone(),
+                class: row.class,
+            };
+            let (offered, bad) = counted.entry(need).or_default();
+            *offered += row.offered as f64 * scale;
+            *bad += bad_of(row) as f64 * scale;
+        }
+        for need in counted.keys() {
+            if !self.needs.contains_key(need) {
+                self.needs.insert(need.clone(), Load::default());
+            }
+        }
+        for (need, load) in &mut self.needs {
+            let (offered, bad) = counted.get(need).copied().unwrap_or_default();
+            load.observe(now_ms, window_ms, offered, bad);
+        }
+        self.needs
+            .retain(|_, load| now_ms.saturating_sub(load.last_ms) < FORGOTTEN_MS);
+    }
+
+    /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
+    /// for in `idle_ms` needs nothing.
+    pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
+        let each = self.needs.iter().map(|(need, load)| {
+            let expected = load.arrivals.expect(ahead_s);
+            let idle = now_ms.saturating_sub(load.last_ms) >= idle_ms;
+            Outlook {
+                need: need.clone(),
+                expected,
+                rps: if idle { 0.0 } else { expected.rps() },
+                bad_share: load.bad / load.recent.max(1.0),
+                recent: load.recent,
+            }
+        });
+        each.collect()
+    }
+}
+
+// === impl Load ===
+
+impl Load {
+    fn observe(&mut self, now_ms: u64, window_ms: u64, offered: f64, bad: f64) {
+        self.arrivals.observe(now_ms, window_ms, offered);
+        if offered > 0.0 {
+            self.last_ms = now_ms;
+        }
+        let fades = 0.5f64.powf(window_ms as f64 / BAD_HALF_LIFE_MS);
+        self.recent = self.recent * fades + offered;
+        self.bad = self.bad * fades + bad;
+    }
+}
+
+/// Queries that more devices could have answered in time.
+fn bad_of(row: &ApplicationDemand) -> u64 {
+    let refused = row.refused.iter().filter(|(code, _)| {
+        matches!(
+            code.kind(),
+            ErrorKind::Overloaded | ErrorKind::DeadlineExceeded | ErrorKind::Unavailable
+        )
+    });
+    row.late + refused.map(|(_, count)| count).sum::<u64>()
+}

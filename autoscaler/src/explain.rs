@@ -1,0 +1,307 @@
+//! Why something was decided, in words and numbers that people can check.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
+use sextant_policies::scaling::{
+    Plan, Problem,
+    fleet::Trigger,
+    shared::{self, Effort},
+};
+use sextant_types::{ApplicationId, VariantId};
+
+use crate::picture::Picture;
+
+/// A decision that has no number yet.
+pub(crate) struct Change {
+    pub(crate) subject: Subject,
+    pub(crate) action: Action,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) reason: Arc<str>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) alternatives: Vec<Alternative>,
+}
+
+impl Change {
+    pub(crate) fn decide(self, number: u64, at_ms: u64) -> Decision {
+        Decision {
+            number,
+            at_ms,
+            subject: self.subject,
+            action: self.action,
+            from: self.from,
+            to: self.to,
+            reason: self.reason,
+            inputs: self.inputs,
+            alternatives: self.alternatives,
+        }
+    }
+}
+
+/// Loads, the largest first: those that a type of device can answer, or those of an application.
+pub(crate) fn inputs(
+    picture: &Picture,
+    kind: Option<usize>,
+    application: Option<&ApplicationId>,
+) -> Vec<Input> {
+    let meant = |at: &usize| {
+        let outlook = &picture.outlooks[*at];
+        let mut choices = picture.problem.choices_of(*at);
+        kind.is_none_or(|kind| choices.any(|(_, choice)| choice.device as usize == kind))
+            && application.is_none_or(|application| outlook.need.application == *application)
+    };
+    let mut needs: Vec<usize> = (0..picture.outlooks.len()).filter(meant).collect();
+    let rps = |at: usize| picture.outlooks[at].rps;
+    needs.sort_by(|a, b| rps(*b).total_cmp(&rps(*a)));
+    let inputs = needs.into_iter().map(|at| {
+        let outlook = &picture.outlooks[at];
+        Input {
+            application: outlook.need.application.clone(),
+            class: outlook.need.class,
+            offered_rps: rounded(outlook.expected.mean_rps),
+            planned_rps: rounded(outlook.rps),
+        }
+    });
+    inputs.take(MOST_DECISION_ROWS).collect()
+}
+
+/// Why there should be so many workers of a type.
+pub(crate) fn of_pool(
+    picture: &Picture,
+    free: &Plan,
+    at: usize,
+    (pool, trigger): (&Pool, Option<Trigger>),
+    hold_ms: u64,
+) -> Arc<str> {
+    let (kind, name) = (&picture.kinds[at], &pool.device_type);
+    let problem = &picture.problem;
+    let served = problem.choices.iter().zip(&free.served_rps);
+    let on = served.filter(|(choice, _)| choice.device as usize == at);
+    let (rps, busy) = on.fold((0.0, 0.0), |(rps, busy), (choice, served)| {
+        (rps + served, busy + served / choice.rps)
+    });
+    if let Some(trigger) = trigger {
+        return match trigger {
+            Trigger::BadRate => format!(
+                "{:.1} % of the queries for `{name}` were late or refused for want of time: \
+                 N r / (1 - r) workers more than the {} that are up",
+                kind.measured.bad_share * 100.0,
+                kind.up
+            ),
+            Trigger::Interfered => {
+                format!(
+                    "something else slows down variants on all {} workers",
+                    kind.up
+                )
+            }
+            Trigger::Busy => format!("{:.0} % busy", kind.measured.busy_share * 100.0),
+            Trigger::Overloaded => format!(
+                "instances are overloaded on {} of {} workers",
+                kind.measured.overloaded, kind.up
+            ),
+        }
+        .into();
+    }
+    if busy <= 0.0 && pool.wanted > pool.least {
+        return format!(
+            "workers that were planned within the last {} s stay",
+            hold_ms / 1000
+        )
+        .into();
+    }
+    if busy <= 0.0 {
+        return format!(
+            "nothing was planned for `{name}` in the last {} s: the least that there must be",
+            hold_ms / 1000
+        )
+        .into();
+    }
+    format!(
+        "{rps:.1} queries a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
+         with a margin for chance {} have time for them",
+        free.devices[at].max(1)
+    )
+    .into()
+}
+
+/// What the fleet would cost otherwise, and why it is not so.
+pub(crate) fn other_pools(
+    problem: &Problem,
+    picture: &Picture,
+    free: &Plan,
+    at: usize,
+    from: u32,
+) -> Vec<Alternative> {
+    let unserved = |plan: &Plan| plan.unserved_rps.iter().sum::<f64>();
+    let judged = |what: String, plan: &Plan| {
+        let missing = unserved(plan) - unserved(free);
+        let why_not = match missing > 1e-3 {
+            true => format!("would leave {missing:.1} more queries a second unanswered"),
+            false if plan.cost_per_hour_usd > free.cost_per_hour_usd + 1e-9 => {
+                "costs more".to_owned()
+            }
+            false => "is no better, and something else was planned within the hold".to_owned(),
+        };
+        Alternative {
+            what: what.into(),
+            cost_per_hour_usd: Some(rounded(plan.cost_per_hour_usd)),
+            why_not: why_not.into(),
+        }
+    };
+    let with = |change: &dyn Fn(usize, &mut sextant_policies::scaling::Device)| {
+        let mut problem = problem.clone();
+        for (kind, device) in problem.devices.iter_mut().enumerate() {
+            change(kind, device);
+        }
+        shared::plan(&problem, Effort::default())
+    };
+    let name = &picture.kinds[at].name;
+    let as_it_was = with(&|kind, device| {
+        if kind == at {
+            (device.least, device.most) = (from, from);
+        }
+    });
+    let mut all = vec![judged(format!("{from} of `{name}`, as it was"), &as_it_was)];
+    let managed = |kind: &usize| problem.devices[*kind].most > problem.devices[*kind].least;
+    let kinds = (0..picture.kinds.len()).filter(managed);
+    for only in kinds.take(MOST_DECISION_ROWS - 1) {
+        if picture.kinds.len() < 2 {
+            break;
+        }
+        let plan = with(&|kind, device| {
+            if kind != only {
+                device.most = device.least;
+            }
+        });
+        let name = &picture.kinds[only].name;
+        let what = format!("more of `{name}` alone: {} of it", plan.devices[only]);
+        all.push(judged(what, &plan));
+    }
+    all
+}
+
+/// Changes of the variants that are needed.
+pub(crate) fn of_variants(
+    picture: &Picture,
+    here: &Plan,
+    before: &BTreeMap<VariantId, u32>,
+    now: &BTreeMap<VariantId, u32>,
+) -> Vec<Change> {
+    let mut names: Vec<&VariantId> = before.keys().chain(now.keys()).collect();
+    names.sort();
+    names.dedup();
+    let count =
+        |of: &BTreeMap<VariantId, u32>, name: &VariantId| of.get(name).copied().unwrap_or(0);
+    let changed = names
+        .into_iter()
+        .filter(|name| count(before, name) != count(now, name));
+    let changes = changed.map(|name| {
+        let (from, to) = (count(before, name), count(now, name));
+        let of = picture.variants.iter().find(|it| it.id == *name);
+        let application = of.map(|variant| &variant.application);
+        let others = before.keys().filter(|other| {
+            let variant = picture.variants.iter().find(|it| it.id == **other);
+            **other != *name && variant.map(|it| &it.application) == application
+        });
+        let fastest = others
+            .map(|other| speed(picture, other))
+            .fold(None, |most: Option<f64>, rps| {
+                Some(most.map_or(rps, |most| most.max(rps)))
+            });
+        let action = match (from, fastest) {
+            _ if to < from => Action::Remove,
+            (0, None) => Action::Add,
+            (0, Some(other)) if speed(picture, name) > other => Action::Upgrade,
+            (0, Some(_)) => Action::Downgrade,
+            _ => Action::Replicate,
+        };
+        Change {
+            subject: Subject::Variant(name.clone()),
+            action,
+            from,
+            to,
+            reason: reason_of(picture, here, name, to),
+            inputs: application.map_or_else(Vec::new, |it| inputs(picture, None, Some(it))),
+            alternatives: match to > from {
+                true => other_variants(picture, name),
+                false => Vec::new(),
+            },
+        }
+    });
+    changes.collect()
+}
+
+/// The most that a device answers with a variant, 1/s; 0 where it meets no need.
+fn speed(picture: &Picture, name: &VariantId) -> f64 {
+    let choices = picture.problem.choices.iter();
+    let of = choices.filter(|choice| picture.variants[choice.variant as usize].id == *name);
+    of.map(|choice| choice.rps).fold(0.0, f64::max)
+}
+
+fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
+    let served = picture.problem.choices.iter().zip(&here.served_rps);
+    let own = served.filter(|(choice, _)| picture.variants[choice.variant as usize].id == *name);
+    let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
+        (rps + served, most.max(choice.rps))
+    });
+    if to == 0 {
+        return "nothing that it would answer was planned for it for a while".into();
+    }
+    if rps <= 0.0 {
+        return "it was planned for a moment ago, and stays for a while".into();
+    }
+    format!(
+        "of those that meet the targets it answers for the least: {rps:.1} queries a second, of \
+         {most:.1} that a worker could; it is loaded on all {to} workers that have room and may take \
+         each other's queries"
+    )
+    .into()
+}
+
+/// The variants that could answer the same and were not taken.
+fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
+    let problem = &picture.problem;
+    let price = |choice: &sextant_policies::scaling::Choice| {
+        let kind = &picture.kinds[choice.device as usize];
+        kind.facts.price_per_hour_usd / choice.rps / 3.6
+    };
+    let id =
+        |choice: &sextant_policies::scaling::Choice| &picture.variants[choice.variant as usize].id;
+    let needs: Vec<u32> = problem
+        .choices
+        .iter()
+        .filter(|choice| id(choice) == name)
+        .map(|choice| choice.need)
+        .collect();
+    let mut others: BTreeMap<&VariantId, (f64, u32)> = BTreeMap::new();
+    for choice in &problem.choices {
+        if needs.contains(&choice.need) && id(choice) != name {
+            let known = others.entry(id(choice)).or_insert((f64::INFINITY, 0));
+            if price(choice) < known.0 {
+                *known = (price(choice), choice.device);
+            }
+        }
+    }
+    let mut others: Vec<_> = others.into_iter().collect();
+    others.sort_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+    let rows = others.into_iter().take(MOST_DECISION_ROWS);
+    rows.map(|(other, (price, device))| {
+        let kind = &picture.kinds[device as usize];
+        Alternative {
+            what: format!("`{other}` on `{}`", kind.name).into(),
+            cost_per_hour_usd: None,
+            why_not: match kind.up {
+                0 => format!("no worker of `{}` is up", kind.name),
+                _ => format!("a thousand queries would cost {price:.6} USD in time of a worker"),
+            }
+            .into(),
+        }
+    })
+    .collect()
+}
+
+/// As many digits as anybody reads.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,294 @@
+//! Has providers start and end workers, until there are as many as are wanted.
+//!
+//! A provider is asked what there is before anything is ordered, so who leads next finds what this one
+//! has begun and doubles nothing. A worker ends when no wanted variant depends on it: its provider tells
+//! it to finish what it has (SIGTERM), and it leaves by itself.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sextant_metadata::{Count, InstanceState, View, Wanted, Worker};
+use sextant_policies::scaling::fleet::{Removable, leaving};
+use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
+use sextant_types::{DeviceTypeName, WorkerId};
+use tokio::{task::JoinHandle, time::timeout};
+
+/// Longest time that a provider may take for an order.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longest wait after a provider has failed.
+const MOST_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a worker is kept that variants depend on, before it ends all the same.
+const LONGEST_STAY: Duration = Duration::from_secs(120);
+
+/// A machine whose worker has not announced itself after so many times what a start takes is given up.
+const START_FACTOR: u64 = 3;
+
+/// The least time that a start is given, ms.
+const LEAST_START_MS: u64 = 60_000;
+
+/// What is done for each pool, and how it went.
+#[derive(Default)]
+pub(crate) struct Machines {
+    pools: BTreeMap<DeviceTypeName, Errand>,
+}
+
+/// What is under way for a pool.
+#[derive(Default)]
+struct Errand {
+    running: Option<JoinHandle<Outcome>>,
+    not_before: Option<Instant>,
+    failures: u32,
+    /// Since when there are more than are wanted.
+    surplus_since: Option<Instant>,
+}
+
+/// How an errand ended.
+struct Outcome {
+    trouble: Option<String>,
+    failed: bool,
+}
+
+/// What a pool should look like.
+struct Order {
+    pool: Pool,
+    provider: Arc<dyn Provider>,
+    wanted: u32,
+    /// Workers of the type that are up, draining ones left out.
+    workers: Vec<Seat>,
+    now_ms: u64,
+    start_ms: u64,
+    /// Those that variants depend on may end, too.
+    forced: bool,
+}
+
+/// A worker as one that may end.
+struct Seat {
+    id: WorkerId,
+    removable: Removable,
+}
+
+impl Machines {
+    /// Looks at all pools; returns troubles that came and went.
+    pub(crate) async fn look(
+        &mut self,
+        pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
+        view: &View,
+        wanted: &Wanted,
+        now_ms: u64,
+    ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
+        let mut troubles = Vec::new();
+        for (name, config) in pools {
+            let errand = self.pools.entry(name.clone()).or_default();
+            if errand.running.as_ref().is_some_and(|it| !it.is_finished()) {
+                continue;
+            }
+            if let Some(done) = errand.running.take() {
+                troubles.push((name.clone(), errand.end(done.await.ok())));
+            }
+            if errand.not_before.is_some_and(|at| Instant::now() < at) {
+                continue;
+            }
+            let Some(said) = wanted.pool(name) else {
+                continue;
+            };
+            let workers = seats(view, wanted, name);
+            let surplus = workers.len() > said.wanted as usize;
+            match surplus {
+                true => {
+                    errand.surplus_since.get_or_insert_with(Instant::now);
+                }
+                false => errand.surplus_since = None,
+            }
+            let since = errand.surplus_since;
+            let order = Order {
+                pool: Pool {
+                    device_type: name.clone(),
+                    end_ms: config.end_ms,
+                },
+                provider: Arc::clone(&config.provider),
+                wanted: said.wanted,
+                workers,
+                now_ms,
+                start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
+                forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
+            };
+            errand.running = Some(tokio::spawn(carry_out(order)));
+        }
+        troubles
+    }
+}
+
+/// Workers of a type, with how much depends on each.
+fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<Seat> {
+    let of_type = |worker: &&Worker| {
+        let facts = worker.record.device_type.as_ref();
+        !worker.record.draining && facts.is_some_and(|facts| facts.name == *name)
+    };
+    let workers = view.workers.values().filter(of_type);
+    workers
+        .map(|worker| Seat {
+            id: worker.id.clone(),
+            removable: Removable {
+                busy_share: worker.record.utilization,
+                needed_by: depend_on(view, wanted, &worker.id),
+                since_ms: worker.record.since_ms,
+            },
+        })
+        .collect()
+}
+
+/// Wanted variants that would be ready on too few workers without this one.
+fn depend_on(view: &View, wanted: &Wanted, worker: &WorkerId) -> u32 {
+    let depends = |of: &&sextant_metadata::WantedVariant| {
+        let ready = |on_it: bool| {
+            let instances = view.instances.values().filter(|instance| {
+                let staying = view.workers.get(&instance.key.worker);
+                instance.key.variant == of.variant
+                    && (instance.key.worker == *worker) == on_it
+                    && instance.state.is_serving()
+                    && instance.state != InstanceState::Draining
+                    && staying.is_some_and(|it| !it.record.draining)
+            });
+            instances.count() as u32
+        };
+        let needed = match of.workers {
+            Count::Everywhere => of.needed.max(1),
+            Count::Workers(count) => count,
+        };
+        // What is nowhere else, or on fewer than it should be.
+        ready(true) > 0 && ready(false) < needed.min(1)
+    };
+    wanted.variants.iter().filter(depends).count() as u32
+}
+
+/// Compares what there is with what is wanted, and has the difference started or ended.
+async fn carry_out(order: Order) -> Outcome {
+    match timeout(PATIENCE, order.run()).await {
+        Ok(Ok(trouble)) => Outcome {
+            trouble,
+            failed: false,
+        },
+        Ok(Err(error)) => Outcome {
+            trouble: Some(format!("{}: {error}", error.code())),
+            failed: true,
+        },
+        Err(_) => Outcome {
+            trouble: Some(format!(
+                "provider_away: `{}` did not come back within {} s",
+                order.provider.name(),
+                PATIENCE.as_secs()
+            )),
+            failed: true,
+        },
+    }
+}
+
+// === impl Order ===
+
+impl Order {
+    /// Returns what is wrong though nothing failed.
+    async fn run(&self) -> Result<Option<String>, Error> {
+        let machines = self.provider.list(&self.pool).await?;
+        let (there, lost): (Vec<&Machine>, Vec<&Machine>) = machines
+            .iter()
+            .filter(|machine| machine.state != State::Ending)
+            .partition(|machine| !self.is_lost(machine));
+        if !lost.is_empty() {
+            let ids: Vec<MachineId> = lost.iter().map(|machine| machine.id.clone()).collect();
+            self.provider.end(&self.pool, &ids).await?;
+        }
+        // Workers that somebody else runs count as well.
+        let others = self.workers.iter().filter(|seat| {
+            let mut all = machines.iter();
+            !all.any(|machine| machine.runs(&seat.id))
+        });
+        let wanted = (self.wanted as usize).saturating_sub(others.count());
+        if there.len() < wanted {
+            tracing::info!(pool = %self.pool.device_type, have = there.len(), wanted, "starting workers");
+            self.provider
+                .grow(&self.pool, u32::try_from(wanted).unwrap_or(u32::MAX))
+                .await?;
+        } else if there.len() > wanted {
+            self.shrink(&there, there.len() - wanted).await?;
+        }
+        Ok(lost.first().map(|machine| {
+            format!(
+                "machine `{}` of `{}` ran for {} s and its worker did not announce itself: it was \
+                 ended; see its log",
+                machine.id.0,
+                self.provider.name(),
+                self.now_ms.saturating_sub(machine.since_ms) / 1000
+            )
+        }))
+    }
+
+    /// Ends those that nothing depends on, or all when they have stayed for long enough.
+    async fn shrink(&self, there: &[&Machine], surplus: usize) -> Result<(), Error> {
+        let removable: Vec<Removable> = there
+            .iter()
+            .map(|machine| {
+                let seat = self.workers.iter().find(|seat| machine.runs(&seat.id));
+                // Those whose workers are not up serve nobody.
+                seat.map_or(
+                    Removable {
+                        busy_share: 0.0,
+                        needed_by: 0,
+                        since_ms: u64::MAX,
+                    },
+                    |seat| seat.removable,
+                )
+            })
+            .collect();
+        let chosen: Vec<MachineId> = leaving(&removable, surplus)
+            .into_iter()
+            .filter(|at| self.forced || removable[*at].needed_by == 0)
+            .map(|at| there[at].id.clone())
+            .collect();
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(pool = %self.pool.device_type, machines = chosen.len(), "ending workers");
+        self.provider.end(&self.pool, &chosen).await
+    }
+
+    /// Whether it has run for long without its worker being there.
+    fn is_lost(&self, machine: &Machine) -> bool {
+        let announced = self.workers.iter().any(|seat| machine.runs(&seat.id));
+        let patience = (self.start_ms * START_FACTOR).max(LEAST_START_MS);
+        let ran_ms = self.now_ms.saturating_sub(machine.since_ms);
+        machine.worker.is_some()
+            && machine.since_ms > 0
+            && !announced
+            && machine.state == State::Running
+            && ran_ms > patience
+    }
+}
+
+// === impl Errand ===
+
+impl Errand {
+    /// Takes over how it went; returns what is wrong.
+    fn end(&mut self, outcome: Option<Outcome>) -> Option<Arc<str>> {
+        let outcome = outcome.unwrap_or_else(|| Outcome {
+            trouble: Some("provider_refused: the call ended by a panic".to_owned()),
+            failed: true,
+        });
+        match outcome.failed {
+            true => {
+                self.failures += 1;
+                let wait = Duration::from_secs(1 << self.failures.min(6)).min(MOST_WAIT);
+                self.not_before = Some(Instant::now() + wait);
+            }
+            false => (self.failures, self.not_before) = (0, None),
+        }
+        if let Some(trouble) = &outcome.trouble {
+            tracing::warn!(trouble, "a pool has not what it should");
+        }
+        outcome.trouble.map(Into::into)
+    }
+}

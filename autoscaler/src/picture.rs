@@ -1,0 +1,289 @@
+//! What the planner sees of the store: needs, variants that meet them and types of devices, as numbers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
+use sextant_policies::scaling::{
+    Choice, Device, Footprint, Need, Problem, fleet::Measured, rate_in_time,
+};
+use sextant_types::{DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant};
+
+use crate::{Config, demand::Outlook};
+
+/// Workers of one type.
+#[derive(Debug, Clone)]
+pub(crate) struct Kind {
+    pub(crate) name: DeviceTypeName,
+    pub(crate) facts: Arc<DeviceType>,
+    /// Those that are up and stay.
+    pub(crate) up: u32,
+    /// How many there may be.
+    pub(crate) least: u32,
+    pub(crate) most: u32,
+    pub(crate) measured: Measured,
+    /// Whether a variant is being loaded on one of them.
+    loading: bool,
+}
+
+/// Everything as numbers: positions in the lists are those of the problem.
+pub(crate) struct Picture {
+    pub(crate) outlooks: Vec<Outlook>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) variants: Vec<Arc<Variant>>,
+    pub(crate) problem: Problem,
+    /// By choice: memory of its variant.
+    footprints: Vec<Footprint>,
+}
+
+/// How many workers there are of each type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fleet {
+    /// As many as are best.
+    Free,
+    /// As many as are up.
+    AsItIs,
+}
+
+impl Picture {
+    /// `known` has facts of types of which no worker is up.
+    pub(crate) fn new(
+        view: &View,
+        outlooks: Vec<Outlook>,
+        known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
+        config: &Config,
+    ) -> Self {
+        let kinds = kinds(view, known, config);
+        let variants: Vec<Arc<Variant>> = view.variants.values().cloned().collect();
+        let mut picture = Self {
+            problem: Problem {
+                needs: outlooks
+                    .iter()
+                    .map(|outlook| Need {
+                        rps: outlook.rps,
+                        weight: 1.0,
+                    })
+                    .collect(),
+                budget_per_hour_usd: config.budget_per_hour_usd,
+                ..Problem::default()
+            },
+            outlooks,
+            kinds,
+            variants,
+            footprints: Vec::new(),
+        };
+        picture.add_choices(view, config);
+        picture.measure();
+        picture
+    }
+
+    /// The problem over the workers that there may be, or that there are.
+    pub(crate) fn problem_of(&self, fleet: Fleet) -> Problem {
+        let devices = self.kinds.iter().map(|kind| {
+            let (least, most) = match fleet {
+                Fleet::Free => (kind.least, kind.most),
+                Fleet::AsItIs => (kind.up, kind.up),
+            };
+            Device {
+                price_per_hour_usd: kind.facts.price_per_hour_usd,
+                now: kind.up,
+                least,
+                most,
+                slots: kind.facts.slots.max(1).into(),
+                start_s: kind.facts.start_ms as f64 / 1e3,
+            }
+        });
+        Problem {
+            devices: devices.collect(),
+            budget_per_hour_usd: self
+                .problem
+                .budget_per_hour_usd
+                .filter(|_| fleet == Fleet::Free),
+            ..self.problem.clone()
+        }
+    }
+
+    /// Memory of a choice's variant, of which its load asks for so many devices.
+    pub(crate) fn footprint(&self, choice: usize, least: u32) -> Footprint {
+        Footprint {
+            least,
+            ..self.footprints[choice]
+        }
+    }
+
+    fn add_choices(&mut self, view: &View, config: &Config) {
+        let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
+        for (number, variant) in self.variants.iter().enumerate() {
+            let next = groups.len() as u32;
+            let weights = (
+                &variant.spec.engine,
+                variant.artefact,
+                variant.spec.precision,
+            );
+            let group = *groups.entry(weights).or_insert(next);
+            let running = running(view, variant);
+            for (device, kind) in self.kinds.iter().enumerate() {
+                if !kind.facts.engines.contains(&variant.spec.engine) {
+                    continue;
+                }
+                let expected = variant.expected(&kind.name, config.estimate_factor);
+                let profile = &expected.profile;
+                let bytes = profile.peak_memory_bytes;
+                let memory_share = bytes as f64 / kind.facts.memory_bytes.max(1) as f64;
+                if memory_share > 1.0 {
+                    continue;
+                }
+                for (at, outlook) in self.outlooks.iter().enumerate() {
+                    let rps = rps(variant, profile, kind, outlook);
+                    let Some(rps) = rps else { continue };
+                    self.problem.choices.push(Choice {
+                        need: at as u32,
+                        variant: number as u32,
+                        device: device as u32,
+                        rps,
+                        memory_share,
+                        load_s: profile.load_ms / 1e3,
+                        running: running.get(&kind.name).copied().unwrap_or(0),
+                    });
+                    self.footprints.push(Footprint {
+                        variant: number as u32,
+                        own_bytes: bytes.saturating_sub(profile.weights_bytes),
+                        group,
+                        shared_bytes: profile.weights_bytes,
+                        least: 0,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Gives each type the bad share of the needs that its devices answer best.
+    fn measure(&mut self) {
+        let mut bad = vec![(0.0, 0.0); self.kinds.len()];
+        for (at, outlook) in self.outlooks.iter().enumerate() {
+            let cheapest = self.problem.choices_of(at).min_by(|(_, a), (_, b)| {
+                let price = |choice: &Choice| {
+                    let kind = &self.kinds[choice.device as usize];
+                    // Those that are up are asked first.
+                    let away = u32::from(kind.up == 0);
+                    (away, kind.facts.price_per_hour_usd / choice.rps)
+                };
+                let (one, other) = (price(a), price(b));
+                one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+            });
+            if let Some((_, choice)) = cheapest {
+                let (missed, all) = &mut bad[choice.device as usize];
+                *missed += outlook.bad_share * outlook.recent;
+                *all += outlook.recent;
+            }
+        }
+        for (kind, (missed, all)) in self.kinds.iter_mut().zip(bad) {
+            // A few queries are no share, and while variants load they miss for want of those.
+            if all >= 10.0 && !kind.loading {
+                kind.measured.bad_share = missed / all;
+            }
+        }
+    }
+}
+
+/// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not good
+/// or not quick enough.
+///
+/// Targets of a class are counted as its strictest, so that a batch is in time for all of them. A
+/// variant that is quick enough for some is one of theirs.
+fn rps(
+    variant: &Variant,
+    profile: &sextant_types::Profile,
+    kind: &Kind,
+    outlook: &Outlook,
+) -> Option<f64> {
+    let need = &outlook.need;
+    if variant.application != need.application {
+        return None;
+    }
+    let good = need.class.min_quality();
+    // The class was rounded up to a hundredth.
+    if good.is_some_and(|least| variant.accuracy.quality_bound() < least - 0.01) {
+        return None;
+    }
+    let strict = need.class.latency_ms();
+    if strict.is_some_and(|strict| profile.tail_latency_ms(1) > 2.0 * strict) {
+        return None;
+    }
+    let most = match variant.signature.batched {
+        true => u32::from(variant.spec.max_batch.max(1)),
+        false => 1,
+    };
+    let slots = f64::from(kind.facts.slots.max(1));
+    let side_by_side = (slots / f64::from(variant.spec.threads.max(1))).max(1.0);
+    let run_ms = |batch: u32| profile.latency_ms(batch);
+    let at_most = strict.map(|strict| strict.max(profile.latency_ms(1)));
+    rate_in_time(run_ms, most, side_by_side, at_most)
+}
+
+/// Workers by type that serve a variant.
+fn running(view: &View, variant: &Variant) -> BTreeMap<DeviceTypeName, u32> {
+    let mut running = BTreeMap::new();
+    for instance in view.instances.values() {
+        if instance.key.variant == variant.id && instance.state.is_serving() {
+            let worker = view.workers.get(&instance.key.worker);
+            if let Some(name) = worker.and_then(type_of) {
+                *running.entry(name.clone()).or_insert(0) += 1;
+            }
+        }
+    }
+    running
+}
+
+fn type_of(worker: &Worker) -> Option<&DeviceTypeName> {
+    Some(&worker.record.device_type.as_ref()?.name)
+}
+
+/// The types that are configured, were seen or are there.
+fn kinds(
+    view: &View,
+    known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
+    config: &Config,
+) -> Vec<Kind> {
+    let types = DeviceTypes::of(view.workers.values());
+    let mut all: BTreeMap<DeviceTypeName, Arc<DeviceType>> = known.clone();
+    for facts in types.all() {
+        all.insert(facts.name.clone(), Arc::clone(facts));
+    }
+    let kinds = all.into_iter().map(|(name, facts)| {
+        let stays = |worker: &&Worker| {
+            !worker.record.draining && type_of(worker).is_some_and(|it| *it == name)
+        };
+        let workers: Vec<&Worker> = view.workers.values().filter(stays).collect();
+        let up = workers.len() as u32;
+        let (least, most) = match config.pools.get(&name) {
+            Some(pool) => (pool.least, pool.most.max(pool.least)),
+            // Whoever runs them decides how many there are.
+            None => (up, up),
+        };
+        let has = |state: InstanceState| {
+            let with = workers.iter().filter(|worker| {
+                let mut instances = view.instances.values();
+                instances.any(|of| of.key.worker == worker.id && of.state == state)
+            });
+            with.count() as u32
+        };
+        let busy = workers.iter().map(|worker| worker.record.utilization);
+        let busy: f64 = busy.filter(|share| share.is_finite()).sum();
+        Kind {
+            measured: Measured {
+                devices: up,
+                busy_share: (busy / f64::from(up.max(1))).clamp(0.0, 1.0),
+                interfered: has(InstanceState::Interfered),
+                overloaded: has(InstanceState::Overloaded),
+                bad_share: 0.0,
+            },
+            loading: has(InstanceState::Loading) > 0,
+            name,
+            facts,
+            up,
+            least,
+            most,
+        }
+    });
+    kinds.collect()
+}
