@@ -3,13 +3,20 @@
 //! A *pool* is a number of machines that are alike; each runs one worker. Whoever runs the machines is a
 //! [`Provider`]. It keeps no plan: [`Provider::list`] says what there is, also after a restart of
 //! whoever asks, so that nothing is started twice.
+//!
+//! Entry points: the trait [`Provider`]; [`process`], for which machines are child processes.
+//! [`conformance`] has the properties of every provider.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, WorkerId};
 
+pub mod conformance;
+pub mod process;
+
 /// Starts and ends machines. Every call may take long and may be given up by its caller; what has been
-/// begun then is in the next list.
+/// begun then is in the next list. Calls may be made at the same time; they take effect one after the
+/// other. Whatever a call has failed with, it may be made again.
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// What kind of provider it is, for people: `process`, `docker`, ..
@@ -22,12 +29,14 @@ pub trait Provider: Send + Sync {
 
     /// Brings the number of machines that do not end to `count`, where it is less; nothing where it is
     /// not. Returns when they have been ordered, not when they are up. Fewer may start where there is
-    /// no more to be had: the next list says so.
+    /// no more to be had: the next list says so. Where it fails, those that it has ordered until then
+    /// stay. An id is never given to a second machine.
     async fn grow(&self, pool: &Pool, count: u32) -> Result<(), Error>;
 
     /// Has these machines end: each is asked to finish what it has (SIGTERM), and ended after the pool's
-    /// `end_ms`. Machines that are not there are none to end. Returns when they have been told, not when
-    /// they have ended.
+    /// `end_ms`. Machines that are not there, such as another pool's, are none to end; to those that end
+    /// already nothing is said again, and they get no more time. Returns when they have been told, not
+    /// when they have ended.
     async fn end(&self, pool: &Pool, machines: &[MachineId]) -> Result<(), Error>;
 }
 

@@ -1,0 +1,86 @@
+//! Starting one child.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    process::{Command, Stdio},
+};
+
+use sextant_types::{DeviceTypeName, WorkerId};
+use uuid::Uuid;
+
+use super::{
+    NAME, POOL, Template, away,
+    folder::Folder,
+    life::{MARK, MARK_POOL},
+    record::Record,
+    refused,
+};
+use crate::Error;
+
+/// A name that no other machine has had, with the least number that none of these has.
+pub(super) fn name(pool: &DeviceTypeName, machines: &[Record]) -> Result<WorkerId, Error> {
+    let own = machines.iter().filter(|machine| machine.pool == *pool);
+    let taken: Vec<_> = own.filter_map(Record::number).collect();
+    let number = (1..).find(|number| !taken.contains(number)).unwrap_or(1);
+    let (random, ..) = Uuid::new_v4().as_fields();
+    WorkerId::new(format!("{pool}-{number}-{random:08x}")).map_err(|_| Error::Settings {
+        pool: pool.clone(),
+        reason: "its name is too long to begin the names of workers: shorten it".to_owned(),
+    })
+}
+
+/// The id of the started process. A task waits for its end, so that it does not stay on the system's
+/// list.
+pub(super) fn start(
+    template: &Template,
+    record: &Record,
+    folder: &Folder<'_>,
+) -> Result<i32, Error> {
+    let log = folder.log(&record.id)?;
+    let copy = log.as_fd().try_clone_to_owned();
+    let copy = copy.map_err(|error| away("a log's second handle", error))?;
+    let mut command = command(template, record);
+    command.stdin(Stdio::null()).stdout(log).stderr(copy);
+    let mut child = tokio::process::Command::from(command)
+        .spawn()
+        .map_err(|error| not_started(template, record, &error))?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    let id = record.id.clone();
+    tokio::spawn(async move {
+        match child.wait().await {
+            Ok(status) => tracing::info!(machine = id, "its process ended: {status}"),
+            Err(error) => tracing::warn!(machine = id, "its process is not waited for: {error}"),
+        }
+    });
+    pid.ok_or_else(|| refused(&record.id, "it ended before it had a process id"))
+}
+
+fn command(template: &Template, record: &Record) -> Command {
+    use std::os::unix::process::CommandExt;
+    let filled = |text: &String| {
+        text.replace(NAME, &record.id)
+            .replace(POOL, record.pool.as_str())
+    };
+    let mut command = Command::new(filled(&template.program));
+    command.args(template.arguments.iter().map(filled));
+    for (name, value) in &template.environment {
+        command.env(name, filled(value));
+    }
+    command
+        .env(MARK, &record.id)
+        .env(MARK_POOL, record.pool.as_str());
+    command.process_group(0);
+    command
+}
+
+fn not_started(template: &Template, record: &Record, error: &io::Error) -> Error {
+    let program = &template.program;
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Error::Settings {
+            pool: record.pool.clone(),
+            reason: format!("`{program}` cannot be started, name a program that can: {error}"),
+        },
+        _ => refused(&format!("`{program}` was not started"), error),
+    }
+}

@@ -1,0 +1,9 @@
+//! Child processes as machines.
+
+mod process {
+    mod conformance;
+    mod crash;
+    mod faults;
+    mod files;
+    mod support;
+}

@@ -1,0 +1,5 @@
+use sextant_provider::bind_provider_conformance;
+
+use super::support::Children;
+
+bind_provider_conformance!(async { Children::new() });
