@@ -4,13 +4,14 @@
 //! [`Provider`]. It keeps no plan: [`Provider::list`] says what there is, also after a restart of
 //! whoever asks, so that nothing is started twice.
 //!
-//! Entry points: the trait [`Provider`]; [`process`], for which machines are child processes.
-//! [`conformance`] has the properties of every provider.
+//! Entry points: the trait [`Provider`]; [`process`], for which machines are child processes;
+//! [`command`], which asks a program of the user's. [`conformance`] has the properties of every provider.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, WorkerId};
 
+pub mod command;
 pub mod conformance;
 pub mod process;
 
