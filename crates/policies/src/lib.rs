@@ -6,8 +6,9 @@
 //! side by side, on how many threads), [`profile`] (how long a batch runs),
 //! [`health`] (when an instance is overloaded or interfered), [`wanted`] (which variants should be
 //! loaded before anyone asks), [`scaling`] (how many devices of each type, and which variants on how
-//! many), [`autoscale`] (how many replicas each application has), [`throttle`] (when an offline job may
-//! run), [`clock_offset`] (how far two clocks are apart).
+//! many), [`autoscale`] (how many replicas each application has), [`partition`] (which models share a
+//! sub-cluster), [`throttle`] (when an offline job may run), [`clock_offset`] (how far two clocks are
+//! apart).
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons. Live roles and the
@@ -19,6 +20,7 @@ pub mod controller;
 pub mod health;
 mod named;
 pub mod parallelism;
+pub mod partition;
 pub mod placement;
 pub mod profile;
 pub mod scaling;
