@@ -30,6 +30,7 @@ pub mod experiment;
 pub mod goodput;
 pub mod paged;
 mod parallel;
+pub mod partition;
 pub mod plot;
 pub mod profiles;
 pub mod replicas;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
-use sextant_policies::{autoscale, schedule::Policy};
+use sextant_policies::{autoscale, partition as division, schedule::Policy};
 use sextant_simulator::{
     experiment::{self, Event, Experiment, Plan, Record},
     plot,
@@ -16,6 +16,7 @@ use sextant_simulator::{
 use super::{Error, output::Output};
 
 mod machine;
+mod partition;
 mod prices;
 mod progress;
 mod replicas;
@@ -25,7 +26,8 @@ mod what_if;
 
 use progress::Progress;
 
-/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time.
+/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time; or divide
+/// models among sub-clusters.
 ///
 /// All figures are simulated: requests, devices and network are a model, the policies are the ones
 /// that the service runs. The same seeds give the same figures. See docs/simulator.md.
@@ -84,18 +86,23 @@ pub struct Simulate {
     plot: Option<PathBuf>,
 }
 
-/// The names of scheduling policies and of autoscalers; which of them an experiment has is known later.
+/// The names of scheduling policies, of autoscalers and of ways to divide models; which of them an
+/// experiment has is known later.
 fn policies() -> PossibleValuesParser {
     let schedulers = Policy::ALL.iter().map(|policy| policy.name());
     let autoscalers = autoscale::Policy::ALL.iter().map(|policy| policy.name());
     let autoscalers = autoscalers.filter(|name| name.parse::<Policy>().is_err());
-    PossibleValuesParser::new(schedulers.chain(autoscalers))
+    let divisions = division::Policy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(schedulers.chain(autoscalers).chain(divisions))
 }
 
 impl Simulate {
     /// Does what is asked for.
     pub fn run(&self, output: Output) -> Result<(), Error> {
         if let Some(name) = &self.experiment {
+            if let Some(experiment) = partition::find(name)? {
+                return partition::run(self, &experiment, output);
+            }
             return match replicas::find(name)? {
                 Some(experiments) => replicas::run(self, &experiments, output),
                 None => self.experiment(&find(name)?, output),
@@ -181,33 +188,46 @@ fn find(name: &str) -> Result<Experiment, Error> {
     Ok(Experiment::named(name)?)
 }
 
+/// Fails where an option was given that an experiment of a kind has no use for.
+fn refuse(options: &[(&str, bool)], kind: &str) -> Result<(), Error> {
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Error::Usage(format!("`{option}` means nothing in {kind}"))),
+        None => Ok(()),
+    }
+}
+
 fn list(output: Output) -> Result<(), Error> {
     let mut table = super::output::Table::new(&["experiment", "#cells", "what it shows"]);
-    for name in experiment::names() {
-        let experiment = Experiment::named(name)?;
-        let cells = experiment.cells.len();
+    for (name, cells, title, source) in shipped()? {
         if output.json {
-            let line = json!({"experiment": name, "cells": cells, "title": experiment.title,
-                              "source": experiment.source});
+            let line =
+                json!({"experiment": name, "cells": cells, "title": title, "source": source});
             output.text(&line.to_string())?;
         }
-        table.row(vec![name.to_owned(), cells.to_string(), experiment.title]);
-    }
-    for name in sextant_simulator::replicas::names() {
-        let Some(experiment) = sextant_simulator::replicas::Experiment::named(&name)? else {
-            continue;
-        };
-        if output.json {
-            let line = json!({"experiment": name, "cells": 1, "title": experiment.title,
-                              "source": experiment.source});
-            output.text(&line.to_string())?;
-        }
-        table.row(vec![name, "1".to_owned(), experiment.title]);
+        table.row(vec![name, cells.to_string(), title]);
     }
     match output.json {
         true => Ok(()),
         false => output.text(&table.render()),
     }
+}
+
+/// Every shipped experiment: name, number of cells, title and source.
+fn shipped() -> Result<Vec<(String, usize, String, String)>, Error> {
+    let mut shipped = Vec::new();
+    for name in experiment::names() {
+        let of = Experiment::named(name)?;
+        shipped.push((of.name, of.cells.len(), of.title, of.source));
+    }
+    for name in sextant_simulator::partition::names() {
+        let of = sextant_simulator::partition::Experiment::named(name)?;
+        shipped.extend(of.map(|of| (of.name, of.cells.len(), of.title, of.source)));
+    }
+    for name in sextant_simulator::replicas::names() {
+        let of = sextant_simulator::replicas::Experiment::named(&name)?;
+        shipped.extend(of.map(|of| (of.name, 1, of.title, of.source)));
+    }
+    Ok(shipped)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {

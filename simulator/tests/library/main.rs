@@ -7,6 +7,7 @@ mod clairvoyant;
 mod experiments;
 mod goodput;
 mod paged;
+mod partition;
 mod profiles;
 mod replicas;
 mod traces;

@@ -30,7 +30,8 @@ pub struct MilpLimits {
 /// Who found a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// The solver, and it has proved that none is better.
+    /// The solver, and it has proved that none is better; where the heuristic found one as good, its
+    /// partition may be the answer.
     Optimal,
     /// The solver, as the best before its limit.
     Solver,
@@ -92,21 +93,23 @@ pub fn milp(
     }
 }
 
+/// The better of two partitions, and who found it.
 fn better(
     own: Option<&Partition>,
     ours: Result<Partition, Error>,
     is_optimal: bool,
 ) -> Result<(Partition, Found), Error> {
-    let found = match is_optimal {
-        true => Found::Optimal,
-        false => Found::Solver,
+    let Some(own) = own else {
+        return Ok((ours?, Found::Heuristic));
     };
-    match (own, ours) {
-        (Some(own), Ok(ours)) if !is_optimal && ours.objective < own.objective => {
-            Ok((ours, Found::Heuristic))
-        }
-        (Some(own), _) => Ok((own.clone(), found)),
-        (None, ours) => Ok((ours?, Found::Heuristic)),
+    // Below an optimum lies another by roundings alone.
+    let (partition, found) = match ours {
+        Ok(ours) if ours.objective < own.objective => (ours, Found::Heuristic),
+        _ => (own.clone(), Found::Solver),
+    };
+    match is_optimal {
+        true => Ok((partition, Found::Optimal)),
+        false => Ok((partition, found)),
     }
 }
 

@@ -47,10 +47,7 @@ pub fn run(of: &Simulate, experiments: &[Experiment], output: Output) -> Result<
         ("--resume", of.resume.is_some()),
         ("--plot", of.plot.is_some()),
     ];
-    if let Some((option, _)) = devices.iter().find(|(_, given)| *given) {
-        let problem = format!("`{option}` means nothing in an experiment with autoscalers");
-        return Err(Error::Usage(problem));
-    }
+    super::refuse(&devices, "an experiment with autoscalers")?;
     let policies = of.policy.iter().map(|name| name.parse::<Policy>());
     let policies: Result<Vec<Policy>, _> = policies.collect();
     let plan = Plan {
