@@ -5,15 +5,22 @@
 //! long it takes.
 //!
 //! The rules of others follow the autoscaling experiment of Faro (EuroSys 2025), whose results are
-//! public: [`FairShare`], [`Aiad`], [`Oneshot`] and [`Mark`].
+//! public: [`FairShare`], [`Aiad`], [`Oneshot`] and [`Mark`]; or the documentation of autoscalers in
+//! use: [`Hpa`], [`Kpa`] and [`KedaQueue`].
 
 pub(crate) mod forecast;
+mod hpa;
 mod hysteresis;
+mod keda;
+mod kpa;
 mod mark;
 mod sextant;
 mod tail;
 
+pub use hpa::Hpa;
 pub use hysteresis::{Aiad, Counter, Oneshot, Reactive};
+pub use keda::KedaQueue;
+pub use kpa::Kpa;
 pub use mark::Mark;
 pub use sextant::Sextant;
 pub use tail::Service;
@@ -39,6 +46,8 @@ pub struct Setting {
 pub struct Seen<'a> {
     /// Replicas that were asked for last.
     pub desired: u32,
+    /// Replicas that serve.
+    pub running: u32,
     /// Whether what was asked for last is still being carried out: what is asked for now is refused.
     pub busy: bool,
     /// Mean time from arrival to end of the requests that ended in the last 30 s, those that were
@@ -46,6 +55,10 @@ pub struct Seen<'a> {
     pub mean_latency_ms: f64,
     /// Requests that have come in each tick from the beginning on, oldest first.
     pub arrivals: &'a [u32],
+    /// Requests inside, from arrival to end, as a mean over each tick from the beginning on, oldest first.
+    pub concurrency: &'a [f64],
+    /// Requests in queues now: accepted, and run by no replica yet.
+    pub waiting: u32,
 }
 
 /// A change that is wanted.
@@ -80,12 +93,18 @@ named! {
     Sextant = "sextant",
     /// As many for each, once and for all.
     FairShare = "fair-share",
-    /// In proportion to the latency, as the Horizontal Pod Autoscaler of Kubernetes.
+    /// In proportion to the latency, as Faro's authors have the Horizontal Pod Autoscaler of Kubernetes.
     Oneshot = "oneshot",
     /// One more or one less.
     Aiad = "aiad",
     /// By the largest of the last rates, job by job (MArk, Cocktail, Barista).
     Mark = "mark",
+    /// In proportion to the load (Kubernetes' Horizontal Pod Autoscaler, as documented).
+    Hpa = "hpa",
+    /// By the requests inside (Knative's Pod Autoscaler, as documented).
+    Kpa = "kpa",
+    /// By the length of the queue (KEDA, as documented).
+    KedaQueue = "keda-queue",
 }
 
 // === impl Policy ===
@@ -101,6 +120,9 @@ impl Policy {
             Self::Oneshot => Box::new(Oneshot::new(setting.target_ms)),
             Self::Aiad => Box::new(Aiad::new(setting.target_ms)),
             Self::Mark => Box::new(Mark::new(setting.target_ms)),
+            Self::Hpa => Box::new(Hpa::new(setting)),
+            Self::Kpa => Box::new(Kpa::default()),
+            Self::KedaQueue => Box::new(KedaQueue::default()),
         }
     }
 }

@@ -20,9 +20,12 @@ const SETTING: Setting = Setting {
 fn seen(desired: u32, mean_latency_ms: f64, arrivals: &[u32]) -> Seen<'_> {
     Seen {
         desired,
+        running: desired,
         busy: false,
         mean_latency_ms,
         arrivals,
+        concurrency: &[],
+        waiting: 0,
     }
 }
 

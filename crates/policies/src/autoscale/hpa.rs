@@ -1,0 +1,138 @@
+//! The Horizontal Pod Autoscaler of Kubernetes, by the rule and the defaults of its documentation
+//! (kubernetes.io, Horizontal Pod Autoscaling, "Algorithm details" and "Default behavior").
+//!
+//! - *Rule*: the replicas times metric over target, rounded up; no change while metric over target is
+//!   within 0.1 of one.
+//! - *Metric*: what the requests of the last 20 s would keep a replica busy, if all replicas had as much
+//!   of them; the target is 0.8, to which the metric of an autoscaler without one defaults. This is CPU
+//!   utilisation below saturation. Beyond it CPU utilisation stays at one; a metric of requests, as
+//!   here, says how many replicas are missing.
+//! - *When*: every 15 s. Decisions come every 10 s, so what is due between two of them is done at the
+//!   second: at 20, 30, 50, 60, 80, .. s.
+//! - *Down*: at most to the highest recommendation of the last 300 s.
+//! - *Up*: at once; within 15 s to twice the replicas or four more, whichever is more.
+
+use std::collections::VecDeque;
+
+use super::{Autoscaler, Change, Seen, Setting, TICK_S};
+
+/// Busy part of a replica that is aimed at.
+const TARGET: f64 = 0.8;
+
+/// Metric over target may be off by this much from one.
+const TOLERANCE: f64 = 0.1;
+
+/// Time between two syncs, s; the period of the limit to growth too.
+pub(super) const SYNC_S: u32 = 15;
+
+/// What was recommended within this time still counts for scaling down, s.
+const WINDOW_S: u32 = 300;
+
+/// Replicas that may be added in a period however few there are.
+const MORE: u32 = 4;
+
+/// Ticks whose requests make the metric: as many as cover a sync period.
+const MEASURED: usize = SYNC_S.div_ceil(TICK_S) as usize;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Hpa {
+    /// Time of a request on a replica, s.
+    mean_s: f64,
+    jobs: Vec<Behavior>,
+}
+
+/// What the default behaviour remembers of one job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Behavior {
+    /// What was recommended in the window, and when, s; oldest first.
+    recommended: VecDeque<(u32, u32)>,
+    /// When the last sync was, s, and how many replicas were asked for before it.
+    last: Option<(u32, u32)>,
+}
+
+// === impl Hpa ===
+
+impl Hpa {
+    /// Before anything has happened.
+    pub fn new(setting: &Setting) -> Self {
+        Self {
+            mean_s: setting.service.mean_s,
+            jobs: Vec::new(),
+        }
+    }
+}
+
+impl Autoscaler for Hpa {
+    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+        self.jobs.resize_with(jobs.len(), Behavior::default);
+        if !is_due(now_s, SYNC_S) {
+            return Vec::new();
+        }
+        let mean_s = self.mean_s;
+        let wanted = self.jobs.iter_mut().zip(jobs).map(|(job, seen)| {
+            let from = seen.arrivals.len().saturating_sub(MEASURED);
+            let ticks = &seen.arrivals[from..];
+            let seconds = (ticks.len() as u32 * TICK_S).max(1);
+            let rps = f64::from(ticks.iter().sum::<u32>()) / f64::from(seconds);
+            job.sync(now_s, seen.desired, rps * mean_s / TARGET)
+        });
+        changes(wanted.collect(), jobs)
+    }
+}
+
+/// Whether something that is to happen every `period_s` has come due since the tick before.
+pub(super) fn is_due(now_s: u32, period_s: u32) -> bool {
+    now_s / period_s > now_s.saturating_sub(TICK_S) / period_s
+}
+
+/// What has to change so that each job has what is wanted.
+pub(super) fn changes(wanted: Vec<u32>, jobs: &[Seen<'_>]) -> Vec<Change> {
+    let changes = wanted.into_iter().zip(jobs).enumerate();
+    let changes = changes.filter(|(_, (target, seen))| *target != seen.desired);
+    let changes = changes.map(|(job, (target, _))| Change {
+        job,
+        target,
+        trials: 1,
+    });
+    changes.collect()
+}
+
+// === impl Behavior ===
+
+impl Behavior {
+    /// Replicas to ask for where `current` were asked for before and the metric of all of them is `load`
+    /// times the target of one.
+    pub(super) fn sync(&mut self, now_s: u32, current: u32, load: f64) -> u32 {
+        let ratio = load / f64::from(current.max(1));
+        let wanted = match (ratio - 1.0).abs() <= TOLERANCE {
+            true => current,
+            // The cast saturates.
+            false => (load.ceil() as u32).max(1),
+        };
+        let stable = self.stabilize(now_s, current, wanted);
+        let limited = stable.min(self.limit(now_s, current));
+        self.last = Some((now_s, current));
+        limited
+    }
+
+    /// Not less than the highest recommendation of the window, unless that is more than there are.
+    fn stabilize(&mut self, now_s: u32, current: u32, wanted: u32) -> u32 {
+        if self.last.is_none() {
+            self.recommended.push_back((now_s, current));
+        }
+        self.recommended.push_back((now_s, wanted));
+        self.recommended.retain(|(at, _)| at + WINDOW_S > now_s);
+        let recommended = self.recommended.iter().map(|(_, of)| *of);
+        let highest = recommended.max().unwrap_or(wanted);
+        current.max(wanted).min(highest)
+    }
+
+    /// Most replicas now, by those at the beginning of the period.
+    fn limit(&self, now_s: u32, current: u32) -> u32 {
+        let within = self.last.filter(|(at, _)| at + SYNC_S > now_s);
+        let begun = within.map_or(current, |(_, before)| before.min(current));
+        let most = begun.saturating_mul(2).max(begun.saturating_add(MORE));
+        most.max(current)
+    }
+}
