@@ -11,14 +11,17 @@
 mod cluster;
 mod experiment;
 mod job;
+mod law;
 mod metric;
 mod rates;
+mod watch;
 mod world;
 
 pub use experiment::{Experiment, Plan, names, run};
+pub use law::Law;
 pub use metric::{JobReport, Report};
 pub use rates::Rates;
-pub use world::{Law, Setting, World};
+pub use world::{Setting, World};
 
 /// Nanoseconds of virtual time.
 type Nanos = u64;

@@ -43,6 +43,13 @@ impl Job {
         self.started.len() as u32
     }
 
+    /// Requests that it has taken in and no replica runs yet.
+    pub(super) fn waiting(&self) -> u32 {
+        let behind = |replica: &Replica| replica.waiting.len().saturating_sub(1);
+        let behind: usize = self.replicas.values().map(behind).sum();
+        (self.queue.len() + usize::from(self.is_held()) + behind) as u32
+    }
+
     /// A request comes to the router; tells whether it passes at once.
     pub(super) fn route(&mut self, request: Request) -> bool {
         self.router.push_back(request);

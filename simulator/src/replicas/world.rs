@@ -1,25 +1,20 @@
 //! The clock, and what happens when.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::autoscale::{Autoscaler, Policy, Seen, Service, TICK_S};
+use sextant_policies::autoscale::{Autoscaler, Policy};
 
 use super::{
-    Nanos, Rates, Report, SECOND,
+    Law, Nanos, Rates, Report, SECOND,
     cluster::{Executor, Start},
     job::{Job, Request},
+    law::Sent,
     metric::{Record, report},
     seconds,
+    watch::{TICK, Watch},
 };
-use crate::workload::normal;
-
-/// Time from a tick to the next.
-const TICK: Nanos = TICK_S as Nanos * SECOND;
 
 /// Time between two looks for idle workers, and between two trials to get processors.
 const CHECK: Nanos = 5 * SECOND;
@@ -33,32 +28,8 @@ const COLD: Nanos = 35 * SECOND;
 /// A job is busy for so long with ending replicas.
 const REMOVAL: Nanos = 3 * SECOND;
 
-/// Requests that have ended within this time make the latency that autoscalers see.
-const WINDOW: Nanos = 30 * SECOND;
-
 /// Most replicas of a job.
 const MOST: u32 = 100;
-
-/// How long things take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Law {
-    /// At random, as measured by Faro's authors.
-    Measured,
-    /// Always as long, in nanoseconds, with requests evenly over each minute.
-    Fixed {
-        /// A pass of the router.
-        router: u64,
-        /// A request on a replica.
-        service: u64,
-    },
-    /// Always as long, in nanoseconds, with all requests at the beginning of their minute.
-    Burst {
-        /// A pass of the router.
-        router: u64,
-        /// A request on a replica.
-        service: u64,
-    },
-}
 
 /// What is simulated.
 #[derive(Debug, Clone)]
@@ -94,16 +65,6 @@ enum Event {
     Retry(usize),
     Act(usize),
     Free(usize),
-}
-
-/// What autoscalers see of a job.
-#[derive(Debug, Default)]
-struct Watch {
-    /// Requests in each tick.
-    arrivals: Vec<u32>,
-    /// When requests ended and after how many ms, oldest first.
-    ended: VecDeque<(Nanos, f64)>,
-    desired: u32,
 }
 
 /// A change that is tried.
@@ -144,23 +105,7 @@ pub struct World {
     changes: Vec<(f64, usize, u32)>,
 }
 
-// === impl Law ===
-
-impl Law {
-    /// Time of a request on a replica.
-    pub fn service(self) -> Service {
-        match self {
-            Self::Measured => Service {
-                mean_s: 0.154_28,
-                deviation_s: 0.033_1,
-            },
-            Self::Fixed { service, .. } | Self::Burst { service, .. } => Service {
-                mean_s: seconds(service),
-                deviation_s: 0.0,
-            },
-        }
-    }
-}
+// === impl World ===
 
 impl World {
     /// Everything as it is at the beginning.
@@ -279,12 +224,7 @@ impl World {
     }
 
     fn arrive(&mut self, job: usize, minute: usize, number: u32) {
-        let tick = (self.now / TICK) as usize;
-        let arrivals = &mut self.watches[job].arrivals;
-        if arrivals.len() <= tick {
-            arrivals.resize(tick + 1, 0);
-        }
-        arrivals[tick] += 1;
+        self.watches[job].arrived(self.now);
         let request = Request {
             arrived: self.now,
             failed: false,
@@ -294,19 +234,10 @@ impl World {
             self.pass(job);
         }
         let count = self.setting.rates.count(minute, job);
-        if number + 1 < count {
-            let next = match self.setting.law {
-                Law::Measured => {
-                    let gap = -(1.0 - self.gaps.random::<f64>()).ln() * 60.0 / f64::from(count);
-                    self.now + (gap * 1e9) as Nanos
-                }
-                Law::Fixed { .. } => {
-                    let from = minute as Nanos * 60 * SECOND;
-                    from + Nanos::from(number + 1) * 60 * SECOND / Nanos::from(count)
-                }
-                Law::Burst { .. } => self.now,
-            };
-            self.at(next, Event::Arrive(job, minute, number + 1));
+        let at = self.now;
+        let sent = Sent { at, minute, number };
+        if let Some(next) = self.setting.law.next(sent, count, &mut self.gaps) {
+            self.at(next.at, Event::Arrive(job, minute, next.number));
         }
     }
 
@@ -341,7 +272,7 @@ impl World {
         let latency_ms = (self.now - request.arrived) as f64 / 1e6;
         let target_ms = self.setting.target_ms;
         self.records[job].ended(request.arrived, latency_ms, request.failed, target_ms);
-        self.watches[job].ended.push_back((self.now, latency_ms));
+        self.watches[job].ended(self.now, latency_ms);
     }
 
     fn dispatch(&mut self, job: usize) {
@@ -351,50 +282,26 @@ impl World {
     }
 
     fn serve(&mut self, job: usize, replica: u32) {
-        let time = match self.setting.law {
-            Law::Measured => {
-                let scatter = (0.422_471_193_248_412_4 * normal(&mut self.chance)).exp();
-                ((0.079_301_582_149_987_45 + 0.068_580_786_497_694_31 * scatter) * 1e9) as Nanos
-            }
-            Law::Fixed { service, .. } | Law::Burst { service, .. } => service,
-        };
+        let time = self.setting.law.run(&mut self.chance);
         self.after(time, Event::Served(job, replica));
     }
 
     fn pass(&mut self, job: usize) {
-        let time = match self.setting.law {
-            Law::Measured => {
-                let scatter = (0.480_784_073_899_767_8 * normal(&mut self.chance)).exp();
-                ((0.003_485_330_525_882_586 + 0.000_987_812_095_765_591 * scatter) * 1e9) as Nanos
-            }
-            Law::Fixed { router, .. } | Law::Burst { router, .. } => router,
-        };
+        let time = self.setting.law.pass(&mut self.chance);
         self.after(time, Event::Routed(job));
     }
 
     fn tick(&mut self) {
         let now_s = (self.now / SECOND) as u32;
-        let ticks = (self.now / TICK) as usize;
-        let now = self.now;
-        let busy: Vec<bool> = self.executors.iter().map(Executor::is_busy).collect();
-        let mut seen = Vec::with_capacity(self.jobs.len());
-        for (at, watch) in self.watches.iter_mut().enumerate() {
-            watch.arrivals.resize(ticks.max(watch.arrivals.len()), 0);
-            while watch
-                .ended
-                .front()
-                .is_some_and(|(end, _)| end + WINDOW <= now)
-            {
-                watch.ended.pop_front();
-            }
-            let sum: f64 = watch.ended.iter().map(|(_, ms)| ms).sum();
-            seen.push(Seen {
-                desired: watch.desired,
-                busy: busy[at],
-                mean_latency_ms: sum / (watch.ended.len().max(1)) as f64,
-                arrivals: &watch.arrivals[..ticks],
-            });
+        for watch in &mut self.watches {
+            watch.tick(self.now);
         }
+        let jobs = self.jobs.iter().zip(&self.executors);
+        let seen = self.watches.iter().zip(jobs);
+        let seen: Vec<_> = seen
+            .map(|(watch, (job, executor))| watch.seen(job, executor))
+            .collect();
+        let busy: Vec<bool> = seen.iter().map(|seen| seen.busy).collect();
         let new = self.autoscaler.decide(now_s, &seen).into_iter();
         let mut trials = std::mem::take(&mut self.pending);
         trials.extend(new.map(|change| Trial {

@@ -6,7 +6,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use sextant_policies::schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
 
-use crate::workload::exponential;
+use crate::workload::{exponential, normal};
 
 /// A model under test.
 #[derive(Debug, Clone)]
@@ -47,6 +47,16 @@ pub enum Jitter {
         share: f64,
         /// At least 1.
         factor: f64,
+    },
+    /// By a factor of `least + more * exp(sigma * z)`, where z is standard normal: a lognormal time on top
+    /// of one that is always the same.
+    Lognormal {
+        /// At least 0.
+        least: f64,
+        /// At least 0; the median of what comes on top.
+        more: f64,
+        /// Standard deviation of its logarithm.
+        sigma: f64,
     },
     /// Shorter or longer with the same probability, by exponentially distributed times, and now and
     /// then longer by far.
@@ -209,6 +219,7 @@ impl Jitter {
             Self::Uniform { spread } => 1.0 + spread * (2.0 * random.random::<f64>() - 1.0),
             Self::Spikes { share, factor } if random.random::<f64>() < share => factor,
             Self::Spikes { .. } => 1.0,
+            Self::Lognormal { least, more, sigma } => least + more * (sigma * normal(random)).exp(),
             Self::Tails {
                 shorter,
                 longer,
