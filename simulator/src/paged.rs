@@ -300,11 +300,12 @@ impl<'a> PagedWorld<'a> {
         source: &mut dyn Source,
     ) {
         let token = request.payload;
-        source.on_answer(self.now, token.model, token.client);
         if let Err(failure) = ran {
+            source.on_drop(self.now, token.model, token.client);
             let reason = Reason::Failed(failure);
             return self.recorder.missed(token.model, token.arrived, reason);
         }
+        source.on_answer(self.now, token.model, token.client);
         let target = self.setting.models[token.model as usize].target;
         self.recorder.answered(Answer {
             model: token.model,

@@ -7,19 +7,24 @@
 //! a time; a replica starts within 3 s where the job still has a worker, else in 35 s; a processor is
 //! free again half a minute after its replica has ended. The autoscalers are those of
 //! [`sextant_policies::autoscale`].
+//!
+//! [`pooled()`] serves the same requests as Sextant does: any processor runs any application's.
 
 mod cluster;
 mod experiment;
 mod job;
 mod law;
 mod metric;
+mod pooled;
 mod rates;
+mod routers;
 mod watch;
 mod world;
 
-pub use experiment::{Experiment, Plan, names, run};
+pub use experiment::{Experiment, Plan, Policy, names, run};
 pub use law::Law;
 pub use metric::{JobReport, Report};
+pub use pooled::pooled;
 pub use rates::Rates;
 pub use world::{Setting, World};
 

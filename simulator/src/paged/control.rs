@@ -166,7 +166,7 @@ impl PagedWorld<'_> {
                     let Token {
                         arrived, client, ..
                     } = request.payload;
-                    source.on_answer(self.now, model, client);
+                    source.on_drop(self.now, model, client);
                     self.recorder
                         .missed(model, arrived, Reason::Dropped(reason));
                 }

@@ -1,11 +1,12 @@
-//! Experiments with autoscalers: settings as data, runs in parallel, figures in one order.
+//! Experiments with autoscalers, and with all processors as one pool: settings as data, runs in parallel,
+//! figures in one order.
 
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use sextant_policies::autoscale::Policy;
+use sextant_policies::{autoscale, schedule};
 
-use super::{Law, Rates, Report, Setting, World};
+use super::{Law, Rates, Report, Setting, World, pooled};
 use crate::{Error, experiment::Record, parallel};
 
 /// The shipped experiments.
@@ -20,7 +21,9 @@ pub struct Experiment {
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// Autoscalers that are compared when nobody says otherwise.
+    /// Whether any processor runs any job's requests.
+    pub pooled: bool,
+    /// What is compared when nobody says otherwise.
     pub policies: Vec<Policy>,
     /// Seeds when nobody says otherwise.
     pub seeds: u64,
@@ -28,11 +31,20 @@ pub struct Experiment {
     pub setting: Setting,
 }
 
+/// Who decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// How many replicas each job has.
+    Replicas(autoscale::Policy),
+    /// What any processor runs next, for all jobs.
+    Pool(schedule::Policy),
+}
+
 /// What of an experiment to run, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Autoscalers; empty for the experiment's own choice.
-    pub policies: Vec<Policy>,
+    /// Names of policies; empty for the experiment's own choice.
+    pub policies: Vec<String>,
     /// Seeds are `1..=seeds`; 0 for the experiment's own number.
     pub seeds: u64,
     /// Only the first hour.
@@ -68,8 +80,13 @@ enum Kind {
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
+    /// Its own, where the file's does not fit.
+    title: Option<String>,
     processors: u32,
     jobs: Option<usize>,
+    /// Any processor runs any job's requests, as `sextant` schedules them.
+    #[serde(default)]
+    pooled: bool,
 }
 
 /// Names of the shipped experiments.
@@ -77,6 +94,39 @@ pub fn names() -> Vec<String> {
     let shipped = Experiment::parse("faro.toml", SHIPPED, None);
     let names = shipped.into_iter().flatten().map(|of| of.name);
     names.collect()
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// An autoscaler or, where processors are `pooled`, a scheduler.
+    fn named(name: &str, pooled: bool) -> Result<Self, String> {
+        match pooled {
+            false => name
+                .parse()
+                .map(Self::Replicas)
+                .map_err(|error: autoscale::UnknownPolicy| error.to_string()),
+            true => name
+                .parse()
+                .map(Self::Pool)
+                .map_err(|error: schedule::UnknownPolicy| error.to_string()),
+        }
+    }
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replicas(policy) => policy.name(),
+            Self::Pool(policy) => policy.name(),
+        }
+    }
+
+    fn run(self, setting: Setting) -> Result<Report, Error> {
+        match self {
+            Self::Replicas(policy) => Ok(World::new(setting, policy).run()),
+            Self::Pool(policy) => pooled(&setting, policy),
+        }
+    }
 }
 
 // === impl Experiment ===
@@ -128,23 +178,33 @@ impl Experiment {
             Some(path) if of.rates != "faro" => Rates::load(&path)?,
             _ => Rates::named(&of.rates)?,
         };
-        let policies = of.policies.iter().map(|name| name.parse::<Policy>());
-        let policies: Vec<Policy> = policies
-            .collect::<Result<_, _>>()
-            .map_err(|error| wrong(error.to_string()))?;
-        let all = || Policy::ALL.to_vec();
-        let policies = if policies.is_empty() { all() } else { policies };
+        let policies = of.policies.iter().map(|name| Policy::named(name, false));
+        let policies: Vec<Policy> = policies.collect::<Result<_, _>>().map_err(wrong)?;
+        let all = || autoscale::Policy::ALL.iter().copied().map(Policy::Replicas);
+        let policies = if policies.is_empty() {
+            all().collect()
+        } else {
+            policies
+        };
         let entries = of.experiment.into_iter().map(|entry| {
             let jobs = entry.jobs.unwrap_or_else(|| rates.jobs());
-            if jobs == 0 || (entry.processors as usize) < jobs {
-                let problem = "each job needs a processor at least";
+            let least = if entry.pooled { 1 } else { jobs };
+            if jobs == 0 || (entry.processors as usize) < least {
+                let problem = match entry.pooled {
+                    true => "a pool needs a job and a processor at least",
+                    false => "each job needs a processor at least",
+                };
                 return Err(wrong(format!("`{}`: {problem}", entry.name)));
             }
             Ok(Self {
+                pooled: entry.pooled,
                 name: entry.name,
-                title: of.title.clone(),
+                title: entry.title.unwrap_or_else(|| of.title.clone()),
                 source: of.source.clone(),
-                policies: policies.clone(),
+                policies: match entry.pooled {
+                    true => vec![Policy::Pool(schedule::Policy::default())],
+                    false => policies.clone(),
+                },
                 seeds: of.seeds.max(1),
                 setting: Setting {
                     rates: rates.repeated(jobs),
@@ -163,10 +223,18 @@ impl Experiment {
 
 /// Runs what `plan` says; `on` hears how many of how many runs have ended. Returns the figures of each
 /// seed and their means, policy by policy.
-pub fn run(experiment: &Experiment, plan: &Plan, on: &mut dyn FnMut(usize, usize)) -> Vec<Record> {
+///
+/// # Errors
+/// When the plan names a policy that there is not, or one of the other kind.
+pub fn run(
+    experiment: &Experiment,
+    plan: &Plan,
+    on: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Record>, Error> {
+    let named = |name: &String| Policy::named(name, experiment.pooled).map_err(Error::Setting);
     let policies = match plan.policies.is_empty() {
-        true => &experiment.policies,
-        false => &plan.policies,
+        true => experiment.policies.clone(),
+        false => plan.policies.iter().map(named).collect::<Result<_, _>>()?,
     };
     let seeds = if plan.seeds == 0 {
         experiment.seeds
@@ -183,21 +251,30 @@ pub fn run(experiment: &Experiment, plan: &Plan, on: &mut dyn FnMut(usize, usize
         if plan.quick {
             setting.rates = setting.rates.first(60);
         }
-        World::new(setting, *policy).run()
+        policy.run(setting)
     };
     let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
+    let mut failed = None;
     parallel::each(
         &todo,
         parallel::threads(plan.threads),
         work,
         |at, report| {
-            reports.insert(at, report);
-            on(reports.len(), todo.len());
-            true
+            match report {
+                Ok(report) => {
+                    reports.insert(at, report);
+                    on(reports.len(), todo.len());
+                }
+                Err(error) => failed = Some(error),
+            }
+            failed.is_none()
         },
     );
+    if let Some(error) = failed {
+        return Err(error);
+    }
     let mut records = Vec::new();
-    for policy in policies {
+    for policy in &policies {
         let mut of_policy = Vec::new();
         for (at, (of, seed)) in todo.iter().enumerate() {
             if of == policy
@@ -210,7 +287,7 @@ pub fn run(experiment: &Experiment, plan: &Plan, on: &mut dyn FnMut(usize, usize
         records.extend(of_policy);
         records.extend(means);
     }
-    records
+    Ok(records)
 }
 
 fn figures(experiment: &str, policy: Policy, seed: u64, report: &Report) -> Vec<Record> {

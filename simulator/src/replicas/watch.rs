@@ -84,3 +84,41 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replicas::job::Request;
+
+    #[test]
+    fn requests_inside_are_a_mean_over_time() {
+        let mut watch = Watch::default();
+        watch.arrived(0);
+        watch.arrived(5 * SECOND);
+        watch.tick(TICK);
+        watch.ended(12 * SECOND, 12_000.0);
+        watch.tick(2 * TICK);
+        // One for 5 s and two for 5 s; two for 2 s and one for 8 s.
+        assert_eq!(watch.concurrency, [1.5, 1.2]);
+        let seen = watch.seen(&Job::default(), &Executor::new(1));
+        assert_eq!((seen.arrivals, seen.mean_latency_ms), (&[2, 0][..], 12e3));
+    }
+
+    #[test]
+    fn what_no_replica_runs_waits() {
+        let mut job = Job::default();
+        job.join(|_| {});
+        for _ in 0..6 {
+            let request = Request {
+                arrived: 0,
+                failed: false,
+                outward: false,
+            };
+            assert!(job.admit(request, 50).is_ok());
+        }
+        assert_eq!(job.waiting(), 6);
+        // One runs; three are behind it, one is held and one is in the queue.
+        job.dispatch();
+        assert_eq!((job.waiting(), job.running()), (5, 1));
+    }
+}

@@ -135,4 +135,10 @@ impl Source for Mixed {
             self.sources[*at].on_answer(now, model, client);
         }
     }
+
+    fn on_drop(&mut self, now: Nanos, model: u32, client: u32) {
+        if let Some(at) = self.owner.get(model as usize) {
+            self.sources[*at].on_drop(now, model, client);
+        }
+    }
 }

@@ -35,7 +35,10 @@ impl World<'_> {
             model,
             client,
         } = request.payload;
-        source.on_answer(ran.map_or(self.now, |(_, end)| end), model, client);
+        match ran {
+            Some((_, end)) => source.on_answer(end, model, client),
+            None => source.on_drop(self.now, model, client),
+        }
         if !self.counts(arrived) {
             return;
         }
@@ -131,7 +134,7 @@ impl World<'_> {
             model,
             client,
         } = request.payload;
-        source.on_answer(self.now, model, client);
+        source.on_drop(self.now, model, client);
         if self.counts(arrived) {
             self.open -= 1;
             let at = REASONS.iter().position(|known| *known == reason);

@@ -147,8 +147,13 @@ pub trait Source {
     /// The next request. Only called after [`Self::peek`] said there is one.
     fn next(&mut self) -> Arrival;
 
-    /// A request was answered or dropped.
+    /// A request was answered.
     fn on_answer(&mut self, _now: Nanos, _model: u32, _client: u32) {}
+
+    /// A request was dropped, or failed on a worker. To most clients that is an answer like another.
+    fn on_drop(&mut self, now: Nanos, model: u32, client: u32) {
+        self.on_answer(now, model, client);
+    }
 }
 
 /// The measured part of a run.

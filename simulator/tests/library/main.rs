@@ -8,6 +8,7 @@ mod experiments;
 mod goodput;
 mod paged;
 mod partition;
+mod pooled;
 mod profiles;
 mod replicas;
 mod traces;

@@ -161,3 +161,16 @@ fn six_jobs_contend_for_sixteen_processors() {
     assert_job(&report, 2, (21798, 52, 1285));
     assert_job(&report, 5, (24006, 28, 2195));
 }
+
+#[test]
+fn autoscalers_in_use_see_requests_that_come_wait_and_are_inside() {
+    // 15 requests of 180 ms a second, for which one replica is too few from the beginning.
+    let rates = Rates::new(vec![vec![900]; 2]);
+    let grown = |policy: Policy| changes(&run(&rates, 5, policy), 0);
+    // 2.7 processors at 0.8 each, at the second tick; a replica starts in 35 s.
+    assert_eq!(grown(Policy::Hpa), [(0, 1), (55, 4)]);
+    // Some forty are inside on average in the first 10 s: all processors.
+    assert_eq!(grown(Policy::Kpa), [(0, 1), (45, 5)]);
+    // At 30 s the queue is full with 55: eleven, of which four more are allowed.
+    assert_eq!(grown(Policy::KedaQueue), [(0, 1), (65, 5)]);
+}

@@ -177,3 +177,20 @@ fn device_time_costs_what_the_kind_of_device_does() {
     assert_eq!((dear.kinds[0].rows, dear.dear_share()), (0, 1.0));
     assert!((dear.cost_per_1k_usd() - 5.0).abs() < 1e-9, "{dear:?}");
 }
+
+#[test]
+fn a_lognormal_scatter_has_its_mean() {
+    let mut setting = setting(Policy::Eager, NEVER);
+    setting.models.truncate(1);
+    let run_of = LatencyTable::new(vec![SECOND / 1000]).unwrap();
+    setting.models[0].latency = vec![Some(run_of.into())];
+    // 0.5 + 0.4 exp(0.5 z) has a mean of 0.5 + 0.4 exp(0.125).
+    setting.jitter = Jitter::Lognormal {
+        least: 0.5,
+        more: 0.4,
+        sigma: 0.5,
+    };
+    let report = run(&setting, 2_000.0, 1);
+    let mean_ms = 1e3 * report.kinds[0].busy_s / report.kinds[0].rows as f64;
+    assert!((mean_ms - 0.9533).abs() < 0.03, "{mean_ms}");
+}

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use sextant_policies::autoscale::Policy;
 use sextant_simulator::{
     experiment::Record,
     replicas::{self, Experiment, Plan},
@@ -48,10 +47,8 @@ pub fn run(of: &Simulate, experiments: &[Experiment], output: Output) -> Result<
         ("--plot", of.plot.is_some()),
     ];
     super::refuse(&devices, "an experiment with autoscalers")?;
-    let policies = of.policy.iter().map(|name| name.parse::<Policy>());
-    let policies: Result<Vec<Policy>, _> = policies.collect();
     let plan = Plan {
-        policies: policies.map_err(|error| Error::Usage(error.to_string()))?,
+        policies: of.policy.clone(),
         seeds: of.seeds.unwrap_or(0),
         quick: of.quick,
         threads: of.threads.unwrap_or(0),
@@ -60,7 +57,7 @@ pub fn run(of: &Simulate, experiments: &[Experiment], output: Output) -> Result<
         let progress = Progress::new(output.json);
         let records = replicas::run(experiment, &plan, &mut |done, total| {
             progress.show(done, total, &experiment.name);
-        });
+        })?;
         progress.finish();
         match output.json {
             true => {
@@ -85,7 +82,7 @@ fn table(experiment: &Experiment, records: &[Record]) -> String {
             policies.push(policy);
         }
     }
-    let headings: Vec<&str> = std::iter::once("autoscaler")
+    let headings: Vec<&str> = std::iter::once("policy")
         .chain(SHOWN.iter().map(|(_, heading)| *heading))
         .collect();
     let mut sheet = Sheet::new(&headings);
