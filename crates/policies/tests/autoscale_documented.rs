@@ -134,7 +134,7 @@ fn keda_reads_the_queue_every_thirty_seconds_and_empties_slowly() {
     let changes = play(&mut keda, 1, 600, |now_s, desired| Seen {
         waiting: match now_s {
             ..=30 => 23,
-            ..90 => 100,
+            31..90 => 100,
             _ => 0,
         },
         ..seen(desired)

@@ -29,7 +29,7 @@ pub fn pooled(setting: &Setting, policy: Policy) -> Result<Report, Error> {
     let service_ns = nanos(setting.law.service().mean_s * 1e3);
     let latency = LatencyTable::new(vec![service_ns])
         .map_err(|invalid| Error::Setting(format!("a request on a replica: {invalid}")))?;
-    let world = world(setting, policy, Arc::new(latency));
+    let world = world(setting, policy, &Arc::new(latency));
     let minutes = setting.rates.minutes();
     let span = Span {
         from: 0,
@@ -44,11 +44,11 @@ pub fn pooled(setting: &Setting, policy: Policy) -> Result<Report, Error> {
 }
 
 /// The models of all jobs on devices of one kind.
-fn world(setting: &Setting, policy: Policy, latency: Arc<LatencyTable>) -> crate::Setting {
+fn world(setting: &Setting, policy: Policy, latency: &Arc<LatencyTable>) -> crate::Setting {
     let model = |job: usize| Model {
         name: format!("job-{job}"),
         target: nanos(setting.target_ms).saturating_sub(ROUTER),
-        latency: vec![Some(Arc::clone(&latency))],
+        latency: vec![Some(Arc::clone(latency))],
         priority: 0,
         weight: 1.0,
     };
