@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use sextant_types::{DeviceTypeName, WorkerId};
 
+mod autoscaler;
 mod docs;
 mod error;
 mod fleet;
@@ -23,6 +24,7 @@ mod section;
 mod sections;
 mod worker;
 
+pub use autoscaler::{Pool, ProviderKind, ScalingPolicy};
 pub use docs::render as describe;
 pub use error::Error;
 pub use fleet::AuthMode;

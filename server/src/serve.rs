@@ -12,6 +12,7 @@ mod dispatcher;
 mod engines;
 mod folder;
 mod front;
+mod pools;
 mod port;
 mod process;
 mod remote;
@@ -45,6 +46,7 @@ const LEASE_MS: u64 = 10_000;
 /// Runs the configured roles until the process is told to stop. Logging has been started.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     roles::check(&config)?;
+    pools::check(&config)?;
     front::check_access(&config)?;
     let stores = Stores::open(&config).await?;
     let listener = TcpListener::bind(config.listen)
@@ -100,7 +102,7 @@ async fn play(
         false => None,
     };
     if plays(Role::Autoscaler) {
-        let service = build_autoscaler(config, stores, port, process);
+        let service = build_autoscaler(config, stores, port, process)?;
         service.register_metrics(&mut metrics);
         process.spawn(|stop| async move { service.run(stop.cancelled()).await });
     }
@@ -169,11 +171,18 @@ fn build_autoscaler(
     stores: &Stores,
     port: Option<&Port>,
     process: &mut Process,
-) -> autoscaler::Service {
+) -> anyhow::Result<autoscaler::Service> {
+    let own = &config.autoscaler;
     let settings = autoscaler::Config {
-        period_ms: config.autoscaler.period_ms,
-        idle_unload_s: config.autoscaler.idle_unload_s,
-        warm_memory_share: config.autoscaler.warm_memory_share,
+        period_ms: own.period_ms,
+        idle_unload_s: own.idle_unload_s,
+        warm_memory_share: own.warm_memory_share,
+        policy: own.policy.0,
+        hold_ms: own.hold_s.saturating_mul(1000),
+        idle_ms: own.idle_s.saturating_mul(1000),
+        budget_per_hour_usd: own.budget_per_hour_usd,
+        estimate_factor: config.variants.estimate_factor,
+        pools: pools::build(config)?,
     };
     let metadata = Arc::clone(&stores.metadata);
     let mut service = autoscaler::Service::new(settings, Arc::clone(&metadata));
@@ -188,7 +197,7 @@ fn build_autoscaler(
         service = service.led_by(leadership.token());
         process.spawn(|stop| async move { leadership.run(stop.cancelled()).await });
     }
-    service
+    Ok(service)
 }
 
 /// The one line on standard output that tells scripts where the service is.

@@ -327,6 +327,8 @@ setting! {
     super::sections::Engines => Kind::Words(super::sections::Engines::NAMES);
     super::Devices => Kind::Texts(super::Devices::FORMS);
     Vec<String> => Kind::Texts("texts");
+    super::ScalingPolicy => Kind::Word(super::ScalingPolicy::NAMES);
+    super::ProviderKind => Kind::Word(super::ProviderKind::NAMES);
     super::AuthMode => Kind::Word(super::AuthMode::NAMES);
     super::Binary => Kind::Word(super::Binary::NAMES);
 }

@@ -7,6 +7,7 @@ use sextant_types::DeviceTypeName;
 
 use super::{
     Roles,
+    autoscaler::{Autoscaler, Pool},
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     health::Health,
     schedule::{Claims, Dispatcher, Placement, Schedule},
@@ -128,21 +129,6 @@ section! {
 }
 
 section! {
-    /// Which variants should be loaded before anyone asks for them. The dispatcher loads and unloads by
-    /// it.
-    Autoscaler in "autoscaler" {
-        /// Time between two looks at variants and workers, milliseconds; what changes is seen at once.
-        period_ms: u64 = 1000, within 10.0..=3_600_000.0;
-        /// What is loaded, is not among those that should be and has had no query for so long may be
-        /// unloaded, seconds.
-        idle_unload_s: u64 = 600, within 1.0..=ANY;
-        /// Share of each worker's memory that is filled with variants before anyone asks for them: those
-        /// that no other of their application beats in everything, and one of every other model.
-        warm_memory_share: f64 = 0.5, within 0.0..=1.0;
-    }
-}
-
-section! {
     /// What is refused.
     Limits in "limits" {
         /// Largest body of a request that is not an upload, bytes.
@@ -184,7 +170,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 25] = [
+pub(super) static SECTIONS: [Section; 26] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -207,6 +193,7 @@ pub(super) static SECTIONS: [Section; 25] = [
     Prices::SECTION,
     DevicePrice::SECTION,
     Autoscaler::SECTION,
+    Pool::SECTION,
     Limits::SECTION,
     Jobs::SECTION,
     Runtime::SECTION,

@@ -5,6 +5,7 @@ use std::{fs, net::SocketAddr, path::Path};
 use sextant_policies::health::Thresholds;
 
 use super::{
+    autoscaler::Autoscaler,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
     sections::Jobs,
@@ -309,6 +310,11 @@ fn the_table_of_fields_matches_the_structs() {
             devices: [(device_type("name"), price)].into(),
             ..Prices::default()
         },
+        autoscaler: Autoscaler {
+            budget_per_hour_usd: Some(1.0),
+            pools: [(device_type("name"), Pool::default())].into(),
+            ..Autoscaler::default()
+        },
         dispatcher: Dispatcher {
             schedule: Schedule {
                 applications: [(application("name"), Claims::default())].into(),
@@ -327,7 +333,7 @@ fn the_table_of_fields_matches_the_structs() {
         .collect();
     for key in &mut serialised {
         *key = key.replace(".applications.name.", ".applications.NAME.");
-        for each in ["remote", "devices", "types"] {
+        for each in ["remote", "devices", "types", "pools"] {
             *key = key.replace(&format!(".{each}.name."), &format!(".{each}.NAME."));
         }
     }

@@ -1,0 +1,214 @@
+//! The pools of the configuration: who starts and ends their workers, and with which settings.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, ensure};
+use sextant_autoscaler::PoolConfig;
+use sextant_provider::{
+    Provider,
+    command::{self, Script},
+    process::{self, NAME, Processes, Template},
+};
+use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
+
+use crate::config::{Config, Pool, ProviderKind};
+
+/// Most child processes on a machine, of all pools together.
+const MOST_PROCESSES: u32 = 256;
+
+/// Refuses pools that nothing can be made of.
+pub(super) fn check(config: &Config) -> anyhow::Result<()> {
+    let pools = &config.autoscaler.pools;
+    ensure!(
+        pools.is_empty() || config.metadata.url.is_some(),
+        "`autoscaler.pools` is set and `metadata.url` is not: workers that are started could not be \
+         found"
+    );
+    for (name, pool) in pools {
+        ensure!(
+            pool.least <= pool.most,
+            "`autoscaler.pools.{name}`: `least` is {} and `most` is {}",
+            pool.least,
+            pool.most
+        );
+        ensure!(
+            pool.provider != ProviderKind::Command || !pool.command.is_empty(),
+            "`autoscaler.pools.{name}.command` names no program"
+        );
+        ensure!(
+            pool.least > 0 || facts(config, name, pool).is_some(),
+            "`autoscaler.pools.{name}`: with `least = 0` nobody may ever see a worker of it: say \
+             what it can run with `engines`"
+        );
+    }
+    Ok(())
+}
+
+/// The pools with their providers.
+pub(super) fn build(config: &Config) -> anyhow::Result<BTreeMap<DeviceTypeName, PoolConfig>> {
+    let pools = &config.autoscaler.pools;
+    let processes = match pools
+        .values()
+        .any(|it| it.provider == ProviderKind::Process)
+    {
+        true => Some(Arc::new(open_processes(config)?)),
+        false => None,
+    };
+    let build = |(name, pool): (&DeviceTypeName, &Pool)| {
+        let provider: Arc<dyn Provider> = match (pool.provider, &processes) {
+            (ProviderKind::Process, Some(processes)) => Arc::clone(processes) as _,
+            _ => Arc::new(script(pool)),
+        };
+        let built = PoolConfig {
+            least: pool.least,
+            most: pool.most,
+            end_ms: pool.end_s.saturating_mul(1000),
+            facts: facts(config, name, pool).map(Arc::new),
+            provider,
+        };
+        (name.clone(), built)
+    };
+    Ok(pools.iter().map(build).collect())
+}
+
+/// Child processes of this binary, each with a worker and this process's own settings.
+fn open_processes(config: &Config) -> anyhow::Result<Processes> {
+    let folder = std::path::absolute(config.data_dir.join("workers"))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+    let program = std::env::current_exe().context("this program's own path is not known")?;
+    let file = write_settings(config, &folder)?;
+    let template = |name: &DeviceTypeName, pool: &Pool| Template {
+        program: program.display().to_string(),
+        arguments: arguments(config, name, pool, (&file, &folder)),
+        environment: BTreeMap::new(),
+    };
+    let pools = config.autoscaler.pools.iter();
+    let pools = pools.filter(|(_, pool)| pool.provider == ProviderKind::Process);
+    let settings = process::Settings {
+        folder: folder.clone(),
+        most: MOST_PROCESSES,
+        template: Template::default(),
+        pools: pools
+            .map(|(name, pool)| (name.clone(), template(name, pool)))
+            .collect(),
+    };
+    Ok(Processes::open(settings)?)
+}
+
+/// Writes this process's settings for its children; only its owner can read them.
+fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
+    let mut own = config.clone();
+    // Of no use to a worker, and relative to this process's folder.
+    own.autoscaler.pools.clear();
+    own.onnxruntime_library = match own.onnxruntime_library.take() {
+        Some(library) => Some(std::path::absolute(library)?),
+        None => None,
+    };
+    own.worker.name = None;
+    let text = toml::to_string(&own).context("the settings cannot be written down")?;
+    let file = folder.join("settings.toml");
+    let fresh = folder.join("settings.toml.new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options
+        .open(&fresh)
+        .and_then(|mut open| open.write_all(text.as_bytes()));
+    written
+        .and_then(|()| fs::rename(&fresh, &file))
+        .with_context(|| format!("cannot write `{}`", file.display()))?;
+    Ok(file)
+}
+
+/// What a worker is started with. The flags win over its environment and over the file.
+fn arguments(
+    config: &Config,
+    name: &DeviceTypeName,
+    pool: &Pool,
+    (file, folder): (&Path, &Path),
+) -> Vec<String> {
+    let host = config.fleet.listen.map(|listen| listen.ip().to_string());
+    let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    let mut arguments: Vec<String> = vec![
+        "serve".to_owned(),
+        "--config".to_owned(),
+        file.display().to_string(),
+        "--roles".to_owned(),
+        "worker".to_owned(),
+        "--listen".to_owned(),
+        "127.0.0.1:0".to_owned(),
+        "--data-dir".to_owned(),
+        folder.join(NAME).display().to_string(),
+    ];
+    let mut set = vec![
+        format!("worker.name={NAME}"),
+        format!("fleet.listen={host}:0"),
+    ];
+    let emulated = config.worker.emulated.types.contains_key(name);
+    set.push(match emulated {
+        true => format!("worker.devices=emulated:1@{name}"),
+        false => "worker.devices=cpu".to_owned(),
+    });
+    if !emulated {
+        set.push(format!("worker.device_type={name}"));
+    }
+    set.extend(pool.settings.iter().cloned());
+    for pair in set {
+        arguments.extend(["--set".to_owned(), pair]);
+    }
+    arguments
+}
+
+fn script(pool: &Pool) -> Script {
+    let mut words = pool.command.iter().cloned();
+    Script::new(command::Settings {
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
+        environment: BTreeMap::new(),
+        timeout_ms: pool.command_timeout_ms,
+        settle_ms: pool.command_timeout_ms,
+    })
+}
+
+/// What the configuration says of a type of which no worker was seen.
+fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Option<DeviceType> {
+    let emulated = config.worker.emulated.types.contains_key(name);
+    let (engines, slots, memory_bytes) = match emulated && pool.engines.is_empty() {
+        true => {
+            let pages = &config.worker.emulated;
+            let memory = pages.pages.saturating_mul(pages.page_bytes);
+            (vec![EngineName("emulated".to_owned())], 1, memory)
+        }
+        false => {
+            let engines = pool.engines.iter().cloned().map(EngineName);
+            (engines.collect(), pool.slots, pool.memory_bytes)
+        }
+    };
+    if engines.is_empty() {
+        return None;
+    }
+    let prices = Prices::from(config.prices.clone());
+    let (price_per_hour_usd, _) = match emulated {
+        true => prices.accelerator(name),
+        false => prices.processor(name, slots, memory_bytes),
+    };
+    Some(DeviceType {
+        start_ms: prices.start_ms(name),
+        name: name.clone(),
+        engines,
+        slots,
+        memory_bytes,
+        price_per_hour_usd,
+    })
+}
