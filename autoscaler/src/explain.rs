@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_policies::scaling::{
-    Plan, Problem,
+    Plan,
     fleet::Trigger,
     shared::{self, Effort},
 };
@@ -127,12 +127,12 @@ pub(crate) fn of_pool(
 
 /// What the fleet would cost otherwise, and why it is not so.
 pub(crate) fn other_pools(
-    problem: &Problem,
     picture: &Picture,
     free: &Plan,
     at: usize,
     from: u32,
 ) -> Vec<Alternative> {
+    let problem = &picture.problem;
     let unserved = |plan: &Plan| plan.unserved_rps.iter().sum::<f64>();
     let judged = |what: String, plan: &Plan| {
         let missing = unserved(plan) - unserved(free);

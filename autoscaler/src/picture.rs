@@ -4,9 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
-    Choice, Device, Footprint, Need, Problem, fleet::Measured, rate_in_time,
+    self, Choice, Device, Footprint, Need, Problem, Scene, fleet::Measured, rate_in_time,
 };
-use sextant_types::{DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant};
+use sextant_types::{
+    DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
+};
 
 use crate::{Config, demand::Outlook};
 
@@ -35,14 +37,39 @@ pub(crate) struct Picture {
     footprints: Vec<Footprint>,
 }
 
-/// How many workers there are of each type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fleet {
-    /// As many as are best.
-    Free,
-    /// As many as are up.
-    AsItIs,
+/// Numbers of types and variants that stay the same.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    kinds: BTreeMap<DeviceTypeName, u32>,
+    variants: BTreeMap<VariantId, u32>,
+    names: Vec<VariantId>,
 }
+
+// === impl Keys ===
+
+impl Keys {
+    pub(crate) fn kind(&mut self, name: &DeviceTypeName) -> u32 {
+        let next = self.kinds.len() as u32;
+        *self.kinds.entry(name.clone()).or_insert(next)
+    }
+
+    pub(crate) fn variant(&mut self, id: &VariantId) -> u32 {
+        if let Some(known) = self.variants.get(id) {
+            return *known;
+        }
+        let next = self.names.len() as u32;
+        self.names.push(id.clone());
+        self.variants.insert(id.clone(), next);
+        next
+    }
+
+    /// The variant of a number that was given out.
+    pub(crate) fn name(&self, variant: u32) -> Option<&VariantId> {
+        self.names.get(variant as usize)
+    }
+}
+
+// === impl Picture ===
 
 impl Picture {
     /// `known` has facts of types of which no worker is up.
@@ -53,6 +80,14 @@ impl Picture {
         config: &Config,
     ) -> Self {
         let kinds = kinds(view, known, config);
+        let devices = kinds.iter().map(|kind| Device {
+            price_per_hour_usd: kind.facts.price_per_hour_usd,
+            now: kind.up,
+            least: kind.least,
+            most: kind.most,
+            slots: kind.facts.slots.max(1).into(),
+            start_s: kind.facts.start_ms as f64 / 1e3,
+        });
         let variants: Vec<Arc<Variant>> = view.variants.values().cloned().collect();
         let mut picture = Self {
             problem: Problem {
@@ -63,8 +98,9 @@ impl Picture {
                         weight: 1.0,
                     })
                     .collect(),
+                choices: Vec::new(),
+                devices: devices.collect(),
                 budget_per_hour_usd: config.budget_per_hour_usd,
-                ..Problem::default()
             },
             outlooks,
             kinds,
@@ -76,37 +112,28 @@ impl Picture {
         picture
     }
 
-    /// The problem over the workers that there may be, or that there are.
-    pub(crate) fn problem_of(&self, fleet: Fleet) -> Problem {
-        let devices = self.kinds.iter().map(|kind| {
-            let (least, most) = match fleet {
-                Fleet::Free => (kind.least, kind.most),
-                Fleet::AsItIs => (kind.up, kind.up),
-            };
-            Device {
-                price_per_hour_usd: kind.facts.price_per_hour_usd,
-                now: kind.up,
-                least,
-                most,
-                slots: kind.facts.slots.max(1).into(),
-                start_s: kind.facts.start_ms as f64 / 1e3,
-            }
-        });
-        Problem {
-            devices: devices.collect(),
-            budget_per_hour_usd: self
-                .problem
-                .budget_per_hour_usd
-                .filter(|_| fleet == Fleet::Free),
-            ..self.problem.clone()
+    /// As numbers. `keys` numbers the types and variants, the same at each look.
+    pub(crate) fn scene(&self, config: &Config, keys: &mut Keys) -> Scene {
+        let mut problem = self.problem.clone();
+        for choice in &mut problem.choices {
+            choice.variant = keys.variant(&self.variants[choice.variant as usize].id);
         }
-    }
-
-    /// Memory of a choice's variant, of which its load asks for so many devices.
-    pub(crate) fn footprint(&self, choice: usize, least: u32) -> Footprint {
-        Footprint {
-            least,
-            ..self.footprints[choice]
+        let footprints = self.footprints.iter().map(|footprint| Footprint {
+            variant: keys.variant(&self.variants[footprint.variant as usize].id),
+            ..*footprint
+        });
+        let footprints = footprints.collect();
+        let kinds = self.kinds.iter().map(|kind| scaling::Kind {
+            key: keys.kind(&kind.name),
+            up: kind.up,
+            memory_bytes: kind.facts.memory_bytes,
+            managed: config.pools.contains_key(&kind.name),
+            measured: kind.measured,
+        });
+        Scene {
+            kinds: kinds.collect(),
+            problem,
+            footprints,
         }
     }
 

@@ -1,20 +1,9 @@
-//! Decides what is wanted: how many workers of each type, and which variants on how many of them.
-//!
-//! Each look plans twice. One plan is free to choose how many workers there are; it says how many there
-//! should be, and what was measured may say more ([`sextant_policies::scaling::fleet`]). The other plan
-//! has the workers that are up; it says what should be loaded on them now. So a variant that a cheaper
-//! machine will run is kept where it is until that machine is there.
+//! Decides what is wanted, and says why: [`sextant_policies::scaling::Scaler`] over what the store has.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Count, Decision, Pool, Subject, View, Wanted, WantedVariant};
-use sextant_policies::scaling::{
-    Infaas, Plan, Policy, Room, Steady,
-    fleet::Trigger,
-    instances::{self, Weights},
-    shared::{self, Effort},
-    spread,
-};
+use sextant_policies::scaling::{self, Decided, Options};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{
@@ -22,15 +11,8 @@ use crate::{
     demand::Seen,
     explain::{self, Change},
     look,
-    picture::{Fleet, Picture},
+    picture::{Keys, Picture},
 };
-
-/// Share of a worker's memory that is planned for; the rest is for what a page or an allocator wastes.
-const MEMORY: f64 = 0.9;
-
-/// How long a variant that is not planned for any more stays wanted, ms, where it does not take longer
-/// to load.
-const VARIANT_HOLD_MS: u64 = 60_000;
 
 /// Longest time ahead that is foreseen, s.
 const AHEAD_S: f64 = 180.0;
@@ -41,9 +23,8 @@ pub(crate) struct Scaler {
     seen: Seen,
     /// Facts of types of which no worker may be up.
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-    pools: Steady<DeviceTypeName>,
-    variants: Steady<VariantId>,
-    infaas: Infaas,
+    keys: Keys,
+    scaler: scaling::Scaler,
     /// What was wanted last; `None` before the first look of a leadership.
     last: Option<Last>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
@@ -60,12 +41,11 @@ struct Last {
 impl Scaler {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            pools: Steady::new(config.hold_ms),
-            variants: Steady::new(VARIANT_HOLD_MS),
+            scaler: scaling::Scaler::new(options(&config)),
             config,
             seen: Seen::default(),
             facts: BTreeMap::new(),
-            infaas: Infaas::new(Weights::default()),
+            keys: Keys::default(),
             last: None,
             trouble: BTreeMap::new(),
         }
@@ -74,8 +54,7 @@ impl Scaler {
     /// Another may have decided since: what it said counts as decided now.
     pub(crate) fn begin(&mut self) {
         self.last = None;
-        self.pools = Steady::new(self.config.hold_ms);
-        self.variants = Steady::new(VARIANT_HOLD_MS);
+        self.scaler = scaling::Scaler::new(options(&self.config));
     }
 
     /// What went wrong with the workers of a type, or that nothing does any more.
@@ -98,14 +77,13 @@ impl Scaler {
         let ahead_s = starts.fold(0.0, f64::max).min(AHEAD_S);
         let outlooks = self.seen.outlook(now_ms, ahead_s, self.config.idle_ms);
         let picture = Picture::new(view, outlooks, &self.facts, &self.config);
-        let free = self.plan(&picture, Fleet::Free);
-        let here = self.plan(&picture, Fleet::AsItIs);
-        let pools = self.pools(&picture, &free, now_ms);
-        let planned = self.planned(&picture, &here, now_ms);
-        let decisions = self.explain(&picture, (&free, &here), (&pools, &planned), now_ms);
+        let scene = picture.scene(&self.config, &mut self.keys);
+        let decided = self.scaler.decide(&scene, now_ms);
+        let pools = self.pools(&picture, &decided);
+        let planned = self.planned(&picture, &decided);
+        let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);
         let variants = self.variants(view, &planned);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
-        let pools = pools.into_iter().map(|(pool, _)| pool).collect();
         Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
     }
 
@@ -149,128 +127,42 @@ impl Scaler {
         last.number = last.decisions.last().map_or(0, |decision| decision.number);
         for pool in said {
             last.pools.insert(pool.device_type.clone(), pool.wanted);
-            self.pools
-                .assume(pool.device_type.clone(), now_ms, pool.wanted);
+            let key = self.keys.kind(&pool.device_type);
+            self.scaler.assume_devices(key, now_ms, pool.wanted);
         }
         for of in wanted.into_iter().flat_map(|wanted| &wanted.variants) {
             if of.needed > 0 {
                 last.variants.insert(of.variant.clone(), of.needed);
-                self.variants.assume(of.variant.clone(), now_ms, of.needed);
+                let key = self.keys.variant(&of.variant);
+                self.scaler.assume_variant(key, now_ms, of.needed);
             }
         }
         self.last = Some(last);
     }
 
-    fn plan(&mut self, picture: &Picture, fleet: Fleet) -> Plan {
-        let problem = picture.problem_of(fleet);
-        match self.config.policy {
-            Policy::Sextant => shared::plan(&problem, Effort::default()),
-            Policy::Ilp => instances::plan(&problem, Weights::default())
-                .unwrap_or_else(|| shared::greedy(&problem)),
-            // What it waits for is counted once a look.
-            Policy::Infaas if fleet == Fleet::AsItIs => self.infaas.clone().plan(&problem),
-            Policy::Infaas => self.infaas.plan(&problem),
-        }
-    }
-
-    /// How many workers there should be, and what says that there must be more than planned.
-    fn pools(
-        &mut self,
-        picture: &Picture,
-        free: &Plan,
-        now_ms: u64,
-    ) -> Vec<(Pool, Option<Trigger>)> {
-        let mut pools = Vec::with_capacity(picture.kinds.len());
-        for (kind, planned) in picture.kinds.iter().zip(&free.devices) {
-            let (must, trigger) = match self.config.policy {
-                Policy::Sextant => kind.measured.sextant(),
-                Policy::Ilp | Policy::Infaas => kind.measured.infaas(),
-            };
-            let trigger = trigger.filter(|_| must > *planned);
-            let managed = self.config.pools.get(&kind.name);
-            let planned = (*planned).max(must).clamp(kind.least, kind.most);
-            let wanted = match managed {
-                Some(_) => self.pools.want(kind.name.clone(), now_ms, planned),
-                None => kind.up,
-            };
-            let pool = Pool {
-                device_type: kind.name.clone(),
-                wanted: wanted.clamp(kind.least, kind.most),
-                least: kind.least,
-                most: kind.most,
-                provider: managed.map(|pool| pool.provider.name().into()),
-                facts: Some(Arc::clone(&kind.facts)),
-                trouble: self.trouble.get(&kind.name).cloned(),
-            };
-            pools.push((pool, trigger));
-        }
-        pools
-    }
-
-    /// Variants that load asks for, and on how many workers; all of a type where there is room.
-    fn planned(&mut self, picture: &Picture, here: &Plan, now_ms: u64) -> BTreeMap<VariantId, u32> {
-        let mut planned: BTreeMap<VariantId, u32> = BTreeMap::new();
-        for (at, kind) in picture.kinds.iter().enumerate() {
-            for (variant, count) in self.on_kind(picture, here, at, kind.up) {
-                *planned.entry(variant).or_default() += count;
-            }
-        }
-        let mut names: Vec<VariantId> = planned.keys().cloned().collect();
-        names.extend(
-            self.last
-                .iter()
-                .flat_map(|last| last.variants.keys().cloned()),
-        );
-        names.sort();
-        names.dedup();
-        let published = |id: &VariantId| picture.variants.iter().any(|it| it.id == *id);
-        let wanted = names.into_iter().filter(published).map(|name| {
-            let now = planned.get(&name).copied().unwrap_or(0);
-            let count = self.variants.want(name.clone(), now_ms, now);
-            (name, count)
+    /// How many workers of each type there should be.
+    fn pools(&self, picture: &Picture, decided: &Decided) -> Vec<Pool> {
+        let kinds = picture.kinds.iter().zip(&decided.devices);
+        let pools = kinds.map(|(kind, wanted)| Pool {
+            device_type: kind.name.clone(),
+            wanted: wanted.devices,
+            least: kind.least,
+            most: kind.most,
+            provider: (self.config.pools.get(&kind.name)).map(|pool| pool.provider.name().into()),
+            facts: Some(Arc::clone(&kind.facts)),
+            trouble: self.trouble.get(&kind.name).cloned(),
         });
-        wanted.filter(|(_, count)| *count > 0).collect()
+        pools.collect()
     }
 
-    fn on_kind(
-        &self,
-        picture: &Picture,
-        here: &Plan,
-        kind: usize,
-        up: u32,
-    ) -> Vec<(VariantId, u32)> {
-        let problem = &picture.problem;
-        let id = |variant: u32| picture.variants[variant as usize].id.clone();
-        let on = || {
-            let all = problem.choices.iter().enumerate();
-            all.filter(move |(_, choice)| choice.device as usize == kind)
-        };
-        if self.config.policy != Policy::Sextant {
-            let counted = on().filter(|(at, _)| here.instances[*at] > 0);
-            let counted =
-                counted.map(|(at, choice)| (id(choice.variant), here.instances[at].min(up)));
-            return counted.collect();
-        }
-        let slots = u32::from(picture.kinds[kind].facts.slots.max(1));
-        let mut busy: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
-        for (at, choice) in on().filter(|(at, _)| here.served_rps[*at] > 0.0) {
-            let (_, sum) = busy.entry(choice.variant).or_insert((at, 0.0));
-            *sum += here.served_rps[at] / choice.rps;
-        }
-        let footprints: Vec<_> = busy
-            .values()
-            .map(|(at, busy)| picture.footprint(*at, shared::staffed(*busy, slots)))
-            .collect();
-        let memory = picture.kinds[kind].facts.memory_bytes as f64 * MEMORY;
-        let room = Room {
-            devices: up,
-            memory_bytes: memory as u64,
-        };
-        let counts = spread(&footprints, room);
-        let each = footprints.iter().zip(counts);
-        each.filter(|(_, count)| *count > 0)
-            .map(|(footprint, count)| (id(footprint.variant), count))
-            .collect()
+    /// Published variants that load asks for, and on how many workers.
+    fn planned(&self, picture: &Picture, decided: &Decided) -> BTreeMap<VariantId, u32> {
+        let named = decided.variants.iter().filter_map(|(key, count)| {
+            let name = self.keys.name(*key)?;
+            Some((name.clone(), *count))
+        });
+        let published = |id: &VariantId| picture.variants.iter().any(|it| it.id == *id);
+        named.filter(|(id, _)| published(id)).collect()
     }
 
     /// What load asks for, pinned, and beside it what is kept warm.
@@ -299,14 +191,15 @@ impl Scaler {
     fn explain(
         &mut self,
         picture: &Picture,
-        (free, here): (&Plan, &Plan),
-        (pools, planned): (&[(Pool, Option<Trigger>)], &BTreeMap<VariantId, u32>),
+        decided: &Decided,
+        (pools, planned): (&[Pool], &BTreeMap<VariantId, u32>),
         now_ms: u64,
     ) -> Vec<Decision> {
-        let problem = picture.problem_of(Fleet::Free);
+        let free = &decided.free;
         let last = self.last.as_mut().expect("the look began with it");
         let mut changes = Vec::new();
-        for (at, (pool, trigger)) in pools.iter().enumerate() {
+        for (at, pool) in pools.iter().enumerate() {
+            let trigger = decided.devices[at].trigger;
             let before = last.pools.insert(pool.device_type.clone(), pool.wanted);
             let managed = pool.provider.is_some();
             let from = before.unwrap_or(picture.kinds[at].up);
@@ -324,15 +217,20 @@ impl Scaler {
                         picture,
                         free,
                         at,
-                        (pool, *trigger),
+                        (pool, trigger),
                         self.config.hold_ms,
                     ),
-                    alternatives: explain::other_pools(&problem, picture, free, at, from),
+                    alternatives: explain::other_pools(picture, free, at, from),
                     inputs: explain::inputs(picture, Some(at), None),
                 });
             }
         }
-        changes.extend(explain::of_variants(picture, here, &last.variants, planned));
+        changes.extend(explain::of_variants(
+            picture,
+            &decided.here,
+            &last.variants,
+            planned,
+        ));
         last.variants.clone_from(planned);
         for change in changes {
             last.number += 1;
@@ -352,5 +250,13 @@ impl Scaler {
             .saturating_sub(sextant_metadata::MOST_DECISIONS);
         last.decisions.drain(..surplus);
         last.decisions.clone()
+    }
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        policy: config.policy,
+        hold_ms: config.hold_ms,
+        ..Options::default()
     }
 }

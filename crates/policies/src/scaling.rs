@@ -9,19 +9,22 @@
 //!   for itself.
 //! - [`Infaas`], the greedy heuristic that INFaaS runs in its place, as printed.
 //!
-//! [`demand`] says what to expect of each need, [`Steady`] when a plan becomes what is wanted, and
-//! [`fleet`] what measured load says beside the plan and which devices leave first.
+//! [`Scaler`] joins all of it: [`demand`] says what to expect of each need, a planner what would be
+//! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`Steady`]
+//! when a plan becomes what is wanted.
 
 pub mod demand;
 pub mod fleet;
 mod infaas;
 pub mod instances;
 mod packing;
+mod scaler;
 pub mod shared;
 mod steady;
 
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
+pub use scaler::{Decided, Kind, Options, Scaler, Scene, Wanted};
 pub use steady::Steady;
 
 use crate::named::named;

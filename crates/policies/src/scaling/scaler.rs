@@ -1,0 +1,261 @@
+//! The whole decision: how many devices of each type there should be, and on how many of those that are
+//! up each variant should be loaded.
+//!
+//! Each look plans twice. One plan is free to choose how many devices there are; it says how many there
+//! should be, and what was measured may say more ([`super::fleet`]). The other plan has the devices that
+//! are up; it says what should be loaded on them now. So a variant that a cheaper device will run is
+//! kept where it is until that device is there.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Footprint, Infaas, Plan, Policy, Problem, Room, Steady,
+    fleet::{Measured, Trigger},
+    instances::{self, Weights},
+    shared::{self, Effort},
+    spread,
+};
+
+/// Share of a device's memory that is planned for; the rest is for what pages and allocators waste.
+const MEMORY: f64 = 0.9;
+
+/// Who plans, and for how long things stay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Who plans.
+    pub policy: Policy,
+    /// How long devices stay that are not planned for any more, ms.
+    pub hold_ms: u64,
+    /// How long variants stay that are not planned for any more, ms.
+    pub variant_hold_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            hold_ms: 600_000,
+            variant_hold_ms: 60_000,
+        }
+    }
+}
+
+/// Devices of one type, as they are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kind {
+    /// The caller's number of the type, the same at each look.
+    pub key: u32,
+    /// How many are up and stay.
+    pub up: u32,
+    /// Memory of each for variants, bytes.
+    pub memory_bytes: u64,
+    /// Whether somebody starts and ends them by what is wanted. Of others there are as many as there
+    /// are.
+    pub managed: bool,
+    /// What was measured of them.
+    pub measured: Measured,
+}
+
+/// Everything that a look sees.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scene {
+    /// What is asked for and how it can be answered; `least` and `most` of each type are what may be,
+    /// `now` is ignored.
+    pub problem: Problem,
+    /// By type of device, in the problem's order.
+    pub kinds: Vec<Kind>,
+    /// By choice, in the problem's order: memory of its variant; `least` is ignored.
+    pub footprints: Vec<Footprint>,
+}
+
+/// How many of the devices of a type there should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How many.
+    pub devices: u32,
+    /// What was measured that says that there must be more than planned.
+    pub trigger: Option<Trigger>,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decided {
+    /// The plan that may choose the devices.
+    pub free: Plan,
+    /// The plan for the devices that are up.
+    pub here: Plan,
+    /// By type of device, in the problem's order.
+    pub devices: Vec<Wanted>,
+    /// By the caller's number: on how many devices a variant should be loaded; none where on none.
+    pub variants: BTreeMap<u32, u32>,
+}
+
+/// Decides, and remembers what it has decided.
+#[derive(Debug, Clone)]
+pub struct Scaler {
+    options: Options,
+    devices: Steady<u32>,
+    variants: Steady<u32>,
+    known: BTreeMap<u32, u32>,
+    infaas: Infaas,
+}
+
+/// How many devices there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fleet {
+    /// As many as are best.
+    Free,
+    /// As many as are up.
+    AsItIs,
+}
+
+// === impl Scaler ===
+
+impl Scaler {
+    /// Before anything has happened.
+    pub fn new(options: Options) -> Self {
+        Self {
+            devices: Steady::new(options.hold_ms),
+            variants: Steady::new(options.variant_hold_ms),
+            known: BTreeMap::new(),
+            infaas: Infaas::new(Weights::default()),
+            options,
+        }
+    }
+
+    /// Takes over how many devices of a type another has wanted, as if it had been planned at `now_ms`.
+    pub fn assume_devices(&mut self, key: u32, now_ms: u64, devices: u32) {
+        self.devices.assume(key, now_ms, devices);
+    }
+
+    /// Takes over on how many devices another has wanted a variant.
+    pub fn assume_variant(&mut self, variant: u32, now_ms: u64, devices: u32) {
+        self.variants.assume(variant, now_ms, devices);
+        self.known.insert(variant, devices);
+    }
+
+    /// What is wanted now.
+    pub fn decide(&mut self, scene: &Scene, now_ms: u64) -> Decided {
+        let free = self.plan(scene, Fleet::Free);
+        let here = self.plan(scene, Fleet::AsItIs);
+        let devices = self.devices(scene, &free, now_ms);
+        let variants = self.variants(scene, &here, now_ms);
+        Decided {
+            free,
+            here,
+            devices,
+            variants,
+        }
+    }
+
+    fn plan(&mut self, scene: &Scene, fleet: Fleet) -> Plan {
+        let mut problem = scene.problem.clone();
+        for (device, kind) in problem.devices.iter_mut().zip(&scene.kinds) {
+            device.now = kind.up;
+            if fleet == Fleet::AsItIs {
+                (device.least, device.most) = (kind.up, kind.up);
+            }
+        }
+        if fleet == Fleet::AsItIs {
+            problem.budget_per_hour_usd = None;
+        }
+        match self.options.policy {
+            Policy::Sextant => shared::plan(&problem, Effort::default()),
+            Policy::Ilp => instances::plan(&problem, Weights::default())
+                .unwrap_or_else(|| shared::greedy(&problem)),
+            // What it waits for is counted once a look.
+            Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(&problem),
+            Policy::Infaas => self.infaas.plan(&problem),
+        }
+    }
+
+    fn devices(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> Vec<Wanted> {
+        let kinds = scene.kinds.iter().zip(&scene.problem.devices);
+        let planned = kinds.zip(&free.devices);
+        planned
+            .map(|((kind, device), planned)| {
+                let (must, trigger) = match self.options.policy {
+                    Policy::Sextant => kind.measured.sextant(),
+                    Policy::Ilp | Policy::Infaas => kind.measured.infaas(),
+                };
+                let most = device.most.max(device.least);
+                let raised = (*planned).max(must).clamp(device.least, most);
+                let wanted = match kind.managed {
+                    true => self.devices.want(kind.key, now_ms, raised),
+                    false => kind.up,
+                };
+                Wanted {
+                    devices: wanted.clamp(device.least, most),
+                    trigger: trigger.filter(|_| must > *planned),
+                }
+            })
+            .collect()
+    }
+
+    /// Variants that load asks for, and on how many devices.
+    fn variants(&mut self, scene: &Scene, here: &Plan, now_ms: u64) -> BTreeMap<u32, u32> {
+        let mut planned: BTreeMap<u32, u32> = BTreeMap::new();
+        for kind in 0..scene.kinds.len() {
+            for (variant, count) in self.on_kind(scene, here, kind) {
+                *planned.entry(variant).or_default() += count;
+            }
+        }
+        let mut all = planned.clone();
+        all.extend(
+            self.known
+                .keys()
+                .filter(|variant| !planned.contains_key(variant))
+                .map(|variant| (*variant, 0)),
+        );
+        let wanted = all.into_iter().map(|(variant, now)| {
+            let count = self.variants.want(variant, now_ms, now);
+            (variant, count)
+        });
+        self.known = wanted.filter(|(_, count)| *count > 0).collect();
+        let known = &self.known;
+        self.variants.retain(|variant| known.contains_key(variant));
+        self.known.clone()
+    }
+
+    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(u32, u32)> {
+        let up = scene.kinds[kind].up;
+        let all = scene.problem.choices.iter().enumerate();
+        let on: Vec<_> = all
+            .filter(|(_, choice)| choice.device as usize == kind)
+            .collect();
+        if self.options.policy != Policy::Sextant {
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+            for (at, choice) in on {
+                *counts.entry(choice.variant).or_default() += here.instances[at];
+            }
+            let counts = counts
+                .into_iter()
+                .map(|(variant, count)| (variant, count.min(up)));
+            return counts.filter(|(_, count)| *count > 0).collect();
+        }
+        let slots = scene.problem.devices[kind].slots;
+        let mut busy: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
+        for (at, choice) in on {
+            if here.served_rps[at] > 0.0 {
+                let (_, sum) = busy.entry(choice.variant).or_insert((at, 0.0));
+                *sum += here.served_rps[at] / choice.rps;
+            }
+        }
+        let footprints: Vec<Footprint> = busy
+            .values()
+            .map(|(at, busy)| Footprint {
+                least: shared::staffed(*busy, slots),
+                ..scene.footprints[*at]
+            })
+            .collect();
+        let room = Room {
+            devices: up,
+            memory_bytes: (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64,
+        };
+        let counts = spread(&footprints, room);
+        let each = footprints.iter().zip(counts);
+        each.filter(|(_, count)| *count > 0)
+            .map(|(footprint, count)| (footprint.variant, count))
+            .collect()
+    }
+}
