@@ -35,9 +35,9 @@ pub trait Provider: Send + Sync {
     async fn grow(&self, pool: &Pool, count: u32) -> Result<(), Error>;
 
     /// Has these machines end: each is asked to finish what it has (SIGTERM), and ended after the pool's
-    /// `end_ms`. Machines that are not there, such as another pool's, are none to end; to those that end
-    /// already nothing is said again, and they get no more time. Returns when they have been told, not
-    /// when they have ended.
+    /// `end_ms`. Machines that are not there, such as another pool's, are none to end; those that end
+    /// already get no more time. Returns when it is settled that they end, which a crash of the caller
+    /// does not undo; not when they have ended.
     async fn end(&self, pool: &Pool, machines: &[MachineId]) -> Result<(), Error>;
 }
 

@@ -31,6 +31,10 @@ const METADATA: [Wanted; 2] = [
 const POSTGRES_OLDEST: u32 = 15;
 /// Where Debian keeps its PostgreSQL versions: they are not on the path.
 const POSTGRES: &str = "/usr/lib/postgresql";
+/// Where a Docker engine listens; without one, its tests say that they were skipped.
+const DOCKER: &str = "/var/run/docker.sock";
+/// What those tests make an image from.
+const BUSYBOX: &str = "/bin/busybox";
 
 /// Both servers, from the system's packages where they are not there yet.
 pub fn ensure() -> Result<()> {
@@ -43,6 +47,9 @@ pub fn ensure() -> Result<()> {
     }
     if !faketime() {
         system::install(&["libfaketime"], "clocks that the tests set wrong")?;
+    }
+    if Path::new(DOCKER).exists() && !Path::new(BUSYBOX).exists() {
+        system::install(&["busybox-static"], "containers of the tests")?;
     }
     if postgres().is_none() {
         system::install(&["postgresql"], "registry of the tests")?;

@@ -23,7 +23,7 @@ struct Scripted {
 
 bind_provider_conformance!(async {
     let folder = TempDir::new().expect("a folder");
-    Scripted { folder }
+    Some(Scripted { folder })
 });
 
 impl Scripted {

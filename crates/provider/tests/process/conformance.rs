@@ -2,4 +2,4 @@ use sextant_provider::bind_provider_conformance;
 
 use super::support::Children;
 
-bind_provider_conformance!(async { Children::new() });
+bind_provider_conformance!(async { Some(Children::new()) });

@@ -1,0 +1,11 @@
+//! Containers as machines, of the engine of this machine where one answers. What needs none runs
+//! everywhere.
+
+mod docker {
+    mod away;
+    mod conformance;
+    mod containers;
+    mod faults;
+    mod image;
+    mod support;
+}
