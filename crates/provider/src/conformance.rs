@@ -56,7 +56,7 @@ pub trait Ground: Send + Sync {
 }
 
 /// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives
-/// `Some(ground)`, a [`Ground`](conformance::Ground) without machines, or `None` where this machine lacks
+/// `Some(ground)`, a [`Ground`](crate::conformance::Ground) without machines, or `None` where this machine lacks
 /// what only some have; it says so itself.
 #[macro_export]
 macro_rules! bind_provider_conformance {

@@ -60,6 +60,8 @@ pub struct Template {
     pub arguments: Vec<String>,
     /// Variables that it has beside those of this process.
     pub environment: BTreeMap<String, String>,
+    /// Variables of this process that it does not have, such as those with this process's own address.
+    pub without: Vec<String>,
 }
 
 /// Starts and ends child processes. Needs a Tokio runtime with its clock and I/O.

@@ -64,6 +64,9 @@ fn command(template: &Template, record: &Record) -> Command {
     };
     let mut command = Command::new(filled(&template.program));
     command.args(template.arguments.iter().map(filled));
+    for name in &template.without {
+        command.env_remove(name);
+    }
     for (name, value) in &template.environment {
         command.env(name, filled(value));
     }

@@ -75,7 +75,9 @@ async fn names_and_pools_are_filled_in() {
     let children = Children::new();
     let mut settings = children.settings();
     let gpu = pool("gpu-1", LONG_MS);
-    let special = template("echo \"$0 $1 $WORKER\"; echo up >&2; while :; do sleep 0.1; done");
+    let special = template(
+        "echo \"$0 $1 $WORKER $CARGO_PKG_NAME-$CARGO\"; echo up >&2; while :; do sleep 0.1; done",
+    );
     settings.pools = BTreeMap::from([(gpu.device_type.clone(), special)]);
     let provider = Processes::open(settings).expect("it opens");
     let machine = children.up(&provider, &gpu, 1).await.remove(0);
@@ -84,7 +86,10 @@ async fn names_and_pools_are_filled_in() {
     assert!(name.as_str().starts_with("gpu-1-1-"), "{name}");
     let log = children.folder().join(format!("{name}.log"));
     let log = fs::read_to_string(log).expect("a log");
-    assert_eq!(log, format!("gpu-1 {name} is-{name}\nup\n"));
+    // Cargo sets both for a test: one is passed on, the other is not.
+    assert!(std::env::var("CARGO_PKG_NAME").is_ok());
+    let cargo = std::env::var("CARGO").expect("set");
+    assert_eq!(log, format!("gpu-1 {name} is-{name} -{cargo}\nup\n"));
     let more = children.up(&provider, &gpu, 2).await;
     assert!(more[1].id.0.starts_with("gpu-1-2-"), "{more:?}");
 }

@@ -120,6 +120,7 @@ pub fn template(script: &str) -> Template {
         program: "sh".to_owned(),
         arguments: ["-c", script, "{pool}", "{name}"].map(str::to_owned).into(),
         environment: BTreeMap::from([("WORKER".to_owned(), "is-{name}".to_owned())]),
+        without: vec!["CARGO_PKG_NAME".to_owned()],
     }
 }
 
