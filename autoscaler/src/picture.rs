@@ -152,6 +152,14 @@ impl Picture {
                 if !kind.facts.engines.contains(&variant.spec.engine) {
                     continue;
                 }
+                // Nobody chooses what another is at least as good as in everything.
+                let better = variant
+                    .dominated_by
+                    .as_ref()
+                    .and_then(|id| view.variants.get(id));
+                if better.is_some_and(|better| kind.facts.engines.contains(&better.spec.engine)) {
+                    continue;
+                }
                 let expected = variant.expected(&kind.name, config.estimate_factor);
                 let profile = &expected.profile;
                 let bytes = profile.peak_memory_bytes;

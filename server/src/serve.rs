@@ -184,6 +184,7 @@ fn build_autoscaler(
         estimate_factor: config.variants.estimate_factor,
         pools: pools::build(config)?,
     };
+    pools::end_with(process, &settings.pools);
     let metadata = Arc::clone(&stores.metadata);
     let mut service = autoscaler::Service::new(settings, Arc::clone(&metadata));
     if config.metadata.url.is_some() {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+mod load;
+
 use crate::server::{self, Server};
 use crate::{paths, provision, shell};
 
@@ -18,6 +20,9 @@ pub struct Arguments {
     /// Folder for the data [default: target/demo]
     #[arg(long)]
     data: Option<PathBuf>,
+    /// Show how workers come and go with the load, on emulated devices, in about five minutes
+    #[arg(long)]
+    load: bool,
     /// Stop once everything is registered and the queries were tried
     #[arg(long)]
     exit_after_ready: bool,
@@ -39,6 +44,9 @@ struct Try {
 
 /// Runs the demo until Ctrl-C.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.load {
+        return load::run();
+    }
     let provisioned = provision::runtime()?;
     let binary = server::build()?;
     check_free(arguments.listen)?;

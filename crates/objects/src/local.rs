@@ -61,13 +61,24 @@ impl LocalStore {
     /// Opens or creates a store under `root`, removes what dead writers left behind and, when
     /// `max_bytes` is given, counts what is stored. Blocks the calling thread.
     pub fn open(root: impl AsRef<Path>, max_bytes: Option<u64>) -> Result<Self, Error> {
-        let root = root.as_ref();
+        Self::open_as(root.as_ref(), max_bytes, true)
+    }
+
+    /// Opens a store that another process has opened and writes into: what it is writing is left
+    /// alone. Blocks the calling thread.
+    pub fn open_beside(root: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_as(root.as_ref(), None, false)
+    }
+
+    fn open_as(root: &Path, max_bytes: Option<u64>, owned: bool) -> Result<Self, Error> {
         let name = root.display().to_string();
         let failed = |fault: Fault| fault.on_write(&name);
         fs::create_dir_all(root).map_err(|source| failed(Fault::Io(source)))?;
         let root = Folder::root(root).map_err(failed)?;
         let temporary = root.create_child("tmp").map_err(failed)?;
-        temporary::sweep(&temporary).map_err(failed)?;
+        if owned {
+            temporary::sweep(&temporary).map_err(failed)?;
+        }
         let blobs = root.create_child("blobs").map_err(failed)?;
         let files = root.create_child("files").map_err(failed)?;
         let used = blobs.total_bytes().map_err(failed)? + files.total_bytes().map_err(failed)?;

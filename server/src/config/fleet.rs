@@ -35,7 +35,8 @@ section! {
     /// Models, validation sets, inputs and outputs of jobs.
     Objects in "objects" {
         /// A bucket, `s3://bucket[/prefix]`. Credentials come from the environment
-        /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`) or a profile.
+        /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`) or a profile. Or a folder that another process
+        /// of this machine keeps, `file:///folder`.
         url: Option<String> = None, unset "a folder in the data folder";
         /// Where the bucket is, `http[s]://host[:port]`, for what speaks S3 and is not AWS.
         endpoint: Option<String> = None, unset "the region's";

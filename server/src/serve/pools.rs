@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
@@ -18,10 +19,14 @@ use sextant_provider::{
 };
 use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
 
+use super::process::Process;
 use crate::config::{Config, Pool, ProviderKind};
 
 /// Most child processes on a machine, of all pools together.
 const MOST_PROCESSES: u32 = 256;
+
+/// Time between two looks at workers that end.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Refuses pools that nothing can be made of.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
@@ -88,6 +93,8 @@ fn open_processes(config: &Config) -> anyhow::Result<Processes> {
         program: program.display().to_string(),
         arguments: arguments(config, name, pool, (&file, &folder)),
         environment: BTreeMap::new(),
+        // It names where this process is reached.
+        without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
     };
     let pools = config.autoscaler.pools.iter();
     let pools = pools.filter(|(_, pool)| pool.provider == ProviderKind::Process);
@@ -112,6 +119,11 @@ fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
         None => None,
     };
     own.worker.name = None;
+    if own.objects.url.is_none() {
+        let folder = std::path::absolute(config.data_dir.join("objects"))?;
+        own.objects.url = Some(format!("file://{}", folder.display()));
+    }
+    own.fleet.advertise = None;
     let text = toml::to_string(&own).context("the settings cannot be written down")?;
     let file = folder.join("settings.toml");
     let fresh = folder.join("settings.toml.new");
@@ -211,4 +223,48 @@ fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Option<DeviceTy
         memory_bytes,
         price_per_hour_usd,
     })
+}
+
+/// Has the child processes end with this one, as a service stops with all its processes. Those of a
+/// process that was killed are found by the next.
+pub(super) fn end_with(process: &mut Process, pools: &BTreeMap<DeviceTypeName, PoolConfig>) {
+    let children = pools
+        .iter()
+        .filter(|(_, it)| it.provider.name() == "process");
+    let children: Vec<(sextant_provider::Pool, Arc<dyn Provider>)> = children
+        .map(|(name, it)| {
+            let pool = sextant_provider::Pool {
+                device_type: name.clone(),
+                end_ms: it.end_ms,
+            };
+            (pool, Arc::clone(&it.provider))
+        })
+        .collect();
+    if children.is_empty() {
+        return;
+    }
+    process.spawn_late(|stop| async move {
+        stop.cancelled().await;
+        for (pool, provider) in &children {
+            if let Err(error) = end_all(pool, provider.as_ref()).await {
+                tracing::warn!(%error, pool = %pool.device_type, "workers could not be ended");
+            }
+        }
+    });
+}
+
+/// Tells all machines of a pool to end, and waits until they have.
+async fn end_all(
+    pool: &sextant_provider::Pool,
+    provider: &dyn Provider,
+) -> Result<(), sextant_provider::Error> {
+    let patience = Duration::from_millis(pool.end_ms) + LOOK;
+    let begun = Instant::now();
+    let machines = provider.list(pool).await?;
+    let ids: Vec<_> = machines.into_iter().map(|machine| machine.id).collect();
+    provider.end(pool, &ids).await?;
+    while begun.elapsed() < patience && !provider.list(pool).await?.is_empty() {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }

@@ -29,18 +29,22 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         config.metadata.url.is_some(),
         "`fleet.listen` is set and `metadata.url` is not: processes find each other there"
     );
-    let needs_registry = [Role::Api, Role::Dispatcher, Role::VariantGen];
-    let needs_registry = needs_registry
-        .into_iter()
-        .find(|it| config.roles.contains(*it));
-    if let Some(role) = needs_registry {
+    let with_registry = [Role::Api, Role::Dispatcher, Role::VariantGen];
+    let played = with_registry
+        .iter()
+        .filter(|it| config.roles.contains(**it));
+    // Over files of its own where all others are workers of this machine.
+    let keeps_files = played.clone().count() == with_registry.len();
+    if let (Some(role), false) = (played.clone().next(), keeps_files) {
         ensure!(
             config.registry.url.is_some(),
             "role `{role}` needs `registry.url`: the processes of a fleet share one registry"
         );
     }
     ensure!(
-        config.objects.url.is_some() || config.roles.0.iter().all(|it| *it == Role::Autoscaler),
+        keeps_files
+            || config.objects.url.is_some()
+            || config.roles.0.iter().all(|it| *it == Role::Autoscaler),
         "`objects.url` is not set: the processes of a fleet share one artefact store"
     );
     for role in [Role::Dispatcher, Role::Worker] {

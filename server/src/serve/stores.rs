@@ -110,6 +110,12 @@ async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
                 .context("the artefact store cannot be opened")?;
             Ok(Arc::new(store))
         }
+        Some(url) if url.starts_with("file://") => {
+            let folder = url.trim_start_matches("file://");
+            let store = LocalStore::open_beside(folder);
+            let store = store.with_context(|| format!("`objects.url` is `{url}`"))?;
+            Ok(Arc::new(store))
+        }
         #[cfg(feature = "fleet")]
         Some(url) => remote::objects(config, url).await,
         #[cfg(not(feature = "fleet"))]

@@ -72,7 +72,7 @@ pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dy
 /// `s3://bucket/prefix` as bucket and prefix.
 fn bucket(url: &str) -> anyhow::Result<(String, String)> {
     let place = url.strip_prefix("s3://");
-    let place = place.context("`objects.url` must begin with `s3://`")?;
+    let place = place.context("`objects.url` must begin with `s3://` or `file://`")?;
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     let prefix = match prefix.trim_matches('/') {
         "" => String::new(),
