@@ -1,0 +1,14 @@
+//! An autoscaler over a store, workers and providers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod scaling;
+mod wanted;
+mod world;
+
+use std::sync::Arc;
+
+use sextant_fleet::unsteady::UnsteadyStore;
+use sextant_metadata::{Count, MetadataStore, Wanted};
+use sextant_types::{Digest, ModelId, VariantId};
+use tokio::sync::watch;

@@ -1,0 +1,370 @@
+//! How many workers are wanted, why, and what providers make of it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use sextant_autoscaler::{Config, PoolConfig, Service};
+use sextant_fleet::unix_ms;
+use sextant_metadata::{
+    Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
+};
+use sextant_provider::{Error, Machine, MachineId, Provider, State};
+use sextant_types::{
+    ApplicationId, Code, DeviceType, DeviceTypeName, TargetClass, Targets, WorkerId,
+};
+
+use super::{world::*, *};
+
+/// Machines that are there as soon as they are ordered; their workers announce themselves where a test
+/// says so.
+#[derive(Default)]
+struct Shelf {
+    machines: Mutex<Vec<Machine>>,
+    next: AtomicU64,
+    ended: Mutex<Vec<String>>,
+    fails: AtomicBool,
+    /// Machines seem to have been started so long ago, ms.
+    age_ms: AtomicU64,
+}
+
+impl Shelf {
+    fn check(&self) -> Result<(), Error> {
+        match self.fails.load(Ordering::Relaxed) {
+            true => Err(Error::Away {
+                provider: "shelf",
+                reason: "the door is locked".to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.machines.lock().unwrap().len()
+    }
+
+    fn ended(&self) -> Vec<String> {
+        self.ended.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Provider for Shelf {
+    fn name(&self) -> &'static str {
+        "shelf"
+    }
+
+    async fn list(&self, _: &sextant_provider::Pool) -> Result<Vec<Machine>, Error> {
+        self.check()?;
+        Ok(self.machines.lock().unwrap().clone())
+    }
+
+    async fn grow(&self, _: &sextant_provider::Pool, count: u32) -> Result<(), Error> {
+        self.check()?;
+        let mut machines = self.machines.lock().unwrap();
+        while machines.len() < count as usize {
+            let id = format!("m{}", self.next.fetch_add(1, Ordering::Relaxed));
+            machines.push(Machine {
+                worker: WorkerId::new(&id).ok(),
+                id: MachineId(id),
+                state: State::Running,
+                since_ms: unix_ms() - self.age_ms.load(Ordering::Relaxed),
+            });
+        }
+        Ok(())
+    }
+
+    async fn end(&self, _: &sextant_provider::Pool, machines: &[MachineId]) -> Result<(), Error> {
+        self.check()?;
+        self.machines
+            .lock()
+            .unwrap()
+            .retain(|machine| !machines.contains(&machine.id));
+        let ids = machines.iter().map(|id| id.0.clone());
+        self.ended.lock().unwrap().extend(ids);
+        Ok(())
+    }
+}
+
+/// A pool of devices that answer 1,000 queries a second each (a variant takes 1 ms).
+fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u32) -> Config {
+    let pool = PoolConfig {
+        least,
+        most,
+        end_ms: 1000,
+        facts: Some(Arc::clone(of)),
+        provider: Arc::clone(shelf) as _,
+    };
+    Config {
+        period_ms: 10,
+        hold_ms: 300,
+        pools: BTreeMap::from([(of.name.clone(), pool)]),
+        ..Config::default()
+    }
+}
+
+fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()> {
+    let service = Service::new(config, Arc::clone(store) as _);
+    tokio::spawn(service.run(std::future::pending()))
+}
+
+/// So many queries a second, of which some were refused for want of capacity.
+async fn ask(store: &UnsteadyStore, rps: u64, refused: u64, targets: Targets) {
+    let row = ApplicationDemand {
+        application: ApplicationId::new("app").unwrap(),
+        class: TargetClass::of(&targets),
+        variant: None,
+        offered: rps,
+        answered: rps - refused,
+        late: 0,
+        refused: BTreeMap::from([(Code::Overloaded, refused)]),
+        queueing_ms: 0,
+    };
+    let demand = Demand {
+        window_ms: 1000,
+        applications: vec![row],
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+}
+
+fn wants(wanted: &Wanted, name: &str) -> Option<u32> {
+    let name = DeviceTypeName::new(name).unwrap();
+    wanted.pool(&name).map(|pool: &Pool| pool.wanted)
+}
+
+/// Waits until this is so.
+async fn until_true(what: &str, is: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < PATIENCE, "not {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+/// The variant serves on a worker.
+async fn serve(store: &UnsteadyStore, variant: &str, worker: &str) {
+    let key = InstanceKey {
+        variant: VariantId::new(variant).unwrap(),
+        worker: WorkerId::new(worker).unwrap(),
+    };
+    for command in [Command::Load, Command::Loaded] {
+        let transition = Transition {
+            key: key.clone(),
+            application: ApplicationId::new("app").unwrap(),
+            expected_version: None,
+            command,
+        };
+        store.transition(&transition, 1).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    run(&store, pool(&shelf, &of, 1, 8));
+    let first = until(&store, "the least", |it| wants(it, "small") == Some(1)).await;
+    let decision = first.decisions.last().unwrap();
+    assert_eq!((decision.from, decision.to), (0, 1), "{decision:?}");
+    until_true("one machine", || shelf.count() == 1).await;
+    beat_of(&store, "m0", &of, false).await;
+    ask(&store, 2500, 0, Targets::default()).await;
+    let more = until(&store, "more", |it| wants(it, "small") > Some(2)).await;
+    let decision = more.decisions.iter().find(|it| it.to > 2).unwrap();
+    assert_eq!(decision.action, Action::AddWorkers);
+    assert_eq!(decision.subject, Subject::Pool(of.name.clone()));
+    let input = &decision.inputs[0];
+    assert_eq!(input.application.as_str(), "app");
+    assert!(
+        input.offered_rps > 2000.0 && input.planned_rps >= input.offered_rps,
+        "{input:?}"
+    );
+    assert!(decision.reason.contains("queries a second"), "{decision:?}");
+    let as_it_was = &decision.alternatives[0];
+    assert!(as_it_was.why_not.contains("unanswered"), "{as_it_was:?}");
+    let wanted = wants(&more, "small").unwrap() as usize;
+    until_true("as many machines", || shelf.count() >= wanted).await;
+    for number in 1..shelf.count() {
+        beat_of(&store, &format!("m{number}"), &of, false).await;
+    }
+    // Nothing comes any more: after a minute without the rate is none; told as one long window.
+    let nothing = Demand {
+        window_ms: 70_000,
+        ..Demand::default()
+    };
+    store.set_demand(nothing).await.unwrap();
+    let fewer = until(&store, "the least again", |it| {
+        wants(it, "small") == Some(1)
+    })
+    .await;
+    let decision = fewer.decisions.last().unwrap();
+    assert_eq!(decision.action, Action::RemoveWorkers, "{decision:?}");
+    until_true("one machine again", || shelf.count() == 1).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_which_a_wanted_variant_depends_does_not_leave() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    let config = Config {
+        hold_ms: 0,
+        ..pool(&shelf, &of, 2, 2)
+    };
+    let first = run(&store, config.clone());
+    until_true("two machines", || shelf.count() == 2).await;
+    for worker in ["m0", "m1"] {
+        beat_of(&store, worker, &of, false).await;
+    }
+    serve(&store, "m-a", "m1").await;
+    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
+    first.abort();
+    drop(first.await);
+    let mut config = config;
+    for pool in config.pools.values_mut() {
+        (pool.least, pool.most) = (1, 1);
+    }
+    run(&store, config);
+    until_true("one machine", || shelf.count() == 1).await;
+    assert_eq!(shelf.ended(), ["m0"], "the variant is on the other one");
+}
+
+#[tokio::test]
+async fn who_takes_over_goes_on_with_what_was_decided() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    let config = Config {
+        hold_ms: 3_600_000,
+        ..pool(&shelf, &of, 0, 8)
+    };
+    let first = run(&store, config.clone());
+    beat_of(&store, "other", &device_type("other", 1.0), false).await;
+    ask(&store, 3500, 0, Targets::default()).await;
+    let before = until(&store, "workers", |it| wants(it, "small") > Some(3)).await;
+    first.abort();
+    drop(first.await);
+    // Nothing is asked for now, yet the number is held as if it had just been planned.
+    store
+        .set_demand(Demand {
+            window_ms: 70_000,
+            ..Demand::default()
+        })
+        .await
+        .unwrap();
+    publish(&store, variant("m-b")).await;
+    run(&store, config);
+    let after = until(&store, "the second", |it| it.variants.len() == 2).await;
+    assert_eq!(wants(&after, "small"), wants(&before, "small"));
+    assert!(after.decisions.starts_with(&before.decisions), "{after:#?}");
+    let machines = shelf.count();
+    assert!(
+        machines <= wants(&after, "small").unwrap() as usize,
+        "{machines} were started"
+    );
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_said_to_and_asked_again() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    shelf.fails.store(true, Ordering::Relaxed);
+    run(&store, pool(&shelf, &of, 1, 8));
+    let trouble = |it: &Wanted| it.pools.first().and_then(|pool| pool.trouble.clone());
+    let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
+    let text = trouble(&told).unwrap();
+    assert!(
+        text.contains("provider_away") && text.contains("the door is locked"),
+        "{text}"
+    );
+    shelf.fails.store(false, Ordering::Relaxed);
+    until_true("a machine", || shelf.count() == 1).await;
+    until(&store, "no trouble", |it| trouble(it).is_none()).await;
+}
+
+#[tokio::test]
+async fn a_machine_whose_worker_never_comes_is_given_up() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.age_ms.store(3_600_000, Ordering::Relaxed);
+    run(&store, pool(&shelf, &of, 1, 8));
+    until_true("it was ended", || !shelf.ended().is_empty()).await;
+    let trouble = |it: &Wanted| it.pools.first().and_then(|pool| pool.trouble.clone());
+    let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
+    let text = trouble(&told).unwrap();
+    assert!(text.contains("did not announce itself"), "{text}");
+}
+
+#[tokio::test]
+async fn refused_queries_ask_for_more_than_was_planned() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    run(&store, pool(&shelf, &of, 2, 8));
+    until_true("two machines", || shelf.count() == 2).await;
+    for worker in ["m0", "m1"] {
+        beat_of(&store, worker, &of, false).await;
+    }
+    // A plan would need one of them; half is refused all the same: N r / (1 - r) = 2 more.
+    ask(&store, 100, 50, Targets::default()).await;
+    let more = until(&store, "more", |it| wants(it, "small") == Some(4)).await;
+    let decision = more.decisions.iter().find(|it| it.to == 4).unwrap();
+    assert!(decision.reason.contains("50.0 %"), "{decision:?}");
+}
+
+#[tokio::test]
+async fn what_no_variant_can_answer_starts_nothing() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    run(&store, pool(&shelf, &of, 0, 8));
+    let impossible = Targets {
+        min_quality: Some(0.99),
+        ..Targets::default()
+    };
+    ask(&store, 5000, 0, impossible).await;
+    until(&store, "the pool", |it| wants(it, "small") == Some(0)).await;
+    let too_quick = Targets {
+        latency_ms: Some(0.01),
+        ..Targets::default()
+    };
+    ask(&store, 6000, 0, too_quick).await;
+    // One of the same size that can be answered shows that the record was read.
+    let possible = Targets {
+        latency_ms: Some(100.0),
+        ..Targets::default()
+    };
+    ask(&store, 1500, 0, possible).await;
+    let wanted = until(&store, "workers for that", |it| {
+        wants(it, "small") > Some(0)
+    })
+    .await;
+    assert!(wants(&wanted, "small") < Some(5), "{wanted:#?}");
+}
+
+#[tokio::test]
+async fn a_budget_of_nothing_starts_nothing_and_bounds_hold() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    let config = Config {
+        budget_per_hour_usd: Some(1.0),
+        ..pool(&shelf, &of, 0, 8)
+    };
+    run(&store, config);
+    ask(&store, 50_000, 0, Targets::default()).await;
+    // Two at half a dollar.
+    let wanted = until(&store, "what the budget has", |it| {
+        wants(it, "small") > Some(0)
+    })
+    .await;
+    assert_eq!(wants(&wanted, "small"), Some(2), "{wanted:#?}");
+}
