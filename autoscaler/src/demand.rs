@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_policies::scaling::demand::{Arrivals, Expected};
+use sextant_policies::scaling::demand::{Arrivals, BadRate, Expected};
 use sextant_types::{ApplicationId, ErrorKind, TargetClass};
 
 /// Queries of an application with like targets.
@@ -12,9 +12,6 @@ pub(crate) struct Need {
     pub(crate) application: ApplicationId,
     pub(crate) class: TargetClass,
 }
-
-/// How long it takes until half of what was bad is forgotten, ms.
-const BAD_HALF_LIFE_MS: f64 = 5000.0;
 
 /// After how long without a query a need is forgotten altogether, ms.
 const FORGOTTEN_MS: u64 = 24 * 3_600_000;
@@ -33,9 +30,7 @@ struct Load {
     arrivals: Arrivals,
     /// When the last query came, ms.
     last_ms: u64,
-    /// Queries, and those that were late or refused for want of time, both fading.
-    recent: f64,
-    bad: f64,
+    bad: BadRate,
 }
 
 /// What is expected of a need.
@@ -45,10 +40,7 @@ pub(crate) struct Outlook {
     pub(crate) expected: Expected,
     /// Queries a second that are planned for.
     pub(crate) rps: f64,
-    /// Share of the last seconds' queries that were late or refused for want of time.
-    pub(crate) bad_share: f64,
-    /// How many those were, fading.
-    pub(crate) recent: f64,
+    pub(crate) bad: BadRate,
 }
 
 // === impl Seen ===
@@ -93,6 +85,13 @@ impl Seen {
             .retain(|_, load| now_ms.saturating_sub(load.last_ms) < FORGOTTEN_MS);
     }
 
+    /// Other workers are up than before: what was bad without them says nothing of them.
+    pub(crate) fn begin_anew(&mut self) {
+        for load in self.needs.values_mut() {
+            load.bad.begin_anew();
+        }
+    }
+
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
     /// for in `idle_ms` needs nothing.
     pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
@@ -103,8 +102,7 @@ impl Seen {
                 need: need.clone(),
                 expected,
                 rps: if idle { 0.0 } else { expected.rps() },
-                bad_share: load.bad / load.recent.max(1.0),
-                recent: load.recent,
+                bad: load.bad,
             }
         });
         each.collect()
@@ -119,9 +117,7 @@ impl Load {
         if offered > 0.0 {
             self.last_ms = now_ms;
         }
-        let fades = 0.5f64.powf(window_ms as f64 / BAD_HALF_LIFE_MS);
-        self.recent = self.recent * fades + offered;
-        self.bad = self.bad * fades + bad;
+        self.bad.observe(window_ms, offered, bad);
     }
 }
 

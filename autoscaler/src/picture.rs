@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
-    self, Choice, Device, Footprint, Need, Problem, Scene, fleet::Measured, rate_in_time,
+    self, Choice, Device, Footprint, Need, Problem, Scene, demand::BadRate, fleet::Measured,
+    rate_in_time,
 };
 use sextant_types::{
     DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
@@ -193,7 +194,7 @@ impl Picture {
 
     /// Gives each type the bad share of the needs that its devices answer best.
     fn measure(&mut self) {
-        let mut bad = vec![(0.0, 0.0); self.kinds.len()];
+        let mut bad: Vec<Vec<BadRate>> = vec![Vec::new(); self.kinds.len()];
         for (at, outlook) in self.outlooks.iter().enumerate() {
             let cheapest = self.problem.choices_of(at).min_by(|(_, a), (_, b)| {
                 let price = |choice: &Choice| {
@@ -206,15 +207,13 @@ impl Picture {
                 one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
             });
             if let Some((_, choice)) = cheapest {
-                let (missed, all) = &mut bad[choice.device as usize];
-                *missed += outlook.bad_share * outlook.recent;
-                *all += outlook.recent;
+                bad[choice.device as usize].push(outlook.bad);
             }
         }
-        for (kind, (missed, all)) in self.kinds.iter_mut().zip(bad) {
-            // A few queries are no share, and while variants load they miss for want of those.
-            if all >= 10.0 && !kind.loading {
-                kind.measured.bad_share = missed / all;
+        for (kind, bad) in self.kinds.iter_mut().zip(bad) {
+            // While variants load, queries miss for want of those.
+            if !kind.loading {
+                kind.measured.bad_share = BadRate::share(&bad);
             }
         }
     }

@@ -72,26 +72,31 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Registers the example's models with the command line client; what is there already stays.
 pub fn register(binary: &Path, address: SocketAddr) -> Result<()> {
-    let digits = paths::root().join("examples/digits");
     for model in MODELS {
-        shell::run(
-            shell::command(binary)
-                .args(["--server", &format!("http://{address}"), "register"])
-                .args([
-                    "--application",
-                    "digits",
-                    "--metric",
-                    "top1",
-                    "--name",
-                    model,
-                    "--model",
-                ])
-                .arg(digits.join(format!("{model}.onnx")))
-                .arg("--validation")
-                .arg(digits.join("validation.npz")),
-        )?;
+        register_model(binary, address, model)?;
     }
     Ok(())
+}
+
+/// Registers one of the example's models.
+fn register_model(binary: &Path, address: SocketAddr, model: &str) -> Result<()> {
+    let digits = paths::root().join("examples/digits");
+    shell::run(
+        shell::command(binary)
+            .args(["--server", &format!("http://{address}"), "register"])
+            .args([
+                "--application",
+                "digits",
+                "--metric",
+                "top1",
+                "--name",
+                model,
+                "--model",
+            ])
+            .arg(digits.join(format!("{model}.onnx")))
+            .arg("--validation")
+            .arg(digits.join("validation.npz")),
+    )
 }
 
 fn check_free(address: SocketAddr) -> Result<()> {

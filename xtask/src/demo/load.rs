@@ -108,7 +108,7 @@ pub fn run() -> Result<()> {
     command.arg("--config").arg(&file);
     command.args(["--set", &format!("metadata.url={}", redis.url())]);
     let server = Server::start("sextant", command, at, "/health/live")?;
-    super::register(&binary, server.address)?;
+    super::register_model(&binary, server.address, "cnn-large")?;
     println!("{}", header());
     let shared = Arc::new(Shared::default());
     let clients: Vec<JoinHandle<()>> = (0..CLIENTS)
@@ -223,7 +223,7 @@ fn summary(shared: &Shared, binary: &Path, server: &Server) -> Result<()> {
 
 /// One client: asks in its turn as long as the rate asks for.
 fn ask(shared: &Shared, at: SocketAddr, number: u64) {
-    let body = super::query(&json!({"latency_ms": TARGET_MS, "min_accuracy": 0.975}));
+    let body = super::query(&json!({"latency_ms": TARGET_MS}));
     let mut connection = None;
     let mut next = Instant::now() + Duration::from_millis(number * 20);
     while !shared.stop.load(Ordering::Relaxed) {

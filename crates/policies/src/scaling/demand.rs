@@ -24,6 +24,21 @@ const TICK_MS: u64 = crate::autoscale::TICK_S as u64 * 1000;
 /// By how many deviations of its own errors a forecast is raised.
 const RAISED: f64 = 0.5;
 
+/// How long it takes until half of what was bad is forgotten, ms.
+const BAD_HALF_LIFE_MS: f64 = 5000.0;
+
+/// Fewest queries that make a share.
+const FEWEST: f64 = 10.0;
+
+/// Share of queries that were late or refused for want of time, of those that came since the number of
+/// devices last changed: what was bad with fewer of them says nothing of these, and asking for more
+/// because of it would be asking again each time some have come.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BadRate {
+    recent: f64,
+    bad: f64,
+}
+
 /// Queries of one need as they came.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
@@ -45,6 +60,29 @@ pub struct Expected {
     pub burst_rps: f64,
     /// What the forecast says, 1/s; 0 before there is one.
     pub forecast_rps: f64,
+}
+
+// === impl BadRate ===
+
+impl BadRate {
+    /// `offered` queries came in a time of `window_ms`, of which `bad` were.
+    pub fn observe(&mut self, window_ms: u64, offered: f64, bad: f64) {
+        let fades = 0.5f64.powf(window_ms as f64 / BAD_HALF_LIFE_MS);
+        self.recent = self.recent * fades + offered;
+        self.bad = self.bad * fades + bad.min(offered);
+    }
+
+    /// There are more devices, or fewer.
+    pub fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Of the queries of several needs together; 0 where there were too few.
+    pub fn share<'a>(rates: impl IntoIterator<Item = &'a Self>) -> f64 {
+        let sum = |(bad, all), rate: &Self| (bad + rate.bad, all + rate.recent);
+        let (bad, all) = rates.into_iter().fold((0.0, 0.0), sum);
+        if all < FEWEST { 0.0 } else { bad / all }
+    }
 }
 
 // === impl Arrivals ===
