@@ -230,6 +230,11 @@ impl Fleet {
         fs::read_to_string(self.log_file(name)).unwrap_or_default()
     }
 
+    /// Where a process keeps its data.
+    pub fn folder_of(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// The number of a process.
     pub fn process_id(&self, name: &str) -> u32 {
         self.process(name).id()

@@ -5,6 +5,7 @@ mod faults;
 mod jobs;
 mod network;
 mod roles;
+mod scaling;
 mod security;
 mod stores;
 

@@ -1,0 +1,103 @@
+//! Workers that the autoscaler starts and ends as child processes.
+
+use super::*;
+use sextant_tests::Load;
+
+/// Everything but workers in one process, and a pool of emulated devices of which one answers about
+/// fifty queries a second.
+const SETTINGS: [&str; 9] = [
+    "worker.emulated.types.small.speed=0.02",
+    "worker.emulated.delays=false",
+    "variants.engines=emulated",
+    "prices.devices.small.hour_usd=0.5",
+    "prices.devices.small.start_s=1",
+    "autoscaler.hold_s=2",
+    "autoscaler.pools.small.least=1",
+    "autoscaler.pools.small.most=3",
+    "autoscaler.pools.small.end_s=20",
+];
+
+const ROLES: &str = "api,dispatcher,autoscaler,variant-gen";
+
+fn fleet_of_one() -> Fleet {
+    let mut fleet = Fleet::over_stores(FleetSettings::default());
+    fleet.spawn("api", ROLES, &SETTINGS);
+    fleet
+}
+
+/// The pool as `GET /v1/scaling` has it.
+async fn pool(api: &Api) -> Value {
+    let body = api.get("/v1/scaling").await.json(200);
+    let pools = body["pools"].as_array().expect("a list");
+    let pool = pools.iter().find(|it| it["device_type"] == "small");
+    pool.cloned().unwrap_or_default()
+}
+
+/// Waits until so many workers are up and no others are wanted.
+async fn settles(api: &Api, count: u64) {
+    until(&format!("{count} workers are up"), || async {
+        let pool = pool(api).await;
+        (pool["up"] == count && pool["wanted"] == count).then_some(())
+    })
+    .await;
+}
+
+/// The process ids of the workers.
+fn children(fleet: &Fleet) -> Vec<u32> {
+    let folder = fleet.folder_of("api").join("workers");
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let names = files.filter_map(|file| Some(file.ok()?.path()));
+    let machines = names.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    let read = machines.filter_map(|path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let machine: Value = serde_json::from_str(&text).ok()?;
+        u32::try_from(machine["process"]["pid"].as_u64()?).ok()
+    });
+    let mut ids: Vec<u32> = read.collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[tokio::test]
+async fn workers_come_with_the_load_and_leave_with_it() {
+    let fleet = fleet_of_one();
+    let api = fleet.api();
+    settles(&api, 1).await;
+    api.create_application("digits").await;
+    let job = api
+        .register(digits::upload("digits", "cnn-large", "cnn-large"))
+        .await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    answers(&api).await;
+    let load = Load::start(api.clone(), 64, None).await;
+    until("all workers are up", || async {
+        (pool(&api).await["up"] == 3).then_some(())
+    })
+    .await;
+    let tally = load.stop().await;
+    let refused: u64 = tally.refused.values().sum();
+    assert_eq!(tally.sent, tally.answered + refused, "{tally:?}");
+    settles(&api, 1).await;
+    answers(&api).await;
+    let body = api.get("/v1/scaling/decisions").await.json(200);
+    let decisions = body["decisions"].as_array().expect("a list");
+    for action in ["add_workers", "remove_workers", "replicate"] {
+        let of = decisions.iter().find(|it| it["action"] == action);
+        let decision = of.unwrap_or_else(|| panic!("no `{action}`: {body:#}"));
+        assert!(decision["reason"].as_str().is_some_and(|it| !it.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn workers_outlive_a_crash_of_their_autoscaler_and_end_with_it_when_it_is_told_to() {
+    let mut fleet = fleet_of_one();
+    settles(&fleet.api(), 1).await;
+    let before = children(&fleet);
+    assert_eq!(before.len(), 1, "{before:?}");
+    fleet.kill("api");
+    fleet.launch("api");
+    settles(&fleet.api(), 1).await;
+    assert_eq!(children(&fleet), before, "none was started twice");
+    fleet.stop("api");
+    assert_eq!(children(&fleet), Vec::<u32>::new(), "all have ended");
+}
