@@ -19,16 +19,26 @@ use crate::parallelism::Random;
 const SEED: u64 = 1;
 
 /// Pairs of models that one disturbance swaps.
-const KICKS: usize = 3;
+const PAIRS: usize = 3;
 
 /// Disturbances in a row without a better partition after which it is enough.
-const IN_VAIN: usize = 2_000;
+const IN_VAIN: usize = 10_000;
 
 /// Divides models. The same input and the same number of steps give the same answer.
 ///
 /// # Errors
 /// [`Error::NotFound`] when no partition was found that keeps to all limits.
 pub fn heuristic(problem: &Problem<'_>, effort: &mut Effort<'_>) -> Result<Partition, Error> {
+    let Some(mut best) = from_starts(problem, effort) else {
+        return problem.partition(vec![0; problem.models.len()]);
+    };
+    search_on(&mut best, effort);
+    go_home(&mut best);
+    problem.partition(best.clusters)
+}
+
+/// The first start whose descent ends within the limits, else the one that comes nearest to them.
+fn from_starts<'a>(problem: &'a Problem<'a>, effort: &mut Effort<'_>) -> Option<Division<'a>> {
     let mut best: Option<Division<'_>> = None;
     for (start, keep) in starts(problem) {
         let mut division = Division::new(problem, start.place(problem, keep));
@@ -36,50 +46,48 @@ pub fn heuristic(problem: &Problem<'_>, effort: &mut Effort<'_>) -> Result<Parti
             continue;
         }
         division.descend(effort);
-        let is_better = |best: &Division<'_>| division.score().is_better(&best.score());
+        let score = division.score();
+        let is_better = |best: &Division<'_>| score.is_better(&best.score());
         if best.as_ref().is_none_or(is_better) {
             best = Some(division);
         }
-        let fits = best.as_ref().is_some_and(|best| best.score().excess <= 0.0);
-        if fits || effort.is_over() {
+        if score.excess <= 0.0 || effort.is_over() {
             break;
         }
     }
-    let Some(mut best) = best else {
-        return problem.partition(vec![0; problem.models.len()]);
-    };
-    kick(&mut best, effort);
-    go_home(&mut best);
-    problem.partition(best.clusters)
+    best
 }
 
-/// Disturbs the best partition a little and descends again, as long as there is effort.
-fn kick(best: &mut Division<'_>, effort: &mut Effort<'_>) {
+/// Disturbs the best partition a little and descends again, as long as there is effort and hope.
+fn search_on(best: &mut Division<'_>, effort: &mut Effort<'_>) {
     let count = best.clusters.len();
     let mut random = Random::new(SEED);
     let mut in_vain = 0;
-    while in_vain < IN_VAIN && count > 1 && best.score().is_imperfect() {
+    while in_vain < IN_VAIN && best.score().is_imperfect() && effort.spend(count as u64) {
         in_vain += 1;
         let mut division = best.clone();
-        for _ in 0..KICKS {
-            let (model, other) = (random.below(count), random.below(count));
-            let (from, to) = (division.clusters[model], division.clusters[other]);
-            let swap = Change {
-                model,
-                to,
-                back: Some(other),
-            };
-            if from != to && division.is_affordable(swap) {
-                division.apply(swap);
-            }
-        }
-        if !effort.spend(count as u64) {
-            return;
-        }
+        disturb(&mut division, &mut random);
         division.descend(effort);
         if division.score().is_better(&best.score()) {
             *best = division;
             in_vain = 0;
+        }
+    }
+}
+
+/// Swaps a few pairs of models that are drawn.
+fn disturb(division: &mut Division<'_>, random: &mut Random) {
+    let count = division.clusters.len();
+    for _ in 0..PAIRS {
+        let (model, other) = (random.below(count), random.below(count));
+        let (from, to) = (division.clusters[model], division.clusters[other]);
+        let swap = Change {
+            model,
+            to,
+            back: Some(other),
+        };
+        if from != to && division.is_affordable(swap) {
+            division.apply(swap);
         }
     }
 }
@@ -94,26 +102,23 @@ fn starts(problem: &Problem<'_>) -> Vec<(Start, bool)> {
 
 /// Takes back moves and swaps that gain nothing.
 fn go_home(division: &mut Division<'_>) {
-    let models = division.problem.models;
-    for (model, of) in models.iter().enumerate() {
-        let Some(home) = of.now.filter(|now| *now != division.clusters[model]) else {
-            continue;
-        };
-        let here = division.clusters[model];
-        let guests = (0..models.len())
-            .filter(|at| models[*at].now == Some(here) && division.clusters[*at] == home);
-        let backs: Vec<Option<usize>> = std::iter::once(None).chain(guests.map(Some)).collect();
-        let changes = backs.into_iter().map(|back| Change {
-            model,
-            to: home,
-            back,
-        });
+    for model in 0..division.clusters.len() {
         let score = division.score();
-        let free = changes
-            .into_iter()
-            .find(|change| !score.is_better(&division.score_after(*change)));
-        if let Some(change) = free {
+        let is_free = |change: &Change| !score.is_better(&division.score_after(*change));
+        if let Some(change) = ways_home(division, model).into_iter().find(is_free) {
             division.apply(change);
         }
     }
+}
+
+/// How a model that has moved gets back: alone, or for one that moved the other way.
+fn ways_home(division: &Division<'_>, model: usize) -> Vec<Change> {
+    let (models, here) = (division.problem.models, division.clusters[model]);
+    let Some(to) = models[model].now.filter(|home| *home != here) else {
+        return Vec::new();
+    };
+    let came = |at: &usize| models[*at].now == Some(here) && division.clusters[*at] == to;
+    let back = (0..models.len()).filter(came).map(Some);
+    let ways = std::iter::once(None).chain(back);
+    ways.map(|back| Change { model, to, back }).collect()
 }
