@@ -49,7 +49,7 @@ fn the_shipped_experiments_are_listed() {
         .iter()
         .map(|line| line["experiment"].clone())
         .collect();
-    for name in ["symphony-table4", "symphony-zoo", "clockwork-fig11"] {
+    for name in ["symphony-table4", "symphony-fig15", "clockwork-fig11"] {
         assert!(names.contains(&name.into()), "{names:?}");
         assert!(stdout(&run(&["--list"])).contains(name));
     }
@@ -113,6 +113,41 @@ fn a_table_says_on_what_it_was_made_and_that_it_is_simulated() {
     let text = stdout(&run(&arguments));
     for part in ["(simulated)", "machine: ", "sextant: ", "| resnet50 "] {
         assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn partitions_are_compared_by_method() {
+    let arguments = ["--experiment", "symphony-fig15", "--quick", "--seeds", "1"];
+    let chosen = [&arguments[..], &["--policy", "heuristic,random"]].concat();
+    let text = stdout(&run(&chosen));
+    for part in [
+        "(simulated)",
+        "memory apart, %",
+        "| heuristic ",
+        "| random ",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let records = records(&run(&[&chosen[..], &["--json"]].concat()));
+    let metrics: Vec<&Value> = records.iter().map(|record| &record["metric"]).collect();
+    for metric in [
+        "rate_imbalance_percent",
+        "memory_imbalance_percent",
+        "solve_s",
+    ] {
+        assert!(metrics.contains(&&metric.into()), "{metrics:?}");
+    }
+    // Refused before anything is run.
+    let cases: [(&[&str], &str); 3] = [
+        (&["--policy", "eager"], "eager"),
+        (&["--full"], "--full"),
+        (&["--cells", "moon"], "moon"),
+    ];
+    for (option, named) in cases {
+        let output = run(&[&arguments[..2], option].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
     }
 }
 

@@ -26,11 +26,11 @@ mod what_if;
 
 use progress::Progress;
 
-/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time; or divide
-/// models among sub-clusters.
+/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time.
 ///
 /// All figures are simulated: requests, devices and network are a model, the policies are the ones
-/// that the service runs. The same seeds give the same figures. See docs/simulator.md.
+/// that the service runs. Partitions of models are computed offline. The same seeds give the same
+/// figures, but for measured times and for `milp`, whose limit is a time. See docs/simulator.md.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["experiment", "list", "what_if"]))]
 pub struct Simulate {
