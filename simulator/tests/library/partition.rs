@@ -15,7 +15,7 @@ fn shipped() -> Experiment {
 fn run(plan: &Plan) -> Vec<Record> {
     let mut ends = Vec::new();
     let records = partition::run(&shipped(), plan, &mut |done, total| {
-        ends.push((done, total))
+        ends.push((done, total));
     });
     let total = ends.len();
     assert_eq!(

@@ -14,7 +14,7 @@ use sextant_policies::{
     },
 };
 
-const STEPS: u64 = 50_000;
+const STEPS: u64 = 20_000;
 
 fn model(rate_rps: f64, static_bytes: u64, dynamic_bytes: u64) -> Model {
     Model {
