@@ -90,6 +90,12 @@ impl Directory {
         }
     }
 
+    /// How accuracy is measured for an application.
+    pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
+        let known = self.applications.get(application);
+        known.map(|known| known.metric)
+    }
+
     fn known_owner(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Application(id) => Some(id.clone()),

@@ -32,6 +32,7 @@ mod models;
 mod observe;
 mod query;
 mod routes;
+mod scaling;
 mod serve;
 mod signature;
 mod state;

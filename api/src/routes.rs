@@ -10,7 +10,7 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, v2, variants,
+    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, scaling, v2, variants,
 };
 
 /// The complete front end.
@@ -86,6 +86,9 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(cluster::instances))
         .routes(routes!(cluster::get))
         .routes(routes!(costs::get))
+        .routes(routes!(scaling::get))
+        .routes(routes!(scaling::decisions))
+        .routes(routes!(scaling::events))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))

@@ -1,26 +1,22 @@
 //! What handlers share.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
-use sextant_types::{ApplicationId, Code, Targets, WorkerId};
+use sextant_types::{ApplicationId, Code, Metric, Targets, WorkerId};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Limits, Metrics, WorkerPart, Workers,
     auth::{self, Caller, Keyring},
     directory::Directory,
     problem::Problem,
+    scaling::Feed,
     targets::TargetsBody,
 };
 
@@ -66,7 +62,8 @@ struct Shared {
     directory: ArcSwap<Directory>,
     keyring: Keyring,
     queries: Semaphore,
-    draining: AtomicBool,
+    decisions: Feed,
+    draining: CancellationToken,
 }
 
 impl ApiState {
@@ -76,13 +73,15 @@ impl ApiState {
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
+        let decisions = Feed::new(Arc::clone(&parts.metadata));
         Self(Arc::new(Shared {
             parts,
             metrics,
             directory: ArcSwap::default(),
             keyring,
             queries,
-            draining: AtomicBool::new(false),
+            decisions,
+            draining: CancellationToken::new(),
         }))
     }
 
@@ -91,13 +90,18 @@ impl ApiState {
         &self.0.metrics
     }
 
-    /// From now on `/health/ready` answers 503.
+    /// From now on `/health/ready` answers 503, and streams end.
     pub fn drain(&self) {
-        self.0.draining.store(true, Ordering::Release);
+        self.0.draining.cancel();
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.0.draining.load(Ordering::Acquire)
+        self.0.draining.is_cancelled()
+    }
+
+    /// Cancelled when the service stops.
+    pub(crate) fn draining(&self) -> CancellationToken {
+        self.0.draining.clone()
     }
 
     /// Whether requests are taken; the refusal says why not.
@@ -149,6 +153,24 @@ impl ApiState {
 
     pub(crate) fn metadata(&self) -> &dyn MetadataStore {
         self.0.parts.metadata.as_ref()
+    }
+
+    /// The decisions of the autoscaler as they come.
+    pub(crate) fn decisions(&self) -> &Feed {
+        &self.0.decisions
+    }
+
+    /// How accuracy is measured for an application; `None` where it is not known.
+    pub(crate) fn metric(&self, application: &ApplicationId) -> Option<Metric> {
+        self.0.directory.load().metric(application)
+    }
+
+    /// Whether the key that a caller came with is still valid.
+    pub(crate) fn still_knows(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Anyone | Caller::Administrator => true,
+            Caller::Key(key) => self.keyring().holds(key),
+        }
     }
 
     pub(crate) fn estimate_factor(&self) -> f64 {

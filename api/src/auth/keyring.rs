@@ -10,7 +10,7 @@ use sextant_types::ApplicationId;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::secret::Hash;
-use crate::allowance::Allowance;
+use crate::{allowance::Allowance, clock};
 
 /// The keys as last read from the registry.
 pub(crate) struct Keyring {
@@ -68,6 +68,12 @@ impl Keyring {
         let keys = self.keys.load();
         let same = keys.by_hash.get(&hash.bucket())?;
         same.iter().find(|key| key.hash.is(hash)).cloned()
+    }
+
+    /// Whether a key that was found earlier is still valid.
+    pub fn holds(&self, key: &Key) -> bool {
+        let ended = key.expires_ms.is_some_and(|end| clock::now_ms() >= end);
+        !ended && self.find(key.hash).is_some()
     }
 
     /// Reads the keys where they have changed.

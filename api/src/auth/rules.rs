@@ -93,6 +93,9 @@ const RULES: &[Rule] = &[
     read("instances_list", Need::Key, Bound::Refused),
     read("cluster_get", Need::Key, Bound::Refused),
     read("costs_get", ADMIN, Bound::Refused),
+    read("scaling_get", Need::Key, Bound::Refused),
+    read("scaling_decisions", Need::Key, Bound::Refused),
+    read("scaling_events", Need::Key, Bound::Refused),
     read("keys_list", ADMIN, Bound::Refused),
     Rule {
         audited: Some("key.create"),

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{body::Body, http::Request};
+use axum::{
+    body::Body,
+    http::{Request, StatusCode},
+};
 use serde_json::{Value, json};
 use sextant_api::auth::{AdminKey, Mode, check};
 
@@ -129,6 +132,16 @@ fn example(pattern: &str) -> String {
     pattern.split('/').map(fill).collect::<Vec<_>>().join("/")
 }
 
+/// The status alone: some answers have no end.
+async fn status(api: &Api, key: Option<&str>, method: &str, path: &str) -> StatusCode {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(key) = key {
+        request = request.header("x-api-key", key);
+    }
+    let request = request.body(Body::empty()).expect("a request");
+    api.open(request).await.status()
+}
+
 /// Every operation of the description, asked with every kind of key: what is refused is exactly
 /// what the description says needs another.
 #[tokio::test]
@@ -144,14 +157,14 @@ async fn every_operation_asks_for_what_it_describes() {
         for (method, operation) in item.as_object().expect("operations") {
             let (method, path) = (method.to_uppercase(), example(pattern));
             let security = operation["security"].as_array();
-            let without = api.call(&method, &path, "").await.status;
+            let without = status(&api, None, &method, &path).await;
             let is_open = security.is_none_or(|either| either.contains(&json!({})));
             assert_eq!(without != 401, is_open, "{method} {path}");
             let Some(security) = security else { continue };
             let needed = security.iter().find_map(|one| one["bearer"].as_array());
             let needed = needed.and_then(|scopes| scopes.first()?.as_str());
             for (scope, key) in &keys {
-                let status = api.keyed(key, &method, &path, "").await.status;
+                let status = status(&api, Some(key), &method, &path).await;
                 let may = needed.is_none_or(|needed| [needed, "admin"].contains(scope));
                 assert_ne!(status, 401, "{method} {path} with `{scope}`");
                 assert_eq!(

@@ -8,6 +8,7 @@ use axum::{
     Router,
     body::Body,
     http::{HeaderMap, Request, StatusCode},
+    response::Response,
 };
 use serde_json::Value;
 use sextant_api::{
@@ -358,8 +359,14 @@ impl Api {
         self.send(request.expect("a request")).await
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Reading {
+    /// A response whose body is still to be read: it may have no end.
+    pub async fn open(&self, request: Request<Body>) -> Response {
         let Ok(response) = self.router.clone().oneshot(request).await;
+        response
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Reading {
+        let response = self.open(request).await;
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX)
             .await

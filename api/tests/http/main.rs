@@ -9,6 +9,7 @@ mod protocol;
 mod queries;
 mod rates;
 mod resources;
+mod scaling;
 mod serving;
 mod tls;
 mod worker;

@@ -121,6 +121,24 @@ async fn a_shutdown_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_with_the_service() {
+    let mut served = start(Limits::default()).await;
+    let events = "GET /v1/scaling/events HTTP/1.1\r\nHost: x\r\n\r\n";
+    send(&mut served.client, events).await;
+    let head = read_to(&mut served.client, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    served.shutdown.cancel();
+    served
+        .serving
+        .await
+        .expect("no panic")
+        .expect("a clean end");
+    let mut rest = Vec::new();
+    served.client.read_to_end(&mut rest).await.expect("closed");
+    assert_eq!(rest, b"0\r\n\r\n", "the end of the body");
+}
+
+#[tokio::test]
 async fn a_client_that_sends_too_much_sees_the_refusal() {
     let limits = Limits {
         max_body_bytes: 1000,

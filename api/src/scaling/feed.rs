@@ -1,0 +1,133 @@
+//! The autoscaler's decisions as they come: the metadata store is followed once for all streams of the
+//! process, and only while there are any.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sextant_fleet::Follower;
+use sextant_metadata::{Decision, MetadataStore, Wanted};
+use sextant_types::Code;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinHandle,
+};
+
+use crate::problem::Problem;
+
+/// Most streams at once.
+const MOST_STREAMS: usize = 64;
+
+/// Follows the decisions.
+pub(crate) struct Feed {
+    metadata: Arc<dyn MetadataStore>,
+    places: Arc<Semaphore>,
+    latest: Arc<Latest>,
+}
+
+/// What was told last.
+#[derive(Debug, Clone, Default)]
+pub(super) struct News {
+    /// Grows each time that numbers begin anew: the store was lost and nobody knew them any more.
+    pub turn: u64,
+    /// The decisions that are kept are in it.
+    wanted: Option<Arc<Wanted>>,
+}
+
+struct Latest {
+    news: watch::Sender<News>,
+    /// The task that follows the store; `None` while nobody listens.
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The greatest number among what is kept; 0 where there is none.
+pub(super) fn newest(wanted: Option<&Arc<Wanted>>) -> u64 {
+    let last = wanted.and_then(|wanted| wanted.decisions.last());
+    last.map_or(0, |decision| decision.number)
+}
+
+// === impl Feed ===
+
+impl Feed {
+    /// Nothing is followed yet.
+    pub fn new(metadata: Arc<dyn MetadataStore>) -> Self {
+        Self {
+            metadata,
+            places: Arc::new(Semaphore::new(MOST_STREAMS)),
+            latest: Arc::new(Latest {
+                news: watch::Sender::default(),
+                task: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A place among the streams.
+    pub(super) fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| {
+            let detail = format!("`{MOST_STREAMS}` streams are open already: end one of them");
+            Problem::new(Code::Overloaded, detail).retry_after_ms(1000)
+        })
+    }
+
+    /// What is told from now on. Begins with what was told last, which may be nothing.
+    pub(super) fn subscribe(&self) -> watch::Receiver<News> {
+        let mut task = self.latest.task();
+        let receiver = self.latest.news.subscribe();
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (latest, metadata) = (Arc::clone(&self.latest), Arc::clone(&self.metadata));
+            *task = Some(tokio::spawn(latest.follow(metadata)));
+        }
+        receiver
+    }
+}
+
+// === impl Latest ===
+
+impl Latest {
+    async fn follow(self: Arc<Self>, metadata: Arc<dyn MetadataStore>) {
+        let mut follower = Follower::new(metadata);
+        loop {
+            tokio::select! {
+                () = self.news.closed() => if self.rest() { return },
+                _ = follower.changed() => self.tell(follower.view().wanted.as_ref()),
+            }
+        }
+    }
+
+    fn tell(&self, wanted: Option<&Arc<Wanted>>) {
+        self.news.send_if_modified(|news| {
+            let (before, now) = (newest(news.wanted.as_ref()), newest(wanted));
+            // What has been forgotten is no news; that numbers begin anew shows with the next one.
+            if now == before || now == 0 {
+                return false;
+            }
+            news.turn += u64::from(now < before);
+            news.wanted = wanted.cloned();
+            true
+        });
+    }
+
+    /// Whether nobody listens any more; forgets what was told then.
+    fn rest(&self) -> bool {
+        let mut task = self.task();
+        if self.news.receiver_count() > 0 {
+            return false;
+        }
+        self.news.send_modify(|news| news.wanted = None);
+        *task = None;
+        true
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl News ===
+
+impl News {
+    /// The first decision with a greater number.
+    pub fn after(&self, number: u64) -> Option<&Decision> {
+        let mut kept = self.wanted.iter().flat_map(|wanted| &wanted.decisions);
+        kept.find(|decision| decision.number > number)
+    }
+}

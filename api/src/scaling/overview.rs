@@ -1,0 +1,372 @@
+//! What is wanted, what is there and what is asked for, at one moment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::Serialize;
+use sextant_metadata::{
+    ApplicationDemand, Count, Demand, DeviceTypes, Instance, InstanceState, Pool, Snapshot,
+    WantedVariant,
+};
+use sextant_types::{ApplicationId, DeviceTypeName, TargetClass, VariantId};
+use utoipa::ToSchema;
+
+use super::class::ClassBody;
+use crate::ApiState;
+
+/// How many workers and instances there should be, and how many there are.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Scaling)]
+pub struct ScalingBody {
+    /// The fencing token of the autoscaler that has said what is wanted, see `/v1/cluster`; null before
+    /// one has spoken. Everything that is wanted is null then.
+    #[schema(required)]
+    wanted_token: Option<u64>,
+    /// Types of workers that are wanted or there, sorted by type.
+    pools: Vec<PoolBody>,
+    /// Variants that are wanted, loaded or failed, sorted by name.
+    variants: Vec<VariantBody>,
+    /// What is asked for; null before a dispatcher has counted.
+    #[schema(required)]
+    demand: Option<DemandBody>,
+    /// What all workers cost.
+    cost_per_hour_usd: CostBody,
+}
+
+/// Workers of one type. Those of an earlier version that do not tell their type are in no pool.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingPool)]
+pub struct PoolBody {
+    /// The type of their devices; names the pool.
+    device_type: String,
+    /// How many there should be; null where no autoscaler has said it.
+    #[schema(required)]
+    wanted: Option<u32>,
+    /// Fewest; null where no autoscaler has said it.
+    #[schema(required)]
+    least: Option<u32>,
+    /// Most; null where no autoscaler has said it.
+    #[schema(required)]
+    most: Option<u32>,
+    /// Workers that are there and do not drain.
+    up: u32,
+    /// Workers that finish what they have accepted and leave.
+    draining: u32,
+    /// Who starts and ends them; absent where nobody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
+    /// Price of one, US dollars an hour; absent before one was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_per_hour_usd: Option<f64>,
+    /// Time until a new one is up, seconds; absent before one was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_s: Option<f64>,
+    /// What went wrong when the provider was last asked, and what to do; absent where nothing did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+/// A variant on all workers together.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingVariant)]
+pub struct VariantBody {
+    /// Its name.
+    variant: String,
+    /// The application that it answers for; absent where it is no longer published and loaded nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// Workers that what is asked for needs of it, 0 where it is kept warm before anyone asks; null where
+    /// it is not wanted.
+    #[schema(required)]
+    needed: Option<u32>,
+    /// On how many workers it should be loaded; null where it is not wanted.
+    #[schema(required)]
+    wanted: Option<WorkersBody>,
+    /// Workers on which an instance serves.
+    ready: u32,
+    /// Workers that load it.
+    loading: u32,
+    /// Workers on which it could not be loaded, or broke.
+    failed: u32,
+    /// It is not unloaded in favour of another; null where it is not wanted.
+    #[schema(required)]
+    pinned: Option<bool>,
+}
+
+/// `everywhere`: every worker that can run it. A number: so many of these, or all where there are fewer.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = WantedWorkers)]
+pub enum WorkersBody {
+    #[schema(title = "name")]
+    Name(Everywhere),
+    #[schema(title = "number")]
+    Number(u32),
+}
+
+/// Every worker that can run it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Everywhere {
+    Everywhere,
+}
+
+/// What the leading dispatcher counted over a time that has just ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingDemand)]
+pub struct DemandBody {
+    /// Length of the time, milliseconds.
+    window_ms: u64,
+    /// Sorted by application and targets.
+    classes: Vec<ClassDemandBody>,
+}
+
+/// Queries of an application with like targets.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingClass)]
+pub struct ClassDemandBody {
+    /// For which application.
+    application: String,
+    #[serde(flatten)]
+    class: ClassBody,
+    /// All of them, refused ones included, queries a second.
+    offered_rps: f64,
+    /// Queries that were answered in time.
+    answered: u64,
+    /// Queries that were answered too late.
+    late: u64,
+    /// Queries that were refused or failed, by error code.
+    refused: BTreeMap<&'static str, u64>,
+}
+
+/// What workers cost, US dollars an hour.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingCost)]
+pub struct CostBody {
+    /// As many as are wanted; null where no autoscaler has said how many, or a pool's price is not known
+    /// yet.
+    #[schema(required)]
+    wanted: Option<f64>,
+    /// Those that are there, draining ones included.
+    actual: f64,
+}
+
+/// What is counted of queries of a class.
+#[derive(Default)]
+struct Counted {
+    offered: u64,
+    answered: u64,
+    late: u64,
+    refused: BTreeMap<&'static str, u64>,
+}
+
+// === impl ScalingBody ===
+
+impl ScalingBody {
+    /// What a snapshot says.
+    pub fn new(state: &ApiState, snapshot: &Snapshot) -> Self {
+        let wanted = snapshot.wanted.as_deref();
+        let pools = pools(snapshot);
+        let demand = snapshot.demand.as_deref();
+        Self {
+            wanted_token: wanted.map(|wanted| wanted.token),
+            cost_per_hour_usd: CostBody::of(&pools),
+            pools,
+            variants: variants(snapshot),
+            demand: demand.map(|demand| DemandBody::new(state, demand)),
+        }
+    }
+}
+
+fn pools(snapshot: &Snapshot) -> Vec<PoolBody> {
+    let types = DeviceTypes::of(&snapshot.workers);
+    let wanted = snapshot.wanted.as_deref();
+    let pools = wanted.map_or(&[][..], |wanted| &wanted.pools);
+    let wanted_names = pools.iter().map(|pool| &pool.device_type);
+    let names: BTreeSet<&DeviceTypeName> =
+        wanted_names.chain(types.all().map(|it| &it.name)).collect();
+    let pool = |name: &DeviceTypeName| {
+        let pool = wanted.and_then(|wanted| wanted.pool(name));
+        PoolBody::new(name, pool, &types).count(snapshot)
+    };
+    names.into_iter().map(pool).collect()
+}
+
+fn variants(snapshot: &Snapshot) -> Vec<VariantBody> {
+    let published = snapshot.variants.iter();
+    let applications: BTreeMap<&VariantId, &ApplicationId> = published
+        .map(|variant| (&variant.id, &variant.application))
+        .collect();
+    let mut bodies: BTreeMap<&VariantId, VariantBody> = BTreeMap::new();
+    let wanted = snapshot.wanted.iter().flat_map(|wanted| &wanted.variants);
+    for wanted in wanted {
+        let application = applications.get(&wanted.variant).copied();
+        let body = VariantBody::new(&wanted.variant, application).with(wanted);
+        bodies.insert(&wanted.variant, body);
+    }
+    for instance in &snapshot.instances {
+        let (id, application) = (&instance.key.variant, &instance.application);
+        if is_counted(instance.state) {
+            let body = bodies.entry(id);
+            body.or_insert_with(|| VariantBody::new(id, Some(application)))
+                .add(instance);
+        }
+    }
+    bodies.into_values().collect()
+}
+
+fn is_counted(state: InstanceState) -> bool {
+    state.is_serving() || matches!(state, InstanceState::Loading | InstanceState::Failed)
+}
+
+// === impl PoolBody ===
+
+impl PoolBody {
+    fn new(name: &DeviceTypeName, pool: Option<&Pool>, types: &DeviceTypes) -> Self {
+        // What workers announce is what is paid.
+        let announced = types.get(name);
+        let facts = announced.or_else(|| pool?.facts.as_ref());
+        let text = |text: &Arc<str>| text.to_string();
+        Self {
+            device_type: name.to_string(),
+            wanted: pool.map(|pool| pool.wanted),
+            least: pool.map(|pool| pool.least),
+            most: pool.map(|pool| pool.most),
+            up: 0,
+            draining: 0,
+            provider: pool.and_then(|pool| pool.provider.as_ref()).map(text),
+            price_per_hour_usd: facts.map(|facts| facts.price_per_hour_usd),
+            start_s: facts.map(|facts| facts.start_ms as f64 / 1000.0),
+            trouble: pool.and_then(|pool| pool.trouble.as_ref()).map(text),
+        }
+    }
+
+    fn count(mut self, snapshot: &Snapshot) -> Self {
+        for worker in &snapshot.workers {
+            let own = worker.record.device_type.as_ref();
+            if own.is_some_and(|own| own.name.as_str() == self.device_type) {
+                let count = match worker.record.draining {
+                    true => &mut self.draining,
+                    false => &mut self.up,
+                };
+                *count += 1;
+            }
+        }
+        self
+    }
+}
+
+// === impl VariantBody ===
+
+impl VariantBody {
+    fn new(id: &VariantId, application: Option<&ApplicationId>) -> Self {
+        Self {
+            variant: id.to_string(),
+            application: application.map(ToString::to_string),
+            needed: None,
+            wanted: None,
+            ready: 0,
+            loading: 0,
+            failed: 0,
+            pinned: None,
+        }
+    }
+
+    fn with(self, wanted: &WantedVariant) -> Self {
+        Self {
+            needed: Some(wanted.needed),
+            wanted: Some(wanted.workers.into()),
+            pinned: Some(wanted.pinned),
+            ..self
+        }
+    }
+
+    fn add(&mut self, instance: &Instance) {
+        self.application
+            .get_or_insert_with(|| instance.application.to_string());
+        self.ready += u32::from(instance.state.is_serving());
+        self.loading += u32::from(instance.state == InstanceState::Loading);
+        self.failed += u32::from(instance.state == InstanceState::Failed);
+    }
+}
+
+impl From<Count> for WorkersBody {
+    fn from(count: Count) -> Self {
+        match count {
+            Count::Everywhere => Self::Name(Everywhere::Everywhere),
+            Count::Workers(count) => Self::Number(count),
+        }
+    }
+}
+
+// === impl DemandBody ===
+
+impl DemandBody {
+    fn new(state: &ApiState, demand: &Demand) -> Self {
+        let mut classes: BTreeMap<(&ApplicationId, TargetClass), Counted> = BTreeMap::new();
+        for row in &demand.applications {
+            let counted = classes.entry((&row.application, row.class));
+            counted.or_default().add(row);
+        }
+        let window_s = demand.window_ms as f64 / 1000.0;
+        let body = |((application, class), counted): ((&ApplicationId, _), Counted)| {
+            let class = ClassBody::new(state, application, &class);
+            counted.over(window_s, application, class)
+        };
+        Self {
+            window_ms: demand.window_ms,
+            classes: classes.into_iter().map(body).collect(),
+        }
+    }
+}
+
+impl Counted {
+    fn add(&mut self, row: &ApplicationDemand) {
+        self.offered += row.offered;
+        self.answered += row.answered;
+        self.late += row.late;
+        for (code, count) in &row.refused {
+            *self.refused.entry(code.as_str()).or_default() += count;
+        }
+    }
+
+    fn over(self, window_s: f64, application: &ApplicationId, class: ClassBody) -> ClassDemandBody {
+        let offered = self.offered as f64;
+        ClassDemandBody {
+            application: application.to_string(),
+            class,
+            offered_rps: if window_s > 0.0 {
+                offered / window_s
+            } else {
+                0.0
+            },
+            answered: self.answered,
+            late: self.late,
+            refused: self.refused,
+        }
+    }
+}
+
+// === impl CostBody ===
+
+impl CostBody {
+    fn of(pools: &[PoolBody]) -> Self {
+        let price = |pool: &PoolBody| pool.price_per_hour_usd;
+        let said = pools
+            .iter()
+            .filter_map(|pool| Some((pool, pool.wanted?)))
+            .filter(|(_, wanted)| *wanted > 0);
+        let is_said = pools.iter().any(|pool| pool.wanted.is_some());
+        let wanted = said.map(|(pool, wanted)| Some(price(pool)? * f64::from(wanted)));
+        let there = pools.iter().map(|pool| {
+            // A worker that is there has announced its price.
+            price(pool).unwrap_or_default() * f64::from(pool.up + pool.draining)
+        });
+        Self {
+            wanted: wanted.sum::<Option<f64>>().filter(|_| is_said),
+            actual: there.sum(),
+        }
+    }
+}
