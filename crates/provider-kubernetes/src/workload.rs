@@ -1,0 +1,137 @@
+//! Bringing a workload to where it should be.
+
+use std::time::Duration;
+
+use sextant_provider::{Error, Machine, MachineId};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Kind, Workload,
+    api::{Api, Written},
+    error::refused,
+    look::Look,
+    pod::Seen,
+};
+
+/// Most attempts of a write that others overtake.
+const ATTEMPTS: u32 = 16;
+
+/// Between two attempts, and between two looks at what Kubernetes has done.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A workload whose replicas are changed.
+pub(crate) struct Scaled {
+    api: Api,
+    workload: Workload,
+    settle: Duration,
+}
+
+// === impl Scaled ===
+
+impl Scaled {
+    pub(crate) fn new(api: Api, workload: Workload, settle_ms: u64) -> Self {
+        Self {
+            api,
+            workload,
+            settle: Duration::from_millis(settle_ms),
+        }
+    }
+
+    /// The machines; takes off the replicas what an earlier call has marked and left.
+    pub(crate) async fn list(&self) -> Result<Vec<Machine>, Error> {
+        let look = self.look().await?;
+        self.take_off(&look).await?;
+        Ok(look.machines())
+    }
+
+    /// Waits until what was told to end has begun to, so that more replicas do not keep it.
+    pub(crate) async fn grow(&self, count: u32) -> Result<(), Error> {
+        if self.look().await?.due() >= count {
+            return Ok(());
+        }
+        self.write(|look| look.due()).await?;
+        self.settled(|look| look.told() == 0).await?;
+        if self.write(|look| look.due().max(count)).await? {
+            self.settled(|look| look.staying() >= count as usize)
+                .await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn end(&self, named: &[MachineId]) -> Result<(), Error> {
+        match self.workload.kind {
+            Kind::Deployment => {
+                for pod in self.look().await?.untold(named) {
+                    self.api.mark(&pod).await?;
+                }
+                self.write(|look| look.due()).await?;
+            }
+            Kind::StatefulSet => {
+                self.write(|look| look.without_last(named)).await?;
+            }
+        }
+        self.settled(|look| look.told() == 0).await
+    }
+
+    async fn look(&self) -> Result<Look, Error> {
+        let replicas = self.api.replicas().await?;
+        let pods = self.api.pods(&replicas).await?;
+        let seen = pods.into_iter();
+        let mut pods: Vec<Seen> = seen
+            .filter_map(|pod| Seen::read(pod, &self.workload))
+            .collect();
+        pods.sort_by(|one, other| one.id.cmp(&other.id));
+        Ok(Look {
+            kind: self.workload.kind,
+            replicas,
+            pods,
+        })
+    }
+
+    /// Writes as many replicas as a look calls for; returns whether they were others.
+    async fn write(&self, count: impl Fn(&Look) -> u32) -> Result<bool, Error> {
+        for _ in 0..ATTEMPTS {
+            let look = self.look().await?;
+            let count = count(&look);
+            if count == look.replicas.count {
+                return Ok(false);
+            }
+            if self.api.write(&look.replicas, count).await? == Written::Yes {
+                tracing::debug!(
+                    workload = self.api.workload,
+                    from = look.replicas.count,
+                    to = count,
+                    "replicas written"
+                );
+                return Ok(true);
+            }
+            sleep(PAUSE).await;
+        }
+        Err(refused(format!(
+            "others write {} all the time: leave its replicas to one autoscaler",
+            self.api.workload
+        )))
+    }
+
+    /// Takes what was told to end off the replicas, as far as it is not. Where somebody else writes in
+    /// between, whoever looks next does it.
+    async fn take_off(&self, look: &Look) -> Result<(), Error> {
+        if look.due() < look.replicas.count {
+            self.api.write(&look.replicas, look.due()).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until Kubernetes has done something, but not for longer than the settings say.
+    async fn settled(&self, done: impl Fn(&Look) -> bool) -> Result<(), Error> {
+        let deadline = Instant::now() + self.settle;
+        loop {
+            let look = self.look().await?;
+            if done(&look) || Instant::now() >= deadline {
+                return Ok(());
+            }
+            self.take_off(&look).await?;
+            sleep(PAUSE).await;
+        }
+    }
+}
