@@ -1,0 +1,219 @@
+//! The four calls.
+//!
+//! A stream says what holds when it is opened, and again with each change of how many workers are wanted,
+//! also where the answer stays the same: KEDA acts on every message, so one that it failed to act on has
+//! successors. Changes that follow each other faster than a client reads are told as one, the last.
+//!
+//! A stream ends without an error when the server stops, and never by itself: KEDA calls again after two
+//! seconds then, and after an error waits longer each time. A pool that is gone for a while, as when nobody
+//! leads, leaves its stream open and silent.
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+
+use futures::{Stream, stream};
+use sextant_metadata::Pool;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::proto::{
+    GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec,
+    MetricValue, ScaledObjectRef,
+    external_scaler_server::{ExternalScaler, ExternalScalerServer},
+};
+
+/// The metric of a pool: how many of its workers are wanted. Each replica stands for 1.
+pub const METRIC: &str = "sextant_workers_wanted";
+
+/// In the metadata of a ScaledObject's trigger: the name of the pool, which is that of its device type.
+pub const POOL: &str = "pool";
+
+/// How many workers are wanted: `Wanted::pools` as it is now.
+pub type Pools = watch::Receiver<Arc<Vec<Pool>>>;
+
+/// The service that KEDA calls. Clones answer from the same pools.
+#[derive(Debug, Clone)]
+pub struct Scaler {
+    pools: Pools,
+    /// Open streams end.
+    ending: CancellationToken,
+}
+
+/// A stream of changes.
+struct Changes {
+    pools: Pools,
+    pool: String,
+    told: Option<u32>,
+    ending: CancellationToken,
+}
+
+/// What a stream gives.
+type Answers = Pin<Box<dyn Stream<Item = Result<IsActiveResponse, Status>> + Send>>;
+
+// === impl Scaler ===
+
+impl Scaler {
+    /// Answers from what these pools say at the time of each call. When their sender is gone, streams end
+    /// and the other calls go on with what it said last.
+    pub fn new(pools: Pools) -> Self {
+        Self {
+            pools,
+            ending: CancellationToken::new(),
+        }
+    }
+
+    /// For a `tonic` server of the caller's.
+    pub fn service(&self) -> ExternalScalerServer<Self> {
+        ExternalScalerServer::new(self.clone())
+    }
+
+    /// Ends all streams, those included that are opened later. A server whose own shutdown waits for open
+    /// calls needs it.
+    pub fn end(&self) {
+        self.ending.cancel();
+    }
+
+    /// Returns once [`end`](Self::end) was called.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.ending.clone().cancelled_owned()
+    }
+
+    /// How many workers are wanted of the pool that a ScaledObject names.
+    fn wanted(&self, object: &ScaledObjectRef) -> Result<u32, Status> {
+        let name = pool_name(object)?;
+        let pools = Arc::clone(&self.pools.borrow());
+        match find(&pools, name) {
+            Some(pool) if pool.provider.is_some() => Ok(pool.wanted),
+            Some(_) => Err(Status::failed_precondition(format!(
+                "nobody decides how many workers pool `{name}` has: configure it with the provider `keda`"
+            ))),
+            None => Err(Status::not_found(unknown(name, &pools))),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ExternalScaler for Scaler {
+    type StreamIsActiveStream = Answers;
+
+    async fn is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<IsActiveResponse>, Status> {
+        let wanted = self.wanted(request.get_ref())?;
+        Ok(Response::new(active(wanted)))
+    }
+
+    async fn stream_is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<Answers>, Status> {
+        let object = request.get_ref();
+        self.wanted(object)?;
+        let changes = Changes {
+            pools: self.pools.clone(),
+            pool: pool_name(object)?.to_owned(),
+            told: None,
+            ending: self.ending.clone(),
+        };
+        let answers = stream::unfold(changes, async |mut changes| {
+            let answer = changes.next().await?;
+            Some((Ok(answer), changes))
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn get_metric_spec(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<GetMetricSpecResponse>, Status> {
+        self.wanted(request.get_ref())?;
+        let spec = MetricSpec {
+            metric_name: METRIC.to_owned(),
+            target_size: 1,
+            target_size_float: 1.0,
+        };
+        Ok(Response::new(GetMetricSpecResponse {
+            metric_specs: vec![spec],
+        }))
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<GetMetricsRequest>,
+    ) -> Result<Response<GetMetricsResponse>, Status> {
+        let request = request.get_ref();
+        if request.metric_name != METRIC {
+            return Err(Status::not_found(format!(
+                "there is no metric `{}`: ask for `{METRIC}`",
+                request.metric_name
+            )));
+        }
+        let object = request.scaled_object_ref.as_ref();
+        let wanted = self.wanted(object.unwrap_or(&ScaledObjectRef::default()))?;
+        let value = MetricValue {
+            metric_name: METRIC.to_owned(),
+            metric_value: i64::from(wanted),
+            metric_value_float: f64::from(wanted),
+        };
+        Ok(Response::new(GetMetricsResponse {
+            metric_values: vec![value],
+        }))
+    }
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// The next answer, as soon as there is one; `None` when there is no other.
+    async fn next(&mut self) -> Option<IsActiveResponse> {
+        loop {
+            if self.ending.is_cancelled() {
+                return None;
+            }
+            let wanted = find(&self.pools.borrow_and_update(), &self.pool).map(|pool| pool.wanted);
+            if let Some(wanted) = wanted
+                && self.told.replace(wanted) != Some(wanted)
+            {
+                return Some(active(wanted));
+            }
+            tokio::select! {
+                () = self.ending.cancelled() => return None,
+                changed = self.pools.changed() => changed.ok()?,
+            }
+        }
+    }
+}
+
+fn active(wanted: u32) -> IsActiveResponse {
+    IsActiveResponse { result: wanted > 0 }
+}
+
+fn find<'a>(pools: &'a [Pool], name: &str) -> Option<&'a Pool> {
+    pools.iter().find(|pool| pool.device_type.as_str() == name)
+}
+
+fn pool_name(object: &ScaledObjectRef) -> Result<&str, Status> {
+    let metadata: &BTreeMap<String, String> = &object.scaler_metadata;
+    match metadata.get(POOL) {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(Status::invalid_argument(format!(
+            "ScaledObject `{}/{}` names no pool: add `{POOL}: <device type>` to the metadata of its trigger",
+            object.namespace, object.name
+        ))),
+    }
+}
+
+fn unknown(name: &str, pools: &[Pool]) -> String {
+    if pools.is_empty() {
+        return format!("there is no pool `{name}`, and no other yet: wait, or configure one");
+    }
+    let known: Vec<String> = pools
+        .iter()
+        .map(|pool| format!("`{}`", pool.device_type))
+        .collect();
+    format!(
+        "there is no pool `{name}`: name one of {}",
+        known.join(", ")
+    )
+}
