@@ -54,6 +54,8 @@ all roles where a pod has more than one. */ -}}
 {{- define "sextant.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $apiTls := and (eq .role "api") $values.apiTls.secret -}}
+{{- $scales := and (eq .role "autoscaler") $values.autoscaler.scalesWorkers -}}
+{{- $scaled := and (eq .role "worker") $values.autoscaler.scalesWorkers -}}
 {{- $image := .settings.image | default dict -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -63,7 +65,9 @@ metadata:
     {{- include "sextant.labels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .name | default .role }}
 spec:
+  {{- if not $scaled }}
   replicas: {{ .settings.replicas }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "sextant.selector" . | nindent 6 }}
@@ -75,7 +79,10 @@ spec:
         prometheus.io/scrape: "true"
         prometheus.io/port: "8080"
     spec:
-      automountServiceAccountToken: false
+      automountServiceAccountToken: {{ if $scales }}true{{ else }}false{{ end }}
+      {{- if $scales }}
+      serviceAccountName: {{ .root.Release.Name }}-autoscaler
+      {{- end }}
       terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
       securityContext:
         runAsNonRoot: true
