@@ -102,7 +102,7 @@ async fn play(
         false => None,
     };
     if plays(Role::Autoscaler) {
-        let service = build_autoscaler(config, stores, port, process)?;
+        let service = build_autoscaler(config, stores, port, process).await?;
         service.register_metrics(&mut metrics);
         process.spawn(|stop| async move { service.run(stop.cancelled()).await });
     }
@@ -166,7 +166,7 @@ async fn build_variant_gen(
 }
 
 /// The autoscaler: alone over a store of this process, as a candidate over one that others share.
-fn build_autoscaler(
+async fn build_autoscaler(
     config: &Config,
     stores: &Stores,
     port: Option<&Port>,
@@ -182,10 +182,12 @@ fn build_autoscaler(
         idle_ms: own.idle_s.saturating_mul(1000),
         budget_per_hour_usd: own.budget_per_hour_usd,
         estimate_factor: config.variants.estimate_factor,
-        pools: pools::build(config)?,
+        pools: pools::build(config).await?,
     };
     pools::end_with(process, &settings.pools);
     let metadata = Arc::clone(&stores.metadata);
+    #[cfg(feature = "keda")]
+    pools::serve_keda(config, Arc::clone(&metadata), process).await?;
     let mut service = autoscaler::Service::new(settings, Arc::clone(&metadata));
     if config.metadata.url.is_some() {
         let candidate = Candidate {

@@ -1,6 +1,6 @@
 //! How many workers there are, and who starts and ends them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sextant_policies::scaling::{Policy, UnknownPolicy};
@@ -34,6 +34,12 @@ section! {
         /// Most that all workers of all types may cost, US dollars an hour. The `least` of each pool
         /// stays whatever it costs.
         budget_per_hour_usd: Option<f64> = None, unset "no bound", within 0.0..=ANY;
+        /// `docker`: the engine's socket.
+        docker_socket: PathBuf = PathBuf::from("/var/run/docker.sock");
+        /// `kubernetes`: the namespace of the workloads.
+        kubernetes_namespace: Option<String> = None, unset "the one in which this process runs";
+        /// `keda`: address and port on which KEDA asks how many workers are wanted.
+        keda_listen: Option<SocketAddr> = None, unset "KEDA is not answered";
         sections {
             /// Workers that are started and ended by load.
             pools: BTreeMap<DeviceTypeName, Pool>;
@@ -51,16 +57,24 @@ section! {
         /// Most workers.
         most: u32 = 4, within 0.0..=100_000.0;
         /// Who starts and ends them. `process`: child processes on this machine. `command`: a program
-        /// of yours.
+        /// of yours. `docker`: containers of a Docker engine. `kubernetes`: pods of a workload. `keda`:
+        /// KEDA, which asks how many are wanted. The last three need a binary that was built with the
+        /// feature of that name.
         provider: ProviderKind = ProviderKind::Process;
-        /// `process`: settings of the workers beside this process's, each as `section.key=value`;
-        /// `{pool}` stands for the type's name.
+        /// `process` and `docker`: settings of the workers beside this process's, each as
+        /// `section.key=value`; `{pool}` stands for the type's name.
         settings: Vec<String> = Vec::new();
         /// `command`: the program and its first arguments; it is called with `list`, `up` or `down`
         /// behind them.
         command: Vec<String> = Vec::new();
         /// `command`: longest time of a call, milliseconds.
         command_timeout_ms: u64 = 30_000, within 100.0..=3_600_000.0;
+        /// `docker`: the image; its program is `sextant`.
+        image: String = "sextant".to_owned();
+        /// `docker`: the network that the containers join.
+        network: Option<String> = None, unset "the engine's own";
+        /// `kubernetes`: the workload, `deployment/NAME` or `statefulset/NAME`.
+        workload: Option<String> = None, unset "none";
         /// Longest time from being asked to end until being ended, seconds.
         end_s: u64 = 60, within 1.0..=86_400.0;
         /// Engines of the device, as long as no worker of the type was seen: with `least = 0` nothing
@@ -74,13 +88,19 @@ section! {
 }
 
 /// Who starts and ends workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
     /// Child processes on this machine.
     Process,
     /// A program of the user's.
     Command,
+    /// Containers of a Docker engine.
+    Docker,
+    /// Pods of a Deployment or a StatefulSet.
+    Kubernetes,
+    /// KEDA.
+    Keda,
 }
 
 /// A planner by its name.
@@ -92,7 +112,13 @@ pub struct ScalingPolicy(pub Policy);
 
 impl ProviderKind {
     /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &["process", "command"];
+    pub(super) const NAMES: &'static [&'static str] =
+        &["process", "command", "docker", "kubernetes", "keda"];
+
+    /// `process`, ..
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 }
 
 // === impl ScalingPolicy ===

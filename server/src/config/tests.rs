@@ -256,6 +256,11 @@ fn the_table_of_fields_matches_the_structs() {
         hour_usd: Some(1.0),
         ..DevicePrice::default()
     };
+    let pool = Pool {
+        network: Some("network".to_owned()),
+        workload: Some("deployment/worker".to_owned()),
+        ..Pool::default()
+    };
     let all = Config {
         onnxruntime_library: Some("lib.so".into()),
         metadata: Metadata {
@@ -312,7 +317,9 @@ fn the_table_of_fields_matches_the_structs() {
         },
         autoscaler: Autoscaler {
             budget_per_hour_usd: Some(1.0),
-            pools: [(device_type("name"), Pool::default())].into(),
+            kubernetes_namespace: Some("namespace".to_owned()),
+            keda_listen: Some(SocketAddr::from(([0, 0, 0, 0], 7071))),
+            pools: [(device_type("name"), pool)].into(),
             ..Autoscaler::default()
         },
         dispatcher: Dispatcher {

@@ -1,32 +1,27 @@
 //! The pools of the configuration: who starts and ends their workers, and with which settings.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod children;
+#[cfg(feature = "docker")]
+mod containers;
+#[cfg(feature = "keda")]
+mod keda;
+#[cfg(feature = "kubernetes")]
+mod pods;
 
-use anyhow::{Context, ensure};
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::ensure;
 use sextant_autoscaler::PoolConfig;
 use sextant_provider::{
     Provider,
     command::{self, Script},
-    process::{self, NAME, Processes, Template},
 };
 use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
 
-use super::process::Process;
+pub(super) use self::children::end_with;
+#[cfg(feature = "keda")]
+pub(super) use self::keda::serve as serve_keda;
 use crate::config::{Config, Pool, ProviderKind};
-
-/// Most child processes on a machine, of all pools together.
-const MOST_PROCESSES: u32 = 256;
-
-/// Time between two looks at workers that end.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Refuses pools that nothing can be made of.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
@@ -48,6 +43,14 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             "`autoscaler.pools.{name}.command` names no program"
         );
         ensure!(
+            pool.provider != ProviderKind::Kubernetes || pool.workload.is_some(),
+            "`autoscaler.pools.{name}.workload` is not set: `deployment/NAME` or `statefulset/NAME`"
+        );
+        ensure!(
+            pool.provider != ProviderKind::Keda || config.autoscaler.keda_listen.is_some(),
+            "`autoscaler.pools.{name}` is scaled by KEDA and `autoscaler.keda_listen` is not set"
+        );
+        ensure!(
             pool.least > 0 || facts(config, name, pool).is_some(),
             "`autoscaler.pools.{name}`: with `least = 0` nobody may ever see a worker of it: say \
              what it can run with `engines`"
@@ -57,129 +60,58 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// The pools with their providers.
-pub(super) fn build(config: &Config) -> anyhow::Result<BTreeMap<DeviceTypeName, PoolConfig>> {
-    let pools = &config.autoscaler.pools;
-    let processes = match pools
-        .values()
-        .any(|it| it.provider == ProviderKind::Process)
-    {
-        true => Some(Arc::new(open_processes(config)?)),
-        false => None,
-    };
-    let build = |(name, pool): (&DeviceTypeName, &Pool)| {
-        let provider: Arc<dyn Provider> = match (pool.provider, &processes) {
-            (ProviderKind::Process, Some(processes)) => Arc::clone(processes) as _,
-            _ => Arc::new(script(pool)),
+pub(super) async fn build(config: &Config) -> anyhow::Result<BTreeMap<DeviceTypeName, PoolConfig>> {
+    let mut providers: BTreeMap<ProviderKind, Arc<dyn Provider>> = BTreeMap::new();
+    let mut built = BTreeMap::new();
+    for (name, pool) in &config.autoscaler.pools {
+        let provider = match (pool.provider, providers.get(&pool.provider)) {
+            (ProviderKind::Command, _) => Arc::new(script(pool)) as Arc<dyn Provider>,
+            (_, Some(shared)) => Arc::clone(shared),
+            (kind, None) => {
+                let opened = open(config, kind).await?;
+                providers.insert(kind, Arc::clone(&opened));
+                opened
+            }
         };
-        let built = PoolConfig {
+        let one = PoolConfig {
             least: pool.least,
             most: pool.most,
             end_ms: pool.end_s.saturating_mul(1000),
             facts: facts(config, name, pool).map(Arc::new),
             provider,
         };
-        (name.clone(), built)
-    };
-    Ok(pools.iter().map(build).collect())
+        built.insert(name.clone(), one);
+    }
+    Ok(built)
 }
 
-/// Child processes of this binary, each with a worker and this process's own settings.
-fn open_processes(config: &Config) -> anyhow::Result<Processes> {
-    let folder = std::path::absolute(config.data_dir.join("workers"))?;
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
-    let program = std::env::current_exe().context("this program's own path is not known")?;
-    let file = write_settings(config, &folder)?;
-    let template = |name: &DeviceTypeName, pool: &Pool| Template {
-        program: program.display().to_string(),
-        arguments: arguments(config, name, pool, (&file, &folder)),
-        environment: BTreeMap::new(),
-        // It names where this process is reached.
-        without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
-    };
-    let pools = config.autoscaler.pools.iter();
-    let pools = pools.filter(|(_, pool)| pool.provider == ProviderKind::Process);
-    let settings = process::Settings {
-        folder: folder.clone(),
-        most: MOST_PROCESSES,
-        template: Template::default(),
-        pools: pools
-            .map(|(name, pool)| (name.clone(), template(name, pool)))
-            .collect(),
-    };
-    Ok(Processes::open(settings)?)
+/// The provider of all pools of a kind.
+async fn open(config: &Config, kind: ProviderKind) -> anyhow::Result<Arc<dyn Provider>> {
+    match kind {
+        ProviderKind::Process | ProviderKind::Command => Ok(Arc::new(children::open(config)?)),
+        #[cfg(feature = "docker")]
+        ProviderKind::Docker => Ok(Arc::new(containers::open(config)?)),
+        #[cfg(feature = "kubernetes")]
+        ProviderKind::Kubernetes => Ok(Arc::new(pods::open(config).await?)),
+        #[cfg(feature = "keda")]
+        ProviderKind::Keda => Ok(Arc::new(sextant_keda::KedaProvider)),
+        #[cfg(not(all(feature = "docker", feature = "kubernetes", feature = "keda")))]
+        other => anyhow::bail!(
+            "provider `{name}`: this binary was built without it; build it with `--features {name}`",
+            name = other.name()
+        ),
+    }
 }
 
-/// Writes this process's settings for its children; only its owner can read them.
-fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
-    let mut own = config.clone();
-    // Of no use to a worker, and relative to this process's folder.
-    own.autoscaler.pools.clear();
-    own.onnxruntime_library = match own.onnxruntime_library.take() {
-        Some(library) => Some(std::path::absolute(library)?),
-        None => None,
-    };
-    own.worker.name = None;
-    if own.objects.url.is_none() {
-        let folder = std::path::absolute(config.data_dir.join("objects"))?;
-        own.objects.url = Some(format!("file://{}", folder.display()));
+/// Settings of a worker with one device of a type.
+fn device(config: &Config, name: &DeviceTypeName) -> Vec<String> {
+    match config.worker.emulated.types.contains_key(name) {
+        true => vec![format!("worker.devices=emulated:1@{name}")],
+        false => vec![
+            "worker.devices=cpu".to_owned(),
+            format!("worker.device_type={name}"),
+        ],
     }
-    own.fleet.advertise = None;
-    let text = toml::to_string(&own).context("the settings cannot be written down")?;
-    let file = folder.join("settings.toml");
-    let fresh = folder.join("settings.toml.new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options
-        .open(&fresh)
-        .and_then(|mut open| open.write_all(text.as_bytes()));
-    written
-        .and_then(|()| fs::rename(&fresh, &file))
-        .with_context(|| format!("cannot write `{}`", file.display()))?;
-    Ok(file)
-}
-
-/// What a worker is started with. The flags win over its environment and over the file.
-fn arguments(
-    config: &Config,
-    name: &DeviceTypeName,
-    pool: &Pool,
-    (file, folder): (&Path, &Path),
-) -> Vec<String> {
-    let host = config.fleet.listen.map(|listen| listen.ip().to_string());
-    let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host
-    };
-    let mut arguments: Vec<String> = vec![
-        "serve".to_owned(),
-        "--config".to_owned(),
-        file.display().to_string(),
-        "--roles".to_owned(),
-        "worker".to_owned(),
-        "--listen".to_owned(),
-        "127.0.0.1:0".to_owned(),
-        "--data-dir".to_owned(),
-        folder.join(NAME).display().to_string(),
-    ];
-    let mut set = vec![
-        format!("worker.name={NAME}"),
-        format!("fleet.listen={host}:0"),
-    ];
-    let emulated = config.worker.emulated.types.contains_key(name);
-    set.push(match emulated {
-        true => format!("worker.devices=emulated:1@{name}"),
-        false => "worker.devices=cpu".to_owned(),
-    });
-    if !emulated {
-        set.push(format!("worker.device_type={name}"));
-    }
-    set.extend(pool.settings.iter().cloned());
-    for pair in set {
-        arguments.extend(["--set".to_owned(), pair]);
-    }
-    arguments
 }
 
 fn script(pool: &Pool) -> Script {
@@ -223,48 +155,4 @@ fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Option<DeviceTy
         memory_bytes,
         price_per_hour_usd,
     })
-}
-
-/// Has the child processes end with this one, as a service stops with all its processes. Those of a
-/// process that was killed are found by the next.
-pub(super) fn end_with(process: &mut Process, pools: &BTreeMap<DeviceTypeName, PoolConfig>) {
-    let children = pools
-        .iter()
-        .filter(|(_, it)| it.provider.name() == "process");
-    let children: Vec<(sextant_provider::Pool, Arc<dyn Provider>)> = children
-        .map(|(name, it)| {
-            let pool = sextant_provider::Pool {
-                device_type: name.clone(),
-                end_ms: it.end_ms,
-            };
-            (pool, Arc::clone(&it.provider))
-        })
-        .collect();
-    if children.is_empty() {
-        return;
-    }
-    process.spawn_late(|stop| async move {
-        stop.cancelled().await;
-        for (pool, provider) in &children {
-            if let Err(error) = end_all(pool, provider.as_ref()).await {
-                tracing::warn!(%error, pool = %pool.device_type, "workers could not be ended");
-            }
-        }
-    });
-}
-
-/// Tells all machines of a pool to end, and waits until they have.
-async fn end_all(
-    pool: &sextant_provider::Pool,
-    provider: &dyn Provider,
-) -> Result<(), sextant_provider::Error> {
-    let patience = Duration::from_millis(pool.end_ms) + LOOK;
-    let begun = Instant::now();
-    let machines = provider.list(pool).await?;
-    let ids: Vec<_> = machines.into_iter().map(|machine| machine.id).collect();
-    provider.end(pool, &ids).await?;
-    while begun.elapsed() < patience && !provider.list(pool).await?.is_empty() {
-        tokio::time::sleep(LOOK).await;
-    }
-    Ok(())
 }
