@@ -86,17 +86,7 @@ async fn what_was_only_marked_ends() {
 #[tokio::test]
 async fn pod_is_taken_off_once() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;
-    let mut settings = super::support::settings([]);
-    settings.pools = [(
-        pool().device_type,
-        sextant_provider_kubernetes::Workload {
-            kind: Kind::Deployment,
-            name: "workers".to_owned(),
-        },
-    )]
-    .into();
-    settings.settle_ms = 100;
-    let provider = sextant_provider_kubernetes::Kubernetes::new(cluster.client(), settings);
+    let provider = cluster.hasty(Kind::Deployment);
     let all = staying(&provider).await;
     cluster.world().stalled = true;
     for _ in 0..3 {
@@ -118,15 +108,7 @@ async fn pod_is_taken_off_once() {
 #[tokio::test]
 async fn pods_that_are_late_are_ordered_once() {
     let cluster = Cluster::with(Kind::Deployment, 1).await;
-    let mut settings = super::support::settings([(
-        "cpu-8".to_owned(),
-        sextant_provider_kubernetes::Workload {
-            kind: Kind::Deployment,
-            name: "workers".to_owned(),
-        },
-    )]);
-    settings.settle_ms = 100;
-    let provider = sextant_provider_kubernetes::Kubernetes::new(cluster.client(), settings);
+    let provider = cluster.hasty(Kind::Deployment);
     cluster.world().stalled = true;
     for _ in 0..3 {
         provider.grow(&pool(), 4).await.expect("grow");
@@ -138,6 +120,31 @@ async fn pods_that_are_late_are_ordered_once() {
         (staying(&provider).await.len() == 4).then_some(())
     })
     .await;
+}
+
+/// More replicas would keep a pod that was told to end and that Kubernetes has not ended yet.
+#[tokio::test]
+async fn more_are_ordered_once_those_told_have_begun_to_end() {
+    let cluster = Cluster::with(Kind::Deployment, 2).await;
+    let all = staying(&cluster.provider(Kind::Deployment)).await;
+    cluster.world().stalled = true;
+    let hasty = cluster.hasty(Kind::Deployment);
+    hasty.end(&pool(), &all[..1]).await.expect("end");
+    let provider = cluster.provider(Kind::Deployment);
+    let calls = cluster.world().calls.len();
+    let grown = tokio::spawn(async move {
+        provider.grow(&pool(), 2).await.expect("grow");
+        staying(&provider).await
+    });
+    until("it looks again and again", async || {
+        (cluster.world().calls.len() > calls + 12).then_some(())
+    })
+    .await;
+    assert_eq!(cluster.replicas(), 1);
+    cluster.world().stalled = false;
+    let after = grown.await.expect("no panic");
+    assert_eq!(after.len(), 2);
+    assert!(!after.contains(&all[0]) && after.contains(&all[1]));
 }
 
 /// Pods that are not ready go before those that were chosen: the chosen one ends all the same, and what

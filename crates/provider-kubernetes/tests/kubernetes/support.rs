@@ -77,18 +77,23 @@ impl Cluster {
 
     /// A provider with pool `cpu-8`.
     pub(crate) fn provider(&self, kind: Kind) -> Kubernetes {
-        self.impatient(kind, 60_000)
+        Kubernetes::new(self.client(), one_pool(kind))
     }
 
-    /// The same with another time limit of a call.
+    /// The same, and it waits for an answer for so long only.
     pub(crate) fn impatient(&self, kind: Kind, timeout_ms: u64) -> Kubernetes {
-        let workload = Workload {
-            kind,
-            name: "workers".to_owned(),
-        };
         let settings = Settings {
             timeout_ms,
-            ..settings([("cpu-8".to_owned(), workload)])
+            ..one_pool(kind)
+        };
+        Kubernetes::new(self.client(), settings)
+    }
+
+    /// The same, and it hardly waits for what Kubernetes does.
+    pub(crate) fn hasty(&self, kind: Kind) -> Kubernetes {
+        let settings = Settings {
+            settle_ms: 100,
+            ..one_pool(kind)
         };
         Kubernetes::new(self.client(), settings)
     }
@@ -106,6 +111,11 @@ impl Cluster {
     pub(crate) fn replicas(&self) -> u32 {
         self.world().workloads["workers"].replicas
     }
+}
+
+fn one_pool(kind: Kind) -> Settings {
+    let name = "workers".to_owned();
+    settings([("cpu-8".to_owned(), Workload { kind, name })])
 }
 
 pub(crate) fn settings(pools: impl IntoIterator<Item = (String, Workload)>) -> Settings {
