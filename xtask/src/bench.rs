@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the figures of the README, each from one command.
 
+mod autoscaling;
 mod bed;
 mod controller;
 mod fleet;
@@ -21,7 +22,7 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: controller, fleet, main-job, scheduler, worker
+    /// Experiments to run [default: all]: autoscaling, controller, fleet, main-job, scheduler, worker
     names: Vec<String>,
     /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory of main-job; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; clockwork, serf, shapes, weights, windows of worker
@@ -55,7 +56,14 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     known(
         &arguments.names,
-        &["controller", "fleet", "main-job", "scheduler", "worker"],
+        &[
+            "autoscaling",
+            "controller",
+            "fleet",
+            "main-job",
+            "scheduler",
+            "worker",
+        ],
         "experiment",
     )?;
     let parts = [
@@ -67,6 +75,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let parts = parts.concat();
     known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
+    if arguments.includes("autoscaling") {
+        autoscaling::run(&mut report)?;
+    }
     if arguments.includes("controller") {
         controller::run(arguments, &mut report)?;
     }
