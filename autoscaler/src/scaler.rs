@@ -182,14 +182,15 @@ impl Scaler {
         named.filter(|(id, _)| published(id)).collect()
     }
 
-    /// What load asks for, pinned, and beside it what is kept warm.
+    /// What load asks for, and beside it what is kept warm.
     fn variants(&self, view: &View, planned: &BTreeMap<VariantId, u32>) -> Vec<WantedVariant> {
         let mut wanted: Vec<WantedVariant> = planned
             .iter()
             .map(|(variant, count)| WantedVariant {
                 variant: variant.clone(),
                 workers: Count::Workers(*count),
-                pinned: true,
+                // Where memory is short, the dispatcher knows from query to query what is worth most.
+                pinned: false,
                 needed: *count,
             })
             .collect();
