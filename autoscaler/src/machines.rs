@@ -5,7 +5,7 @@
 //! it to finish what it has (SIGTERM), and it leaves by itself.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,6 +28,9 @@ const LONGEST_STAY: Duration = Duration::from_secs(120);
 /// A machine whose worker has not announced itself after so many times what a start takes is given up.
 const START_FACTOR: u64 = 3;
 
+/// Most machines of a pool that are remembered.
+const MOST_REMEMBERED: usize = 4096;
+
 /// The least time that a start is given, ms.
 const LEAST_START_MS: u64 = 60_000;
 
@@ -45,12 +48,17 @@ struct Errand {
     failures: u32,
     /// Since when there are more than are wanted.
     surplus_since: Option<Instant>,
+    /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
+    /// the store until its lease has lapsed.
+    had: VecDeque<Machine>,
 }
 
 /// How an errand ended.
 struct Outcome {
     trouble: Option<String>,
     failed: bool,
+    /// Machines that there were.
+    machines: Vec<Machine>,
 }
 
 /// What a pool should look like.
@@ -64,6 +72,8 @@ struct Order {
     start_ms: u64,
     /// Those that variants depend on may end, too.
     forced: bool,
+    /// Machines that the pool has had.
+    had: Vec<Machine>,
 }
 
 /// A worker as one that may end.
@@ -116,6 +126,7 @@ impl Machines {
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
+                had: errand.had.iter().cloned().collect(),
             };
             errand.running = Some(tokio::spawn(carry_out(order)));
         }
@@ -169,13 +180,15 @@ fn depend_on(view: &View, wanted: &Wanted, worker: &WorkerId) -> u32 {
 /// Compares what there is with what is wanted, and has the difference started or ended.
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
-        Ok(Ok(trouble)) => Outcome {
+        Ok(Ok((trouble, machines))) => Outcome {
             trouble,
             failed: false,
+            machines,
         },
         Ok(Err(error)) => Outcome {
             trouble: Some(format!("{}: {error}", error.code())),
             failed: true,
+            machines: Vec::new(),
         },
         Err(_) => Outcome {
             trouble: Some(format!(
@@ -184,6 +197,7 @@ async fn carry_out(order: Order) -> Outcome {
                 PATIENCE.as_secs()
             )),
             failed: true,
+            machines: Vec::new(),
         },
     }
 }
@@ -191,8 +205,8 @@ async fn carry_out(order: Order) -> Outcome {
 // === impl Order ===
 
 impl Order {
-    /// Returns what is wrong though nothing failed.
-    async fn run(&self) -> Result<Option<String>, Error> {
+    /// Returns what is wrong though nothing failed, and the machines that there were.
+    async fn run(&self) -> Result<(Option<String>, Vec<Machine>), Error> {
         let machines = self.provider.list(&self.pool).await?;
         let (there, lost): (Vec<&Machine>, Vec<&Machine>) = machines
             .iter()
@@ -204,7 +218,7 @@ impl Order {
         }
         // Workers that somebody else runs count as well.
         let others = self.workers.iter().filter(|seat| {
-            let mut all = machines.iter();
+            let mut all = machines.iter().chain(&self.had);
             !all.any(|machine| machine.runs(&seat.id))
         });
         let wanted = (self.wanted as usize).saturating_sub(others.count());
@@ -216,7 +230,7 @@ impl Order {
         } else if there.len() > wanted {
             self.shrink(&there, there.len() - wanted).await?;
         }
-        Ok(lost.first().map(|machine| {
+        let trouble = lost.first().map(|machine| {
             format!(
                 "machine `{}` of `{}` ran for {} s and its worker did not announce itself: it was \
                  ended; see its log",
@@ -224,7 +238,8 @@ impl Order {
                 self.provider.name(),
                 self.now_ms.saturating_sub(machine.since_ms) / 1000
             )
-        }))
+        });
+        Ok((trouble, machines))
     }
 
     /// Ends those that nothing depends on, or all when they have stayed for long enough.
@@ -277,7 +292,16 @@ impl Errand {
         let outcome = outcome.unwrap_or_else(|| Outcome {
             trouble: Some("provider_refused: the call ended by a panic".to_owned()),
             failed: true,
+            machines: Vec::new(),
         });
+        for machine in outcome.machines {
+            if !self.had.iter().any(|known| known.id == machine.id) {
+                self.had.push_back(machine);
+            }
+        }
+        while self.had.len() > MOST_REMEMBERED {
+            self.had.pop_front();
+        }
         match outcome.failed {
             true => {
                 self.failures += 1;
