@@ -16,6 +16,7 @@ mod client;
 #[cfg(test)]
 mod docs;
 mod error;
+mod explain;
 mod follow;
 mod health;
 mod input;
@@ -94,6 +95,9 @@ enum Command {
     /// Show what workers did.
     #[command(subcommand)]
     Worker(worker::Worker),
+    /// Show what the service decided, and why.
+    #[command(subcommand)]
+    Explain(explain::Explain),
     /// Print the OpenAPI document of the API.
     Openapi,
     Simulate(simulate::Simulate),
@@ -145,6 +149,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Health => health::run(client, output).await,
         Command::Profile(profile) => profile.run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
+        Command::Explain(explain) => explain.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,

@@ -59,6 +59,8 @@ fn from_a_file_to_an_answer() {
     assert!(stdout(&cluster.client(&["models"])).contains("ready"));
     assert!(stdout(&cluster.client(&["applications"])).contains("pixels FP32[-1,64]"));
     assert!(stdout(&cluster.client(&["workers"])).contains("local"));
+    let scaling = document(&cluster.client(&["explain", "scaling", "--json"]));
+    assert_eq!(scaling["scaling"]["pools"][0]["up"], 1, "{scaling}");
 }
 
 #[test]

@@ -38,14 +38,21 @@ impl Output {
         self.text(&text)
     }
 
-    /// A text with a line end.
+    /// A text with a line end. Nobody who reads it is no error.
     pub fn text(self, text: &str) -> Result<(), Error> {
+        self.text_while_read(text).map(drop)
+    }
+
+    /// The same; false where nobody reads any more.
+    pub fn text_while_read(self, text: &str) -> Result<bool, Error> {
         let mut out = io::stdout().lock();
         let written = out
             .write_all(text.as_bytes())
             .and_then(|()| out.write_all(b"\n"))
             .and_then(|()| out.flush());
-        tolerate_closed_pipe(written)
+        let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        let is_read = !written.as_ref().is_err_and(is_closed);
+        tolerate_closed_pipe(written).map(|()| is_read)
     }
 
     /// Bytes as they are.
