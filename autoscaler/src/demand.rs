@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_policies::scaling::demand::{Arrivals, BadRate, Expected};
+use sextant_policies::scaling::demand::{self, Ended, Load};
 use sextant_types::{ApplicationId, ErrorKind, TargetClass};
 
 /// Queries of an application with like targets.
@@ -24,23 +24,11 @@ pub(crate) struct Seen {
     last: Option<(Arc<Demand>, u64)>,
 }
 
-/// One need over time.
-#[derive(Debug, Default)]
-struct Load {
-    arrivals: Arrivals,
-    /// When the last query came, ms.
-    last_ms: u64,
-    bad: BadRate,
-}
-
 /// What is expected of a need.
 #[derive(Debug, Clone)]
 pub(crate) struct Outlook {
     pub(crate) need: Need,
-    pub(crate) expected: Expected,
-    /// Queries a second that are planned for.
-    pub(crate) rps: f64,
-    pub(crate) bad: BadRate,
+    pub(crate) of: demand::Outlook,
 }
 
 // === impl Seen ===
@@ -79,45 +67,20 @@ impl Seen {
         }
         for (need, load) in &mut self.needs {
             let (offered, bad) = counted.get(need).copied().unwrap_or_default();
-            load.observe(now_ms, window_ms, offered, bad);
+            load.observe(now_ms, window_ms, Ended { offered, bad });
         }
         self.needs
-            .retain(|_, load| now_ms.saturating_sub(load.last_ms) < FORGOTTEN_MS);
-    }
-
-    /// Other workers are up than before: what was bad without them says nothing of them.
-    pub(crate) fn begin_anew(&mut self) {
-        for load in self.needs.values_mut() {
-            load.bad.begin_anew();
-        }
+            .retain(|_, load| now_ms.saturating_sub(load.last_ms()) < FORGOTTEN_MS);
     }
 
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
     /// for in `idle_ms` needs nothing.
     pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
-        let each = self.needs.iter().map(|(need, load)| {
-            let expected = load.arrivals.expect(ahead_s);
-            let idle = now_ms.saturating_sub(load.last_ms) >= idle_ms;
-            Outlook {
-                need: need.clone(),
-                expected,
-                rps: if idle { 0.0 } else { expected.rps() },
-                bad: load.bad,
-            }
+        let each = self.needs.iter().map(|(need, load)| Outlook {
+            need: need.clone(),
+            of: load.outlook(now_ms, ahead_s, idle_ms),
         });
         each.collect()
-    }
-}
-
-// === impl Load ===
-
-impl Load {
-    fn observe(&mut self, now_ms: u64, window_ms: u64, offered: f64, bad: f64) {
-        self.arrivals.observe(now_ms, window_ms, offered);
-        if offered > 0.0 {
-            self.last_ms = now_ms;
-        }
-        self.bad.observe(window_ms, offered, bad);
     }
 }
 

@@ -52,15 +52,15 @@ pub(crate) fn inputs(
             && application.is_none_or(|application| outlook.need.application == *application)
     };
     let mut needs: Vec<usize> = (0..picture.outlooks.len()).filter(meant).collect();
-    let rps = |at: usize| picture.outlooks[at].rps;
+    let rps = |at: usize| picture.outlooks[at].of.rps;
     needs.sort_by(|a, b| rps(*b).total_cmp(&rps(*a)));
     let inputs = needs.into_iter().map(|at| {
         let outlook = &picture.outlooks[at];
         Input {
             application: outlook.need.application.clone(),
             class: outlook.need.class,
-            offered_rps: rounded(outlook.expected.mean_rps),
-            planned_rps: rounded(outlook.rps),
+            offered_rps: rounded(outlook.of.expected.mean_rps),
+            planned_rps: rounded(outlook.of.rps),
         }
     });
     inputs.take(MOST_DECISION_ROWS).collect()

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
-    self, Choice, Device, Footprint, Need, Problem, Scene, demand::BadRate, fleet::Measured,
+    self, Choice, Device, Footprint, Need, Problem, Scene, demand,
+    fleet::{Measured, bad_shares},
     rate_in_time,
 };
 use sextant_types::{
@@ -95,7 +96,7 @@ impl Picture {
                 needs: outlooks
                     .iter()
                     .map(|outlook| Need {
-                        rps: outlook.rps,
+                        rps: outlook.of.rps,
                         weight: 1.0,
                     })
                     .collect(),
@@ -153,14 +154,6 @@ impl Picture {
                 if !kind.facts.engines.contains(&variant.spec.engine) {
                     continue;
                 }
-                // Nobody chooses what another is at least as good as in everything.
-                let better = variant
-                    .dominated_by
-                    .as_ref()
-                    .and_then(|id| view.variants.get(id));
-                if better.is_some_and(|better| kind.facts.engines.contains(&better.spec.engine)) {
-                    continue;
-                }
                 let expected = variant.expected(&kind.name, config.estimate_factor);
                 let profile = &expected.profile;
                 let bytes = profile.peak_memory_bytes;
@@ -192,28 +185,15 @@ impl Picture {
         }
     }
 
-    /// Gives each type the bad share of the needs that its devices answer best.
+    /// Gives each type the bad share of the needs that its devices answer best. While variants load
+    /// they miss for want of those, and not of devices.
     fn measure(&mut self) {
-        let mut bad: Vec<Vec<BadRate>> = vec![Vec::new(); self.kinds.len()];
-        for (at, outlook) in self.outlooks.iter().enumerate() {
-            let cheapest = self.problem.choices_of(at).min_by(|(_, a), (_, b)| {
-                let price = |choice: &Choice| {
-                    let kind = &self.kinds[choice.device as usize];
-                    // Those that are up are asked first.
-                    let away = u32::from(kind.up == 0);
-                    (away, kind.facts.price_per_hour_usd / choice.rps)
-                };
-                let (one, other) = (price(a), price(b));
-                one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-            });
-            if let Some((_, choice)) = cheapest {
-                bad[choice.device as usize].push(outlook.bad);
-            }
-        }
-        for (kind, bad) in self.kinds.iter_mut().zip(bad) {
-            // While variants load, queries miss for want of those.
+        let outlooks: Vec<demand::Outlook> = self.outlooks.iter().map(|it| it.of).collect();
+        let up: Vec<u32> = self.kinds.iter().map(|kind| kind.up).collect();
+        let bad = bad_shares(&self.problem, &outlooks, &up);
+        for (kind, bad_share) in self.kinds.iter_mut().zip(bad) {
             if !kind.loading {
-                kind.measured.bad_share = BadRate::share(&bad);
+                kind.measured.bad_share = bad_share;
             }
         }
     }

@@ -4,7 +4,7 @@
 //! Entry points: [`World`] (one run), [`Source`] (where requests come from; [`workload`], [`trace`]
 //! and [`azure`] make them), [`profiles`] (files of run times), [`goodput`] and [`bound`] (what can
 //! be carried), [`paged`] (devices that hold only some of the models), [`experiment`] (published
-//! settings as data), [`replicas`] (autoscalers on processors that applications share):
+//! settings as data), [`fleet`] (a fleet that grows and shrinks), [`replicas`] (autoscalers on processors that applications share):
 //!
 //! ```
 //! use sextant_simulator::experiment::{self, Event, Experiment, Plan};
@@ -27,6 +27,7 @@ pub mod azure;
 pub mod bound;
 mod error;
 pub mod experiment;
+pub mod fleet;
 pub mod goodput;
 pub mod paged;
 mod parallel;

@@ -119,7 +119,8 @@ struct Columns {
     weights: Option<usize>,
 }
 
-enum CurveColumns {
+/// Where the values of a run time stand.
+pub(crate) enum CurveColumns {
     Line { alpha: usize, beta: usize },
     Points(Vec<(u32, usize)>),
 }
@@ -153,7 +154,7 @@ impl Columns {
 }
 
 impl CurveColumns {
-    fn of(table: &Table<'_>) -> Result<Self, Error> {
+    pub(crate) fn of(table: &Table<'_>) -> Result<Self, Error> {
         if table.find("alpha_ms").is_some() || table.find("beta_ms").is_some() {
             let (alpha, beta) = (table.column("alpha_ms")?, table.column("beta_ms")?);
             return Ok(Self::Line { alpha, beta });
@@ -175,7 +176,7 @@ impl CurveColumns {
         Ok(Self::Points(points))
     }
 
-    fn read(&self, row: &crate::table::Row<'_>) -> Result<Curve, Error> {
+    pub(crate) fn read(&self, row: &crate::table::Row<'_>) -> Result<Curve, Error> {
         match self {
             Self::Line { alpha, beta } => {
                 let (alpha_ms, beta_ms) = (row.not_negative(*alpha)?, row.not_negative(*beta)?);

@@ -27,18 +27,6 @@ const RAISED: f64 = 0.5;
 /// How long it takes until half of what was bad is forgotten, ms.
 const BAD_HALF_LIFE_MS: f64 = 5000.0;
 
-/// Fewest queries that make a share.
-const FEWEST: f64 = 10.0;
-
-/// Share of queries that were late or refused for want of time, of those that came since the number of
-/// devices last changed: what was bad with fewer of them says nothing of these, and asking for more
-/// because of it would be asking again each time some have come.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct BadRate {
-    recent: f64,
-    bad: f64,
-}
-
 /// Queries of one need as they came.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
@@ -62,26 +50,69 @@ pub struct Expected {
     pub forecast_rps: f64,
 }
 
-// === impl BadRate ===
+/// One need over time: queries as they came, and how they ended.
+#[derive(Debug, Clone, Default)]
+pub struct Load {
+    arrivals: Arrivals,
+    /// When the last query came, ms.
+    last_ms: u64,
+    /// Queries, and those that were late or refused for want of time, both fading.
+    recent: f64,
+    bad: f64,
+}
 
-impl BadRate {
-    /// `offered` queries came in a time of `window_ms`, of which `bad` were.
-    pub fn observe(&mut self, window_ms: u64, offered: f64, bad: f64) {
+/// What ended in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Ended {
+    /// Queries, refused ones included.
+    pub offered: f64,
+    /// Of these: those that were late or refused for want of time, which more devices could have
+    /// answered.
+    pub bad: f64,
+}
+
+/// What to plan for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Outlook {
+    /// What is expected.
+    pub expected: Expected,
+    /// Queries a second that are planned for.
+    pub rps: f64,
+    /// Share of the last seconds' queries that were late or refused for want of time, 0 to 1.
+    pub bad_share: f64,
+    /// How many queries those were, fading.
+    pub recent: f64,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// So many queries ended in the `window_ms` that end at `now_ms`.
+    pub fn observe(&mut self, now_ms: u64, window_ms: u64, ended: Ended) {
+        self.arrivals.observe(now_ms, window_ms, ended.offered);
+        if ended.offered > 0.0 {
+            self.last_ms = now_ms;
+        }
         let fades = 0.5f64.powf(window_ms as f64 / BAD_HALF_LIFE_MS);
-        self.recent = self.recent * fades + offered;
-        self.bad = self.bad * fades + bad.min(offered);
+        self.recent = self.recent * fades + ended.offered;
+        self.bad = self.bad * fades + ended.bad;
     }
 
-    /// There are more devices, or fewer.
-    pub fn begin_anew(&mut self) {
-        *self = Self::default();
+    /// What to plan for in the next `ahead_s`: nothing, where nobody has asked in `idle_ms`.
+    pub fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Outlook {
+        let expected = self.arrivals.expect(ahead_s);
+        let is_idle = now_ms.saturating_sub(self.last_ms) >= idle_ms;
+        Outlook {
+            expected,
+            rps: if is_idle { 0.0 } else { expected.rps() },
+            bad_share: self.bad / self.recent.max(1.0),
+            recent: self.recent,
+        }
     }
 
-    /// Of the queries of several needs together; 0 where there were too few.
-    pub fn share<'a>(rates: impl IntoIterator<Item = &'a Self>) -> f64 {
-        let sum = |(bad, all), rate: &Self| (bad + rate.bad, all + rate.recent);
-        let (bad, all) = rates.into_iter().fold((0.0, 0.0), sum);
-        if all < FEWEST { 0.0 } else { bad / all }
+    /// When the last query came, ms; 0 before the first.
+    pub fn last_ms(&self) -> u64 {
+        self.last_ms
     }
 }
 

@@ -12,11 +12,16 @@
 //! idle device starts a lone query at once: at a tenth of what full batches could carry it is busy
 //! already.
 
+use super::{Choice, Problem, demand::Outlook};
+
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
 const FULL: f64 = 0.8;
 
 /// Bad rates below are no sign that devices are missing.
 pub const BAD: f64 = 0.01;
+
+/// Fewer queries than this are no share.
+const ENOUGH: f64 = 10.0;
 
 /// Bad rates beyond count as this: what is offered then says little about what would be.
 const MOST_BAD: f64 = 0.75;
@@ -107,6 +112,35 @@ impl Trigger {
             Self::BadRate => "bad_rate",
         }
     }
+}
+
+/// By type of device, in the problem's order: the bad share of the needs that its devices answer
+/// best, 0 where too few queries came to say.
+///
+/// A need counts for the type on which its queries cost least, among the types of which `up` has any.
+pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], up: &[u32]) -> Vec<f64> {
+    let mut counted = vec![(0.0, 0.0); problem.devices.len()];
+    for (at, outlook) in outlooks.iter().enumerate() {
+        let rank = |choice: &Choice| {
+            let device = choice.device as usize;
+            let is_away = up.get(device).is_none_or(|up| *up == 0);
+            let price = problem.devices[device].price_per_hour_usd / choice.rps;
+            (is_away, price)
+        };
+        let cheapest = problem.choices_of(at).min_by(|(_, a), (_, b)| {
+            let (one, other) = (rank(a), rank(b));
+            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+        });
+        if let Some((_, choice)) = cheapest {
+            let (bad, all) = &mut counted[choice.device as usize];
+            *bad += outlook.bad_share * outlook.recent;
+            *all += outlook.recent;
+        }
+    }
+    let shares = counted.into_iter();
+    shares
+        .map(|(bad, all)| if all >= ENOUGH { bad / all } else { 0.0 })
+        .collect()
 }
 
 /// Positions of those that leave first, `surplus` of them: on whom no variant depends, who is least

@@ -1,0 +1,44 @@
+//! A fleet that grows and shrinks: applications with several variants, devices with start times and
+//! prices, and the autoscaler of the live service on a virtual clock.
+//!
+//! A query names an application, a latency target and the least accuracy. Which variant answers is
+//! decided by [`sextant_policies::select`], which batch runs where by
+//! [`sextant_policies::controller::Controller`], how many devices there are and what is loaded by
+//! [`sextant_policies::scaling::Scaler`]: the code that the dispatcher and the autoscaler run, with the
+//! same defaults. Here are queries, run times, loads, devices that start and drain, and bills.
+//!
+//! What differs from a live fleet: messages take no time, the autoscaler sees what is there without
+//! delay, and a device starts after exactly its start time. A device counts as overloaded when it was
+//! busy for 95 % of the last look; nothing ever interferes.
+//!
+//! [`Setting`] is a run's input, [`Experiment`] reads it from files, [`run`] makes a [`Report`] of it.
+
+mod balance;
+mod control;
+mod devices;
+mod experiment;
+mod format;
+mod load;
+mod policy;
+mod report;
+mod scaling;
+mod setting;
+mod variants;
+mod world;
+
+pub use experiment::{Cell, Experiment, Plan, names, play};
+pub use policy::{Policy, UnknownPolicy};
+pub use report::{Counted, Report};
+pub use setting::{Application, Class, DeviceType, Scaling, Setting, Variant};
+
+use crate::Error;
+
+/// Plays a setting under a policy.
+///
+/// # Errors
+/// When the setting makes no sense; the message names what.
+pub fn run(setting: &Setting, policy: Policy) -> Result<Report, Error> {
+    let setting = setting.under(policy)?;
+    let mut queries = load::source(&setting)?;
+    Ok(world::World::new(&setting, policy).run(queries.as_mut()))
+}

@@ -1,0 +1,221 @@
+//! Which variant answers a query, and the controller that runs it: the dispatcher's part.
+
+use sextant_policies::{
+    controller::{self, Actions, Controller, DeviceSpec, ModelSpec, OnKind},
+    placement::{self, Wanted},
+    schedule::{NEVER, Nanos, QueueSpec},
+    select::{self, Decision, Demand, Entry, Index, Readiness},
+};
+
+use super::{Setting, variants::Presences};
+
+/// A query on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) arrived: Nanos,
+    pub(super) class: u32,
+    pub(super) variant: u32,
+    /// Whether its variant had to be loaded.
+    pub(super) load: bool,
+    /// How often it was placed.
+    pub(super) placed: u8,
+}
+
+/// The dispatcher of a run. A model of the controller is a variant, a kind a type of device.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) controller: Controller<Token>,
+    pub(super) actions: Actions<Token>,
+    /// By application.
+    indices: Vec<Index>,
+    /// What is wanted, as the controller was told.
+    wanted: Vec<(u32, Wanted)>,
+}
+
+/// What selection asks about the load.
+struct Waits<'a> {
+    controller: &'a Controller<Token>,
+    now: Nanos,
+}
+
+impl Control {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let mut control = Self {
+            controller: Controller::new(&controller::Options::default()),
+            actions: Actions::new(),
+            indices: Vec::new(),
+            wanted: Vec::new(),
+        };
+        for at in 0..setting.variants.len() as u32 {
+            if let Some(spec) = model_spec(setting, at) {
+                let Self {
+                    controller,
+                    actions,
+                    ..
+                } = &mut control;
+                controller.on_model(0, at, spec, actions);
+            }
+        }
+        let applications = setting.applications.len();
+        control.indices.resize_with(applications, Index::default);
+        control
+    }
+
+    /// A device takes work.
+    pub(super) fn device_up(&mut self, now: Nanos, device: u32, setting: &Setting, kind: usize) {
+        let of = &setting.types[kind];
+        let spec = DeviceSpec {
+            kind: kind as u32,
+            pages: of.memory_mb,
+            slots: of.slots.max(1),
+        };
+        self.controller
+            .on_device_up(now, device, spec, &mut self.actions);
+    }
+
+    /// A device takes no new work.
+    pub(super) fn device_down(&mut self, now: Nanos, device: u32) {
+        self.controller
+            .on_device_down(now, device, &mut self.actions);
+    }
+
+    /// What is loaded where is another thing for an application.
+    pub(super) fn index(&mut self, setting: &Setting, application: u32, there: &Presences<'_>) {
+        let pinned = setting.applications[application as usize].pinned;
+        let mut entries = Vec::new();
+        for (at, variant) in (0..).zip(&setting.variants) {
+            if variant.application == application && pinned.is_none_or(|pinned| pinned == at) {
+                entries.extend(self::entries(setting, at, there));
+            }
+        }
+        let all: Vec<usize> = (0..entries.len()).collect();
+        select::mark_dominated(&mut entries, &all);
+        self.indices[application as usize] = Index::new(entries);
+    }
+
+    /// Which variant answers a query of a class that came at `arrived`.
+    pub(super) fn choose(
+        &self,
+        now: Nanos,
+        setting: &Setting,
+        class: u32,
+        arrived: Nanos,
+    ) -> Decision {
+        let of = &setting.classes[class as usize];
+        let spent_ms = (now - arrived) as f64 / 1e6;
+        let demand = Demand {
+            latency_ms: of.latency_ms.map_or(f64::INFINITY, |ms| ms - spent_ms),
+            min_quality: of.min_accuracy.unwrap_or(f64::NEG_INFINITY),
+            max_cost_per_1k_usd: f64::INFINITY,
+            rows: 1,
+        };
+        let waits = Waits {
+            controller: &self.controller,
+            now,
+        };
+        select::select(&self.indices[of.application as usize], &demand, &waits)
+    }
+
+    /// What is wanted loaded now, by variant in order.
+    pub(super) fn want(&mut self, now: Nanos, wanted: Vec<(u32, Wanted)>, idle_unload: Nanos) {
+        if self.wanted != wanted {
+            self.controller
+                .on_wanted(now, &wanted, idle_unload, &mut self.actions);
+            self.wanted = wanted;
+        }
+    }
+
+    /// What is wanted, as it was last told.
+    pub(super) fn wanted(&self) -> &[(u32, Wanted)] {
+        &self.wanted
+    }
+}
+
+/// A variant as the controller knows it; `None` where no type of device runs it.
+fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
+    let variant = &setting.variants[at as usize];
+    let load = (variant.load_ms * 1e6) as Nanos;
+    let kinds = variant.on.iter().enumerate().filter_map(|(kind, latency)| {
+        let of = &setting.types[kind];
+        Some(OnKind {
+            kind: kind as u32,
+            latency: Some((**latency.as_ref()?).clone()),
+            surface: None,
+            load,
+            price: (of.price_per_hour_usd / f64::from(of.slots.max(1))) as f32,
+        })
+    });
+    let kinds: Vec<OnKind> = kinds.collect();
+    let latency = kinds.first()?.latency.clone()?;
+    Some(ModelSpec {
+        pages: variant.memory_mb,
+        shared: None::<placement::Shared>,
+        surface: None,
+        load,
+        queue: QueueSpec {
+            max_rows: latency.measured_rows(),
+            batched: true,
+            slots: variant.slots.max(1),
+            latency,
+            max_waiting_rows: u32::MAX,
+            priority: 0,
+            weight: 1.0,
+            price: 1.0,
+        },
+        kinds,
+    })
+}
+
+/// What selection knows of a variant: an entry for each type of device that is up, and where it is
+/// loaded somewhere for those types alone.
+fn entries(setting: &Setting, at: u32, there: &Presences<'_>) -> Vec<Entry> {
+    let variant = &setting.variants[at as usize];
+    let mut entries = Vec::new();
+    let mut nowhere = None;
+    for (kind, latency) in variant.on.iter().enumerate() {
+        let Some(latency) = latency else { continue };
+        let readiness = there.readiness(at, kind);
+        let entry = Entry {
+            ordinal: at,
+            kind: kind as u32,
+            quality_bound: variant.accuracy,
+            latency_ms: latency.of(1) as f64 / 1e6,
+            load_ms: variant.load_ms,
+            cost_per_1k_usd: setting.cost_per_1k_usd(variant, kind).unwrap_or(0.0),
+            max_rows: latency.measured_rows(),
+            dominated: false,
+            readiness,
+        };
+        match readiness {
+            Readiness::Failed => nowhere = Some(entry),
+            _ => entries.push(entry),
+        }
+    }
+    if entries.iter().any(|it| it.readiness == Readiness::Active) {
+        entries.retain(|entry| entry.readiness == Readiness::Active);
+    }
+    match entries.is_empty() {
+        true => nowhere.into_iter().collect(),
+        false => entries,
+    }
+}
+
+impl select::Load for Waits<'_> {
+    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
+        let on = self.controller.runs_on(ordinal);
+        let here = on.filter(|(_, of, _)| *of == kind);
+        let waits = here.map(|(pool, _, excess)| {
+            let load = self.controller.load(pool);
+            let busy = load.busy_until.saturating_sub(self.now);
+            busy.saturating_add(load.queued).saturating_add(excess)
+        });
+        match waits.min().unwrap_or(NEVER) {
+            NEVER => f64::INFINITY,
+            wait => wait as f64 / 1e6,
+        }
+    }
+
+    fn extra_ms(&self, _ordinal: u32, _kind: u32, _rows: u32) -> f64 {
+        0.0
+    }
+}

@@ -1,0 +1,254 @@
+//! Experiments with fleets: settings as data, runs in parallel, figures in one order.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{Policy, Report, Setting, format};
+use crate::{Error, experiment::Record, parallel};
+
+/// The shipped experiments.
+const SHIPPED: [(&str, &str); 1] = [(
+    "step-load",
+    include_str!("../../experiments/step-load.toml"),
+)];
+
+/// An experiment as read from its file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// What it shows, in a line.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// Policies that are compared when nobody says otherwise.
+    pub policies: Vec<Policy>,
+    /// Seeds when nobody says otherwise.
+    pub seeds: u64,
+    /// The settings, in the order of the report.
+    pub cells: Vec<Cell>,
+    /// Those of the reduced version.
+    pub quick: Vec<Cell>,
+    /// Its seeds.
+    pub quick_seeds: u64,
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Its name.
+    pub name: String,
+    /// What the baselines are pinned to, for the name of a figure.
+    pub baseline: Option<String>,
+    /// What is played.
+    pub setting: Setting,
+}
+
+/// What of an experiment to run, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Policies; empty for the experiment's own choice.
+    pub policies: Vec<Policy>,
+    /// Seeds are `1..=seeds`; 0 for the experiment's own number.
+    pub seeds: u64,
+    /// Names of the cells; empty for all.
+    pub cells: Vec<String>,
+    /// The reduced version.
+    pub quick: bool,
+    /// Runs at the same time; 0 for one per core.
+    pub threads: usize,
+}
+
+/// Names of the shipped experiments.
+pub fn names() -> Vec<&'static str> {
+    SHIPPED.iter().map(|(name, _)| *name).collect()
+}
+
+// === impl Experiment ===
+
+impl Experiment {
+    /// A shipped experiment; `None` where there is none of that name.
+    ///
+    /// # Errors
+    /// Never: the files are part of the library.
+    pub fn named(name: &str) -> Result<Option<Self>, Error> {
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        shipped
+            .map(|(name, text)| format::parse(name, text, None))
+            .transpose()
+    }
+
+    /// Whether a file's text says that it holds such an experiment.
+    pub fn is_in(text: &str) -> bool {
+        let table = text.parse::<toml::Table>().unwrap_or_default();
+        table.get("kind").and_then(toml::Value::as_str) == Some("fleet")
+    }
+
+    /// Reads a user's experiment. Paths are relative to the file's folder.
+    ///
+    /// # Errors
+    /// When a file cannot be read or a setting makes no sense; the message names the file and the cell.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => format::parse(&file, &text, path.parent()),
+            Err(source) => Err(Error::Read { file, source }),
+        }
+    }
+
+    /// The experiment in `text`; `file` names it in errors.
+    ///
+    /// # Errors
+    /// As for [`Self::load`].
+    pub fn parse(text: &str, file: &str) -> Result<Self, Error> {
+        format::parse(file, text, None)
+    }
+}
+
+/// Runs what `plan` says; `on` hears how many of how many runs have ended. Returns the figures of each
+/// seed and their means, cell by cell and policy by policy, and after each cell how ours compares.
+///
+/// # Errors
+/// When the plan names a cell that there is not, or a setting makes no sense.
+pub fn play(
+    experiment: &Experiment,
+    plan: &Plan,
+    on: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Record>, Error> {
+    let cells = plan.cells(experiment)?;
+    let policies = match plan.policies.is_empty() {
+        true => &experiment.policies,
+        false => &plan.policies,
+    };
+    let seeds = match (plan.seeds, plan.quick) {
+        (0, false) => experiment.seeds,
+        (0, true) => experiment.quick_seeds,
+        (seeds, _) => seeds,
+    };
+    let mut todo: Vec<(usize, Policy, u64)> = Vec::new();
+    for cell in 0..cells.len() {
+        for policy in policies {
+            todo.extend((1..=seeds).map(|seed| (cell, *policy, seed)));
+        }
+    }
+    let work = |(cell, policy, seed): &(usize, Policy, u64)| {
+        let mut setting = cells[*cell].setting.clone();
+        setting.seed = *seed;
+        super::run(&setting, *policy)
+    };
+    let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
+    let mut failed = None;
+    let threads = parallel::threads(plan.threads);
+    parallel::each(&todo, threads, work, |at, report| {
+        match report {
+            Ok(report) => {
+                reports.insert(at, report);
+                on(reports.len(), todo.len());
+            }
+            Err(error) => failed = Some(error),
+        }
+        failed.is_none()
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let mut records = Vec::new();
+    for (at, cell) in cells.iter().enumerate() {
+        let mut means = Vec::new();
+        for policy in policies {
+            let of = todo.iter().enumerate();
+            let of = of.filter(|(_, (of, by, _))| *of == at && by == policy);
+            let figures = of.filter_map(|(at, (_, _, seed))| {
+                let report = reports.get(&at)?;
+                let label = Label(&experiment.name, &cell.name, *policy, Some(*seed));
+                Some(label.records(report.figures(&cell.setting)))
+            });
+            let figures: Vec<Record> = figures.flatten().collect();
+            means.extend(crate::experiment::means(&figures));
+            records.extend(figures);
+        }
+        let compared = compare(&experiment.name, cell, policies, &means);
+        records.extend(means);
+        records.extend(compared);
+    }
+    Ok(records)
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn cells<'a>(&self, experiment: &'a Experiment) -> Result<Vec<&'a Cell>, Error> {
+        let all = match self.quick {
+            true => &experiment.quick,
+            false => &experiment.cells,
+        };
+        let known = |name: &String| all.iter().any(|cell| cell.name == *name);
+        if let Some(missing) = self.cells.iter().find(|name| !known(name)) {
+            let names: Vec<&str> = all.iter().map(|cell| cell.name.as_str()).collect();
+            return Err(Error::unknown("cell", missing, &names));
+        }
+        let chosen = all
+            .iter()
+            .filter(|cell| self.cells.is_empty() || self.cells.contains(&cell.name));
+        Ok(chosen.collect())
+    }
+}
+
+/// Which runs figures are of: experiment, cell, policy, seed.
+struct Label<'a>(&'a str, &'a str, Policy, Option<u64>);
+
+impl Label<'_> {
+    fn records(&self, figures: Vec<(String, f64)>) -> Vec<Record> {
+        let record = |(metric, value): (String, f64)| Record {
+            experiment: self.0.to_owned(),
+            cell: Some(self.1.to_owned()),
+            policy: Some(self.2.name().to_owned()),
+            unit: metric.rsplit('_').next().unwrap_or_default().to_owned(),
+            metric,
+            value,
+            seed: self.3,
+        };
+        figures.into_iter().map(record).collect()
+    }
+}
+
+/// How each policy compares with the others, by means: above 1 it is cheaper, violates less, answers
+/// more. Without a violation it counts as half of one query.
+fn compare(experiment: &str, cell: &Cell, policies: &[Policy], means: &[Record]) -> Vec<Record> {
+    let value = |policy: Policy, metric: &str| {
+        let is = |it: &&Record| it.policy.as_deref() == Some(policy.name()) && it.metric == metric;
+        means.iter().find(is).map(|it| it.value)
+    };
+    let mut records = Vec::new();
+    for policy in policies.iter().filter(|policy| !policy.is_pinned()) {
+        let mut figures = Vec::new();
+        for other in policies.iter().filter(|other| *other != policy) {
+            let of = other.name().replace('-', "_");
+            let both = |metric: &str| Some((value(*policy, metric)?, value(*other, metric)?));
+            if let Some((ours, theirs)) = both("cost_usd") {
+                figures.push((format!("cost_vs_{of}_ratio"), theirs / ours.max(1e-12)));
+            }
+            let half = value(*policy, "sent_count").map_or(1.0, |sent| 50.0 / sent.max(1.0));
+            if let Some((ours, theirs)) = both("violation_percent") {
+                let ratio = theirs.max(half) / ours.max(half);
+                figures.push((format!("violations_vs_{of}_ratio"), ratio));
+            }
+            if let Some((ours, theirs)) = both("throughput_rps") {
+                figures.push((
+                    format!("throughput_vs_{of}_ratio"),
+                    ours / theirs.max(1e-12),
+                ));
+            }
+        }
+        let pinned = policies.iter().filter(|other| other.is_pinned());
+        let cheapest = pinned.filter_map(|other| value(*other, "cost_usd"));
+        let cheapest = cheapest.fold(f64::INFINITY, f64::min);
+        if let (Some(name), Some(ours)) = (&cell.baseline, value(*policy, "cost_usd"))
+            && cheapest.is_finite()
+        {
+            let ratio = cheapest / ours.max(1e-12);
+            figures.push((format!("cost_vs_{name}_baseline_ratio"), ratio));
+        }
+        records.extend(Label(experiment, &cell.name, *policy, None).records(figures));
+    }
+    records
+}

@@ -1,0 +1,211 @@
+//! Variants, in the file of the experiment or in a table of their own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Deserialize;
+use sextant_policies::schedule::LatencyTable;
+
+use crate::{
+    Error,
+    fleet::{Application, DeviceType, Variant},
+    profiles::{Curve, CurveColumns, Profile},
+    table::{Row, Table},
+};
+
+/// Shipped tables.
+pub(super) const SHIPPED: [(&str, &str); 1] = [(
+    "infaas-architectures",
+    include_str!("../../../data/infaas_variants.csv"),
+)];
+
+/// Rows of the largest batch where nothing says so: that of INFaaS.
+const MAX_ROWS: u32 = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VariantFile {
+    name: String,
+    accuracy: f64,
+    memory_mb: u32,
+    load_ms: f64,
+    #[serde(default = "one")]
+    slots: u16,
+    #[serde(default = "max_rows")]
+    max_rows: u32,
+    /// By the name of a type of device.
+    on: BTreeMap<String, CurveFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum CurveFile {
+    /// `alpha_ms * rows + beta_ms`.
+    Line { alpha_ms: f64, beta_ms: f64 },
+    /// Measured `[rows, ms]`.
+    Points { points: Vec<(u32, f64)> },
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn max_rows() -> u32 {
+    MAX_ROWS
+}
+
+// === impl VariantFile ===
+
+impl VariantFile {
+    pub(super) fn read(&self, application: u32, types: &[DeviceType]) -> Result<Variant, String> {
+        let mut variant = Variant {
+            name: self.name.clone(),
+            application,
+            accuracy: self.accuracy,
+            memory_mb: self.memory_mb,
+            load_ms: self.load_ms,
+            slots: self.slots.max(1),
+            on: vec![None; types.len()],
+        };
+        for (name, curve) in &self.on {
+            let at = types.iter().position(|of| of.name == *name);
+            let at = at.ok_or_else(|| {
+                format!("variant `{}` names `{name}`, which is no device", self.name)
+            })?;
+            let curve = curve.read(&self.name)?;
+            let table = table(&self.name, curve, self.max_rows);
+            variant.on[at] = Some(table.map_err(|error| error.to_string())?);
+        }
+        check(&variant)?;
+        Ok(variant)
+    }
+}
+
+impl CurveFile {
+    fn read(&self, name: &str) -> Result<Curve, String> {
+        match self {
+            Self::Line { alpha_ms, beta_ms } => Ok(Curve::Line {
+                alpha_ms: *alpha_ms,
+                beta_ms: *beta_ms,
+            }),
+            Self::Points { points } => {
+                let rising = points
+                    .windows(2)
+                    .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+                match points.first() {
+                    Some((1, _)) if rising => Ok(Curve::Points(points.clone())),
+                    _ => Err(format!(
+                        "`points` of `{name}` must begin with one row and rise"
+                    )),
+                }
+            }
+        }
+    }
+}
+
+fn table(name: &str, curve: Curve, max_rows: u32) -> Result<Arc<LatencyTable>, Error> {
+    let profile = Profile {
+        model: name.to_owned(),
+        curve,
+        target_ms: None,
+        load_ms: None,
+        weights_mb: None,
+    };
+    profile.latency(max_rows.clamp(1, 4096))
+}
+
+fn check(variant: &Variant) -> Result<(), String> {
+    let values = [("accuracy", variant.accuracy), ("load_ms", variant.load_ms)];
+    match values
+        .iter()
+        .find(|(_, value)| !(0.0..=1e9).contains(value))
+    {
+        Some((key, value)) => Err(format!(
+            "`{key}` of `{}` is `{value}`: it must be from 0 to 1e9",
+            variant.name
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Adds the variants of a table, a line for each variant on each type of device, and applications that
+/// only the table names. Lines about devices that there are not are skipped.
+pub(super) fn read(
+    text: &str,
+    file: &str,
+    types: &[DeviceType],
+    (applications, variants): (&mut Vec<Application>, &mut Vec<Variant>),
+) -> Result<(), Error> {
+    let table = Table::read(text, file)?;
+    let columns = Columns {
+        application: table.column("application")?,
+        variant: table.column("variant")?,
+        accuracy: table.column("accuracy")?,
+        memory_mb: table.column("memory_mb")?,
+        load_ms: table.column("load_ms")?,
+        device: table.column("device")?,
+        max_rows: table.find("max_rows"),
+        slots: table.find("slots"),
+        curve: CurveColumns::of(&table)?,
+    };
+    for row in table.rows() {
+        let device = row.text(columns.device);
+        let Some(kind) = types.iter().position(|of| of.name == device) else {
+            continue;
+        };
+        let name = row.text(columns.application);
+        let application = applications.iter().position(|of| of.name == name);
+        let application = application.unwrap_or_else(|| {
+            applications.push(Application {
+                name: name.to_owned(),
+                pinned: None,
+            });
+            applications.len() - 1
+        });
+        let of = columns.read(&row, application as u32, (kind, types.len()))?;
+        let known = variants
+            .iter_mut()
+            .find(|known| known.application == of.application && known.name == of.name);
+        match known {
+            Some(known) => known.on[kind].clone_from(&of.on[kind]),
+            None => variants.push(of),
+        }
+    }
+    Ok(())
+}
+
+/// Where the values stand.
+struct Columns {
+    application: usize,
+    variant: usize,
+    accuracy: usize,
+    memory_mb: usize,
+    load_ms: usize,
+    device: usize,
+    max_rows: Option<usize>,
+    slots: Option<usize>,
+    curve: CurveColumns,
+}
+
+impl Columns {
+    fn read(
+        &self,
+        row: &Row<'_>,
+        application: u32,
+        (kind, types): (usize, usize),
+    ) -> Result<Variant, Error> {
+        let name = row.text(self.variant);
+        let number = |at: Option<usize>, usual: f64| at.map_or(Ok(usual), |at| row.positive(at));
+        let max_rows = number(self.max_rows, f64::from(MAX_ROWS))?;
+        let mut on = vec![None; types];
+        on[kind] = Some(table(name, self.curve.read(row)?, max_rows as u32)?);
+        Ok(Variant {
+            name: name.to_owned(),
+            application,
+            accuracy: row.not_negative(self.accuracy)?,
+            memory_mb: row.positive(self.memory_mb)?.ceil() as u32,
+            load_ms: row.not_negative(self.load_ms)?,
+            slots: number(self.slots, 1.0)? as u16,
+            on,
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! What a run tells.
+
+use std::collections::VecDeque;
+
+use super::Setting;
+
+/// Length of the time in which turns are counted, s.
+const TURNS_S: f64 = 600.0;
+
+/// A run's figures. Queries count that came in the measured time, whenever they ended; costs are of that
+/// time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// By class of queries.
+    pub classes: Vec<Counted>,
+    /// By type: device hours that are paid for.
+    pub device_hours: Vec<f64>,
+    /// What those cost, US dollars.
+    pub cost_usd: f64,
+    /// Length of the measured time, s.
+    pub seconds: f64,
+    /// Changes of the number of devices that start, are up and stay: when, s from the beginning of the
+    /// run, which type, how many then.
+    pub counts: Vec<(f64, usize, u32)>,
+    /// Queries in the run, those before the measured time included.
+    pub simulated: u64,
+    /// By variant: answers.
+    pub answers: Vec<u64>,
+    /// Loads that ended well, in the whole run.
+    pub loads: u64,
+}
+
+/// What became of queries.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counted {
+    /// They came.
+    pub sent: u64,
+    /// Answered in time.
+    pub in_time: u64,
+    /// Answered too late.
+    pub late: u64,
+    /// Refused.
+    pub refused: u64,
+    /// Sum over the answers of the accuracy as a share of the application's best, percent.
+    pub accuracy_sum_percent: f64,
+}
+
+// === impl Report ===
+
+impl Report {
+    /// All classes together.
+    pub fn total(&self) -> Counted {
+        let mut total = Counted::default();
+        for class in &self.classes {
+            total.sent += class.sent;
+            total.in_time += class.in_time;
+            total.late += class.late;
+            total.refused += class.refused;
+            total.accuracy_sum_percent += class.accuracy_sum_percent;
+        }
+        total
+    }
+
+    /// Most turns of the number of devices of any type within ten minutes.
+    pub fn reversals_in_ten_minutes(&self) -> u32 {
+        let types = self.counts.iter().map(|(_, kind, _)| kind + 1).max();
+        let turns = (0..types.unwrap_or(0)).map(|kind| self.turns(kind));
+        turns.max().unwrap_or(0)
+    }
+
+    fn turns(&self, kind: usize) -> u32 {
+        let of = self.counts.iter().filter(|(_, of, _)| *of == kind);
+        let (mut last, mut direction) = (None::<u32>, 0i32);
+        let (mut within, mut most) = (VecDeque::<f64>::new(), 0);
+        for (at_s, _, count) in of {
+            let step = last.map_or(0, |last| {
+                i32::from(*count > last) - i32::from(*count < last)
+            });
+            last = Some(*count);
+            if step == 0 {
+                continue;
+            }
+            if direction != 0 && step != direction {
+                within.push_back(*at_s);
+                while within.front().is_some_and(|first| at_s - first >= TURNS_S) {
+                    within.pop_front();
+                }
+                most = most.max(within.len() as u32);
+            }
+            direction = step;
+        }
+        most
+    }
+
+    /// Devices of a type at a time of the run, s.
+    pub fn devices_at(&self, kind: usize, at_s: f64) -> u32 {
+        let before = self
+            .counts
+            .iter()
+            .filter(|(at, of, _)| *of == kind && *at <= at_s);
+        before.last().map_or(0, |(_, _, count)| *count)
+    }
+
+    /// Names and values as reports have them, the unit last.
+    pub(super) fn figures(&self, setting: &Setting) -> Vec<(String, f64)> {
+        let total = self.total();
+        let sent = total.sent.max(1) as f64;
+        let answered = total.in_time + total.late;
+        let hours: f64 = self.device_hours.iter().sum();
+        let mut figures = vec![
+            (
+                "violation_percent",
+                100.0 * (total.late + total.refused) as f64 / sent,
+            ),
+            (
+                "accuracy_percent",
+                total.accuracy_sum_percent / answered.max(1) as f64,
+            ),
+            ("device_hours", hours),
+            ("cost_usd", self.cost_usd),
+            (
+                "cost_per_hour_usd",
+                self.cost_usd / self.seconds.max(1e-9) * 3600.0,
+            ),
+            ("throughput_rps", answered as f64 / self.seconds.max(1e-9)),
+            ("sent_count", total.sent as f64),
+            ("answered_in_time_count", total.in_time as f64),
+            ("late_count", total.late as f64),
+            ("refused_count", total.refused as f64),
+            (
+                "reversals_in_ten_minutes_count",
+                f64::from(self.reversals_in_ten_minutes()),
+            ),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect::<Vec<_>>();
+        for (of, hours) in setting.types.iter().zip(&self.device_hours) {
+            figures.push((format!("{}_device_hours", of.name), *hours));
+        }
+        figures
+    }
+}
+
+impl Counted {
+    /// Queries that have ended, however.
+    pub fn ended(&self) -> u64 {
+        self.in_time + self.late + self.refused
+    }
+}

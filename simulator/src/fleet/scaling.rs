@@ -1,0 +1,296 @@
+//! The autoscaler of a run: what a dispatcher would have counted goes in, what is wanted comes out.
+
+use sextant_policies::{
+    placement::Wanted,
+    scaling::{
+        self, Choice, Footprint, Kind, Need, Options, Problem, Scaler, Scene,
+        demand::{Ended, Load, Outlook},
+        fleet::{Measured, bad_shares},
+    },
+    wanted::{Candidate, Place, wanted},
+};
+
+use super::{Policy, Setting, variants::Presences};
+
+/// Longest time ahead that is foreseen, s; as in the live autoscaler.
+const AHEAD_S: f64 = 180.0;
+
+/// A device that was busy for so much of the last look counts as overloaded.
+const OVERLOADED: f64 = 0.95;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Autoscaler {
+    policy: Policy,
+    /// `None` where everything stays as it is.
+    scaler: Option<Scaler>,
+    /// By class.
+    loads: Vec<Load>,
+}
+
+/// What is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// By type: how many devices.
+    pub(super) devices: Vec<u32>,
+    /// By variant in order.
+    pub(super) variants: Vec<(u32, Wanted)>,
+}
+
+impl Autoscaler {
+    pub(super) fn new(setting: &Setting, policy: Policy) -> Self {
+        let options = |policy| Options {
+            policy,
+            hold_ms: setting.scaling.hold_ms,
+            variant_hold_ms: setting.scaling.variant_hold_ms,
+        };
+        let scaler = |policy| {
+            let mut scaler = Scaler::new(options(policy));
+            for (kind, of) in (0..).zip(&setting.types) {
+                scaler.assume_devices(kind, 0, of.initial);
+            }
+            scaler
+        };
+        Self {
+            policy,
+            scaler: policy.planner().map(scaler),
+            loads: vec![Load::default(); setting.classes.len()],
+        }
+    }
+
+    /// Queries of all classes that ended in the `window_ms` before `now_ms`.
+    pub(super) fn observe(&mut self, now_ms: u64, window_ms: u64, ended: &[Ended]) {
+        for (load, ended) in self.loads.iter_mut().zip(ended) {
+            load.observe(now_ms, window_ms, *ended);
+        }
+    }
+
+    /// What is wanted now.
+    pub(super) fn look(&mut self, setting: &Setting, now_ms: u64, there: &Presences<'_>) -> Look {
+        let Some(scaler) = &mut self.scaler else {
+            return Look {
+                devices: setting.types.iter().map(|of| of.initial).collect(),
+                variants: preloaded(setting),
+            };
+        };
+        let starts = setting.types.iter().map(|of| of.start_s);
+        let ahead_s = starts.fold(0.0, f64::max).min(AHEAD_S);
+        let outlook = |load: &Load| load.outlook(now_ms, ahead_s, setting.scaling.idle_ms);
+        let outlooks: Vec<Outlook> = self.loads.iter().map(outlook).collect();
+        let decided = scaler.decide(&scene(setting, &outlooks, there), now_ms);
+        let planned = decided.variants.iter().map(|(variant, count)| {
+            let wanted = Wanted {
+                devices: *count,
+                pinned: true,
+                order: 0,
+            };
+            (*variant, wanted)
+        });
+        let warm = match self.policy {
+            Policy::Scaler(_) => warm(setting, there),
+            _ => Vec::new(),
+        };
+        Look {
+            devices: decided.devices.iter().map(|of| of.devices).collect(),
+            variants: in_order(setting, planned.collect(), warm),
+        }
+    }
+}
+
+/// Variants that are pinned to applications, everywhere.
+fn preloaded(setting: &Setting) -> Vec<(u32, Wanted)> {
+    let pinned = setting.applications.iter().filter_map(|of| of.pinned);
+    let everywhere = |variant| {
+        let wanted = Wanted {
+            devices: u32::MAX,
+            pinned: true,
+            order: 0,
+        };
+        (variant, wanted)
+    };
+    in_order(setting, pinned.map(everywhere).collect(), Vec::new())
+}
+
+/// What load asks for, and beside it what is kept warm wherever it runs: first what is needed, the
+/// smallest first; by variant.
+fn in_order(
+    setting: &Setting,
+    mut wanted: Vec<(u32, Wanted)>,
+    warm: Vec<u32>,
+) -> Vec<(u32, Wanted)> {
+    let mut order: Vec<(bool, u32, u32)> = wanted
+        .iter()
+        .map(|(variant, _)| {
+            (
+                false,
+                setting.variants[*variant as usize].memory_mb,
+                *variant,
+            )
+        })
+        .collect();
+    for variant in warm {
+        match wanted.iter_mut().find(|(known, _)| *known == variant) {
+            Some((_, known)) => known.devices = u32::MAX,
+            None => {
+                order.push((true, setting.variants[variant as usize].memory_mb, variant));
+                let kept = Wanted {
+                    devices: u32::MAX,
+                    pinned: false,
+                    order: 0,
+                };
+                wanted.push((variant, kept));
+            }
+        }
+    }
+    order.sort_unstable();
+    for (at, (_, _, variant)) in (0..).zip(order) {
+        if let Some((_, of)) = wanted.iter_mut().find(|(known, _)| *known == variant) {
+            of.order = at;
+        }
+    }
+    wanted.sort_by_key(|(variant, _)| *variant);
+    wanted
+}
+
+/// Variants that are loaded before anybody asks, as the live autoscaler chooses them. A type of device
+/// counts as an engine.
+fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<u32> {
+    let share = setting.scaling.warm_memory_share;
+    if share <= 0.0 {
+        return Vec::new();
+    }
+    let mut candidates = Vec::new();
+    for (at, variant) in (0..).zip(&setting.variants) {
+        let on = variant.on.iter().enumerate();
+        for (kind, latency) in on.filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))) {
+            candidates.push(Candidate {
+                ordinal: at,
+                model: variant.application,
+                engine: kind as u32,
+                dominated: false,
+                own_bytes: bytes(variant.memory_mb),
+                shared: None,
+                cost_per_1k_usd: setting.cost_per_1k_usd(variant, kind).unwrap_or(0.0),
+                quality_bound: variant.accuracy,
+                latency_ms: latency.of(1) as f64 / 1e6,
+                load_ms: variant.load_ms,
+            });
+        }
+    }
+    let places = (0..setting.types.len()).flat_map(|kind| {
+        let place = Place {
+            engines: vec![kind as u32],
+            memory_bytes: bytes(setting.types[kind].memory_mb),
+        };
+        there.up(kind).map(move |_| place.clone())
+    });
+    let places: Vec<Place> = places.collect();
+    let wishes = wanted(&candidates, &places, share);
+    let mut variants: Vec<u32> = wishes.iter().map(|wish| wish.ordinal).collect();
+    variants.dedup();
+    variants
+}
+
+/// Everything as numbers.
+fn scene(setting: &Setting, outlooks: &[Outlook], there: &Presences<'_>) -> Scene {
+    let mut scene = Scene {
+        problem: Problem {
+            needs: outlooks
+                .iter()
+                .map(|outlook| Need {
+                    rps: outlook.rps,
+                    weight: 1.0,
+                })
+                .collect(),
+            choices: Vec::new(),
+            devices: setting.types.iter().map(device).collect(),
+            budget_per_hour_usd: setting.scaling.budget_per_hour_usd,
+        },
+        kinds: Vec::new(),
+        footprints: Vec::new(),
+    };
+    for class in 0..setting.classes.len() {
+        add_choices(setting, class, there, &mut scene);
+    }
+    let up = |kind| there.up(kind).count() as u32;
+    let up: Vec<u32> = (0..setting.types.len()).map(up).collect();
+    let bad = bad_shares(&scene.problem, outlooks, &up);
+    scene.kinds = (0..setting.types.len())
+        .map(|kind| Kind {
+            key: kind as u32,
+            up: up[kind],
+            memory_bytes: bytes(setting.types[kind].memory_mb),
+            managed: setting.types[kind].most > setting.types[kind].least,
+            measured: measured(there, kind, bad[kind]),
+        })
+        .collect();
+    scene
+}
+
+fn device(of: &super::DeviceType) -> scaling::Device {
+    scaling::Device {
+        price_per_hour_usd: of.price_per_hour_usd,
+        now: 0,
+        least: of.least,
+        most: of.most.max(of.least),
+        slots: of.slots.max(1).into(),
+        start_s: of.start_s,
+    }
+}
+
+/// The variants that meet the targets of a class, by type of device.
+fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &mut Scene) {
+    let of = &setting.classes[class];
+    let pinned = setting.applications[of.application as usize].pinned;
+    for (at, variant) in (0..).zip(&setting.variants) {
+        let is_good = of
+            .min_accuracy
+            .is_none_or(|least| variant.accuracy >= least);
+        let is_meant = variant.application == of.application;
+        if !is_good || !is_meant || pinned.is_some_and(|pinned| pinned != at) {
+            continue;
+        }
+        for (kind, device) in setting.types.iter().enumerate() {
+            let Some(rps) = setting.rate_in_time(at, kind, of.latency_ms) else {
+                continue;
+            };
+            let memory_share = f64::from(variant.memory_mb) / f64::from(device.memory_mb.max(1));
+            if memory_share > 1.0 {
+                continue;
+            }
+            scene.problem.choices.push(Choice {
+                need: class as u32,
+                variant: at,
+                device: kind as u32,
+                rps,
+                memory_share,
+                load_s: variant.load_ms / 1e3,
+                running: there.loaded(at, kind),
+            });
+            scene.footprints.push(Footprint {
+                variant: at,
+                own_bytes: bytes(variant.memory_mb),
+                group: at,
+                shared_bytes: 0,
+                least: 0,
+            });
+        }
+    }
+}
+
+fn measured(there: &Presences<'_>, kind: usize, bad_share: f64) -> Measured {
+    let busy: Vec<f64> = there.up(kind).map(|device| device.busy_share).collect();
+    let is_loading = there.is_loading(kind);
+    Measured {
+        devices: busy.len() as u32,
+        busy_share: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
+        interfered: 0,
+        overloaded: busy.iter().filter(|share| **share >= OVERLOADED).count() as u32,
+        // While variants load queries miss for want of those, and not of devices.
+        bad_share: if is_loading { 0.0 } else { bad_share },
+    }
+}
+
+fn bytes(mb: u32) -> u64 {
+    u64::from(mb) * 1_000_000
+}

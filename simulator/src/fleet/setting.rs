@@ -1,0 +1,227 @@
+//! What a run is made of: types of devices, applications with their variants, queries.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sextant_policies::{scaling::rate_in_time, schedule::LatencyTable};
+
+use super::Policy;
+use crate::{
+    Error, Jitter,
+    trace::Trace,
+    workload::{Gaps, Rate},
+};
+
+/// A run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// Types of devices.
+    pub types: Vec<DeviceType>,
+    /// Applications.
+    pub applications: Vec<Application>,
+    /// Variants of all applications.
+    pub variants: Vec<Variant>,
+    /// What is asked for.
+    pub classes: Vec<Class>,
+    /// Recorded queries in place of the classes' rates; their models are names of applications, and a
+    /// query is of the first class of its application.
+    pub recorded: Option<Arc<Trace>>,
+    /// What the autoscaler is told.
+    pub scaling: Scaling,
+    /// How run times scatter.
+    pub jitter: Jitter,
+    /// Time before anything counts, s.
+    pub warm_up_s: f64,
+    /// Time after it in which queries and costs count, s.
+    pub measured_s: f64,
+    /// Of queries and run times.
+    pub seed: u64,
+}
+
+/// A type of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceType {
+    /// Its name.
+    pub name: String,
+    /// Price of one, US dollars an hour, from the moment it is ordered until it is gone.
+    pub price_per_hour_usd: f64,
+    /// Slots, at least 1; a batch occupies as many as its variant says.
+    pub slots: u16,
+    /// Memory for variants, million bytes.
+    pub memory_mb: u32,
+    /// Time from its order until it takes work, s.
+    pub start_s: f64,
+    /// Fewest.
+    pub least: u32,
+    /// Most.
+    pub most: u32,
+    /// How many are up when the run begins.
+    pub initial: u32,
+    /// How many there are under a policy for which their number is fixed, by the policy's name.
+    pub fixed: BTreeMap<String, u32>,
+}
+
+/// Something that queries ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Application {
+    /// Its name.
+    pub name: String,
+    /// Position in [`Setting::variants`]: answers all its queries under policies that pin; without it
+    /// the variant whose queries cost least at full batches of those that meet all targets.
+    pub pinned: Option<u32>,
+}
+
+/// A variant of an application.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    /// Position of its application.
+    pub application: u32,
+    /// How good it is, larger is better, in any unit that all variants of the application share.
+    pub accuracy: f64,
+    /// Memory that it takes, million bytes.
+    pub memory_mb: u32,
+    /// Time to load it, ms.
+    pub load_ms: f64,
+    /// Slots that a batch of it occupies.
+    pub slots: u16,
+    /// By type of device: run times by rows; `None` where it cannot run. The table's length is the
+    /// largest batch.
+    pub on: Vec<Option<Arc<LatencyTable>>>,
+}
+
+/// Queries of one application with the same targets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Class {
+    /// Position of the application.
+    pub application: u32,
+    /// Time within which an answer counts, ms; `None` for any.
+    pub latency_ms: Option<f64>,
+    /// Least accuracy; `None` for any.
+    pub min_accuracy: Option<f64>,
+    /// How many come.
+    pub rate: Rate,
+    /// How they are spread.
+    pub gaps: Gaps,
+}
+
+/// What the autoscaler is told; the defaults are those of the live service.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scaling {
+    /// How long devices stay that are not planned for any more, ms.
+    pub hold_ms: u64,
+    /// How long variants stay that are not planned for any more, ms.
+    pub variant_hold_ms: u64,
+    /// What nobody asked for in so long needs no device, ms.
+    pub idle_ms: u64,
+    /// What is loaded, not wanted and unused for so long may be unloaded, ms.
+    pub idle_unload_ms: u64,
+    /// Share of each device's memory that is filled before anybody asks, 0 to 1.
+    pub warm_memory_share: f64,
+    /// Most that all devices may cost, US dollars an hour.
+    pub budget_per_hour_usd: Option<f64>,
+}
+
+impl Default for Scaling {
+    fn default() -> Self {
+        Self {
+            hold_ms: 600_000,
+            variant_hold_ms: 60_000,
+            idle_ms: 600_000,
+            idle_unload_ms: 600_000,
+            warm_memory_share: 0.5,
+            budget_per_hour_usd: None,
+        }
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// The setting as it is under a policy: devices that are fixed there, and one variant for each
+    /// application where it pins.
+    pub(super) fn under(&self, policy: Policy) -> Result<Self, Error> {
+        let mut setting = self.clone();
+        for of in &mut setting.types {
+            let fixed = of.fixed.get(policy.name()).copied();
+            let fixed = fixed.or((policy == Policy::ClipperPlus).then_some(of.initial));
+            if let Some(count) = fixed {
+                (of.least, of.most, of.initial) = (count, count, count);
+            }
+            of.initial = of.initial.clamp(of.least, of.most.max(of.least));
+        }
+        if policy.is_pinned() {
+            for application in 0..setting.applications.len() {
+                let pinned = setting.choose_pinned(application)?;
+                setting.applications[application].pinned = Some(pinned);
+            }
+        }
+        Ok(setting)
+    }
+
+    /// Queries a second that one device of a type answers in time with a variant.
+    pub fn rate_in_time(&self, variant: u32, device: usize, target_ms: Option<f64>) -> Option<f64> {
+        let of = &self.variants[variant as usize];
+        let latency = of.on.get(device)?.as_ref()?;
+        let slots = f64::from(self.types[device].slots.max(1));
+        let side_by_side = (slots / f64::from(of.slots.max(1))).max(1.0);
+        let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
+        rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
+    }
+
+    /// Price of a thousand queries at full batches on a type of device, US dollars; as the registration
+    /// prices a variant.
+    pub(super) fn cost_per_1k_usd(&self, variant: &Variant, device: usize) -> Option<f64> {
+        let latency = variant.on.get(device)?.as_ref()?;
+        let rate = |rows: u32| f64::from(rows) / (latency.of(rows).max(1) as f64 / 1e9);
+        let most = (1..=latency.measured_rows()).map(rate).fold(0.0, f64::max);
+        let of = &self.types[device];
+        let share = f64::from(variant.slots.max(1)) / f64::from(of.slots.max(1));
+        Some(of.price_per_hour_usd * share.min(1.0) / 3600.0 / most.max(1e-9) * 1000.0)
+    }
+
+    /// The accuracy of an application's best variant.
+    pub(super) fn best_accuracy(&self, application: u32) -> f64 {
+        let of = self.variants.iter();
+        let of = of.filter(|variant| variant.application == application);
+        of.map(|variant| variant.accuracy).fold(0.0, f64::max)
+    }
+
+    fn choose_pinned(&self, application: usize) -> Result<u32, Error> {
+        let of = &self.applications[application];
+        if let Some(pinned) = of.pinned {
+            return Ok(pinned);
+        }
+        let mut best: Option<(f64, u32)> = None;
+        for (at, variant) in (0..).zip(&self.variants) {
+            if variant.application as usize != application || !self.meets_all(at) {
+                continue;
+            }
+            let costs = (0..self.types.len()).filter_map(|on| self.cost_per_1k_usd(variant, on));
+            let cost = costs.fold(f64::INFINITY, f64::min);
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, at));
+            }
+        }
+        best.map(|(_, at)| at).ok_or_else(|| {
+            let name = &of.name;
+            Error::Setting(format!(
+                "no variant of `{name}` meets all its targets: name one as `pinned`"
+            ))
+        })
+    }
+
+    /// Whether a variant meets all targets of its application's classes somewhere.
+    fn meets_all(&self, at: u32) -> bool {
+        let variant = &self.variants[at as usize];
+        let mut classes = self.classes.iter();
+        classes.all(|class| {
+            class.application != variant.application
+                || (class
+                    .min_accuracy
+                    .is_none_or(|least| variant.accuracy >= least)
+                    && (0..self.types.len())
+                        .any(|on| self.rate_in_time(at, on, class.latency_ms).is_some()))
+        })
+    }
+}
