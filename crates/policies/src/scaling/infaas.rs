@@ -56,7 +56,7 @@ impl Infaas {
             }
         }
         self.waited = still;
-        serve(problem, instances)
+        serve(problem, instances, self.weights.slack)
     }
 
     /// The cheaper of replicating and upgrading; `None` where neither finds room.

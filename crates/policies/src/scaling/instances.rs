@@ -55,7 +55,7 @@ pub fn plan(problem: &Problem, weights: Weights) -> Option<Plan> {
         .map(|device| f64::from(device.most.max(device.least)))
         .collect();
     let joined = join::join(&covers?, &rooms, weights.steps)?;
-    Some(plan_of(problem, &joined))
+    Some(plan_of(problem, &joined, weights.slack))
 }
 
 /// Price of an instance of a choice, US dollars an hour.
@@ -63,8 +63,9 @@ pub(super) fn price(problem: &Problem, choice: &super::Choice) -> f64 {
     problem.devices[choice.device as usize].price_per_hour_usd * choice.memory_share
 }
 
-/// What instances serve and cost: a need's queries are dealt to them by what each can do.
-pub(super) fn serve(problem: &Problem, instances: Vec<u32>) -> Plan {
+/// What instances serve and cost: a need's queries are dealt to them by what each can do. Devices have
+/// memory for the instances, and time for `slack` times what they serve.
+pub(super) fn serve(problem: &Problem, instances: Vec<u32>, slack: f64) -> Plan {
     let mut plan = Plan {
         served_rps: vec![0.0; problem.choices.len()],
         unserved_rps: vec![0.0; problem.needs.len()],
@@ -84,13 +85,18 @@ pub(super) fn serve(problem: &Problem, instances: Vec<u32>) -> Plan {
         }
     }
     let mut shares = vec![0.0; problem.devices.len()];
-    for (choice, count) in problem.choices.iter().zip(&instances) {
+    // A device answers what it answers, however many instances its memory holds.
+    let mut busy = vec![0.0; problem.devices.len()];
+    let each = problem.choices.iter().zip(&instances);
+    for ((choice, count), served) in each.zip(&plan.served_rps) {
         shares[choice.device as usize] += choice.memory_share * f64::from(*count);
+        busy[choice.device as usize] += served * slack / choice.rps;
         let price = price(problem, choice);
         plan.cost_per_hour_usd += price * f64::from(*count);
     }
-    let devices = problem.devices.iter().zip(shares).map(|(device, share)| {
-        let needed = (share - 1e-9).ceil().max(0.0) as u32;
+    let needed = shares.iter().zip(busy).map(|(share, busy)| share.max(busy));
+    let devices = problem.devices.iter().zip(needed).map(|(device, needed)| {
+        let needed = (needed - 1e-9).ceil().max(0.0) as u32;
         needed.clamp(device.least, device.most.max(device.least))
     });
     plan.devices = devices.collect();
@@ -98,13 +104,13 @@ pub(super) fn serve(problem: &Problem, instances: Vec<u32>) -> Plan {
     plan
 }
 
-fn plan_of(problem: &Problem, joined: &Joined) -> Plan {
+fn plan_of(problem: &Problem, joined: &Joined, slack: f64) -> Plan {
     let mut instances = vec![0; problem.choices.len()];
     for (position, count) in joined.instances() {
         instances[position] += count;
     }
     Plan {
         optimal: joined.optimal,
-        ..serve(problem, instances)
+        ..serve(problem, instances, slack)
     }
 }
