@@ -25,8 +25,6 @@ pub(crate) struct Kind {
     pub(crate) least: u32,
     pub(crate) most: u32,
     pub(crate) measured: Measured,
-    /// Whether a variant is being loaded on one of them.
-    loading: bool,
 }
 
 /// Everything as numbers: positions in the lists are those of the problem.
@@ -179,22 +177,20 @@ impl Picture {
                         group,
                         shared_bytes: profile.weights_bytes,
                         least: 0,
+                        load: 0,
                     });
                 }
             }
         }
     }
 
-    /// Gives each type the bad share of the needs that its devices answer best. While variants load
-    /// they miss for want of those, and not of devices.
+    /// Gives each type the bad share of the needs that its devices answer best.
     fn measure(&mut self) {
         let outlooks: Vec<demand::Outlook> = self.outlooks.iter().map(|it| it.of).collect();
         let up: Vec<u32> = self.kinds.iter().map(|kind| kind.up).collect();
         let bad = bad_shares(&self.problem, &outlooks, &up);
         for (kind, bad_share) in self.kinds.iter_mut().zip(bad) {
-            if !kind.loading {
-                kind.measured.bad_share = bad_share;
-            }
+            kind.measured.bad_share = bad_share;
         }
     }
 }
@@ -290,8 +286,8 @@ fn kinds(
                 interfered: has(InstanceState::Interfered),
                 overloaded: has(InstanceState::Overloaded),
                 bad_share: 0.0,
+                loading: has(InstanceState::Loading) > 0,
             },
-            loading: has(InstanceState::Loading) > 0,
             name,
             facts,
             up,

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use sextant_policies::scaling::{
-    Choice, Device, Footprint, Infaas, Need, Plan, Problem, Room, Steady,
-    fleet::{Measured, Removable, Trigger, leaving},
+    Choice, Device, Footprint, Infaas, Kind, Need, Options, Plan, Problem, Room, Scaler, Scene,
+    Steady,
+    demand::{Arrivals, Ended, Load},
+    fleet::{Measured, Removable, Trigger, bad_shares, leaving},
     instances::{self, Weights},
     shared::{self, Effort},
     spread,
@@ -365,6 +367,7 @@ fn variants_are_on_all_devices_where_they_fit_and_else_on_as_many_as_they_need()
         group: variant / 2,
         shared_bytes: 50,
         least,
+        load: 0,
     };
     // Two variants that share weights: 50 + 10 + 10.
     let pair = [footprint(0, 10, 1), footprint(1, 10, 2)];
@@ -387,6 +390,7 @@ fn measured_load_says_how_many_devices_there_must_be() {
         interfered: 9,
         overloaded: 8,
         bad_share: 0.005,
+        loading: false,
     };
     assert_eq!((well.infaas(), well.sextant()), ((0, None), (0, None)));
     let busy = Measured {
@@ -429,4 +433,166 @@ fn those_leave_first_on_whom_nothing_depends() {
     ];
     assert_eq!(leaving(&devices, 3), [3, 2, 1]);
     assert_eq!(leaving(&devices, 9), [3, 2, 1, 0]);
+}
+
+fn footprint_of(variant: u32, own_bytes: u64, least: u32) -> Footprint {
+    Footprint {
+        variant,
+        own_bytes,
+        group: variant,
+        shared_bytes: 0,
+        least,
+        load: 0,
+    }
+}
+
+/// A look at one type of device on which one variant answers 20 queries a second.
+fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
+    Scene {
+        problem: Problem {
+            needs: vec![need(rps)],
+            choices: vec![choice(0, 0, 20.0)],
+            devices: vec![device(1.0)],
+            budget_per_hour_usd: None,
+        },
+        kinds: vec![Kind {
+            key: 0,
+            up,
+            memory_bytes: 100,
+            managed: true,
+            measured: Measured {
+                devices: up,
+                ..measured
+            },
+        }],
+        footprints: vec![footprint_of(0, 95, 0)],
+    }
+}
+
+/// Counts around a mean, spread as those of a Poisson process.
+fn noisy(mean: f64, at: u64) -> f64 {
+    let mut state = (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut sum = 0.0;
+    for _ in 0..12 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        sum += (state % 10_007) as f64 / 10_007.0;
+    }
+    (mean + mean.sqrt() * (sum - 6.0)).max(0.0)
+}
+
+#[test]
+fn chance_is_no_burst_and_a_burst_counts_within_seconds() {
+    let mut arrivals = Arrivals::default();
+    let mut most: f64 = 0.0;
+    for second in 1..=1200u64 {
+        arrivals.observe(second * 1000, 1000, noisy(50.0, second));
+        if second > 60 {
+            most = most.max(arrivals.expect(30.0).rps());
+        }
+    }
+    assert!(most < 60.0, "largest of 1140 looks at 50 a second: {most}");
+    for second in 1201..=1206u64 {
+        arrivals.observe(second * 1000, 1000, noisy(100.0, second));
+    }
+    let expected = arrivals.expect(30.0).rps();
+    assert!((80.0..115.0).contains(&expected), "{expected}");
+}
+
+#[test]
+fn a_few_bad_queries_are_no_bad_share() {
+    let mut load = Load::default();
+    let ended = |offered, bad| Ended { offered, bad };
+    for second in 1..=60u64 {
+        load.observe(second * 1000, 1000, ended(50.0, 0.0));
+    }
+    load.observe(61_000, 1000, ended(50.0, 12.0));
+    assert!(load.outlook(61_000, 0.0, 600_000).bad_share < 0.01);
+    for second in 62..=90u64 {
+        load.observe(second * 1000, 1000, ended(50.0, 10.0));
+    }
+    let outlook = load.outlook(90_000, 0.0, 600_000);
+    assert!((0.08..0.2).contains(&outlook.bad_share), "{outlook:?}");
+    let of = scene(50.0, 3, Measured::default());
+    let shares = bad_shares(&of.problem, &[outlook], &[3]);
+    assert!((shares[0] - outlook.bad_share).abs() < 1e-9);
+}
+
+#[test]
+fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
+    let mut scaler = Scaler::new(Options::default());
+    let bad = Measured {
+        bad_share: 0.5,
+        ..Measured::default()
+    };
+    let first = scaler.decide(&scene(50.0, 1, bad), 1000).devices[0];
+    assert_eq!((first.devices, first.trigger), (3, None));
+    for second in 2..100u64 {
+        let wanted = scaler.decide(&scene(50.0, 1, bad), second * 1000).devices[0];
+        assert_eq!(wanted.devices, 3, "two are still starting");
+    }
+    let loading = Measured {
+        loading: true,
+        ..bad
+    };
+    scaler.decide(&scene(50.0, 3, loading), 100_000);
+    let wanted = scaler.decide(&scene(50.0, 3, bad), 150_000).devices[0];
+    assert_eq!(wanted.devices, 3, "variants were loaded a moment ago");
+    let wanted = scaler.decide(&scene(50.0, 3, bad), 170_000).devices[0];
+    assert_eq!(
+        (wanted.devices, wanted.trigger),
+        (6, Some(Trigger::BadRate))
+    );
+}
+
+#[test]
+fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
+    let mut scaler = Scaler::new(Options::default());
+    let bad = Measured {
+        bad_share: 0.2,
+        ..Measured::default()
+    };
+    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
+    let raised = scaler.decide(&scene(50.0, 3, bad), 100_000).devices[0];
+    assert_eq!(raised.devices, 4);
+    let good = scene(50.0, 4, Measured::default());
+    let later = scaler.decide(&good, 900_000).devices[0];
+    assert_eq!(later.devices, 4, "three were too few at the same load");
+    let small = scene(5.0, 4, Measured::default());
+    scaler.decide(&small, 901_000);
+    let least = scaler.decide(&small, 1_600_000).devices[0];
+    assert!(least.devices <= 2, "many times a small plan: {least:?}");
+    scaler.decide(&good, 6_000_000);
+    let forgotten = scaler.decide(&good, 6_700_000).devices[0];
+    assert_eq!(forgotten.devices, 3);
+}
+
+#[test]
+fn a_variant_that_fills_a_device_is_loaded() {
+    let mut scaler = Scaler::new(Options::default());
+    let decided = scaler.decide(&scene(50.0, 3, Measured::default()), 0);
+    assert_eq!(decided.variants.get(&0), Some(&3));
+}
+
+#[test]
+fn room_that_is_left_goes_to_copies_of_what_has_most_load() {
+    let of = |variant, load| Footprint {
+        load,
+        ..footprint_of(variant, 40, 1)
+    };
+    let all = [of(0, 900), of(1, 90), of(2, 10)];
+    let room = Room {
+        devices: 3,
+        memory_bytes: 80,
+    };
+    assert_eq!(spread(&all, room), [3, 2, 1], "two on each of three");
+}
+
+#[test]
+fn devices_have_time_for_what_instances_answer_and_not_memory_alone() {
+    let mut of = scene(50.0, 3, Measured::default()).problem;
+    of.choices[0].memory_share = 0.01;
+    let plan = instances::plan(&of, Weights::default()).expect("there is room");
+    assert_eq!(plan.devices, [3]);
 }

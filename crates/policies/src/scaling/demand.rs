@@ -2,8 +2,9 @@
 //!
 //! What is expected of a need is the largest of
 //!
-//! - what came in the last minute, and in shorter times where that was more than chance makes of the
-//!   same rate: a burst counts from its first seconds (the traffic envelope of InferLine, section 5);
+//! - what came in the last minute, and in shorter times as much of it as chance does not make of the
+//!   same rate: a burst counts from its first seconds (the traffic envelope of InferLine, section 5),
+//!   and the largest of many looks at the same rate is that rate;
 //! - what a forecast says of the time until a new device would be up: forecasters of trend and of
 //!   periods, of which the one is asked whose forecasts have come true best (the same that decide over
 //!   replicas in [`crate::autoscale`]).
@@ -25,7 +26,11 @@ const TICK_MS: u64 = crate::autoscale::TICK_S as u64 * 1000;
 const RAISED: f64 = 0.5;
 
 /// How long it takes until half of what was bad is forgotten, ms.
-const BAD_HALF_LIFE_MS: f64 = 5000.0;
+const BAD_HALF_LIFE_MS: f64 = 10_000.0;
+
+/// After so long a time in which everything was bad has faded below [`super::fleet::BAD`], ms: a
+/// hundredth is 6.65 halves.
+pub(super) const BAD_FADED_MS: u64 = 66_500;
 
 /// Queries of one need as they came.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +49,7 @@ pub struct Arrivals {
 pub struct Expected {
     /// Rate of the last minute, 1/s.
     pub mean_rps: f64,
-    /// Largest rate of a shorter time that is no chance, 1/s; at least the mean.
+    /// Largest rate of a shorter time without what may be chance, 1/s; at least the mean.
     pub burst_rps: f64,
     /// What the forecast says, 1/s; 0 before there is one.
     pub forecast_rps: f64,
@@ -78,7 +83,8 @@ pub struct Outlook {
     pub expected: Expected,
     /// Queries a second that are planned for.
     pub rps: f64,
-    /// Share of the last seconds' queries that were late or refused for want of time, 0 to 1.
+    /// Share of the last seconds' queries that were late or refused for want of time, 0 to 1, without
+    /// what may be chance.
     pub bad_share: f64,
     /// How many queries those were, fading.
     pub recent: f64,
@@ -105,7 +111,8 @@ impl Load {
         Outlook {
             expected,
             rps: if is_idle { 0.0 } else { expected.rps() },
-            bad_share: self.bad / self.recent.max(1.0),
+            // A burst spoils several queries at once, and a few are no sign that devices are missing.
+            bad_share: (self.bad - CERTAIN * self.bad.sqrt()).max(0.0) / self.recent.max(1.0),
             recent: self.recent,
         }
     }
@@ -143,9 +150,8 @@ impl Arrivals {
         let mean_rps = self.rate(WINDOWS_S[0]).0;
         let short = WINDOWS_S[1..].iter().map(|window| {
             let (rps, covered_s) = self.rate(*window);
-            // As much of it as chance does not explain.
             let chance = CERTAIN * (mean_rps.max(1.0 / WINDOWS_S[0]) / covered_s.max(1e-3)).sqrt();
-            if rps > mean_rps + chance { rps } else { 0.0 }
+            rps - chance
         });
         let burst_rps = short.fold(mean_rps, f64::max);
         Expected {

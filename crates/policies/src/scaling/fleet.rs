@@ -39,6 +39,8 @@ pub struct Measured {
     pub overloaded: u32,
     /// Share of the queries for them that were late or refused for want of time, 0 to 1.
     pub bad_share: f64,
+    /// Whether a variant is being loaded on one of them.
+    pub loading: bool,
 }
 
 /// Why there must be more devices than a plan has.

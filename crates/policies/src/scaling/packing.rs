@@ -2,8 +2,10 @@
 //!
 //! Devices of a type that have the same variants loaded can take each other's queries, so every variant
 //! that is used on a type is loaded on all devices of it where there is room. Where there is not, each
-//! is loaded on as many as its load asks for, the rest stays for those behind it: first fit, largest
-//! memory first, weights that variants share counted once.
+//! is loaded on as many as its load asks for: first fit, largest memory first, weights that variants
+//! share counted once. The room that is left goes to further copies, each to the variant with the most
+//! load for a copy (D'Hondt): a variant on a single device waits for whatever else runs there, and more
+//! devices without it would not help its queries.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +22,8 @@ pub struct Footprint {
     pub shared_bytes: u64,
     /// Fewest devices that its load asks for.
     pub least: u32,
+    /// Its load beside that of others, in any unit.
+    pub load: u32,
 }
 
 /// Devices of one type.
@@ -60,7 +64,37 @@ pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
             spread[at] += 1;
         }
     }
+    fill(footprints, room, &mut devices, &mut spread);
     spread
+}
+
+/// Gives the room that is left to further copies of what its load asks for.
+fn fill(footprints: &[Footprint], room: Room, devices: &mut [Filled], spread: &mut [u32]) {
+    let mut open: Vec<usize> = (0..footprints.len())
+        .filter(|at| footprints[*at].least > 0)
+        .collect();
+    loop {
+        // The first of those with the most load for one copy more.
+        let key = |at: &usize| {
+            let (load, copies) = (u64::from(footprints[*at].load), u64::from(spread[*at]));
+            (load * 1000 / (copies + 1), std::cmp::Reverse(*at))
+        };
+        let Some(next) = open.iter().copied().max_by_key(key) else {
+            return;
+        };
+        let footprint = &footprints[next];
+        let free = devices.iter_mut().find(|filled| {
+            !filled.has(footprint.variant)
+                && filled.needs(footprint).saturating_add(filled.bytes) <= room.memory_bytes
+        });
+        match free {
+            Some(filled) => {
+                filled.take(footprint);
+                spread[next] += 1;
+            }
+            None => open.retain(|at| *at != next),
+        }
+    }
 }
 
 /// What is loaded on a device.
@@ -68,6 +102,7 @@ pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
 struct Filled {
     bytes: u64,
     groups: BTreeMap<u32, u64>,
+    variants: Vec<u32>,
 }
 
 // === impl Filled ===
@@ -80,7 +115,12 @@ impl Filled {
         footprint.own_bytes.saturating_add(shared)
     }
 
+    fn has(&self, variant: u32) -> bool {
+        self.variants.contains(&variant)
+    }
+
     fn take(&mut self, footprint: &Footprint) {
+        self.variants.push(footprint.variant);
         self.bytes = self.bytes.saturating_add(self.needs(footprint));
         let there = self.groups.entry(footprint.group).or_default();
         *there = footprint.shared_bytes.max(*there);

@@ -10,11 +10,16 @@ use std::collections::BTreeMap;
 
 use super::{
     Footprint, Infaas, Plan, Policy, Problem, Room, Steady,
+    demand::BAD_FADED_MS,
     fleet::{Measured, Trigger},
     instances::{self, Weights},
     shared::{self, Effort},
     spread,
 };
+
+/// How long it is remembered by how much measured load exceeded a plan, ms. A plan that was too small is
+/// too small again when the devices that it lacked have gone.
+const CORRECTED_MS: u64 = 3_600_000;
 
 /// Share of a device's memory that is planned for; the rest is for what pages and allocators waste.
 const MEMORY: f64 = 0.9;
@@ -64,7 +69,7 @@ pub struct Scene {
     pub problem: Problem,
     /// By type of device, in the problem's order.
     pub kinds: Vec<Kind>,
-    /// By choice, in the problem's order: memory of its variant; `least` is ignored.
+    /// By choice, in the problem's order: memory of its variant; `least` and `load` are ignored.
     pub footprints: Vec<Footprint>,
 }
 
@@ -97,6 +102,14 @@ pub struct Scaler {
     devices: Steady<u32>,
     variants: Steady<u32>,
     known: BTreeMap<u32, u32>,
+    /// By type: how many devices were wanted at the last look.
+    wanted: BTreeMap<u32, u32>,
+    /// By type: when devices or loaded variants were missing last, ms.
+    missing_ms: BTreeMap<u32, u64>,
+    /// By type: devices beyond the plan that measured load asked for, and how many times the plan's
+    /// that were, in thousandths.
+    extra: Steady<u32>,
+    ratio: Steady<u32>,
     infaas: Infaas,
 }
 
@@ -118,6 +131,10 @@ impl Scaler {
             devices: Steady::new(options.hold_ms),
             variants: Steady::new(options.variant_hold_ms),
             known: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            missing_ms: BTreeMap::new(),
+            extra: Steady::new(CORRECTED_MS),
+            ratio: Steady::new(CORRECTED_MS),
             infaas: Infaas::new(Weights::default()),
             options,
         }
@@ -126,6 +143,7 @@ impl Scaler {
     /// Takes over how many devices of a type another has wanted, as if it had been planned at `now_ms`.
     pub fn assume_devices(&mut self, key: u32, now_ms: u64, devices: u32) {
         self.devices.assume(key, now_ms, devices);
+        self.wanted.insert(key, devices);
     }
 
     /// Takes over on how many devices another has wanted a variant.
@@ -170,26 +188,64 @@ impl Scaler {
     }
 
     fn devices(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> Vec<Wanted> {
+        let mut all = Vec::new();
         let kinds = scene.kinds.iter().zip(&scene.problem.devices);
-        let planned = kinds.zip(&free.devices);
-        planned
-            .map(|((kind, device), planned)| {
-                let (must, trigger) = match self.options.policy {
-                    Policy::Sextant => kind.measured.sextant(),
-                    Policy::Ilp | Policy::Infaas => kind.measured.infaas(),
-                };
-                let most = device.most.max(device.least);
-                let raised = (*planned).max(must).clamp(device.least, most);
-                let wanted = match kind.managed {
-                    true => self.devices.want(kind.key, now_ms, raised),
-                    false => kind.up,
-                };
-                Wanted {
-                    devices: wanted.clamp(device.least, most),
-                    trigger: trigger.filter(|_| must > *planned),
-                }
-            })
-            .collect()
+        for ((kind, device), planned) in kinds.zip(&free.devices) {
+            let measured = self.settled(kind, now_ms);
+            let (must, trigger) = match self.options.policy {
+                Policy::Sextant => measured.sextant(),
+                Policy::Ilp | Policy::Infaas => measured.infaas(),
+            };
+            let most = device.most.max(device.least);
+            let corrected = match self.options.policy {
+                Policy::Sextant => self.corrected(kind.key, now_ms, *planned, must),
+                Policy::Ilp | Policy::Infaas => (*planned).max(must),
+            };
+            let raised = corrected.clamp(device.least, most);
+            let wanted = match kind.managed {
+                true => self.devices.want(kind.key, now_ms, raised),
+                false => kind.up,
+            };
+            let devices = wanted.clamp(device.least, most);
+            self.wanted.insert(kind.key, devices);
+            all.push(Wanted {
+                devices,
+                trigger: trigger.filter(|_| must > *planned),
+            });
+        }
+        all
+    }
+
+    /// A plan with what measured load says now and has said of earlier plans: as many devices more, or as
+    /// many times as many, whichever is less.
+    fn corrected(&mut self, key: u32, now_ms: u64, planned: u32, must: u32) -> u32 {
+        let more = self.extra.want(key, now_ms, must.saturating_sub(planned));
+        let times = u64::from(must) * 1000 / u64::from(planned.max(1));
+        let times = u32::try_from(times.max(1000)).unwrap_or(u32::MAX);
+        let times = self.ratio.want(key, now_ms, times);
+        let multiple = (u64::from(planned) * u64::from(times)).div_ceil(1000);
+        let multiple = u32::try_from(multiple).unwrap_or(u32::MAX);
+        planned.saturating_add(more).min(multiple).max(must)
+    }
+
+    /// What was measured of a type. Queries that were late or refused say nothing about the number of
+    /// devices while those that were wanted are not there or variants are loaded, and for as long after
+    /// as such queries still count.
+    fn settled(&mut self, kind: &Kind, now_ms: u64) -> Measured {
+        let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
+        if kind.measured.loading || kind.up < wanted || !self.missing_ms.contains_key(&kind.key) {
+            self.missing_ms.insert(kind.key, now_ms);
+        }
+        let missing_ms = self.missing_ms.get(&kind.key).copied().unwrap_or(now_ms);
+        let is_settled = now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS;
+        Measured {
+            bad_share: if is_settled {
+                kind.measured.bad_share
+            } else {
+                0.0
+            },
+            ..kind.measured
+        }
     }
 
     /// Variants that load asks for, and on how many devices.
@@ -245,12 +301,19 @@ impl Scaler {
             .values()
             .map(|(at, busy)| Footprint {
                 least: shared::staffed(*busy, slots),
+                load: (*busy * 1000.0).min(f64::from(u32::MAX)) as u32,
                 ..scene.footprints[*at]
             })
             .collect();
+        // Alone a variant may fill a device.
+        let largest = footprints.iter();
+        let largest = largest
+            .map(|it| it.own_bytes.saturating_add(it.shared_bytes))
+            .max();
+        let usual = (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64;
         let room = Room {
             devices: up,
-            memory_bytes: (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64,
+            memory_bytes: usual.max(largest.unwrap_or(0)),
         };
         let counts = spread(&footprints, room);
         let each = footprints.iter().zip(counts);
