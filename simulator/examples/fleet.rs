@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p sextant-simulator --example fleet -- NAME|FILE [quick|counts] [POLICY,..] [CELL,..] [SEEDS]`
 //!
-//! `counts` prints changes of the number of devices instead: cell, policy, seconds, type, number.
+//! `counts` prints what lies below the figures instead: queries, late and refused ones of each class, and
+//! changes of the number of devices.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 use std::path::Path;
@@ -48,6 +49,15 @@ fn counts(experiment: &Experiment, plan: &Plan) -> Result<(), Error> {
         }
         for policy in policies {
             let report = run(&cell.setting, *policy)?;
+            for (class, of) in cell.setting.classes.iter().zip(&report.classes) {
+                let application = &cell.setting.applications[class.application as usize].name;
+                let (sent, late, refused) = (of.sent, of.late, of.refused);
+                println!(
+                    "{} {} {application} {sent} {late} {refused}",
+                    cell.name,
+                    policy.name()
+                );
+            }
             for (at_s, kind, count) in &report.counts {
                 let (name, of) = (&cell.name, &cell.setting.types[*kind].name);
                 println!("{name} {} {at_s:.0} {of} {count}", policy.name());

@@ -6,10 +6,20 @@ use super::{Policy, Report, Setting, format};
 use crate::{Error, experiment::Record, parallel};
 
 /// The shipped experiments.
-const SHIPPED: [(&str, &str); 1] = [(
-    "step-load",
-    include_str!("../../experiments/step-load.toml"),
-)];
+const SHIPPED: [(&str, &str); 3] = [
+    (
+        "infaas-fig5",
+        include_str!("../../experiments/infaas-fig5.toml"),
+    ),
+    (
+        "infaas-fig6",
+        include_str!("../../experiments/infaas-fig6.toml"),
+    ),
+    (
+        "step-load",
+        include_str!("../../experiments/step-load.toml"),
+    ),
+];
 
 /// An experiment as read from its file.
 #[derive(Debug, Clone, PartialEq)]

@@ -273,6 +273,7 @@ fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &m
                 group: at,
                 shared_bytes: 0,
                 least: 0,
+                load: 0,
             });
         }
     }
@@ -280,14 +281,13 @@ fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &m
 
 fn measured(there: &Presences<'_>, kind: usize, bad_share: f64) -> Measured {
     let busy: Vec<f64> = there.up(kind).map(|device| device.busy_share).collect();
-    let is_loading = there.is_loading(kind);
     Measured {
         devices: busy.len() as u32,
         busy_share: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
         interfered: 0,
         overloaded: busy.iter().filter(|share| **share >= OVERLOADED).count() as u32,
-        // While variants load queries miss for want of those, and not of devices.
-        bad_share: if is_loading { 0.0 } else { bad_share },
+        bad_share,
+        loading: there.is_loading(kind),
     }
 }
 

@@ -150,11 +150,12 @@ impl Setting {
             }
             of.initial = of.initial.clamp(of.least, of.most.max(of.least));
         }
-        if policy.is_pinned() {
-            for application in 0..setting.applications.len() {
-                let pinned = setting.choose_pinned(application)?;
-                setting.applications[application].pinned = Some(pinned);
-            }
+        for application in 0..setting.applications.len() {
+            let pinned = match policy.is_pinned() {
+                true => Some(setting.choose_pinned(application)?),
+                false => None,
+            };
+            setting.applications[application].pinned = pinned;
         }
         Ok(setting)
     }
