@@ -1,13 +1,10 @@
 //! Decides what is wanted, and says why: [`sextant_policies::scaling::Scaler`] over what the store has.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Count, Decision, Pool, Subject, View, Wanted, WantedVariant};
 use sextant_policies::scaling::{self, Decided, Options};
-use sextant_types::{DeviceType, DeviceTypeName, VariantId, WorkerId};
+use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{
     Config,
@@ -31,8 +28,6 @@ pub(crate) struct Scaler {
     /// What was wanted last; `None` before the first look of a leadership.
     last: Option<Last>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
-    /// Workers that were up at the last look.
-    up: BTreeSet<WorkerId>,
 }
 
 /// What was decided so far.
@@ -53,7 +48,6 @@ impl Scaler {
             keys: Keys::default(),
             last: None,
             trouble: BTreeMap::new(),
-            up: BTreeSet::new(),
         }
     }
 
@@ -81,7 +75,6 @@ impl Scaler {
         self.learn(view, now_ms);
         let starts = self.facts.values().map(|facts| facts.start_ms as f64 / 1e3);
         let ahead_s = starts.fold(0.0, f64::max).min(AHEAD_S);
-        self.count_workers(view);
         let outlooks = self.seen.outlook(now_ms, ahead_s, self.config.idle_ms);
         let picture = Picture::new(view, outlooks, &self.facts, &self.config);
         let scene = picture.scene(&self.config, &mut self.keys);
@@ -92,16 +85,6 @@ impl Scaler {
         let variants = self.variants(view, &planned);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
-    }
-
-    /// Begins to count what is bad anew when other workers are up.
-    fn count_workers(&mut self, view: &View) {
-        let up = view.workers.values().filter(|it| !it.record.draining);
-        let up: BTreeSet<WorkerId> = up.map(|worker| worker.id.clone()).collect();
-        if self.up != up {
-            self.seen.begin_anew();
-            self.up = up;
-        }
     }
 
     /// Takes over facts of types, and at the first look what another has decided.

@@ -15,9 +15,7 @@ use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
-use sextant_types::{
-    ApplicationId, Code, DeviceType, DeviceTypeName, TargetClass, Targets, WorkerId,
-};
+use sextant_types::{ApplicationId, DeviceType, DeviceTypeName, TargetClass, Targets, WorkerId};
 
 use super::{world::*, *};
 
@@ -113,16 +111,16 @@ fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()
     tokio::spawn(service.run(std::future::pending()))
 }
 
-/// So many queries a second, of which some were refused for want of capacity.
-async fn ask(store: &UnsteadyStore, rps: u64, refused: u64, targets: Targets) {
+/// So many queries a second.
+async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
     let row = ApplicationDemand {
         application: ApplicationId::new("app").unwrap(),
         class: TargetClass::of(&targets),
         variant: None,
         offered: rps,
-        answered: rps - refused,
+        answered: rps,
         late: 0,
-        refused: BTreeMap::from([(Code::Overloaded, refused)]),
+        refused: BTreeMap::new(),
         queueing_ms: 0,
     };
     let demand = Demand {
@@ -175,7 +173,7 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     assert_eq!((decision.from, decision.to), (0, 1), "{decision:?}");
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
-    ask(&store, 2500, 0, Targets::default()).await;
+    ask(&store, 2500, Targets::default()).await;
     let more = until(&store, "more", |it| wants(it, "small") > Some(2)).await;
     let decision = more.decisions.iter().find(|it| it.to > 2).unwrap();
     assert_eq!(decision.action, Action::AddWorkers);
@@ -247,7 +245,7 @@ async fn who_takes_over_goes_on_with_what_was_decided() {
     };
     let first = run(&store, config.clone());
     beat_of(&store, "other", &device_type("other", 1.0), false).await;
-    ask(&store, 3500, 0, Targets::default()).await;
+    ask(&store, 3500, Targets::default()).await;
     let before = until(&store, "workers", |it| wants(it, "small") > Some(3)).await;
     first.abort();
     drop(first.await);
@@ -304,23 +302,6 @@ async fn a_machine_whose_worker_never_comes_is_given_up() {
 }
 
 #[tokio::test]
-async fn refused_queries_ask_for_more_than_was_planned() {
-    let store = Arc::new(UnsteadyStore::new(256));
-    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
-    publish(&store, variant("m-a")).await;
-    run(&store, pool(&shelf, &of, 2, 8));
-    until_true("two machines", || shelf.count() == 2).await;
-    for worker in ["m0", "m1"] {
-        beat_of(&store, worker, &of, false).await;
-    }
-    // A plan would need one of them; half is refused all the same: N r / (1 - r) = 2 more.
-    ask(&store, 100, 50, Targets::default()).await;
-    let more = until(&store, "more", |it| wants(it, "small") == Some(4)).await;
-    let decision = more.decisions.iter().find(|it| it.to == 4).unwrap();
-    assert!(decision.reason.contains("50.0 %"), "{decision:?}");
-}
-
-#[tokio::test]
 async fn what_no_variant_can_answer_starts_nothing() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
@@ -330,19 +311,19 @@ async fn what_no_variant_can_answer_starts_nothing() {
         min_quality: Some(0.99),
         ..Targets::default()
     };
-    ask(&store, 5000, 0, impossible).await;
+    ask(&store, 5000, impossible).await;
     until(&store, "the pool", |it| wants(it, "small") == Some(0)).await;
     let too_quick = Targets {
         latency_ms: Some(0.01),
         ..Targets::default()
     };
-    ask(&store, 6000, 0, too_quick).await;
+    ask(&store, 6000, too_quick).await;
     // One of the same size that can be answered shows that the record was read.
     let possible = Targets {
         latency_ms: Some(100.0),
         ..Targets::default()
     };
-    ask(&store, 1500, 0, possible).await;
+    ask(&store, 1500, possible).await;
     let wanted = until(&store, "workers for that", |it| {
         wants(it, "small") > Some(0)
     })
@@ -360,7 +341,7 @@ async fn a_budget_of_nothing_starts_nothing_and_bounds_hold() {
         ..pool(&shelf, &of, 0, 8)
     };
     run(&store, config);
-    ask(&store, 50_000, 0, Targets::default()).await;
+    ask(&store, 50_000, Targets::default()).await;
     // Two at half a dollar.
     let wanted = until(&store, "what the budget has", |it| {
         wants(it, "small") > Some(0)
