@@ -104,8 +104,9 @@ pub struct Scaler {
     known: BTreeMap<u32, u32>,
     /// By type: how many devices were wanted at the last look.
     wanted: BTreeMap<u32, u32>,
-    /// By type: when devices or loaded variants were missing last, ms.
-    missing_ms: BTreeMap<u32, u64>,
+    /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
+    /// several.
+    missing_ms: Option<u64>,
     /// By type: devices beyond the plan that measured load asked for, and how many times the plan's
     /// that were, in thousandths.
     extra: Steady<u32>,
@@ -132,7 +133,7 @@ impl Scaler {
             variants: Steady::new(options.variant_hold_ms),
             known: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            missing_ms: BTreeMap::new(),
+            missing_ms: None,
             extra: Steady::new(CORRECTED_MS),
             ratio: Steady::new(CORRECTED_MS),
             infaas: Infaas::new(Weights::default()),
@@ -188,10 +189,19 @@ impl Scaler {
     }
 
     fn devices(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> Vec<Wanted> {
+        let is_settled = self.is_settled(scene, free, now_ms);
         let mut all = Vec::new();
         let kinds = scene.kinds.iter().zip(&scene.problem.devices);
         for ((kind, device), planned) in kinds.zip(&free.devices) {
-            let measured = self.settled(kind, now_ms);
+            let bad_share = if is_settled {
+                kind.measured.bad_share
+            } else {
+                0.0
+            };
+            let measured = Measured {
+                bad_share,
+                ..kind.measured
+            };
             let (must, trigger) = match self.options.policy {
                 Policy::Sextant => measured.sextant(),
                 Policy::Ilp | Policy::Infaas => measured.infaas(),
@@ -228,24 +238,20 @@ impl Scaler {
         planned.saturating_add(more).min(multiple).max(must)
     }
 
-    /// What was measured of a type. Queries that were late or refused say nothing about the number of
-    /// devices while those that were wanted are not there or variants are loaded, and for as long after
-    /// as such queries still count.
-    fn settled(&mut self, kind: &Kind, now_ms: u64) -> Measured {
-        let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
-        if kind.measured.loading || kind.up < wanted || !self.missing_ms.contains_key(&kind.key) {
-            self.missing_ms.insert(kind.key, now_ms);
+    /// Whether queries that were late or refused say that more devices are needed: not while those that
+    /// were wanted or are planned now are not there or variants are loaded, and for as long after as such
+    /// queries still count.
+    fn is_settled(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> bool {
+        let mut kinds = scene.kinds.iter().zip(&free.devices);
+        let lacks = kinds.any(|(kind, planned)| {
+            let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
+            kind.measured.loading || kind.up < wanted.max(*planned)
+        });
+        if lacks {
+            self.missing_ms = Some(now_ms);
         }
-        let missing_ms = self.missing_ms.get(&kind.key).copied().unwrap_or(now_ms);
-        let is_settled = now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS;
-        Measured {
-            bad_share: if is_settled {
-                kind.measured.bad_share
-            } else {
-                0.0
-            },
-            ..kind.measured
-        }
+        let missing_ms = *self.missing_ms.get_or_insert(now_ms);
+        now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS
     }
 
     /// Variants that load asks for, and on how many devices.
