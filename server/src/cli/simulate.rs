@@ -15,6 +15,7 @@ use sextant_simulator::{
 
 use super::{Error, output::Output};
 
+mod fleet;
 mod machine;
 mod partition;
 mod prices;
@@ -26,7 +27,8 @@ mod what_if;
 
 use progress::Progress;
 
-/// Run scheduling policies on emulated devices, or autoscalers on replicas, in virtual time.
+/// Run scheduling policies on emulated devices, or autoscalers on replicas or on a fleet, in virtual time;
+/// or divide models among sub-clusters.
 ///
 /// All figures are simulated: requests, devices and network are a model, the policies are the ones
 /// that the service runs. Partitions of models are computed offline. The same seeds give the same
@@ -86,20 +88,26 @@ pub struct Simulate {
     plot: Option<PathBuf>,
 }
 
-/// The names of scheduling policies, of autoscalers and of ways to divide models; which of them an
-/// experiment has is known later.
+/// The names of scheduling policies, of autoscalers, of ways to divide models and of ways to run a fleet;
+/// which of them an experiment has is known later.
 fn policies() -> PossibleValuesParser {
     let schedulers = Policy::ALL.iter().map(|policy| policy.name());
     let autoscalers = autoscale::Policy::ALL.iter().map(|policy| policy.name());
     let autoscalers = autoscalers.filter(|name| name.parse::<Policy>().is_err());
     let divisions = division::Policy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(schedulers.chain(autoscalers).chain(divisions))
+    let fleets = sextant_simulator::fleet::Policy::ALL.map(sextant_simulator::fleet::Policy::name);
+    let fleets = fleets.into_iter();
+    let fleets = fleets.filter(|name| name.parse::<Policy>().is_err());
+    PossibleValuesParser::new(schedulers.chain(autoscalers).chain(divisions).chain(fleets))
 }
 
 impl Simulate {
     /// Does what is asked for.
     pub fn run(&self, output: Output) -> Result<(), Error> {
         if let Some(name) = &self.experiment {
+            if let Some(experiment) = fleet::find(name)? {
+                return fleet::run(self, &experiment, output);
+            }
             if let Some(experiment) = partition::find(name)? {
                 return partition::run(self, &experiment, output);
             }
@@ -221,6 +229,10 @@ fn shipped() -> Result<Vec<(String, usize, String, String)>, Error> {
     }
     for name in sextant_simulator::partition::names() {
         let of = sextant_simulator::partition::Experiment::named(name)?;
+        shipped.extend(of.map(|of| (of.name, of.cells.len(), of.title, of.source)));
+    }
+    for name in sextant_simulator::fleet::names() {
+        let of = sextant_simulator::fleet::Experiment::named(name)?;
         shipped.extend(of.map(|of| (of.name, of.cells.len(), of.title, of.source)));
     }
     for name in sextant_simulator::replicas::names() {

@@ -5,6 +5,7 @@
 mod bounds;
 mod clairvoyant;
 mod experiments;
+mod fleet;
 mod goodput;
 mod paged;
 mod partition;

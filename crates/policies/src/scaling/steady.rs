@@ -15,7 +15,7 @@ pub struct Steady<K> {
     planned: BTreeMap<K, VecDeque<(u64, u32)>>,
 }
 
-impl<K: Ord + Clone> Steady<K> {
+impl<K: Ord + Copy> Steady<K> {
     /// With this hold, ms.
     pub fn new(hold_ms: u64) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl<K: Ord + Clone> Steady<K> {
 
     /// What is wanted of a thing now that so much is planned of it.
     pub fn want(&mut self, key: K, now_ms: u64, planned: u32) -> u32 {
-        self.push(key.clone(), now_ms, planned);
+        self.push(key, now_ms, planned);
         let held = self.planned.get_mut(&key).expect("pushed just now");
         // The last one stays: it was planned now.
         while held.len() > 1

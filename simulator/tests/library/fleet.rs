@@ -1,0 +1,258 @@
+//! Fleets that grow and shrink.
+
+use sextant_policies::scaling;
+use sextant_simulator::fleet::{Experiment, Plan, Policy, Report, Setting, names, play, run};
+
+/// One application on cheap devices and on dear ones.
+const SMALL: &str = r#"
+kind = "fleet"
+name = "small"
+title = "One application"
+seeds = 1
+warm_up_s = 0
+measured_s = 300
+
+[[device]]
+name = "cpu"
+price_per_hour_usd = 0.4
+memory_mb = 4000
+start_s = 20
+most = 10
+initial = 1
+
+[[device]]
+name = "gpu"
+price_per_hour_usd = 3.0
+memory_mb = 4000
+start_s = 30
+most = 4
+fixed = { clipper-plus = 2 }
+
+[[application]]
+name = "classify"
+
+[[application.variant]]
+name = "small-cpu"
+accuracy = 70.0
+memory_mb = 400
+load_ms = 500
+max_rows = 8
+on = { cpu = { alpha_ms = 40.0, beta_ms = 10.0 } }
+
+[[application.variant]]
+name = "large-gpu"
+accuracy = 80.0
+memory_mb = 900
+load_ms = 2000
+on = { gpu = { alpha_ms = 1.0, beta_ms = 5.0 } }
+
+[[class]]
+application = "classify"
+latency_ms = 250
+rate = 10.0
+"#;
+
+fn setting(text: &str) -> Setting {
+    let experiment = Experiment::parse(text, "small").unwrap();
+    experiment.cells[0].setting.clone()
+}
+
+fn with(changes: &[(&str, &str)]) -> Setting {
+    let mut text = SMALL.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "`{from}` is not in the file");
+        text = text.replace(from, to);
+    }
+    setting(&text)
+}
+
+fn played(setting: &Setting) -> Report {
+    run(setting, Policy::SEXTANT).unwrap()
+}
+
+#[test]
+fn every_query_is_answered_or_refused() {
+    let bursty = with(&[("rate = 10.0", "rate = 60.0\nshape = 0.2")]);
+    for policy in Policy::ALL {
+        let report = run(&bursty, policy).unwrap();
+        let total = report.total();
+        assert_eq!(total.sent, total.ended(), "{}", policy.name());
+        assert!(total.sent > 10_000);
+        assert_eq!(
+            report.answers.iter().sum::<u64>(),
+            total.in_time + total.late
+        );
+    }
+}
+
+#[test]
+fn a_seed_gives_one_report() {
+    let mut one = with(&[("rate = 10.0", "rate = 50.0")]);
+    let first = played(&one);
+    assert_eq!(first, played(&one));
+    one.seed = 2;
+    assert_ne!(first, played(&one));
+}
+
+#[test]
+fn what_devices_cost_is_their_hours_times_their_prices() {
+    let of = with(&[(
+        "rate = 10.0",
+        "rate = [{ seconds = 100, rps = 5.0 }, { seconds = 200, rps = 90.0 }]",
+    )]);
+    let report = played(&of);
+    let hours = report.device_hours.iter().zip(&of.types);
+    let cost: f64 = hours.map(|(hours, of)| hours * of.price_per_hour_usd).sum();
+    assert!(report.cost_usd > 0.0 && (report.cost_usd - cost).abs() < 1e-9);
+    // The same from the changes of the counts: nothing is sent away within the hold.
+    let mut hours = vec![0.0; of.types.len()];
+    let mut known = vec![(0.0, 0u32); of.types.len()];
+    for (at_s, kind, count) in report
+        .counts
+        .iter()
+        .copied()
+        .chain([(300.0, 0, 0), (300.0, 1, 0)])
+    {
+        let (since_s, before) = known[kind];
+        hours[kind] += f64::from(before) * (at_s - since_s) / 3600.0;
+        known[kind] = (at_s, count);
+    }
+    for (counted, billed) in hours.iter().zip(&report.device_hours) {
+        assert!((counted - billed).abs() < 1e-9, "{counted} {billed}");
+    }
+}
+
+#[test]
+fn a_device_that_starts_answers_nothing() {
+    // Nothing is there, and a device takes longer to start than anybody asks.
+    let cold = with(&[
+        ("initial = 1", "initial = 0"),
+        ("start_s = 20", "start_s = 400"),
+        ("start_s = 30", "start_s = 400"),
+    ]);
+    let report = played(&cold);
+    assert_eq!((report.total().in_time, report.total().late), (0, 0));
+    assert!(
+        report.device_hours.iter().sum::<f64>() > 0.0,
+        "it is paid for"
+    );
+}
+
+#[test]
+fn what_nobody_answers_starts_a_device_from_zero() {
+    let report = played(&with(&[("initial = 1", "initial = 0")]));
+    let total = report.total();
+    assert!(report.devices_at(0, 10.0) + report.devices_at(1, 10.0) > 0);
+    // 20 s to start, half a second to load.
+    let refused = total.refused as f64 / total.sent as f64;
+    assert!((0.06..0.13).contains(&refused), "{refused}");
+}
+
+#[test]
+fn devices_drain_without_losing_a_query() {
+    let steps = "rate = [{ seconds = 200, rps = 90.0 }, { seconds = 600, rps = 10.0 }]";
+    let of = with(&[
+        ("rate = 10.0", steps),
+        (
+            "measured_s = 300",
+            "measured_s = 800\nscaling = { hold_s = 60, warm_memory_share = 0.0 }",
+        ),
+        ("initial = 1", "initial = 6"),
+        ("most = 4", "most = 0"),
+    ]);
+    let report = played(&of);
+    assert!(report.devices_at(0, 700.0) < report.devices_at(0, 100.0));
+    let (total, late) = (report.total(), report.total().late);
+    assert_eq!(late, 0);
+    // None but those that came before the first load had ended.
+    assert!(total.refused < 200, "{} of {}", total.refused, total.sent);
+}
+
+#[test]
+fn a_fixed_fleet_never_changes() {
+    let fixed = with(&[
+        ("most = 10\ninitial = 1", "least = 2\nmost = 2"),
+        ("most = 4", "most = 0"),
+    ]);
+    for policy in [
+        Policy::SEXTANT,
+        Policy::Scaler(scaling::Policy::Infaas),
+        Policy::SagemakerPlus,
+    ] {
+        let mut fixed = fixed.clone();
+        fixed.types[1].fixed.clear();
+        let report = run(&fixed, policy).unwrap();
+        assert_eq!(report.counts.len(), 2, "{}", policy.name());
+        assert!((report.device_hours[0] - 2.0 * 300.0 / 3600.0).abs() < 1e-9);
+    }
+    let report = run(&with(&[]), Policy::ClipperPlus).unwrap();
+    assert_eq!(
+        (report.devices_at(0, 300.0), report.devices_at(1, 300.0)),
+        (1, 2)
+    );
+}
+
+#[test]
+fn load_brings_dear_hardware_and_its_end_cheap_hardware() {
+    let steps = "rate = [{ seconds = 300, rps = 8.0 }, { seconds = 300, rps = 500.0 }, { seconds = 900, rps = 8.0 }]";
+    let of = with(&[
+        ("rate = 10.0", steps),
+        (
+            "measured_s = 300",
+            "measured_s = 1500\nscaling = { hold_s = 120 }",
+        ),
+    ]);
+    let report = played(&of);
+    let gpus = |at_s| report.devices_at(1, at_s);
+    assert_eq!(gpus(250.0), 0);
+    let most = (300..600).map(|at_s| gpus(f64::from(at_s))).max();
+    assert!(most > Some(gpus(1400.0)), "upgraded, and given up again");
+    assert!(report.devices_at(0, 1400.0) > 0, "downgraded");
+    assert!(
+        report.answers.iter().all(|count| *count > 1000),
+        "{:?}",
+        report.answers
+    );
+}
+
+#[test]
+fn targets_choose_the_variant() {
+    let good = with(&[
+        ("latency_ms = 250", "latency_ms = 250\nmin_accuracy = 75.0"),
+        ("measured_s = 300", "measured_s = 300"),
+    ]);
+    let report = played(&good);
+    assert_eq!(report.answers[0], 0);
+    assert!(report.answers[1] > 1000);
+    let impossible = with(&[("latency_ms = 250", "min_accuracy = 99.0")]);
+    let report = played(&impossible);
+    assert_eq!(report.total().refused, report.total().sent);
+    assert_eq!(report.devices_at(1, 300.0), 0, "no device helps");
+}
+
+#[test]
+fn shipped_experiments_run_and_user_mistakes_are_named() {
+    for name in names() {
+        let experiment = Experiment::named(name).unwrap().unwrap();
+        let plan = Plan {
+            quick: true,
+            ..Plan::default()
+        };
+        let records = play(&experiment, &plan, &mut |_, _| {}).unwrap();
+        let is_ratio = |metric: &str| metric == "cost_vs_infaas_ratio";
+        assert!(records.iter().any(|it| is_ratio(&it.metric)), "{name}");
+    }
+    let wrong = [
+        ("alpha_ms = 40.0", "alpha_ms = \"x\""),
+        ("on = { cpu", "on = { tpu"),
+        ("application = \"classify\"", "application = \"other\""),
+        ("start_s = 20", "start_s = -1"),
+        ("fixed = { clipper-plus", "fixed = { clipper"),
+    ];
+    for (from, to) in wrong {
+        assert!(
+            Experiment::parse(&SMALL.replace(from, to), "mine.toml").is_err(),
+            "{to}"
+        );
+    }
+}
