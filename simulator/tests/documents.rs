@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sextant_simulator::{experiment, experiment::Experiment, partition, what_if::Devices};
+use sextant_simulator::{experiment, experiment::Experiment, fleet, partition, what_if::Devices};
 
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/simulator.md");
@@ -17,7 +17,7 @@ fn shown_files_are_valid() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     let experiment = Experiment::parse(blocks[0], "page").expect("an experiment");
     let cells: Vec<&str> = experiment
         .cells
@@ -26,7 +26,9 @@ fn shown_files_are_valid() {
         .collect();
     assert_eq!(cells, ["2-devices", "4-devices", "8-devices"]);
     assert_eq!(experiment.quick.cells.len(), 1);
-    Devices::parse(blocks[1], "page", Path::new(".")).expect("a devices file");
+    let fleets = fleet::Experiment::parse(blocks[1], "page").expect("fleets");
+    assert_eq!(fleets.cells.len(), 1);
+    Devices::parse(blocks[2], "page", Path::new(".")).expect("a devices file");
 }
 
 #[test]
