@@ -94,11 +94,9 @@ impl Report {
 
     /// Devices of a type at a time of the run, s.
     pub fn devices_at(&self, kind: usize, at_s: f64) -> u32 {
-        let before = self
-            .counts
-            .iter()
-            .filter(|(at, of, _)| *of == kind && *at <= at_s);
-        before.last().map_or(0, |(_, _, count)| *count)
+        let mut latest = self.counts.iter().rev();
+        let known = latest.find(|(at, of, _)| *of == kind && *at <= at_s);
+        known.map_or(0, |(_, _, count)| *count)
     }
 
     /// Names and values as reports have them, the unit last.
