@@ -124,8 +124,8 @@ fn partitions_are_compared_by_method() {
     for part in [
         "(simulated)",
         "memory apart, %",
-        "| heuristic ",
-        "| random ",
+        " heuristic |",
+        " random |",
     ] {
         assert!(text.contains(part), "{text}");
     }
