@@ -107,8 +107,8 @@ pub struct Scaler {
     /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
     /// several.
     missing_ms: Option<u64>,
-    /// By type: devices beyond the plan that measured load asked for, and how many times the plan's
-    /// that were, in thousandths.
+    /// By type: devices beyond the plan that measured load asked for, and how many there had to be for
+    /// one that is busy, in thousandths.
     extra: Steady<u32>,
     ratio: Steady<u32>,
     infaas: Infaas,
@@ -192,7 +192,9 @@ impl Scaler {
         let is_settled = self.is_settled(scene, free, now_ms);
         let mut all = Vec::new();
         let kinds = scene.kinds.iter().zip(&scene.problem.devices);
-        for ((kind, device), planned) in kinds.zip(&free.devices) {
+        let busy = shared::busy_devices(&scene.problem, free);
+        let planned = free.devices.iter().zip(busy);
+        for ((kind, device), (planned, busy)) in kinds.zip(planned) {
             let bad_share = if is_settled {
                 kind.measured.bad_share
             } else {
@@ -208,7 +210,7 @@ impl Scaler {
             };
             let most = device.most.max(device.least);
             let corrected = match self.options.policy {
-                Policy::Sextant => self.corrected(kind.key, now_ms, *planned, must),
+                Policy::Sextant => self.corrected((kind.key, now_ms), (*planned, busy), must),
                 Policy::Ilp | Policy::Infaas => (*planned).max(must),
             };
             let raised = corrected.clamp(device.least, most);
@@ -227,15 +229,25 @@ impl Scaler {
     }
 
     /// A plan with what measured load says now and has said of earlier plans: as many devices more, or as
-    /// many times as many, whichever is less.
-    fn corrected(&mut self, key: u32, now_ms: u64, planned: u32, must: u32) -> u32 {
-        let more = self.extra.want(key, now_ms, must.saturating_sub(planned));
-        let times = u64::from(must) * 1000 / u64::from(planned.max(1));
-        let times = u32::try_from(times.max(1000)).unwrap_or(u32::MAX);
-        let times = self.ratio.want(key, now_ms, times);
-        let multiple = (u64::from(planned) * u64::from(times)).div_ceil(1000);
-        let multiple = u32::try_from(multiple).unwrap_or(u32::MAX);
-        planned.saturating_add(more).min(multiple).max(must)
+    /// many for what keeps devices busy, whichever is less. A plan is whole devices, what keeps them busy
+    /// is not: of three devices that a load needed nothing is left when the load has gone, though the plan
+    /// has one device as before.
+    fn corrected(
+        &mut self,
+        (key, now_ms): (u32, u64),
+        (planned, busy): (u32, f64),
+        must: u32,
+    ) -> u32 {
+        let lacking = must.saturating_sub(planned);
+        let more = self.extra.want(key, now_ms, lacking);
+        let for_busy = match lacking {
+            0 => 0,
+            _ => (f64::from(must) / busy.max(1e-3) * 1000.0) as u32,
+        };
+        let for_busy = self.ratio.want(key, now_ms, for_busy);
+        let multiple = (f64::from(for_busy) / 1000.0 * busy).ceil() as u32;
+        let remembered = planned.saturating_add(more).min(multiple);
+        remembered.max(planned).max(must)
     }
 
     /// Whether queries that were late or refused say that more devices are needed: not while those that
