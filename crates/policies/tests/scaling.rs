@@ -568,6 +568,32 @@ fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
     assert_eq!(forgotten.devices, 3);
 }
 
+/// Three devices that a load of 0.6 needed say nothing of one that is nearly gone, though a plan has one
+/// device for both.
+#[test]
+fn a_correction_goes_with_the_load_that_it_was_for() {
+    let mut scaler = Scaler::new(Options::default());
+    let bad = Measured {
+        bad_share: 0.6,
+        ..Measured::default()
+    };
+    let mut wanted = 0;
+    for second in 0..200 {
+        let decided = scaler.decide(&scene(12.0, 1, bad), second * 1000);
+        wanted = decided.devices[0].devices;
+        if wanted > 1 {
+            break;
+        }
+    }
+    assert!(wanted > 1, "nothing was corrected");
+    let quiet = scene(0.05, wanted, Measured::default());
+    let later = (0..900).map(|second| {
+        let now_ms = 200_000 + second * 1000;
+        scaler.decide(&quiet, now_ms).devices[0].devices
+    });
+    assert_eq!(later.last(), Some(1));
+}
+
 #[test]
 fn a_variant_that_fills_a_device_is_loaded() {
     let mut scaler = Scaler::new(Options::default());
