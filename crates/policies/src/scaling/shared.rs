@@ -52,7 +52,7 @@ impl Default for Effort {
     }
 }
 
-/// The cheapest plan; the [greedy](greedy) one where the search ended with nothing better.
+/// The cheapest plan; the greedy one ([`greedy`]) where the search ended with nothing better.
 pub fn plan(problem: &Problem, effort: Effort) -> Plan {
     let greedy = greedy(problem);
     let mut busy: Vec<f64> = busy_shares(problem, &greedy);
