@@ -16,6 +16,7 @@ use sextant_simulator::{
 use super::{Error, output::Output};
 
 mod fleet;
+mod grid;
 mod machine;
 mod partition;
 mod prices;

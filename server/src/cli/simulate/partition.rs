@@ -1,18 +1,10 @@
 //! Experiments with partitions: which models share a sub-cluster.
 
-use std::path::Path;
-
 use sextant_policies::partition::Policy;
-use sextant_simulator::{
-    experiment::Record,
-    partition::{self, Experiment, Plan},
-};
+use sextant_simulator::partition::{self, Experiment, Plan};
 
-use super::{Simulate, machine, progress::Progress, tables::Sheet};
-use crate::cli::{
-    Error,
-    output::{Output, short},
-};
+use super::{Simulate, grid, progress::Progress};
+use crate::cli::{Error, output::Output};
 
 /// Figures that are shown, with their headings; the rest is in the JSON.
 const SHOWN: [(&str, &str); 6] = [
@@ -29,24 +21,13 @@ pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
     if let Some(experiment) = Experiment::named(name)? {
         return Ok(Some(experiment));
     }
-    let path = Path::new(name);
-    // One that cannot be read is another kind's to complain about.
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    match Experiment::is_in(&text) {
-        true => Ok(Some(Experiment::load(path)?)),
-        false => Ok(None),
-    }
+    let file = grid::file_of(name, Experiment::is_in);
+    Ok(file.map(Experiment::load).transpose()?)
 }
 
 /// Runs it.
 pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(), Error> {
-    let others = [
-        ("--sample", of.sample.is_some()),
-        ("--full", of.full),
-        ("--resume", of.resume.is_some()),
-        ("--plot", of.plot.is_some()),
-    ];
-    super::refuse(&others, "an experiment with partitions")?;
+    grid::refuse_others(of, "an experiment with partitions")?;
     let policies = of.policy.iter().map(|name| name.parse::<Policy>());
     let policies: Result<Vec<Policy>, _> = policies.collect();
     let plan = Plan {
@@ -61,48 +42,19 @@ pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(),
         progress.show(done, total, &experiment.name);
     });
     progress.finish();
-    let records = records?;
-    if !output.json {
-        return output.text(&table(experiment, &records));
-    }
-    records
-        .iter()
-        .try_for_each(|record| output.text(&record.to_json()))
-}
-
-/// The means, a line for each cell and method.
-fn table(experiment: &Experiment, records: &[Record]) -> String {
-    let means = records.iter().filter(|record| record.seed.is_none());
-    let means: Vec<&Record> = means.collect();
-    let mut rows: Vec<(&str, &str)> = means.iter().map(|record| of(record)).collect();
-    rows.dedup();
-    let headings: Vec<&str> = ["cell", "method"]
-        .into_iter()
-        .chain(SHOWN.iter().map(|(_, heading)| *heading))
-        .collect();
-    let mut sheet = Sheet::new(&headings);
-    for row in rows {
-        let value = |metric: &str| {
-            let is = |record: &&&Record| of(record) == row && record.metric == metric;
-            let found = means.iter().find(is);
-            found.map_or_else(String::new, |record| short(record.value))
-        };
-        let mut cells = vec![row.0.to_owned(), row.1.to_owned()];
-        cells.extend(SHOWN.iter().map(|(metric, _)| value(metric)));
-        sheet.row(cells);
-    }
-    format!(
-        "{}: {} (simulated)\n{}\nsource: {}\n\n{}",
-        experiment.name,
-        experiment.title,
-        machine::lines(),
-        experiment.source,
-        sheet.render()
+    grid::print(
+        output,
+        &heading(experiment),
+        &["cell", "method"],
+        &SHOWN,
+        &records?,
     )
 }
 
-/// The cell and the method of a figure.
-fn of(record: &Record) -> (&str, &str) {
-    let cell = record.cell.as_deref().unwrap_or_default();
-    (cell, record.policy.as_deref().unwrap_or_default())
+fn heading(of: &Experiment) -> grid::Heading<'_> {
+    grid::Heading {
+        name: &of.name,
+        title: &of.title,
+        source: &of.source,
+    }
 }
