@@ -27,6 +27,7 @@ mod place;
 pub mod profiles;
 mod query;
 mod refusal;
+mod relief;
 mod service;
 mod workers;
 

@@ -31,6 +31,8 @@ pub(crate) struct Sent {
     pub(crate) load_failures: Counter,
     pub(crate) unloads: Counter,
     pub(crate) unload_failures: Counter,
+    pub(crate) repins: Counter,
+    pub(crate) relocations: Counter,
 }
 
 /// Looks at a dispatcher when it is asked.
@@ -101,6 +103,16 @@ impl Sent {
                 "unload_failures",
                 "UNLOADs that failed",
                 &self.unload_failures,
+            ),
+            (
+                "repins",
+                "Workers told to keep to other cores because something slowed them down",
+                &self.repins,
+            ),
+            (
+                "relocations",
+                "Variants that began to move to another worker because something slowed them down",
+                &self.relocations,
             ),
         ] {
             registry.register(name, help, counter.clone());

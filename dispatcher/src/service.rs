@@ -1,5 +1,7 @@
 //! Keeps the index current: follows the metadata store's change feed and the workers that come and go.
 
+mod present;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
@@ -13,16 +15,17 @@ use sextant_policies::{
     placement,
     schedule::{NEVER, Nanos},
 };
-use sextant_rpc::WorkerInfo;
-use sextant_types::{DeviceTypeName, EngineName, Variant, VariantId, WorkerId};
+use sextant_types::{Variant, VariantId, WorkerId};
 
+use self::present::{Kinds, Present, places};
 use crate::{
     Dispatcher,
     costs::Tariff,
-    demand::{Ticks, class_of},
+    demand::Ticks,
     driver::Driver,
     families::Families,
-    index::{Interner, Known, Snapshot, Surroundings, Usable},
+    index::{Interner, Known, Snapshot, Surroundings},
+    relief::Reliever,
 };
 
 /// The dispatcher's background work.
@@ -37,8 +40,7 @@ pub struct Service {
 struct Teller {
     dispatcher: Arc<Dispatcher>,
     interner: Interner,
-    /// Kinds of workers, by number.
-    kinds: Vec<Kind>,
+    kinds: Kinds,
     /// By position: the life in which the controller takes the worker to be up, and its kind.
     up: Vec<Option<(u64, u32)>>,
     /// The (worker, variant) pairs of which the driver was told.
@@ -51,20 +53,7 @@ struct Teller {
     strays: BTreeSet<(usize, VariantId)>,
     /// What was last said about device types.
     warnings: Vec<HardwareWarning>,
-}
-
-/// What workers have in common that run and load every variant alike.
-#[derive(Clone, PartialEq)]
-struct Kind {
-    /// The type of their device; for one that has not said it, what it is called without the number
-    /// that tells it from others of the machine.
-    device: String,
-    engines: BTreeSet<EngineName>,
-    cores: u16,
-    page_bytes: u64,
-    /// The position of a worker that something else slows down. While others like it are not, it is a
-    /// kind of its own: what it takes says nothing about them, and batches go to them first.
-    slowed: Option<usize>,
+    reliever: Reliever,
 }
 
 /// A variant as the driver knows it.
@@ -73,18 +62,6 @@ struct Published {
     page_bytes: u64,
     /// Kinds of workers that have its engine.
     kinds: Vec<OnKind>,
-}
-
-/// A worker that can be reached.
-struct Present {
-    at: usize,
-    id: WorkerId,
-    life: u64,
-    kind: u32,
-    /// Whether that is a kind of its own because something slows it down.
-    slowed: bool,
-    device_type: Option<DeviceTypeName>,
-    info: WorkerInfo,
 }
 
 impl Service {
@@ -96,13 +73,14 @@ impl Service {
             teller: Teller {
                 dispatcher,
                 interner: Interner::default(),
-                kinds: Vec::new(),
+                kinds: Kinds::default(),
                 up: Vec::new(),
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
                 wanted: None,
                 strays: BTreeSet::new(),
                 warnings: Vec::new(),
+                reliever: Reliever::new(),
             },
         }
     }
@@ -143,6 +121,7 @@ impl Service {
                     () = ticks.tick() => {
                         let view = self.follower.view();
                         self.teller.dispatcher.settle_idle(view);
+                        self.teller.relieve(view);
                         ticks.look(view);
                     }
                 }
@@ -156,7 +135,7 @@ impl Teller {
     fn publish(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);
         let leads = driver.leads();
-        let present = self.present(view);
+        let present = self.kinds.present(&driver, view);
         let usable: Vec<&Present> = present.iter().filter(|one| one.is_usable(view)).collect();
         let types = DeviceTypes::of(view.workers.values());
         self.warn(&types);
@@ -189,6 +168,20 @@ impl Teller {
             .send_modify(|revision| *revision += 1);
     }
 
+    /// Relieves workers that something else slows down.
+    fn relieve(&mut self, view: &View) {
+        let driver = Arc::clone(&self.dispatcher.driver);
+        let mut states = view.instances.values().map(|instance| instance.state);
+        if !driver.leads() || !states.any(|state| state == InstanceState::Interfered) {
+            return;
+        }
+        let present = self.kinds.present(&driver, view);
+        let lives = present.iter().map(|one| (one.at, one.life)).collect();
+        let number = |variant: &VariantId| self.interner.ordinal(variant);
+        let places = places(view, &present, number);
+        self.reliever.look(&driver, &places, lives);
+    }
+
     /// Says once what does not fit together.
     fn warn(&mut self, types: &DeviceTypes) {
         for warning in &types.warnings {
@@ -197,40 +190,6 @@ impl Teller {
             }
         }
         self.warnings.clone_from(&types.warnings);
-    }
-
-    /// The workers that can be reached.
-    fn present(&mut self, view: &View) -> Vec<Present> {
-        let members = self.dispatcher.driver.workers().load();
-        let reachable = members.iter().enumerate().filter_map(|(at, member)| {
-            let info = member.client.as_ref()?.info();
-            Some((at, member, info))
-        });
-        let described = reachable.map(|(at, member, info)| {
-            let record = view.workers.get(&member.id).map(|worker| &worker.record);
-            let device = record.map_or("", |record| &*record.device);
-            let device_type = record.and_then(|record| record.device_type.as_ref());
-            let device_type = device_type.map(|of| of.name.clone());
-            let kind = Kind::of(device, device_type.as_ref(), &info);
-            let one = Present {
-                at,
-                id: member.id.clone(),
-                life: member.life,
-                kind: 0,
-                slowed: false,
-                device_type,
-                info,
-            };
-            (one, kind)
-        });
-        let mut described: Vec<(Present, Kind)> = described.collect();
-        set_apart_slowed(&mut described, view);
-        let numbered = described.into_iter().map(|(one, kind)| Present {
-            slowed: kind.slowed.is_some(),
-            kind: number_of(&mut self.kinds, kind),
-            ..one
-        });
-        numbered.collect()
     }
 
     /// The families of the variants; what they have learnt is kept.
@@ -367,26 +326,6 @@ impl Teller {
     }
 }
 
-/// Workers with an instance that is interfered become kinds of their own, where others of their kind
-/// are not slowed down.
-fn set_apart_slowed(described: &mut [(Present, Kind)], view: &View) {
-    let interfered = view.instances.values();
-    let interfered = interfered.filter(|of| of.state == InstanceState::Interfered);
-    let slowed: BTreeSet<&WorkerId> = interfered.map(|of| &of.key.worker).collect();
-    if slowed.is_empty() {
-        return;
-    }
-    let healthy = described
-        .iter()
-        .filter(|(one, _)| !slowed.contains(&one.id));
-    let healthy: Vec<Kind> = healthy.map(|(_, kind)| kind.clone()).collect();
-    for (one, kind) in described {
-        if slowed.contains(&one.id) && healthy.contains(kind) {
-            kind.slowed = Some(one.at);
-        }
-    }
-}
-
 /// What the devices of the workers cost, by position.
 fn tariffs(present: &[Present], types: &DeviceTypes) -> Vec<Option<Arc<Tariff>>> {
     let positions = present.iter().map(|one| one.at + 1).max().unwrap_or(0);
@@ -397,55 +336,6 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> Vec<Option<Arc<Tariff>>>
         tariffs[one.at] = Some(Arc::new(tariff));
     }
     tariffs
-}
-
-/// The number of a kind, a new one for one that was not seen before.
-fn number_of(kinds: &mut Vec<Kind>, kind: Kind) -> u32 {
-    let known = kinds.iter().position(|known| *known == kind);
-    let at = known.unwrap_or_else(|| {
-        kinds.push(kind);
-        kinds.len() - 1
-    });
-    at as u32
-}
-
-// === impl Kind ===
-
-impl Kind {
-    fn of(device: &str, device_type: Option<&DeviceTypeName>, info: &WorkerInfo) -> Self {
-        let class = class_of(device);
-        Self {
-            device: device_type.map_or(class, DeviceTypeName::as_str).to_owned(),
-            engines: info.engines.iter().cloned().collect(),
-            cores: info.cores,
-            page_bytes: info.pages.page_bytes,
-            slowed: None,
-        }
-    }
-}
-
-// === impl Present ===
-
-impl Present {
-    /// Whether anything new may be sent to it.
-    fn is_usable(&self, view: &View) -> bool {
-        let worker = view.workers.get(&self.id);
-        worker.is_some_and(|worker| !worker.record.draining)
-    }
-
-    fn usable(&self) -> Usable<'_> {
-        Usable {
-            at: self.at,
-            kind: self.kind,
-            device_type: self.device_type.as_ref(),
-            engines: &self.info.engines,
-            slowed: self.slowed,
-        }
-    }
-
-    fn runs(&self, engine: &EngineName) -> bool {
-        self.info.engines.contains(engine)
-    }
 }
 
 // === impl Published ===

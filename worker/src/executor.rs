@@ -27,7 +27,7 @@ use self::{
     open::Open,
     queue::{Batch, Input, Queue},
 };
-use crate::{Config, agenda::lock, instance::Instance, shared::Shared};
+use crate::{Config, agenda::lock, instance::Instance, pin::Pins, shared::Shared};
 
 /// Bounds of the time between two looks of the watchdog.
 const SHORTEST_WATCH: Duration = Duration::from_millis(1);
@@ -47,6 +47,7 @@ struct Core {
     shared: Arc<Shared>,
     queue: Queue,
     crew: Crew,
+    pins: Pins,
     stopped: Mutex<bool>,
     stopping: Condvar,
 }
@@ -63,6 +64,7 @@ impl Executor {
             shared: Arc::clone(shared),
             queue: Queue::new(dedicated),
             crew: Crew::default(),
+            pins: Pins::new(config.pin.as_deref()),
             stopped: Mutex::default(),
             stopping: Condvar::new(),
         });
@@ -104,6 +106,11 @@ impl Executor {
     /// Makes batches that wait let go of an instance that has left.
     pub(crate) fn unstage(&self, instance: &Arc<Instance>) {
         self.core.queue.unstage(instance);
+    }
+
+    /// The cores that the threads that run batches keep to.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.core.pins
     }
 
     /// Refuses new batches and answers those that have not begun.

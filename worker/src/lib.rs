@@ -9,6 +9,7 @@
 mod agenda;
 mod busy;
 mod config;
+mod cores;
 mod executor;
 mod instance;
 mod ledger;
@@ -30,6 +31,7 @@ use async_trait::async_trait;
 use sextant_engine::{Device, Engine, LiveMap};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
+use sextant_policies::interference::quieter_cores;
 use sextant_rpc::{
     ActionKind, Infer, Load, LoadTimings, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
 };
@@ -109,6 +111,14 @@ impl Worker {
 }
 
 impl Worker {
+    /// The cores that batches may run on: those that are configured, or all that the process may use.
+    fn permitted_cores(&self) -> io::Result<Vec<usize>> {
+        match &self.config.pin {
+            Some(cores) => Ok(cores.clone()),
+            None => parallelism::cores(),
+        }
+    }
+
     /// Goes on with what it is told even when whoever told it stops waiting: an instance is never
     /// left half-way. `None` when the runtime ends.
     async fn detached<F, T>(&self, work: impl FnOnce(Arc<Self>) -> F) -> Option<T>
@@ -194,6 +204,27 @@ impl Work for Worker {
         let note = unloaded.as_ref().map(|()| None).map_err(WorkError::code);
         self.shared.log.note(ActionKind::Unload, note);
         unloaded
+    }
+
+    async fn repin(&self) -> Result<Vec<u16>, WorkError> {
+        let rejected = |reason: String| WorkError::Rejected(reason);
+        let device = device_of(&self.engines).map_err(|error| rejected(error.to_string()))?;
+        if device != Device::Cpu {
+            return Err(rejected("the device is not a processor".to_owned()));
+        }
+        let cores = self.permitted_cores();
+        let cores = cores.map_err(|error| rejected(error.to_string()))?;
+        let others = cores::others_use(&cores).await;
+        let others = others.map_err(|error| rejected(error.to_string()))?;
+        let pins = self.executor.pins();
+        let threads = usize::from(self.cores.max(1));
+        let chosen = quieter_cores(&others, &pins.now(), threads).ok_or_else(|| {
+            rejected("none of the cores that it may use are much less used by others".to_owned())
+        })?;
+        pins.change(&chosen);
+        tracing::info!(worker = %self.config.worker, ?chosen, "keeps to other cores");
+        let numbers = chosen.iter().map(|core| u16::try_from(*core));
+        Ok(numbers.filter_map(Result::ok).collect())
     }
 
     async fn stats(&self) -> Result<WorkerStats, WorkError> {

@@ -4,7 +4,8 @@
 //! to it then), which joins [`schedule`] (which batch runs when) with [`placement`] (which models are
 //! loaded on which device), [`parallelism`] (how many requests run
 //! side by side, on how many threads), [`profile`] (how long a batch runs),
-//! [`health`] (when an instance is overloaded or interfered), [`wanted`] (which variants should be
+//! [`health`] (when an instance is overloaded or interfered), [`interference`] (what is done then),
+//! [`wanted`] (which variants should be
 //! loaded before anyone asks), [`scaling`] (how many devices of each type, and which variants on how
 //! many), [`autoscale`] (how many replicas each application has), [`partition`] (which models share a
 //! sub-cluster), [`throttle`] (when an offline job may run), [`clock_offset`] (how far two clocks are
@@ -18,6 +19,7 @@ pub mod autoscale;
 pub mod clock_offset;
 pub mod controller;
 pub mod health;
+pub mod interference;
 mod named;
 pub mod parallelism;
 pub mod partition;

@@ -27,6 +27,7 @@ mod model;
 mod options;
 mod pages;
 mod prefetch;
+mod relocate;
 mod replicas;
 mod rhythm;
 mod rule;
@@ -127,7 +128,7 @@ pub enum Presence {
 /// Contract: the pages of what is loading and loaded on a device never exceed its pages; whatever
 /// has to go for a LOAD is unloaded by actions before it. A model with a batch running on a device,
 /// the only replica of a model for which requests wait, what is loading and what is pinned is never
-/// unloaded. A LOAD that failed is tried elsewhere, and again after a pause that doubles. A device
+/// unloaded; what is pinned may move. A LOAD that failed is tried elsewhere, and again after a pause that doubles. A device
 /// loads one model at a time: the windows of its LOADs follow each other, and
 /// one is issued only while less than the look-ahead is outstanding. A model that is on a device in
 /// any form is not loaded there again.
@@ -212,6 +213,12 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A device takes no work for a model any more, which counts as unloaded there: it is not asked
     /// to load it again for a pause.
     fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// Something else slows a model down on a device, `from`: it is moved to the first of `to` that can
+    /// take it into free pages, and stays where it is if there is none. It leaves `from` once it is
+    /// loaded there and no batch of it runs here any more; for a minute it is not loaded on `from`
+    /// again.
+    fn on_relocate(&mut self, now: Nanos, model: u32, from: u32, to: &[u32], actions: &mut Actions);
 
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions);

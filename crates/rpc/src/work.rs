@@ -307,6 +307,19 @@ pub trait Work: Send + Sync {
     /// Drains and unloads a variant.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError>;
 
+    /// Keeps the threads that run batches to those cores that others use least; answers which.
+    ///
+    /// # Errors
+    /// [`WorkError::Rejected`] where no other cores are better, where the device is not a processor
+    /// and where the kernel does not say how its cores are used.
+    ///
+    /// Provided for workers without cores of their own.
+    async fn repin(&self) -> Result<Vec<u16>, WorkError> {
+        Err(WorkError::Rejected(
+            "this worker keeps to no cores".to_owned(),
+        ))
+    }
+
     /// Counts and mispredictions since the start.
     async fn stats(&self) -> Result<WorkerStats, WorkError>;
 }

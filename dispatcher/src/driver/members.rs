@@ -2,7 +2,10 @@
 
 use std::sync::{Weak, atomic::Ordering};
 
-use sextant_policies::controller::{Controller, DeviceSpec};
+use sextant_policies::{
+    controller::{Action, Controller, DeviceSpec},
+    placement,
+};
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 
@@ -96,6 +99,22 @@ impl Driver {
     pub(crate) fn on_worker_kind(&self, at: usize, kind: u32) {
         self.step(|controller, now, actions| {
             controller.on_device_kind(now, at as u32, kind, actions);
+        });
+    }
+
+    /// Something else slows a variant down on the worker at position `from`: it moves to one of these,
+    /// the best first, if it can.
+    pub(crate) fn relocate(&self, model: u32, from: u32, to: &[u32]) {
+        self.step(|controller, now, actions| {
+            let before = actions.len();
+            controller.on_relocate(now, (model, from), to, actions);
+            let began = actions[before..].iter().any(|action| {
+                let load = |of: &placement::Action| matches!(of, placement::Action::Load { model: it, .. } if *it == model);
+                matches!(action, Action::Move(step) if load(step))
+            });
+            if began {
+                self.sent.relocations.inc();
+            }
         });
     }
 

@@ -11,6 +11,7 @@ mod hardware;
 mod jobs;
 mod metrics;
 mod queries;
+mod relief;
 mod scheduling;
 mod severable;
 mod world;

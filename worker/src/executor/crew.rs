@@ -14,7 +14,10 @@ use super::{
     open::{Post, Running},
     run,
 };
-use crate::{agenda::lock, pin};
+use crate::{
+    agenda::lock,
+    pin::{self, Pinned},
+};
 
 /// See the module.
 #[derive(Default)]
@@ -112,12 +115,7 @@ impl Member {
             let (core, post) = (shared_core, shared_post);
             pin::wake_exactly();
             match role {
-                Role::Exec(number) => {
-                    if let Some(cores) = &core.config.pin {
-                        pin::this_thread(cores, number);
-                    }
-                    run::exec(&core, &post);
-                }
+                Role::Exec(number) => run::exec(&core, &post, Pinned::new(number)),
                 Role::Io => run::io(&core, &post),
             }
             post.leave();

@@ -20,6 +20,7 @@ use sextant_types::NamedTensor;
 use crate::{
     busy::{Amount, Held},
     instance::{Instance, panic_text},
+    pin::Pinned,
 };
 
 /// A batch's turn on the device.
@@ -34,8 +35,10 @@ struct Turn {
 struct Replaced;
 
 /// An EXEC thread, until the shutdown.
-pub(super) fn exec(core: &Core, post: &Post) {
+pub(super) fn exec(core: &Core, post: &Post, mut pinned: Pinned) {
+    pinned.keep(&core.pins);
     while let Some(task) = core.queue.next() {
+        pinned.keep(&core.pins);
         let work = || match task {
             Task::Exec(batch, now) => execute(core, post, batch, now),
             Task::Stage(key, batch) => stage(core, post, key, batch),

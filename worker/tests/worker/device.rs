@@ -174,11 +174,56 @@ async fn a_worker_drives_one_device_on_cores_that_there_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_keep_to_the_cores_they_are_given() {
-    let own = rustix::thread::sched_getaffinity(None).unwrap();
-    let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|core| own.is_set(*core));
-    let pin = Some(vec![core.unwrap()]);
+    let core = own_cores()[0];
+    let pin = Some(vec![core]);
     let world = World::with(Kind::Cpu, Config { pin, ..config() }).await;
     world.loaded("m-a").await;
+    assert_eq!(cores_of_a_batch(&world), [core]);
+    // There is no other core to keep to.
+    let error = world.worker.repin().await.unwrap_err();
+    assert_eq!(error.code(), "rejected");
+    assert_eq!(cores_of_a_batch(&world), [core]);
+}
+
+/// Whether other cores are better depends on what else the machine does: both outcomes are right, and
+/// the next batch runs where the worker says.
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_keep_to_other_cores_when_they_are_told_to() {
+    let all = own_cores();
+    let world = World::with(Kind::Cpu, config()).await;
+    world.loaded("m-a").await;
+    match world.worker.repin().await {
+        Ok(cores) => {
+            assert_eq!(cores.len(), 1);
+            assert_eq!(cores_of_a_batch(&world), [usize::from(cores[0])]);
+        }
+        Err(error) => {
+            assert_eq!(error.code(), "rejected");
+            assert_eq!(cores_of_a_batch(&world), all);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_of_its_own_has_no_cores_to_keep_to() {
+    let world = World::with(Kind::Dedicated, config()).await;
+    let error = world.worker.repin().await.unwrap_err();
+    assert!(error.to_string().contains("not a processor"), "{error}");
+}
+
+/// The cores that this process may use.
+fn own_cores() -> Vec<usize> {
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    cores_in(&own)
+}
+
+fn cores_in(set: &rustix::thread::CpuSet) -> Vec<usize> {
+    let all = 0..rustix::thread::CpuSet::MAX_CPU;
+    all.filter(|core| set.is_set(*core)).collect()
+}
+
+/// The cores that the thread may use which runs a batch.
+fn cores_of_a_batch(world: &World) -> Vec<usize> {
     let (sender, cores) = mpsc::channel();
     world.worker.infer(Infer {
         variant: VariantId::new("m-a").unwrap(),
@@ -192,7 +237,5 @@ async fn threads_keep_to_the_cores_they_are_given() {
             sender.send(own).unwrap();
         }),
     });
-    let cores = cores.recv_timeout(PATIENCE).unwrap().unwrap();
-    assert_eq!(cores.count(), 1);
-    assert!(cores.is_set(core.unwrap()));
+    cores_in(&cores.recv_timeout(PATIENCE).unwrap().unwrap())
 }

@@ -139,6 +139,7 @@ fn request() -> impl Strategy<Value = Request> {
         infer,
         unload.prop_map(|(id, variant)| Request::Unload { id, variant }),
         any::<u64>().prop_map(|id| Request::Stats { id }),
+        any::<u64>().prop_map(|id| Request::Repin { id }),
     ]
 }
 
@@ -159,11 +160,13 @@ fn report() -> impl Strategy<Value = Report> {
         error().prop_map(Err),
     ];
     let unloaded = prop_oneof![Just(Ok(())), error().prop_map(Err)];
+    let repinned = prop_oneof![vec(any::<u16>(), 0..4).prop_map(Ok), error().prop_map(Err)];
     prop_oneof![
         Just(Report::Beat),
         (any::<u64>(), outcome).prop_map(|(id, outcome)| Report::Inferred { id, outcome }),
         (any::<u64>(), loaded).prop_map(|(id, outcome)| Report::Loaded { id, outcome }),
         (any::<u64>(), unloaded).prop_map(|(id, outcome)| Report::Unloaded { id, outcome }),
+        (any::<u64>(), repinned).prop_map(|(id, outcome)| Report::Repinned { id, outcome }),
     ]
 }
 

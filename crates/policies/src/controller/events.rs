@@ -120,6 +120,20 @@ impl<T> Controller<T> {
         self.give_up_crowded_out(now, actions);
     }
 
+    /// Something else slows a model down on a device: it moves to the first of `to` that can take it;
+    /// see [`placement::Placement::on_relocate`](crate::placement::Placement::on_relocate).
+    pub fn on_relocate(
+        &mut self,
+        now: Nanos,
+        (model, from): (u32, u32),
+        to: &[u32],
+        actions: &mut Actions<T>,
+    ) {
+        self.placement
+            .on_relocate(now, model, from, to, &mut self.moves);
+        self.settle(now, actions);
+    }
+
     /// An UNLOAD was carried out, or a device has lost a model.
     pub fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions<T>) {
         self.deactivate(now, device, model);

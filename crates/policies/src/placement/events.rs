@@ -49,6 +49,7 @@ impl<R: Rule> Placement for Machine<R> {
         let residents = gone.residents();
         for model in &residents {
             self.remove(now, device, *model);
+            self.finish_relocations(now, *model, actions);
         }
         self.devices_changed(now, false);
         for model in residents {
@@ -158,6 +159,7 @@ impl<R: Rule> Placement for Machine<R> {
         if replica.running == 0 {
             self.revalue_on(now, model, device, actions);
             self.clear_retired(now, model, actions);
+            self.finish_relocations(now, model, actions);
         }
     }
 
@@ -192,6 +194,7 @@ impl<R: Rule> Placement for Machine<R> {
             Presence::Loading if ok => {
                 self.loaded(now, device, model, actions);
                 self.clear_retired(now, model, actions);
+                self.finish_relocations(now, model, actions);
                 self.attempt(now, device, actions);
             }
             Presence::Loading => self.failed(now, device, model, actions),
@@ -209,6 +212,7 @@ impl<R: Rule> Placement for Machine<R> {
             Presence::Loading => self.failed(now, device, model, actions),
             Presence::Loaded | Presence::Leaving => {
                 self.remove(now, device, model);
+                self.finish_relocations(now, model, actions);
                 self.consider(now, model, actions);
                 self.attempt_if_short(now, device, actions);
                 if !self.to_keep.is_empty() && self.parked.contains(&device) {
@@ -225,6 +229,17 @@ impl<R: Rule> Placement for Machine<R> {
             self.retries.set(model, again_at);
         }
         self.on_unloaded(now, device, model, actions);
+    }
+
+    fn on_relocate(
+        &mut self,
+        now: Nanos,
+        model: u32,
+        from: u32,
+        to: &[u32],
+        actions: &mut Actions,
+    ) {
+        self.relocate(now, (model, from), to, actions);
     }
 
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {
@@ -392,6 +407,7 @@ impl<R: Rule> Machine<R> {
             self.retries.set(model, again_at);
         }
         self.remove(now, device, model);
+        self.finish_relocations(now, model, actions);
         self.consider(now, model, actions);
         self.attempt(now, device, actions);
     }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::{
     ModelSpec, Nanos, Presence, Wanted,
     kinds::ByKind,
+    relocate::Relocation,
     replicas::{Replica, Replicas},
 };
 use crate::schedule::NEVER;
@@ -46,6 +47,7 @@ pub(super) struct Model {
     /// What is to be kept loaded of it, whether or not it is asked for.
     pub wanted: Option<Wanted>,
     pub replicas: Replicas,
+    pub relocations: SmallVec<[Relocation; 1]>,
     /// Requests that wait, hopeful or not.
     pub waiting: u32,
     /// Not offered to devices before this while it has replicas.
@@ -71,6 +73,7 @@ impl Model {
             retired: false,
             wanted: None,
             replicas: Replicas::default(),
+            relocations: SmallVec::new(),
             waiting: 0,
             offer_again_at: 0,
             least_load: spec.load,
@@ -136,6 +139,16 @@ impl Model {
             failures,
         });
         until
+    }
+
+    /// A device is not tried for it before `until`, though nothing has failed there.
+    pub fn avoid(&mut self, device: u32, until: Nanos) {
+        self.refusals.retain(|of| of.device != device);
+        self.refusals.push(Refusal {
+            device,
+            until,
+            failures: 0,
+        });
     }
 
     /// A LOAD has succeeded on a device, or the device is another one now.

@@ -40,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
             .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
         1 => (0..MODELS).prop_map(|model| Step::Retire { model }),
+        2 => (0..MODELS, 0..DEVICES).prop_map(|(model, from)| Step::Relocate { model, from }),
     ]
 }
 

@@ -5,6 +5,7 @@
 
 mod histories;
 mod kept;
+mod relocate;
 mod replicas;
 mod rhythm;
 mod shapes;

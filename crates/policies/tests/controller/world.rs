@@ -89,6 +89,11 @@ pub enum Step {
     Retire {
         model: u32,
     },
+    /// Something else slows a model down on a device: it may move to any other.
+    Relocate {
+        model: u32,
+        from: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -217,6 +222,10 @@ impl World {
             } => self.want(list, idle_unload),
             Step::Retire { model } => {
                 self.act(|c, now, actions| c.on_retired(now, model, actions));
+            }
+            Step::Relocate { model, from } => {
+                let others: Vec<u32> = self.up.keys().copied().filter(|at| *at != from).collect();
+                self.act(|c, now, actions| c.on_relocate(now, (model, from), &others, actions));
             }
             Step::Kind { device, kind } => self.change_kind(device, kind),
             Step::Arrive { model, rows, slack } => drop(self.arrive(model, rows, slack)),

@@ -203,6 +203,10 @@ impl Work for Mailbox {
         self.worker.unload(variant).await
     }
 
+    async fn repin(&self) -> Result<Vec<u16>, WorkError> {
+        self.worker.repin().await
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         self.worker.stats().await
     }

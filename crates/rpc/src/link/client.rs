@@ -142,7 +142,10 @@ impl RemoteWorker {
                     finish(done, self.outcome(&variant, outcome));
                 }
             }
-            Report::Loaded { id, .. } | Report::Unloaded { id, .. } | Report::Stats { id, .. } => {
+            Report::Loaded { id, .. }
+            | Report::Unloaded { id, .. }
+            | Report::Repinned { id, .. }
+            | Report::Stats { id, .. } => {
                 self.pending.answer(id, message.report);
             }
         }
@@ -268,6 +271,15 @@ impl Work for RemoteWorker {
                 variant: variant.clone(),
                 reason: self.lost(),
             }),
+        }
+    }
+
+    async fn repin(&self) -> Result<Vec<u16>, WorkError> {
+        match self.ask(|id| Request::Repin { id }).await {
+            Some(Report::Repinned { outcome, .. }) => {
+                outcome.map_err(|error| error.into_work_error(None))
+            }
+            _ => Err(WorkError::Rejected(self.lost())),
         }
     }
 

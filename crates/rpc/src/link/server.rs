@@ -103,6 +103,13 @@ impl Half {
                     outcome: outcome.map_err(|error| WireError::from(&error)),
                 }
             }
+            Request::Repin { id } => {
+                let outcome = self.worker.repin().await;
+                Report::Repinned {
+                    id,
+                    outcome: outcome.map_err(|error| WireError::from(&error)),
+                }
+            }
             Request::Stats { id } => {
                 let outcome = self.worker.stats().await;
                 Report::Stats {

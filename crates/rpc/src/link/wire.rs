@@ -75,6 +75,11 @@ pub enum Request {
         /// Which.
         variant: VariantId,
     },
+    /// Threads are to keep to other cores; answered by [`Report::Repinned`].
+    Repin {
+        /// The call.
+        id: u64,
+    },
     /// Counts and mispredictions; answered by [`Report::Stats`].
     Stats {
         /// The call.
@@ -145,6 +150,13 @@ pub enum Report {
         id: u64,
         /// Done, or why not.
         outcome: Result<(), WireError>,
+    },
+    /// Whether threads keep to other cores now.
+    Repinned {
+        /// The call.
+        id: u64,
+        /// Which cores, or why they stay where they are.
+        outcome: Result<Vec<u16>, WireError>,
     },
     /// Counts and mispredictions.
     Stats {

@@ -1,0 +1,93 @@
+//! A model changes its device, because something else slows it down where it is: it is loaded on
+//! another one first, and unloaded where it was once it does not run there.
+
+use super::{Actions, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule};
+
+/// A model that left a device is not loaded there again before, ns: what slowed it down may still be
+/// there.
+const AWAY: Nanos = 60_000_000_000;
+
+/// A model on its way from one device to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Relocation {
+    pub from: u32,
+    pub to: u32,
+}
+
+impl<R: Rule> Machine<R> {
+    /// Begins to move a model to the first of `to` that can take it into free pages. Nothing happens
+    /// where there is none, or while it moves from there already.
+    pub(super) fn relocate(
+        &mut self,
+        now: Nanos,
+        (model, from): (u32, u32),
+        to: &[u32],
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.model(model).filter(|of| !of.retired) else {
+            return;
+        };
+        let is_here = of
+            .replicas
+            .on(from)
+            .is_some_and(|replica| replica.presence == Presence::Loaded);
+        let moves = of.relocations.iter().any(|other| other.from == from);
+        if !is_here || moves {
+            return;
+        }
+        let Some(to) = to.iter().copied().find(|to| self.is_free(now, *to, model)) else {
+            return;
+        };
+        if let Some(of) = self.model_mut(model) {
+            of.relocations.push(Relocation { from, to });
+        }
+        self.load(now, to, model, actions);
+    }
+
+    /// Whether a device could begin to load a model now without unloading anything.
+    fn is_free(&self, now: Nanos, device: u32, model: u32) -> bool {
+        let (Some(on), Some(of)) = (self.device(device), self.model(model)) else {
+            return false;
+        };
+        on.loads.is_empty()
+            && of.kinds.is_able(on.kind)
+            && of.replicas.on(device).is_none()
+            && !of.is_refused(now, device)
+            && on.is_free_for(Footprint::of(&of.spec))
+    }
+
+    /// Unloads a model from devices that it has moved away from and on which it does not run, and
+    /// forgets moves that came to nothing.
+    pub(super) fn finish_relocations(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        let presence = |device: u32| of.replicas.on(device).map(|replica| replica.presence);
+        let mut done = Vec::new();
+        let still = of.relocations.iter().filter(|it| {
+            let arrives = presence(it.to);
+            let leaves = of.replicas.on(it.from);
+            match (arrives, leaves) {
+                (Some(Presence::Loading), Some(_)) => true,
+                (Some(Presence::Loaded), Some(leaves)) if leaves.running > 0 => true,
+                (Some(Presence::Loaded), Some(leaves)) => {
+                    if leaves.presence == Presence::Loaded {
+                        done.push(leaves.device);
+                    }
+                    false
+                }
+                _ => false,
+            }
+        });
+        of.relocations = still.copied().collect();
+        for device in done {
+            let until = now.saturating_add(AWAY);
+            if let Some(of) = self.model_mut(model) {
+                of.avoid(device, until);
+            }
+            let sooner = self.retries.key(model).map_or(until, |at| at.min(until));
+            self.retries.set(model, sooner);
+            self.unload(now, device, model, actions);
+        }
+    }
+}

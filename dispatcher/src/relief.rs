@@ -1,0 +1,90 @@
+//! Relieves workers that something else slows down: their threads change cores, or variants change
+//! workers ([`sextant_policies::interference`]).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use sextant_policies::interference::{Order, Place, Relief};
+
+use crate::driver::Driver;
+
+/// What workers have said: their position, the life in which they were asked, and whether they keep to
+/// other cores now.
+type Answers = Arc<Mutex<Vec<(usize, u64, bool)>>>;
+
+/// Remembers what was done for which worker.
+pub(crate) struct Reliever {
+    relief: Relief,
+    began: Instant,
+    /// By position: the life in which the worker was last seen.
+    lives: BTreeMap<usize, u64>,
+    answers: Answers,
+}
+
+impl Reliever {
+    pub(crate) fn new() -> Self {
+        Self {
+            relief: Relief::default(),
+            began: Instant::now(),
+            lives: BTreeMap::new(),
+            answers: Answers::default(),
+        }
+    }
+
+    /// Has done what is to be done now. `places` are the workers that may be used, by position; `lives`
+    /// the lives that they live. Must be called within a runtime.
+    pub(crate) fn look(
+        &mut self,
+        driver: &Arc<Driver>,
+        places: &[Place],
+        lives: BTreeMap<usize, u64>,
+    ) {
+        for (at, before) in &self.lives {
+            if lives.get(at) != Some(before) {
+                self.relief.forget(*at as u32);
+            }
+        }
+        self.lives = lives;
+        let answers = std::mem::take(&mut *lock(&self.answers));
+        for (at, life, found) in answers {
+            if self.lives.get(&at) == Some(&life) {
+                self.relief.on_repinned(at as u32, found);
+            }
+        }
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        for order in self.relief.look(now_ms, places) {
+            match order {
+                Order::Repin { worker } => self.repin(driver, worker as usize),
+                Order::Move { variant, from, to } => driver.relocate(variant, from, &to),
+            }
+        }
+    }
+
+    fn repin(&self, driver: &Arc<Driver>, at: usize) {
+        let Some(life) = self.lives.get(&at).copied() else {
+            return;
+        };
+        let Some(client) = driver.workers().client_in(at, life) else {
+            return;
+        };
+        driver.sent().repins.inc();
+        let answers = Arc::clone(&self.answers);
+        tokio::spawn(async move {
+            let found = client.repin().await;
+            match &found {
+                Ok(cores) => {
+                    tracing::info!(at, ?cores, "an interfered worker keeps to other cores")
+                }
+                Err(error) => tracing::info!(at, %error, "an interfered worker keeps its cores"),
+            }
+            lock(&answers).push((at, life, found.is_ok()));
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,182 @@
+//! The workers that can be reached, and which of them are alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sextant_metadata::{InstanceState, View};
+use sextant_policies::interference::Place;
+use sextant_rpc::WorkerInfo;
+use sextant_types::{DeviceTypeName, EngineName, VariantId, WorkerId};
+
+use crate::{demand::class_of, driver::Driver, index::Usable};
+
+/// Kinds of workers, by number.
+#[derive(Default)]
+pub(super) struct Kinds(Vec<Kind>);
+
+/// What workers have in common that run and load every variant alike.
+#[derive(Clone, PartialEq)]
+struct Kind {
+    /// The type of their device; for one that has not said it, what it is called without the number
+    /// that tells it from others of the machine.
+    device: String,
+    engines: BTreeSet<EngineName>,
+    cores: u16,
+    page_bytes: u64,
+    /// The position of a worker that something else slows down. While others like it are not, it is a
+    /// kind of its own: what it takes says nothing about them, and batches go to them first.
+    slowed: Option<usize>,
+}
+
+/// A worker that can be reached.
+pub(super) struct Present {
+    pub(super) at: usize,
+    pub(super) id: WorkerId,
+    pub(super) life: u64,
+    pub(super) kind: u32,
+    /// The number of its kind if nothing slowed it down.
+    alike: u32,
+    /// Whether its kind is one of its own because something slows it down.
+    pub(super) slowed: bool,
+    pub(super) device_type: Option<DeviceTypeName>,
+    pub(super) info: WorkerInfo,
+}
+
+/// By worker, its variants that something else slows down.
+type Interfered<'a> = BTreeMap<&'a WorkerId, Vec<&'a VariantId>>;
+
+// === impl Kinds ===
+
+impl Kinds {
+    /// The workers that can be reached.
+    pub(super) fn present(&mut self, driver: &Driver, view: &View) -> Vec<Present> {
+        let slowed = interfered(view);
+        let members = driver.workers().load();
+        let reachable = members.iter().enumerate().filter_map(|(at, member)| {
+            let info = member.client.as_ref()?.info();
+            Some((at, member, info))
+        });
+        let described = reachable.map(|(at, member, info)| {
+            let record = view.workers.get(&member.id).map(|worker| &worker.record);
+            let device = record.map_or("", |record| &*record.device);
+            let device_type = record.and_then(|record| record.device_type.as_ref());
+            let device_type = device_type.map(|of| of.name.clone());
+            let kind = Kind::of(device, device_type.as_ref(), &info);
+            let one = Present {
+                at,
+                id: member.id.clone(),
+                life: member.life,
+                kind: 0,
+                alike: self.number_of(&kind),
+                slowed: false,
+                device_type,
+                info,
+            };
+            (one, kind)
+        });
+        let mut described: Vec<(Present, Kind)> = described.collect();
+        set_apart(&mut described, &slowed);
+        let numbered = described.into_iter().map(|(one, kind)| Present {
+            slowed: kind.slowed.is_some(),
+            kind: self.number_of(&kind),
+            ..one
+        });
+        numbered.collect()
+    }
+
+    /// The number of a kind, a new one for one that was not seen before.
+    fn number_of(&mut self, kind: &Kind) -> u32 {
+        let known = self.0.iter().position(|known| known == kind);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(kind.clone());
+            self.0.len() - 1
+        });
+        at as u32
+    }
+}
+
+/// The workers that may be used, as far as interference goes; `number` numbers the variants.
+pub(super) fn places(
+    view: &View,
+    present: &[Present],
+    mut number: impl FnMut(&VariantId) -> u32,
+) -> Vec<Place> {
+    let slowed = interfered(view);
+    let usable = present.iter().filter(|one| one.is_usable(view));
+    let places = usable.map(|one| {
+        let of = slowed.get(&one.id).into_iter().flatten();
+        Place {
+            worker: one.at as u32,
+            kind: one.alike,
+            busy_share: one.info.utilization,
+            interfered: of.map(|variant| number(variant)).collect(),
+        }
+    });
+    places.collect()
+}
+
+fn interfered(view: &View) -> Interfered<'_> {
+    let mut all = Interfered::new();
+    for instance in view.instances.values() {
+        if instance.state == InstanceState::Interfered {
+            let key = &instance.key;
+            all.entry(&key.worker).or_default().push(&key.variant);
+        }
+    }
+    all
+}
+
+/// Workers with an instance that is interfered become kinds of their own, where others of their kind
+/// are not slowed down.
+fn set_apart(described: &mut [(Present, Kind)], slowed: &Interfered<'_>) {
+    if slowed.is_empty() {
+        return;
+    }
+    let healthy = described
+        .iter()
+        .filter(|(one, _)| !slowed.contains_key(&one.id));
+    let healthy: Vec<Kind> = healthy.map(|(_, kind)| kind.clone()).collect();
+    for (one, kind) in described {
+        if slowed.contains_key(&one.id) && healthy.contains(kind) {
+            kind.slowed = Some(one.at);
+        }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(device: &str, device_type: Option<&DeviceTypeName>, info: &WorkerInfo) -> Self {
+        let class = class_of(device);
+        Self {
+            device: device_type.map_or(class, DeviceTypeName::as_str).to_owned(),
+            engines: info.engines.iter().cloned().collect(),
+            cores: info.cores,
+            page_bytes: info.pages.page_bytes,
+            slowed: None,
+        }
+    }
+}
+
+// === impl Present ===
+
+impl Present {
+    /// Whether anything new may be sent to it.
+    pub(super) fn is_usable(&self, view: &View) -> bool {
+        let worker = view.workers.get(&self.id);
+        worker.is_some_and(|worker| !worker.record.draining)
+    }
+
+    pub(super) fn usable(&self) -> Usable<'_> {
+        Usable {
+            at: self.at,
+            kind: self.kind,
+            device_type: self.device_type.as_ref(),
+            engines: &self.info.engines,
+            slowed: self.slowed,
+        }
+    }
+
+    pub(super) fn runs(&self, engine: &EngineName) -> bool {
+        self.info.engines.contains(engine)
+    }
+}

@@ -1,0 +1,104 @@
+//! An instance that something else slows down moves to another worker.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use sextant_dispatcher::Config;
+use sextant_metadata::{Command, InProcessStore, InstanceKey, InstanceState, Transition};
+use sextant_rpc::{Load, WorkerClient};
+use sextant_types::Variant;
+
+use crate::{
+    severable::{Post, Severable},
+    world::{Kind, PATIENCE, World, query, variant_route, wait_until},
+};
+
+/// Workers that keep to no cores, the first of which has a variant.
+async fn world(count: usize) -> (World, Arc<Variant>) {
+    let post = Arc::<Post>::default();
+    let store = Arc::new(InProcessStore::new());
+    let reach = |worker: WorkerClient| -> WorkerClient { Severable::new(worker, &post) };
+    let world = World::over(store, Config::default(), (count, 1), reach).await;
+    let variant = world.publish(Kind::default()).await;
+    let load = Load::at_once(Arc::clone(&variant));
+    world.worker.load(load).await.unwrap();
+    wait_until(|| world.dispatcher.is_loaded(&variant_route("m-a"))).await;
+    (world, variant)
+}
+
+async fn interfere(world: &World, variant: &Variant, at: usize) {
+    let transition = Transition {
+        key: key(world, variant, at),
+        application: variant.application.clone(),
+        expected_version: None,
+        command: Command::Interfere,
+    };
+    world.metadata.transition(&transition, 0).await.unwrap();
+}
+
+fn key(world: &World, variant: &Variant, at: usize) -> InstanceKey {
+    InstanceKey {
+        variant: variant.id.clone(),
+        worker: world.workers[at].info().worker,
+    }
+}
+
+async fn state(world: &World, variant: &Variant, at: usize) -> InstanceState {
+    let key = key(world, variant, at);
+    let of = world.metadata.instance(&key).await.unwrap();
+    of.map_or(InstanceState::Inactive, |instance| instance.state)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
+    let (world, variant) = world(2).await;
+    let world = Arc::new(world);
+    interfere(&world, &variant, 0).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let asking = tokio::spawn({
+        let (world, stop) = (Arc::clone(&world), Arc::clone(&stop));
+        async move {
+            let mut answered = 0;
+            while !stop.load(Ordering::Relaxed) {
+                world.ask(query(&[1.0, 0.0])).await.unwrap();
+                answered += 1;
+            }
+            answered
+        }
+    });
+    let moved = async {
+        loop {
+            let states = [0, 1].map(|at| state(&world, &variant, at));
+            let [from, to] = states;
+            if to.await == InstanceState::Active && from.await == InstanceState::Inactive {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let moved = tokio::time::timeout(PATIENCE, moved).await;
+    moved.expect("the variant has moved");
+    stop.store(true, Ordering::Relaxed);
+    assert!(asking.await.unwrap() > 0);
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_stays_where_no_other_worker_is_quiet() {
+    let (world, variant) = world(1).await;
+    interfere(&world, &variant, 0).await;
+    // Two looks: one for the cores, one for the move.
+    let metrics = || {
+        let mut registry = prometheus_client::registry::Registry::default();
+        world.dispatcher.register_metrics(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    wait_until(|| metrics().contains("dispatcher_repins_total 1")).await;
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+    assert_eq!(state(&world, &variant, 0).await, InstanceState::Interfered);
+    assert!(metrics().contains("dispatcher_relocations_total 0"));
+}

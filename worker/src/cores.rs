@@ -1,0 +1,133 @@
+//! How much others use the cores that this process may run on.
+//!
+//! The kernel counts the time of each core in hundredths of a second (`/proc/stat`), and that of each
+//! thread of this process with the core that it ran on last (`/proc/self/task/*/stat`). What is left of
+//! a core's time is that of others. Where the kernel shows neither, nothing is known.
+
+use std::{collections::BTreeMap, fs, io, time::Duration};
+
+use sextant_policies::interference::CoreUse;
+
+/// Time over which is counted; a count has steps of 10 ms.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// What was counted up to a moment, in hundredths of a second.
+#[derive(Debug, Default)]
+struct Counts {
+    /// By core: busy, and all.
+    cores: BTreeMap<usize, (u64, u64)>,
+    /// By thread of this process: the core that it ran on last, and its time.
+    threads: BTreeMap<u64, (usize, u64)>,
+}
+
+/// How much others use `cores`.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub(crate) async fn others_use(cores: &[usize]) -> io::Result<Vec<CoreUse>> {
+    let before = Counts::read()?;
+    tokio::time::sleep(WINDOW).await;
+    let after = Counts::read()?;
+    Ok(after.since(&before, cores))
+}
+
+// === impl Counts ===
+
+impl Counts {
+    fn read() -> io::Result<Self> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let mut threads = BTreeMap::new();
+        for task in fs::read_dir("/proc/self/task")? {
+            let task = task?;
+            let id = task.file_name().to_str().and_then(|id| id.parse().ok());
+            // A thread that has ended meanwhile has no file any more.
+            let text = fs::read_to_string(task.path().join("stat")).ok();
+            let of = text.and_then(|text| thread(&text));
+            threads.extend(id.zip(of));
+        }
+        Ok(Self {
+            cores: stat.lines().filter_map(core).collect(),
+            threads,
+        })
+    }
+
+    fn since(&self, before: &Self, cores: &[usize]) -> Vec<CoreUse> {
+        let mut own: BTreeMap<usize, u64> = BTreeMap::new();
+        for (id, (core, time)) in &self.threads {
+            let known = before.threads.get(id).map_or(0, |(_, time)| *time);
+            *own.entry(*core).or_default() += time.saturating_sub(known);
+        }
+        let shares = cores.iter().filter_map(|core| {
+            let (busy, all) = self.cores.get(core)?;
+            let (busy_before, all_before) = before.cores.get(core)?;
+            let busy = busy.saturating_sub(*busy_before);
+            let all = all.saturating_sub(*all_before).max(1);
+            let others = busy.saturating_sub(own.get(core).copied().unwrap_or(0));
+            Some(CoreUse {
+                core: *core,
+                others: (others as f64 / all as f64).clamp(0.0, 1.0),
+            })
+        });
+        shares.collect()
+    }
+}
+
+/// A line of `/proc/stat`: `cpu3 user nice system idle iowait irq softirq steal ..`.
+fn core(line: &str) -> Option<(usize, (u64, u64))> {
+    let (name, counts) = line.split_once(' ')?;
+    let core = name.strip_prefix("cpu")?.parse().ok()?;
+    let counts: Vec<u64> = counts
+        .split_ascii_whitespace()
+        .take(8)
+        .map_while(|count| count.parse().ok())
+        .collect();
+    let idle = counts.get(3)? + counts.get(4).copied().unwrap_or(0);
+    let all: u64 = counts.iter().sum();
+    Some((core, (all.saturating_sub(idle), all)))
+}
+
+/// `/proc/self/task/N/stat`: behind the name in brackets, user and system time are the 12th and 13th
+/// field, the core that it ran on last is the 37th.
+fn thread(stat: &str) -> Option<(usize, u64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let core = usize::try_from(number(36)?).ok()?;
+    Some((core, number(11)? + number(12)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, core, thread};
+
+    #[test]
+    fn lines_of_the_kernel_are_read() {
+        assert_eq!(core("cpu3 10 1 5 100 4 2 3 1 0 0"), Some((3, (22, 126))));
+        assert_eq!(core("cpu  10 1 5 100 4 2 3 1 0 0"), None);
+        assert_eq!(core("intr 12 3"), None);
+        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        let line = format!("7 (a) b) {}", fields.join(" "));
+        assert_eq!(thread(&line), Some((39, 14 + 15)));
+        assert_eq!(thread("7 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn what_this_process_used_is_not_that_of_others() {
+        let before = Counts::default();
+        let counts = |busy, own| Counts {
+            cores: [(0, (busy, 100)), (1, (30, 100))].into(),
+            threads: [(9, (0, own))].into(),
+        };
+        assert!(counts(90, 60).since(&before, &[0, 1]).is_empty());
+        let uses = counts(90, 60).since(&counts(0, 0).at_zero(), &[0, 1, 2]);
+        let shares: Vec<_> = uses.iter().map(|of| (of.core, of.others)).collect();
+        assert_eq!(shares, [(0, 0.3), (1, 0.3)]);
+    }
+
+    impl Counts {
+        fn at_zero(mut self) -> Self {
+            self.cores.values_mut().for_each(|of| *of = (0, 0));
+            self
+        }
+    }
+}
