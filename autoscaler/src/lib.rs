@@ -17,6 +17,7 @@ mod look;
 mod machines;
 mod picture;
 mod scaler;
+mod seats;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 

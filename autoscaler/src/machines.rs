@@ -10,11 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_metadata::{Count, InstanceState, View, Wanted, Worker};
+use sextant_metadata::{View, Wanted};
 use sextant_policies::scaling::fleet::{Removable, leaving};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
-use sextant_types::{DeviceTypeName, WorkerId};
+use sextant_types::DeviceTypeName;
 use tokio::{task::JoinHandle, time::timeout};
+
+use crate::seats::{Seat, copies, seats};
 
 /// Longest time that a provider may take for an order.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,18 +70,14 @@ struct Order {
     wanted: u32,
     /// Workers of the type that are up, draining ones left out.
     workers: Vec<Seat>,
+    /// By wanted variant: workers that stay on which it serves.
+    copies: BTreeMap<u32, u32>,
     now_ms: u64,
     start_ms: u64,
     /// Those that variants depend on may end, too.
     forced: bool,
     /// Machines that the pool has had.
     had: Vec<Machine>,
-}
-
-/// A worker as one that may end.
-struct Seat {
-    id: WorkerId,
-    removable: Removable,
 }
 
 impl Machines {
@@ -123,6 +121,7 @@ impl Machines {
                 provider: Arc::clone(&config.provider),
                 wanted: said.wanted,
                 workers,
+                copies: copies(view, wanted),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
@@ -132,49 +131,6 @@ impl Machines {
         }
         troubles
     }
-}
-
-/// Workers of a type, with how much depends on each.
-fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<Seat> {
-    let of_type = |worker: &&Worker| {
-        let facts = worker.record.device_type.as_ref();
-        !worker.record.draining && facts.is_some_and(|facts| facts.name == *name)
-    };
-    let workers = view.workers.values().filter(of_type);
-    workers
-        .map(|worker| Seat {
-            id: worker.id.clone(),
-            removable: Removable {
-                busy_share: worker.record.utilization,
-                needed_by: depend_on(view, wanted, &worker.id),
-                since_ms: worker.record.since_ms,
-            },
-        })
-        .collect()
-}
-
-/// Wanted variants that would be ready on too few workers without this one.
-fn depend_on(view: &View, wanted: &Wanted, worker: &WorkerId) -> u32 {
-    let depends = |of: &&sextant_metadata::WantedVariant| {
-        let ready = |on_it: bool| {
-            let instances = view.instances.values().filter(|instance| {
-                let staying = view.workers.get(&instance.key.worker);
-                instance.key.variant == of.variant
-                    && (instance.key.worker == *worker) == on_it
-                    && instance.state.is_serving()
-                    && instance.state != InstanceState::Draining
-                    && staying.is_some_and(|it| !it.record.draining)
-            });
-            instances.count() as u32
-        };
-        let needed = match of.workers {
-            Count::Everywhere => of.needed.max(1),
-            Count::Workers(count) => count,
-        };
-        // What is nowhere else, or on fewer than it should be.
-        ready(true) > 0 && ready(false) < needed.min(1)
-    };
-    wanted.variants.iter().filter(depends).count() as u32
 }
 
 /// Compares what there is with what is wanted, and has the difference started or ended.
@@ -249,20 +205,17 @@ impl Order {
             .map(|machine| {
                 let seat = self.workers.iter().find(|seat| machine.runs(&seat.id));
                 // Those whose workers are not up serve nobody.
-                seat.map_or(
-                    Removable {
-                        busy_share: 0.0,
-                        needed_by: 0,
-                        since_ms: u64::MAX,
-                    },
-                    |seat| seat.removable,
-                )
+                let nobody = || Removable {
+                    since_ms: u64::MAX,
+                    ..Removable::default()
+                };
+                seat.map_or_else(nobody, |seat| seat.removable.clone())
             })
             .collect();
-        let chosen: Vec<MachineId> = leaving(&removable, surplus)
+        let chosen: Vec<MachineId> = leaving(&removable, &self.copies, surplus)
             .into_iter()
-            .filter(|at| self.forced || removable[*at].needed_by == 0)
-            .map(|at| there[at].id.clone())
+            .filter(|leaver| self.forced || leaver.alone.is_empty())
+            .map(|leaver| there[leaver.at].id.clone())
             .collect();
         if chosen.is_empty() {
             return Ok(());

@@ -12,6 +12,7 @@ use crate::{
     explain::{self, Change},
     look,
     picture::{Keys, Picture},
+    seats,
 };
 
 /// Longest time ahead that is foreseen, s.
@@ -84,7 +85,9 @@ impl Scaler {
         let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);
         let variants = self.variants(view, &planned);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
-        Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
+        let wanted = Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions);
+        let emptying = seats::emptying(view, &wanted);
+        wanted.with_emptying(emptying)
     }
 
     /// Takes over facts of types, and at the first look what another has decided.

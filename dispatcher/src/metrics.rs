@@ -111,7 +111,7 @@ impl Sent {
             ),
             (
                 "relocations",
-                "Variants that began to move to another worker because something slowed them down",
+                "Variants that began to move to another worker",
                 &self.relocations,
             ),
         ] {

@@ -76,7 +76,7 @@ impl Reliever {
             let found = client.repin().await;
             match &found {
                 Ok(cores) => {
-                    tracing::info!(at, ?cores, "an interfered worker keeps to other cores")
+                    tracing::info!(at, ?cores, "an interfered worker keeps to other cores");
                 }
                 Err(error) => tracing::info!(at, %error, "an interfered worker keeps its cores"),
             }

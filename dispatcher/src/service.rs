@@ -1,5 +1,6 @@
 //! Keeps the index current: follows the metadata store's change feed and the workers that come and go.
 
+mod emptying;
 mod present;
 
 use std::{
@@ -122,6 +123,7 @@ impl Service {
                         let view = self.follower.view();
                         self.teller.dispatcher.settle_idle(view);
                         self.teller.relieve(view);
+                        self.teller.empty(view);
                         ticks.look(view);
                     }
                 }
@@ -180,6 +182,19 @@ impl Teller {
         let number = |variant: &VariantId| self.interner.ordinal(variant);
         let places = places(view, &present, number);
         self.reliever.look(&driver, &places, lives);
+    }
+
+    /// Moves what is loaded nowhere else from workers that are to leave.
+    fn empty(&mut self, view: &View) {
+        let driver = Arc::clone(&self.dispatcher.driver);
+        let wanted = view.wanted.as_ref();
+        if !driver.leads() || wanted.is_none_or(|wanted| wanted.emptying.is_empty()) {
+            return;
+        }
+        let present = self.kinds.present(&driver, view);
+        for (variant, from, to) in emptying::moves(view, &present) {
+            driver.relocate(self.interner.ordinal(variant), from, &to);
+        }
     }
 
     /// Says once what does not fit together.

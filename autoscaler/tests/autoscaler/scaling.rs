@@ -235,6 +235,44 @@ async fn a_worker_on_which_a_wanted_variant_depends_does_not_leave() {
 }
 
 #[tokio::test]
+async fn a_worker_that_has_something_alone_is_emptied_before_it_leaves() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    for name in ["m-a", "m-b"] {
+        publish(&store, variant(name)).await;
+    }
+    let config = Config {
+        hold_ms: 0,
+        ..pool(&shelf, &of, 2, 2)
+    };
+    let first = run(&store, config.clone());
+    until_true("two machines", || shelf.count() == 2).await;
+    for (name, worker) in [("m-a", "m0"), ("m-b", "m1")] {
+        beat_of(&store, worker, &of, false).await;
+        serve(&store, name, worker).await;
+    }
+    until(&store, "both variants warm", |it| it.variants.len() == 2).await;
+    first.abort();
+    drop(first.await);
+    let mut config = config;
+    for pool in config.pools.values_mut() {
+        (pool.least, pool.most) = (1, 1);
+    }
+    run(&store, config);
+    let wanted = until(&store, "to be emptied", |it| it.emptying.len() == 1).await;
+    assert_eq!(shelf.count(), 2, "it has something alone");
+    let leaves = wanted.emptying[0].as_str();
+    let (alone, stays) = match leaves {
+        "m0" => ("m-a", "m1"),
+        _ => ("m-b", "m0"),
+    };
+    serve(&store, alone, stays).await;
+    until_true("one machine", || shelf.count() == 1).await;
+    assert_eq!(shelf.ended(), [leaves]);
+    until(&store, "nobody to be emptied", |it| it.emptying.is_empty()).await;
+}
+
+#[tokio::test]
 async fn who_takes_over_goes_on_with_what_was_decided() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));

@@ -1,7 +1,7 @@
 //! What should be loaded, and on how many workers of which types.
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{DeviceTypeName, VariantId};
+use sextant_types::{DeviceTypeName, VariantId, WorkerId};
 
 use crate::{Decision, MOST_DECISIONS, Pool};
 
@@ -18,6 +18,9 @@ pub struct Wanted {
     /// How many workers there should be of each type, sorted by type, each once.
     #[serde(default)]
     pub pools: Vec<Pool>,
+    /// Workers that are to leave once what is wanted is loaded elsewhere, sorted.
+    #[serde(default)]
+    pub emptying: Vec<WorkerId>,
     /// The last changes of all this and why, oldest first; at most [`MOST_DECISIONS`].
     #[serde(default)]
     pub decisions: Vec<Decision>,
@@ -57,8 +60,16 @@ impl Wanted {
             variants,
             idle_unload_ms,
             pools: Vec::new(),
+            emptying: Vec::new(),
             decisions: Vec::new(),
         }
+    }
+
+    /// The same with workers that are to be emptied. Sorts them.
+    pub fn with_emptying(self, mut emptying: Vec<WorkerId>) -> Self {
+        emptying.sort();
+        emptying.dedup();
+        Self { emptying, ..self }
     }
 
     /// The same with how many workers there should be, and the last decisions. Sorts `pools`; of those
@@ -80,6 +91,7 @@ impl Wanted {
         self.idle_unload_ms == other.idle_unload_ms
             && self.variants == other.variants
             && self.pools == other.pools
+            && self.emptying == other.emptying
             && self.decisions == other.decisions
     }
 

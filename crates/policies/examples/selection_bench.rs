@@ -119,18 +119,49 @@ fn main() {
         }
         let fast = median_us(&demands, |demand| select(&index, demand, &waits));
         let brute = median_us(&demands, |demand| brute_force(&entries, demand, &waits));
-        for (policy, prefix, value) in [
-            ("sextant", "", fast),
-            ("brute-force", "brute_force_", brute),
-        ] {
-            let metric = format!("{prefix}selection_{count}_variants_p50_us");
-            if json {
-                println!(
-                    "{{\"experiment\":\"main-job\",\"policy\":\"{policy}\",\"metric\":\"{metric}\",\"value\":{value:.3},\"unit\":\"us\",\"seed\":{SEED}}}"
-                );
-            } else {
-                println!("{metric:<45} {value:>10.3} us");
-            }
-        }
+        let named = |prefix: &str| format!("{prefix}selection_{count}_variants_p50_us");
+        print(json, "sextant", &named(""), fast);
+        print(json, "brute-force", &named("brute_force_"), brute);
+        table7(json, (count, &entries), &demands, &waits);
+    }
+}
+
+/// Queries that a loaded variant answers, and those for which one has to be loaded (INFaaS, Table 7).
+fn table7(json: bool, (count, entries): (u32, &[Entry]), demands: &[Demand], waits: &Waits) {
+    let warm = Index::new(entries.to_vec());
+    let cold = entries.iter().map(|entry| Entry {
+        readiness: Readiness::Inactive,
+        ..*entry
+    });
+    let cold = Index::new(cold.collect());
+    let patient = demands.iter().map(|demand| Demand {
+        latency_ms: demand.latency_ms + 12_000.0,
+        ..*demand
+    });
+    let patient: Vec<Demand> = patient.collect();
+    let loaded = |demand: &&Demand| matches!(select(&warm, demand, waits), Decision::Use { .. });
+    let loaded: Vec<Demand> = patient.iter().filter(loaded).copied().collect();
+    let missing =
+        |demand: &&Demand| matches!(select(&cold, demand, waits), Decision::LoadThenUse { .. });
+    let missing: Vec<Demand> = patient.iter().filter(missing).copied().collect();
+    for (name, index, demands) in [("loaded", &warm, &loaded), ("not_loaded", &cold, &missing)] {
+        assert!(
+            demands.len() > QUERIES / 2,
+            "too few queries: {}",
+            demands.len()
+        );
+        let took = median_us(demands, |demand| select(index, demand, waits));
+        let metric = format!("table7_{name}_{count}_variants_p50_us");
+        print(json, "sextant", &metric, took);
+    }
+}
+
+fn print(json: bool, policy: &str, metric: &str, value: f64) {
+    if json {
+        println!(
+            "{{\"experiment\":\"main-job\",\"policy\":\"{policy}\",\"metric\":\"{metric}\",\"value\":{value:.3},\"unit\":\"us\",\"seed\":{SEED}}}"
+        );
+    } else {
+        println!("{metric:<45} {value:>10.3} us");
     }
 }

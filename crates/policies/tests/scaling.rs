@@ -5,7 +5,7 @@ use sextant_policies::scaling::{
     Choice, Device, Footprint, Infaas, Kind, Need, Options, Plan, Problem, Room, Scaler, Scene,
     Steady,
     demand::{Arrivals, Ended, Load},
-    fleet::{Measured, Removable, Trigger, bad_shares, leaving},
+    fleet::{Leaver, Measured, Removable, Trigger, bad_shares, leaving},
     instances::{self, Weights},
     shared::{self, Effort},
     spread,
@@ -418,21 +418,55 @@ fn measured_load_says_how_many_devices_there_must_be() {
     assert_eq!(Measured::default().infaas(), (0, None));
 }
 
+fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> Removable {
+    Removable {
+        busy_share,
+        holds: holds.to_vec(),
+        since_ms,
+        emptying: false,
+    }
+}
+
+fn positions(leavers: &[Leaver]) -> Vec<usize> {
+    leavers.iter().map(|of| of.at).collect()
+}
+
 #[test]
 fn those_leave_first_on_whom_nothing_depends() {
-    let device = |busy_share, needed_by, since_ms| Removable {
-        busy_share,
-        needed_by,
-        since_ms,
-    };
-    let devices = [
-        device(0.0, 1, 3),
-        device(0.5, 0, 1),
-        device(0.1, 0, 1),
-        device(0.1, 0, 2),
+    let mut devices = [
+        removable(0.0, &[7], 3),
+        removable(0.5, &[8], 1),
+        removable(0.1, &[8], 1),
+        removable(0.1, &[], 2),
     ];
-    assert_eq!(leaving(&devices, 3), [3, 2, 1]);
-    assert_eq!(leaving(&devices, 9), [3, 2, 1, 0]);
+    // One that is loaded elsewhere, too.
+    let copies = [(7, 1), (8, 3)].into();
+    assert_eq!(positions(&leaving(&devices, &copies, 3)), [3, 2, 1]);
+    let all = leaving(&devices, &copies, 9);
+    assert_eq!(positions(&all), [3, 2, 1, 0]);
+    assert_eq!(all[3].alone, [7], "it is loaded nowhere else");
+    devices[1].emptying = true;
+    assert_eq!(positions(&leaving(&devices, &copies, 3)), [1, 3, 2]);
+}
+
+#[test]
+fn of_those_that_leave_together_one_keeps_what_they_have_in_common() {
+    let devices = [removable(0.1, &[7], 1), removable(0.2, &[7], 1)];
+    let leavers = leaving(&devices, &[(7, 2)].into(), 2);
+    let first = Leaver {
+        at: 0,
+        alone: vec![],
+    };
+    let last = Leaver {
+        at: 1,
+        alone: vec![7],
+    };
+    assert_eq!(leavers, [first, last]);
+    // Who is emptied stays the choice while others are as empty.
+    let mut devices = [removable(0.1, &[7], 1), removable(0.2, &[8], 1)];
+    devices[1].emptying = true;
+    let leavers = leaving(&devices, &[(7, 1), (8, 1)].into(), 1);
+    assert_eq!(positions(&leavers), [1]);
 }
 
 fn footprint_of(variant: u32, own_bytes: u64, least: u32) -> Footprint {

@@ -1,4 +1,4 @@
-//! An instance that something else slows down moves to another worker.
+//! Variants move to another worker: from one that something else slows down, or that is to leave.
 
 use std::sync::{
     Arc,
@@ -6,7 +6,9 @@ use std::sync::{
 };
 
 use sextant_dispatcher::Config;
-use sextant_metadata::{Command, InProcessStore, InstanceKey, InstanceState, Transition};
+use sextant_metadata::{
+    Command, Count, InProcessStore, InstanceKey, InstanceState, Transition, Wanted, WantedVariant,
+};
 use sextant_rpc::{Load, WorkerClient};
 use sextant_types::Variant;
 
@@ -101,4 +103,31 @@ async fn a_variant_stays_where_no_other_worker_is_quiet() {
     world.ask(query(&[1.0, 0.0])).await.unwrap();
     assert_eq!(state(&world, &variant, 0).await, InstanceState::Interfered);
     assert!(metrics().contains("dispatcher_relocations_total 0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_that_is_to_leave_has_alone_moves_to_one_that_stays() {
+    let (world, variant) = world(3).await;
+    let wanted = |emptying: &[usize]| {
+        let of = WantedVariant {
+            variant: variant.id.clone(),
+            workers: Count::Workers(1),
+            pinned: false,
+            needed: 1,
+        };
+        let emptying = emptying.iter().map(|at| world.workers[*at].info().worker);
+        Wanted::new(1, vec![of], 600_000).with_emptying(emptying.collect())
+    };
+    world.metadata.set_wanted(wanted(&[0, 1])).await.unwrap();
+    let moved = async {
+        while state(&world, &variant, 2).await != InstanceState::Active
+            || state(&world, &variant, 0).await != InstanceState::Inactive
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    let moved = tokio::time::timeout(PATIENCE, moved).await;
+    moved.expect("the variant has moved to the worker that stays");
+    assert_eq!(state(&world, &variant, 1).await, InstanceState::Inactive);
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
 }

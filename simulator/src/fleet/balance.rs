@@ -1,9 +1,9 @@
 //! Devices that are ordered and sent away until there are as many as are wanted, and what they cost.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use sextant_policies::{
-    scaling::fleet::{Removable, leaving},
+    scaling::fleet::{Leaver, Removable, leaving},
     schedule::Nanos,
 };
 
@@ -34,6 +34,11 @@ impl World<'_> {
             let wanted = *wanted as usize;
             if there.len() <= wanted {
                 self.surplus_since[kind] = None;
+                for at in &there {
+                    if let Some(of) = self.devices[*at as usize].as_mut() {
+                        of.emptying = false;
+                    }
+                }
                 for _ in there.len()..wanted {
                     let device = self.order(kind);
                     let life = self.life(device);
@@ -45,9 +50,13 @@ impl World<'_> {
             let since = *self.surplus_since[kind].get_or_insert(self.now);
             let forced = self.now - since > LONGEST_STAY;
             let removable: Vec<Removable> = there.iter().map(|at| self.removable(*at)).collect();
-            for at in leaving(&removable, there.len() - wanted) {
-                if forced || removable[at].needed_by == 0 {
-                    self.send_away(there[at]);
+            let leavers = leaving(&removable, &self.copies(), there.len() - wanted);
+            for leaver in &leavers {
+                let device = there[leaver.at];
+                if forced || leaver.alone.is_empty() {
+                    self.send_away(device);
+                } else {
+                    self.empty(device, &leaver.alone, &leavers, &there);
                 }
             }
         }
@@ -141,29 +150,53 @@ impl World<'_> {
         match self.devices[at as usize].as_ref() {
             Some(of) if of.state == State::Up => Removable {
                 busy_share: of.busy_share,
-                needed_by: self.depend_on(at, of),
+                holds: self.wanted_on(of).collect(),
                 since_ms: of.since / 1_000_000,
+                emptying: of.emptying,
             },
             _ => Removable {
-                busy_share: 0.0,
-                needed_by: 0,
                 since_ms: u64::MAX,
+                ..Removable::default()
             },
         }
     }
 
-    /// Wanted variants that are loaded here and nowhere else.
-    fn depend_on(&self, at: u32, of: &Device) -> u32 {
-        let others = || {
-            let all = (0..).zip(&self.devices);
-            all.filter(move |(other, _)| *other != at)
-                .filter_map(|(_, device)| device.as_ref())
-                .filter(|device| device.state == State::Up)
-        };
-        let has = |device: &Device, variant: u32| device.held.get(&variant) == Some(&Held::Loaded);
-        let depends = self.control.wanted().iter().filter(|(variant, wanted)| {
-            wanted.devices > 0 && has(of, *variant) && !others().any(|device| has(device, *variant))
-        });
-        depends.count() as u32
+    /// What a device that is to leave has alone moves to those that stay, the least busy first.
+    fn empty(&mut self, from: u32, alone: &[u32], leavers: &[Leaver], there: &[u32]) {
+        if let Some(of) = self.devices[from as usize].as_mut() {
+            of.emptying = true;
+        }
+        let leaves = |at: u32| leavers.iter().any(|leaver| there[leaver.at] == at);
+        let all = (0..).zip(&self.devices);
+        let up = all.filter_map(|(at, device)| Some((at, device.as_ref()?)));
+        let mut to: Vec<(f64, u32)> = up
+            .filter(|(at, of)| of.state == State::Up && !leaves(*at))
+            .map(|(at, of)| (of.busy_share, at))
+            .collect();
+        to.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let to: Vec<u32> = to.into_iter().map(|(_, at)| at).collect();
+        for variant in alone {
+            self.control.relocate(self.now, (*variant, from), &to);
+        }
+    }
+
+    /// Wanted variants that are loaded on a device.
+    fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = u32> + 'a {
+        let wanted = self.control.wanted().iter();
+        let wanted = wanted.filter(|(_, wanted)| wanted.devices > 0);
+        let here = wanted.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
+        here.map(|(variant, _)| *variant)
+    }
+
+    /// By wanted variant: devices that stay on which it is loaded.
+    fn copies(&self) -> BTreeMap<u32, u32> {
+        let mut copies = BTreeMap::new();
+        let up = self.devices.iter().flatten();
+        for device in up.filter(|device| device.state == State::Up) {
+            for variant in self.wanted_on(device) {
+                *copies.entry(variant).or_default() += 1;
+            }
+        }
+        copies
     }
 }

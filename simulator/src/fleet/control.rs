@@ -125,6 +125,11 @@ impl Control {
         }
     }
 
+    /// Moves a variant from a device to the first of others that can take it.
+    pub(super) fn relocate(&mut self, now: Nanos, of: (u32, u32), to: &[u32]) {
+        self.controller.on_relocate(now, of, to, &mut self.actions);
+    }
+
     /// What is wanted, as it was last told.
     pub(super) fn wanted(&self) -> &[(u32, Wanted)] {
         &self.wanted

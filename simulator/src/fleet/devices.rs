@@ -40,6 +40,8 @@ pub(super) struct Device {
     ran: VecDeque<(Nanos, Nanos, u16)>,
     /// Share of the last look in which it was busy, 0 to 1.
     pub(super) busy_share: f64,
+    /// Whether what it has alone moves to others, so that it may go.
+    pub(super) emptying: bool,
 }
 
 impl Device {
@@ -55,6 +57,7 @@ impl Device {
             loader_free_at: 0,
             ran: VecDeque::new(),
             busy_share: 0.0,
+            emptying: false,
         }
     }
 

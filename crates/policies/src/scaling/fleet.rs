@@ -12,6 +12,8 @@
 //! idle device starts a lone query at once: at a tenth of what full batches could carry it is busy
 //! already.
 
+use std::collections::BTreeMap;
+
 use super::{Choice, Problem, demand::Outlook};
 
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
@@ -57,14 +59,26 @@ pub enum Trigger {
 }
 
 /// A device that may leave.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Removable {
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
-    /// Wanted variants that would be loaded on too few devices without it.
-    pub needed_by: u32,
+    /// Wanted variants that are loaded on it, by the caller's numbers.
+    pub holds: Vec<u32>,
     /// When it started, ms.
     pub since_ms: u64,
+    /// Whether it is being emptied.
+    pub emptying: bool,
+}
+
+/// A device that is to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaver {
+    /// Its position among those that may leave.
+    pub at: usize,
+    /// Wanted variants that would be loaded nowhere without it: they have to move to a device that
+    /// stays before it may go.
+    pub alone: Vec<u32>,
 }
 
 // === impl Measured ===
@@ -145,18 +159,38 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], up: &[u32]) -> Vec<f6
         .collect()
 }
 
-/// Positions of those that leave first, `surplus` of them: on whom no variant depends, who is least
-/// busy, who came last.
-pub fn leaving(devices: &[Removable], surplus: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..devices.len()).collect();
-    order.sort_by(|a, b| {
-        let (one, other) = (&devices[*a], &devices[*b]);
-        let by_need = one.needed_by.cmp(&other.needed_by);
-        by_need
-            .then_with(|| one.busy_share.total_cmp(&other.busy_share))
-            .then_with(|| other.since_ms.cmp(&one.since_ms))
-            .then_with(|| a.cmp(b))
-    });
-    order.truncate(surplus);
-    order
+/// Those that leave, `surplus` of them, in this order: devices on which nothing depends, those that are
+/// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
+/// devices that stay each wanted variant is loaded, these included.
+pub fn leaving(devices: &[Removable], copies: &BTreeMap<u32, u32>, surplus: usize) -> Vec<Leaver> {
+    let mut copies = copies.clone();
+    let mut left: Vec<usize> = (0..devices.len()).collect();
+    let mut leavers = Vec::new();
+    while leavers.len() < surplus {
+        let alone = |at: usize| {
+            let holds = devices[at].holds.iter().copied();
+            let here = holds.filter(|variant| copies.get(variant).is_none_or(|count| *count <= 1));
+            here.collect::<Vec<u32>>()
+        };
+        let first = left.iter().copied().map(|at| (at, alone(at)));
+        let first = first.min_by(|(a, alone_a), (b, alone_b)| {
+            let (one, other) = (&devices[*a], &devices[*b]);
+            let empty = alone_b.is_empty().cmp(&alone_a.is_empty());
+            empty
+                .then_with(|| other.emptying.cmp(&one.emptying))
+                .then_with(|| alone_a.len().cmp(&alone_b.len()))
+                .then_with(|| one.busy_share.total_cmp(&other.busy_share))
+                .then_with(|| other.since_ms.cmp(&one.since_ms))
+                .then_with(|| a.cmp(b))
+        });
+        let Some((at, alone)) = first else { break };
+        left.retain(|other| *other != at);
+        for variant in devices[at].holds.iter().filter(|it| !alone.contains(it)) {
+            if let Some(count) = copies.get_mut(variant) {
+                *count -= 1;
+            }
+        }
+        leavers.push(Leaver { at, alone });
+    }
+    leavers
 }

@@ -1,0 +1,85 @@
+//! Workers as those that may end, and which of them have to be emptied first.
+
+use std::collections::BTreeMap;
+
+use sextant_metadata::{Instance, View, Wanted, Worker};
+use sextant_policies::scaling::fleet::{Removable, leaving};
+use sextant_types::{DeviceTypeName, WorkerId};
+
+/// A worker as one that may end.
+pub(crate) struct Seat {
+    pub(crate) id: WorkerId,
+    pub(crate) removable: Removable,
+}
+
+/// Workers of a type that stay, with what depends on each. Variants are numbered by their position in
+/// what is wanted.
+pub(crate) fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<Seat> {
+    let of_type = |worker: &&Worker| {
+        let facts = worker.record.device_type.as_ref();
+        !worker.record.draining && facts.is_some_and(|facts| facts.name == *name)
+    };
+    let workers = view.workers.values().filter(of_type);
+    let mut holds = holdings(view, wanted);
+    let emptying = view
+        .wanted
+        .as_ref()
+        .map_or(&[][..], |known| &known.emptying);
+    workers
+        .map(|worker| Seat {
+            id: worker.id.clone(),
+            removable: Removable {
+                busy_share: worker.record.utilization,
+                holds: holds.remove(&worker.id).unwrap_or_default(),
+                since_ms: worker.record.since_ms,
+                emptying: emptying.contains(&worker.id),
+            },
+        })
+        .collect()
+}
+
+/// By wanted variant: workers that stay on which it serves.
+pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<u32, u32> {
+    let mut copies = BTreeMap::new();
+    for variant in holdings(view, wanted).into_values().flatten() {
+        *copies.entry(variant).or_default() += 1;
+    }
+    copies
+}
+
+/// Workers that are more than are wanted and on which alone something wanted serves: it is to be loaded
+/// elsewhere before they end.
+pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
+    let copies = copies(view, wanted);
+    let managed = wanted.pools.iter().filter(|pool| pool.provider.is_some());
+    let mut emptying = Vec::new();
+    for pool in managed {
+        let seats = seats(view, wanted, &pool.device_type);
+        let surplus = seats.len().saturating_sub(pool.wanted as usize);
+        let removable: Vec<Removable> = seats.iter().map(|seat| seat.removable.clone()).collect();
+        let leavers = leaving(&removable, &copies, surplus);
+        let full = leavers.iter().filter(|leaver| !leaver.alone.is_empty());
+        emptying.extend(full.map(|leaver| seats[leaver.at].id.clone()));
+    }
+    emptying
+}
+
+/// By worker that stays: the wanted variants that serve on it.
+fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<u32>> {
+    let mut holdings: BTreeMap<WorkerId, Vec<u32>> = BTreeMap::new();
+    let stays = |instance: &&Instance| {
+        let worker = view.workers.get(&instance.key.worker);
+        instance.state.is_serving() && worker.is_some_and(|worker| !worker.record.draining)
+    };
+    for instance in view.instances.values().filter(stays) {
+        let key = &instance.key;
+        let number = wanted
+            .variants
+            .binary_search_by(|of| of.variant.cmp(&key.variant));
+        if let Ok(number) = number {
+            let of = holdings.entry(key.worker.clone()).or_default();
+            of.push(number as u32);
+        }
+    }
+    holdings
+}
