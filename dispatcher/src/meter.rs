@@ -2,19 +2,28 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
-use sextant_policies::schedule::Nanos;
+use arc_swap::ArcSwap;
+use sextant_policies::{schedule::Nanos, throttle::Observation};
 use sextant_rpc::BatchTimings;
 
 /// Device time spent on online queries: what offline jobs make room for.
 pub(crate) struct OnlineMeter {
-    cores: AtomicU64,
     started: Instant,
+    /// By position.
+    workers: ArcSwap<Vec<Arc<Meter>>>,
+}
+
+/// Of one worker.
+#[derive(Default)]
+struct Meter {
+    /// 0 while it is away.
+    cores: AtomicU64,
     busy_nanos: AtomicU64,
     exec_nanos: AtomicU64,
     expected_nanos: AtomicU64,
@@ -37,44 +46,90 @@ const WINDOW_NANOS: u64 = 500_000_000;
 impl OnlineMeter {
     pub(crate) fn new() -> Self {
         Self {
-            cores: AtomicU64::new(0),
             started: Instant::now(),
-            busy_nanos: AtomicU64::new(0),
-            exec_nanos: AtomicU64::new(0),
-            expected_nanos: AtomicU64::new(0),
-            window: Mutex::default(),
+            workers: ArcSwap::default(),
         }
     }
 
-    /// The workers that are up have so many cores from now on.
-    pub(crate) fn set_cores(&self, cores: u64) {
-        self.cores.store(cores, Ordering::Relaxed);
+    /// The workers that are up have so many cores from now on, by position.
+    pub(crate) fn set_cores(&self, up: impl Iterator<Item = (u32, u16)>) {
+        let mut workers = Vec::clone(&self.workers.load());
+        for worker in &workers {
+            worker.cores.store(0, Ordering::Relaxed);
+        }
+        for (at, cores) in up {
+            let at = at as usize;
+            if workers.len() <= at {
+                workers.resize_with(at + 1, Arc::default);
+            }
+            workers[at].cores.store(cores.into(), Ordering::Relaxed);
+        }
+        self.workers.store(Arc::new(workers));
     }
 
-    /// Counts a batch in which `online` of `all` queries were online ones.
-    pub(crate) fn add(&self, timings: BatchTimings, expected: Nanos, online: usize, all: usize) {
+    /// Counts a batch on a worker in which `online` of `all` queries were online ones.
+    pub(crate) fn add(
+        &self,
+        at: u32,
+        timings: BatchTimings,
+        expected: Nanos,
+        (online, all): (usize, usize),
+    ) {
+        let workers = self.workers.load();
+        let Some(meter) = workers.get(at as usize) else {
+            return;
+        };
         let total_us = timings.input_us + timings.exec_us + timings.output_us;
         let share = online as f64 / all.max(1) as f64;
         let count = |counter: &AtomicU64, nanos: f64| {
             counter.fetch_add((nanos * share) as u64, Ordering::Relaxed);
         };
-        count(&self.busy_nanos, total_us * 1e3);
-        count(&self.exec_nanos, timings.exec_us * 1e3);
-        count(&self.expected_nanos, expected as f64);
+        count(&meter.busy_nanos, total_us * 1e3);
+        count(&meter.exec_nanos, timings.exec_us * 1e3);
+        count(&meter.expected_nanos, expected as f64);
     }
 
-    /// Measured over profiled run time of online batches in the last whole window; 0 without any.
-    pub(crate) fn slow_down(&self) -> f64 {
-        self.look().slow_down
-    }
-
-    /// Share of device time in the last whole window, 0 to 1.
+    /// Share of the device time of all workers in the last whole windows, 0 to 1.
     pub(crate) fn utilization(&self) -> f64 {
-        self.look().share
+        let at = self.started.elapsed().as_nanos() as u64;
+        let (mut busy, mut cores) = (0.0, 0.0);
+        for meter in self.workers.load().iter() {
+            let of = meter.cores.load(Ordering::Relaxed) as f64;
+            busy += meter.look(at).share * of;
+            cores += of;
+        }
+        if cores > 0.0 { busy / cores } else { 0.0 }
     }
 
-    fn look(&self) -> Window {
+    /// What was seen of that of some workers which online queries keep least busy; of all workers
+    /// where none is named.
+    pub(crate) fn quietest(&self, of: &[usize]) -> Observation {
         let at = self.started.elapsed().as_nanos() as u64;
+        let workers = self.workers.load();
+        let named = workers.iter().enumerate().filter(|(at, meter)| {
+            let is_up = meter.cores.load(Ordering::Relaxed) > 0;
+            is_up && (of.is_empty() || of.contains(at))
+        });
+        let seen = named.map(|(_, meter)| {
+            let window = meter.look(at);
+            Observation {
+                online_utilization: window.share,
+                slow_down: window.slow_down,
+            }
+        });
+        let quietest = seen.min_by(|a, b| {
+            let by_load = a.online_utilization.total_cmp(&b.online_utilization);
+            by_load.then(a.slow_down.total_cmp(&b.slow_down))
+        });
+        quietest.unwrap_or(Observation {
+            online_utilization: 0.0,
+            slow_down: 0.0,
+        })
+    }
+}
+
+impl Meter {
+    fn look(&self, at: u64) -> Window {
         let busy = self.busy_nanos.load(Ordering::Relaxed);
         let exec = self.exec_nanos.load(Ordering::Relaxed);
         let expected = self.expected_nanos.load(Ordering::Relaxed);

@@ -235,6 +235,18 @@ impl Dispatcher {
         self.driver.waiting()
     }
 
+    /// Positions of the workers on which the variant of a route is loaded; none for other routes.
+    pub(crate) fn loaded_on(&self, route: &Route) -> Vec<usize> {
+        let snapshot = self.snapshot.load();
+        match route {
+            Route::Variant(id) => {
+                let known = snapshot.variant(id);
+                known.map_or_else(Vec::new, |known| known.workers.iter().copied().collect())
+            }
+            Route::Application(_) | Route::Model(_) => Vec::new(),
+        }
+    }
+
     /// Most rows that one query to `route` may have.
     pub(crate) fn most_rows(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();

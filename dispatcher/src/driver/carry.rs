@@ -227,8 +227,9 @@ impl Driver {
                 self.gauges
                     .add_run(batch.model, run.map_or(0, |run| run.nanos));
                 let online = waiting.iter().filter(|one| one.online).count();
+                let of_all = (online, waiting.len());
                 self.online
-                    .add(result.timings, profiled, online, waiting.len());
+                    .add(batch.device, result.timings, profiled, of_all);
                 let answered = waiting.iter().zip(&result.outputs);
                 let answered = answered.filter(|(_, outputs)| outputs.is_ok());
                 let took = (batch.rows, run_us(&result.timings));

@@ -119,8 +119,8 @@ impl Driver {
     }
 
     pub(super) fn count_slots(&self, controller: &Controller<Pending>) {
-        let slots = controller.devices().map(|(_, of)| u64::from(of.slots));
-        self.online.set_cores(slots.sum());
+        let slots = controller.devices().map(|(at, of)| (at, of.slots));
+        self.online.set_cores(slots);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use sextant_records::{Answered, Record, Refused};
+use sextant_registry::Job;
 use sextant_rpc::{Query, QueryError, Route};
 use sextant_types::{Code, NamedTensor, Signature, Targets, Tensor};
 
@@ -30,8 +31,11 @@ impl JobService {
     }
 
     /// Answers records in order.
+    ///
+    /// Online queries may come at any time: before each query of the job it makes room.
     pub(crate) async fn answer_all(
         &self,
+        job: &Job,
         addressee: &Addressee,
         records: Vec<Record>,
     ) -> Result<Vec<Answered>, Stop> {
@@ -41,7 +45,7 @@ impl JobService {
             let inputs = match record {
                 Ok(inputs) => inputs,
                 Err(message) => {
-                    self.answer_group(addressee, &mut group, &mut answers)
+                    self.answer_group(job, addressee, (&mut group, &mut answers))
                         .await?;
                     let code = Code::InvalidRecord;
                     answers.push(Err(Refused { code, message }));
@@ -52,26 +56,27 @@ impl JobService {
                 .first()
                 .is_none_or(|first| same_shapes(first, &inputs));
             if group.len() == addressee.most || !alike {
-                self.answer_group(addressee, &mut group, &mut answers)
+                self.answer_group(job, addressee, (&mut group, &mut answers))
                     .await?;
             }
             group.push(inputs);
         }
-        self.answer_group(addressee, &mut group, &mut answers)
+        self.answer_group(job, addressee, (&mut group, &mut answers))
             .await?;
         Ok(answers)
     }
 
     async fn answer_group(
         &self,
+        job: &Job,
         addressee: &Addressee,
-        group: &mut Vec<Vec<NamedTensor>>,
-        answers: &mut Vec<Answered>,
+        (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<Answered>),
     ) -> Result<(), Stop> {
         let records = std::mem::take(group);
         if records.is_empty() {
             return Ok(());
         }
+        self.make_room(job, &addressee.route).await?;
         match self.ask(&addressee.route, &records).await {
             Ok(outputs) => answers.extend(rows(&outputs, records.len()).into_iter().map(Ok)),
             Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),

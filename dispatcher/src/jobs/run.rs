@@ -9,7 +9,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
-use sextant_policies::throttle::{Observation, Verdict};
+use sextant_policies::throttle::Verdict;
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
 use sextant_rpc::{Dispatch, OfflineSpec, Route, offline::OfflineStep};
@@ -167,17 +167,13 @@ impl JobService {
         drop(tokio::time::timeout(LONGEST_PAUSE, known).await);
     }
 
-    /// Pauses while online queries need the device.
-    async fn make_room(&self, job: &Job) -> Result<(), Stop> {
+    /// Pauses while online queries need each of the workers that have the variant.
+    pub(crate) async fn make_room(&self, job: &Job, route: &Route) -> Result<(), Stop> {
         let mut paused = false;
         let look = Duration::from_millis(self.config.look_ms.max(10));
         loop {
-            let online_utilization = self.dispatcher.online.utilization();
-            let slow_down = self.dispatcher.online.slow_down();
-            let seen = Observation {
-                online_utilization,
-                slow_down,
-            };
+            let loaded_on = self.dispatcher.loaded_on(route);
+            let seen = self.dispatcher.online.quietest(&loaded_on);
             let verdict = self.config.throttle.decide(paused, seen);
             if paused != (verdict == Verdict::Pause) {
                 paused = !paused;
@@ -205,7 +201,6 @@ impl Run<'_> {
         self.recall(first).await?;
         self.advance(first, committed).await?;
         for chunk in first..self.layout.chunks {
-            self.service.make_room(self.job).await?;
             let end = self.one_chunk(chunk).await?;
             self.advance(chunk + 1, end).await?;
         }
@@ -231,7 +226,10 @@ impl Run<'_> {
         let addressee = self
             .service
             .addressee(Route::Variant(variant), self.signature);
-        let answers = self.service.answer_all(&addressee, records).await?;
+        let answers = self
+            .service
+            .answer_all(self.job, &addressee, records)
+            .await?;
         let target = self.layout.target(chunk);
         if chunk == target.chunks.start {
             self.tally.begin_output();

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use sextant_dispatcher::jobs::{JobConfig, JobService};
+use sextant_dispatcher::{
+    Config,
+    jobs::{JobConfig, JobService},
+};
 use sextant_objects::ObjectPath;
 use sextant_policies::throttle::Throttle;
 use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{Dispatch, OfflineSpec, Route};
+use sextant_rpc::{Dispatch, OfflineSpec, Query, Route};
 use sextant_types::{ApplicationId, Targets};
 use tokio::task::JoinHandle;
 
 use crate::{
     costs::told,
-    world::{Kind, PATIENCE, SLOW, World, query, registry},
+    world::{Kind, PATIENCE, SLOW, World, query, registry, variant_route, wait_until},
 };
 
 mod formats;
@@ -305,6 +308,48 @@ async fn a_job_pauses_while_online_queries_need_the_device_and_goes_on_afterward
     load.abort();
     let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
     assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
+    check(&answers(&world).await);
+}
+
+/// Two workers: online queries keep one of them busy all the time, the job's variant is on the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_on_a_worker_that_online_queries_leave_alone() {
+    let world = Arc::new(World::with(Config::default(), 2).await);
+    let busy = Kind {
+        name: "m-busy",
+        latency_ms: 20.0,
+        ..Kind::default()
+    };
+    let busy = world.publish_for("other", busy).await;
+    let quiet = world.publish(Kind::default()).await;
+    for (at, variant) in [(0, busy), (1, quiet)] {
+        let load = sextant_rpc::Load::at_once(variant);
+        world.workers[at].load(load).await.unwrap();
+    }
+    wait_until(|| world.dispatcher.is_loaded(&variant_route("m-busy"))).await;
+    wait_until(|| world.dispatcher.is_loaded(&variant_route("m-a"))).await;
+    let registry = registry(&world).await;
+    let online = Arc::clone(&world);
+    let load = tokio::spawn(async move {
+        loop {
+            let query = Query {
+                route: variant_route("m-busy"),
+                ..query(&[SLOW, 0.0])
+            };
+            online.ask(query).await.unwrap();
+        }
+    });
+    // On the mean of both the job would pause.
+    let throttle = Throttle {
+        pause_utilization: 0.2,
+        ..Throttle::default()
+    };
+    wait_until(|| world.dispatcher.utilization() > 0.2).await;
+    let job = submit(&world, &registry, records()).await;
+    let _runner = Runner::start(service_with(&world, &registry, 1, throttle));
+    succeeded(&registry, &job).await;
+    assert!(!load.is_finished(), "online queries went on");
+    load.abort();
     check(&answers(&world).await);
 }
 
