@@ -126,7 +126,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Openapi => output.value(&sextant_api::openapi()),
-        Command::Simulate(simulate) => simulate.run(output),
+        Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
             let client = Client::new(&arguments.server)?;
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -153,7 +153,8 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,
-        Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Simulate(_) => Ok(()),
+        Command::Simulate(simulate) => simulate.run_registered(client, output).await,
+        Command::Serve(_) | Command::Config(_) | Command::Openapi => Ok(()),
     }
 }
 

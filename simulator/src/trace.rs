@@ -1,4 +1,4 @@
-//! Replayed requests: `timestamp,model`, a line for each.
+//! Replayed requests: `timestamp,model`, a line for each; `application` may stand in place of `model`.
 //!
 //! Timestamps are seconds, with decimals, counted from wherever the trace likes; the first request
 //! comes at 0. Lines need not be in order. Other columns are ignored.
@@ -33,7 +33,11 @@ impl Trace {
     /// When the header is missing, a timestamp is no finite number, or a model has no name.
     pub fn read(text: &str, file: &str) -> Result<Self, Error> {
         let table = Table::read(text, file)?;
-        let (time, model) = (table.column("timestamp")?, table.column("model")?);
+        let time = table.column("timestamp")?;
+        let model = match (table.find("model"), table.find("application")) {
+            (None, Some(application)) => application,
+            _ => table.column("model")?,
+        };
         let mut trace = Self {
             models: Vec::new(),
             requests: Vec::new(),

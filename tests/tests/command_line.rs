@@ -220,3 +220,56 @@ fn files_go_in_and_answers_come_out() {
         stderr(&gone)
     );
 }
+
+#[test]
+fn recorded_queries_are_tried_on_what_is_registered() {
+    let cluster = TestCluster::start(Settings::default());
+    stdout(&register(&cluster, "logistic", &[]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (queries, saved) = (path("queries.csv"), path("question.toml"));
+    let lines = (0..200).map(|number| format!("{}.{},digits\n", number / 10, number % 10));
+    let text = format!("timestamp,application\n{}", lines.collect::<String>());
+    fs::write(&queries, text).expect("a file");
+    let question = [
+        "simulate",
+        "--what-if",
+        "--registered",
+        "--workload",
+        &queries,
+    ];
+    let options = ["--latency-ms", "20,500", "--min-accuracy", "0.9"];
+    let rest = ["--policy", "sextant,ilp", "--save", &saved, "--json"];
+    let answered = stdout(&cluster.client(&[&question[..], &options, &rest].concat()));
+    let value = |metric: &str, cell: &str| {
+        let lines = answered.lines().map(serde_json::from_str::<Value>);
+        let records = lines.map(|line| line.expect("an object on each line"));
+        let mut of = records.filter(|it| {
+            let mean = it.get("seed").is_none();
+            mean && it["metric"] == metric && it["cell"] == cell && it["policy"] == "sextant"
+        });
+        of.next().expect("a figure")["value"].as_f64()
+    };
+    for cell in ["20 ms, accuracy 0.9", "500 ms, accuracy 0.9"] {
+        assert_eq!(value("sent_count", cell), Some(200.0), "{answered}");
+        assert!(
+            value("cost_usd", cell).is_some_and(|cost| cost > 0.0),
+            "{answered}"
+        );
+    }
+    // The service is not needed any more.
+    let again = [
+        "simulate",
+        "--experiment",
+        &saved,
+        "--policy",
+        "sextant,ilp",
+        "--json",
+    ];
+    let again = stdout(&cluster.client(&again));
+    assert_eq!(again, answered);
+    fs::write(&queries, "timestamp,application\n0,cats\n").expect("a file");
+    let unknown = cluster.client(&question);
+    assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("`cats`"), "{}", stderr(&unknown));
+}

@@ -13,7 +13,7 @@ use sextant_simulator::{
     plot,
 };
 
-use super::{Error, output::Output};
+use super::{Client, Error, output::Output};
 
 mod fleet;
 mod grid;
@@ -21,6 +21,7 @@ mod machine;
 mod partition;
 mod prices;
 mod progress;
+mod registered;
 mod replicas;
 mod tables;
 mod timeline;
@@ -36,6 +37,7 @@ use progress::Progress;
 /// figures, but for measured times and for `milp`, whose limit is a time. See docs/simulator.md.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["experiment", "list", "what_if"]))]
+#[command(group = clap::ArgGroup::new("fleet").multiple(true).args(["devices", "registered"]))]
 pub struct Simulate {
     /// Run an experiment: a shipped one by name, or a TOML file.
     #[arg(long, value_name = "NAME|FILE")]
@@ -43,17 +45,43 @@ pub struct Simulate {
     /// List the shipped experiments.
     #[arg(long)]
     list: bool,
-    /// Try recorded requests on a number of devices; needs `--workload` and `--devices`.
-    #[arg(long, requires = "workload", requires = "devices")]
+    /// Try recorded requests: on a number of devices by scheduling policies (`--devices`), or on a fleet
+    /// that is scaled (`--registered`).
+    #[arg(long, requires = "workload", requires = "fleet")]
     what_if: bool,
-    /// Requests to replay: CSV with the columns `timestamp` (s) and `model`.
+    /// Requests to replay: CSV with the columns `timestamp` (s) and `model`; with `--registered`
+    /// `application` in its place.
     #[arg(long, value_name = "CSV", requires = "what_if")]
     workload: Option<PathBuf>,
-    /// Kinds of devices and models with run times: TOML.
+    /// Kinds of devices and models with run times: TOML. With `--registered`: types of devices in place of
+    /// those that the service has.
     #[arg(long, value_name = "TOML", requires = "what_if")]
     devices: Option<PathBuf>,
+    /// Take the variants of the applications from the service, with what was measured of them, and its
+    /// types of devices; compare autoscalers.
+    #[arg(long, requires = "what_if")]
+    registered: bool,
+    /// Latency targets to try in place of the applications' own, ms, separated by commas.
+    #[arg(
+        long,
+        value_name = "MS,..",
+        value_delimiter = ',',
+        requires = "registered"
+    )]
+    latency_ms: Vec<f64>,
+    /// Accuracy targets to try in place of the applications' own, separated by commas.
+    #[arg(
+        long,
+        value_name = "A,..",
+        value_delimiter = ',',
+        requires = "registered"
+    )]
+    min_accuracy: Vec<f64>,
+    /// Write the question as an experiment that can be changed and run again.
+    #[arg(long, value_name = "TOML", requires = "registered")]
+    save: Option<PathBuf>,
     /// Most devices to try [default: twice as many as there are].
-    #[arg(long, value_name = "N", requires = "what_if", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "what_if", conflicts_with = "registered", value_parser = clap::value_parser!(u32).range(1..))]
     max_devices: Option<u32>,
     /// Only these policies, separated by commas.
     #[arg(long, value_name = "P,..", value_delimiter = ',', value_parser = policies())]
@@ -103,6 +131,19 @@ fn policies() -> PossibleValuesParser {
 }
 
 impl Simulate {
+    /// Whether the service has to be asked.
+    pub fn asks_service(&self) -> bool {
+        self.registered
+    }
+
+    /// Answers a question about what is registered.
+    pub async fn run_registered(&self, client: &Client, output: Output) -> Result<(), Error> {
+        match &self.workload {
+            Some(workload) => registered::run(self, workload, client, output).await,
+            None => self.run(output),
+        }
+    }
+
     /// Does what is asked for.
     pub fn run(&self, output: Output) -> Result<(), Error> {
         if let Some(name) = &self.experiment {

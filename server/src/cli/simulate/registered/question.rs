@@ -1,0 +1,290 @@
+//! From what the service answers to the file of an experiment.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::Value;
+use toml::{Table, Value as Toml};
+
+use crate::cli::{
+    Error,
+    output::{cell, rows},
+};
+
+/// Name of the experiment.
+pub const NAME: &str = "what-if";
+
+/// Time behind the last query in which answers still count, s.
+const AFTER_S: f64 = 60.0;
+
+/// What a question is made of.
+pub struct Parts<'a> {
+    /// By application: `about` it, and its `variants`.
+    pub applications: &'a [Value],
+    /// `GET /v1/workers` and `GET /v1/scaling`, where devices are not in a file.
+    pub workers: &'a Value,
+    pub scaling: &'a Value,
+    /// A TOML file with a list of `device`.
+    pub devices: Option<&'a Path>,
+    /// A cell for each.
+    pub targets: Vec<Targets>,
+    /// Recorded queries, and their length, s.
+    pub workload: &'a Path,
+    pub seconds: f64,
+}
+
+/// Targets in place of those of the applications.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Targets {
+    pub latency_ms: Option<f64>,
+    pub min_accuracy: Option<f64>,
+}
+
+// === impl Targets ===
+
+impl Targets {
+    /// Every latency with every accuracy.
+    pub fn each(latencies: &[f64], accuracies: &[f64]) -> Vec<Self> {
+        let some = |values: &[f64]| match values {
+            [] => vec![None],
+            values => values.iter().copied().map(Some).collect::<Vec<_>>(),
+        };
+        let mut all = Vec::new();
+        for latency_ms in some(latencies) {
+            for min_accuracy in some(accuracies) {
+                all.push(Self {
+                    latency_ms,
+                    min_accuracy,
+                });
+            }
+        }
+        all
+    }
+
+    /// Its cell's name.
+    fn name(self) -> String {
+        match (self.latency_ms, self.min_accuracy) {
+            (None, None) => "own targets".to_owned(),
+            (Some(ms), None) => format!("{ms} ms"),
+            (None, Some(least)) => format!("accuracy {least}"),
+            (Some(ms), Some(least)) => format!("{ms} ms, accuracy {least}"),
+        }
+    }
+}
+
+// === impl Parts ===
+
+impl Parts<'_> {
+    /// The experiment as TOML.
+    pub fn text(&self) -> Result<String, Error> {
+        let devices = self.devices()?;
+        let applications = self.applications.iter();
+        let applications = applications.map(|of| application(of, &devices));
+        let applications = applications.collect::<Result<Vec<Toml>, Error>>()?;
+        let cells = self.targets.iter().map(|targets| self.cell(*targets));
+        let mut table = Table::new();
+        for (key, value) in [("kind", "fleet"), ("name", NAME)] {
+            table.insert(key.to_owned(), value.into());
+        }
+        let title = "Recorded queries on a fleet that is scaled";
+        table.insert("title".to_owned(), title.into());
+        let source = "variants and devices of the service, as measured";
+        table.insert("source".to_owned(), source.into());
+        table.insert("measured_s".to_owned(), (self.seconds + AFTER_S).into());
+        let recorded = self.workload.display().to_string();
+        let load = Table::from_iter([("recorded".to_owned(), recorded.into())]);
+        table.insert("load".to_owned(), load.into());
+        table.insert("device".to_owned(), devices.into_values().collect());
+        table.insert("application".to_owned(), Toml::Array(applications));
+        let cells = cells.collect::<Result<Vec<Toml>, Error>>()?;
+        table.insert("cell".to_owned(), Toml::Array(cells));
+        toml::to_string(&table).map_err(|error| answer(&error.to_string()))
+    }
+
+    /// Types of devices by name: those of the file, or else those that workers or pools have.
+    fn devices(&self) -> Result<BTreeMap<String, Toml>, Error> {
+        if let Some(path) = self.devices {
+            return of_file(path);
+        }
+        let mut devices = BTreeMap::new();
+        for worker in rows(self.workers, "/workers") {
+            let Some(of) = worker.get("device_type") else {
+                continue;
+            };
+            let pool = rows(self.scaling, "/pools");
+            let pool = pool.iter().find(|pool| pool["device_type"] == of["name"]);
+            devices.insert(cell(of, "/name"), device(of, pool));
+        }
+        match devices.is_empty() {
+            false => Ok(devices),
+            true => Err(Error::Usage(
+                "the service has no workers that say what they are: name devices with `--devices FILE`"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn cell(&self, targets: Targets) -> Result<Toml, Error> {
+        let mut classes = Vec::new();
+        for of in self.applications {
+            let about = &of["about"];
+            let number = |pointer: &str| about.pointer(pointer).and_then(Value::as_f64);
+            let is_error = about["metric"] == "mae";
+            if is_error && targets.min_accuracy.is_some() {
+                return Err(Error::Usage(format!(
+                    "`--min-accuracy` means nothing for `{}`, whose metric is `mae`",
+                    cell(about, "/name")
+                )));
+            }
+            let own = match is_error {
+                true => number("/default_targets/max_error").map(closeness),
+                false => number("/default_targets/min_accuracy"),
+            };
+            let mut class = Table::new();
+            class.insert("application".to_owned(), cell(about, "/name").into());
+            let latency_ms = targets.latency_ms;
+            let latency_ms = latency_ms.or_else(|| number("/default_targets/latency_ms"));
+            for (key, value) in [
+                ("latency_ms", latency_ms),
+                ("min_accuracy", targets.min_accuracy.or(own)),
+            ] {
+                if let Some(value) = value {
+                    class.insert(key.to_owned(), value.into());
+                }
+            }
+            classes.push(Toml::Table(class));
+        }
+        let name = ("name".to_owned(), targets.name().into());
+        let class = ("class".to_owned(), Toml::Array(classes));
+        Ok(Toml::Table(Table::from_iter([name, class])))
+    }
+}
+
+/// The list of `device` of a file, by name.
+fn of_file(path: &Path) -> Result<BTreeMap<String, Toml>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let wrong = |problem: String| Error::Usage(format!("{}: {problem}", path.display()));
+    let table: Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let list = table.get("device").and_then(Toml::as_array);
+    let list = list.ok_or_else(|| wrong("it has no list `[[device]]`".to_owned()))?;
+    let named = list.iter().map(|device| {
+        let name = device.get("name").and_then(Toml::as_str);
+        let name = name.ok_or_else(|| wrong("a device has no `name`".to_owned()))?;
+        Ok((name.to_owned(), device.clone()))
+    });
+    named.collect()
+}
+
+/// A type of device as a worker announces it. Workers that nobody starts and ends are as many as they
+/// are.
+fn device(of: &Value, pool: Option<&Value>) -> Toml {
+    let count = |key: &str| pool.and_then(|pool| pool.get(key)?.as_i64());
+    let up = count("up").unwrap_or(1);
+    let managed = pool.is_some_and(|pool| pool.get("provider").is_some_and(Value::is_string));
+    let bounds = match managed {
+        true => (count("least").unwrap_or(0), count("most").unwrap_or(up)),
+        false => (up, up),
+    };
+    let mut table = Table::new();
+    table.insert("name".to_owned(), cell(of, "/name").into());
+    let number = |key: &str| of.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+    let price = number("price_per_hour_usd");
+    table.insert("price_per_hour_usd".to_owned(), price.into());
+    table.insert("slots".to_owned(), (number("slots").max(1.0) as i64).into());
+    let memory_mb = (number("memory_bytes") / 1e6).floor().max(1.0);
+    table.insert("memory_mb".to_owned(), (memory_mb as i64).into());
+    table.insert("start_s".to_owned(), (number("start_ms") / 1e3).into());
+    table.insert("least".to_owned(), bounds.0.into());
+    table.insert("most".to_owned(), bounds.1.into());
+    table.insert("initial".to_owned(), up.into());
+    Toml::Table(table)
+}
+
+/// An application with its variants that nothing dominates, where one of the devices runs them.
+fn application(of: &Value, devices: &BTreeMap<String, Toml>) -> Result<Toml, Error> {
+    let name = cell(&of["about"], "/name");
+    let is_error = of["about"]["metric"] == "mae";
+    let all = rows(of, "/variants").iter();
+    let frontier = all.filter(|it| it.get("dominated_by").is_none_or(Value::is_null));
+    let variants = frontier.filter_map(|it| variant(it, is_error, devices));
+    let variants: Vec<Toml> = variants.collect();
+    if variants.is_empty() {
+        return Err(Error::Usage(format!(
+            "no variant of `{name}` has a profile on any of the devices: {}",
+            devices.keys().cloned().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    let name = ("name".to_owned(), name.into());
+    let variants = ("variant".to_owned(), Toml::Array(variants));
+    Ok(Toml::Table(Table::from_iter([name, variants])))
+}
+
+fn variant(of: &Value, is_error: bool, devices: &BTreeMap<String, Toml>) -> Option<Toml> {
+    let number = |pointer: &str| of.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    let known = rows(of, "/profiles").iter();
+    let known = known.filter(|profile| devices.contains_key(&cell(profile, "/device_type")));
+    let known: Vec<&Value> = known.collect();
+    let load_ms = known
+        .iter()
+        .filter_map(|profile| profile["load_ms"].as_f64());
+    let load_ms = load_ms.fold(0.0, f64::max);
+    let on = known.iter().filter_map(|profile| {
+        let points = Table::from_iter([("points".to_owned(), points(profile)?)]);
+        Some((cell(profile, "/device_type"), Toml::Table(points)))
+    });
+    let on: Table = on.collect();
+    if on.is_empty() {
+        return None;
+    }
+    let accuracy = match is_error {
+        true => closeness(number("/accuracy/upper")),
+        false => number("/accuracy/lower"),
+    };
+    let memory_mb = (number("/peak_memory_bytes") / 1e6).ceil().max(1.0);
+    let mut table = Table::new();
+    table.insert("name".to_owned(), cell(of, "/name").into());
+    table.insert("accuracy".to_owned(), accuracy.into());
+    table.insert("memory_mb".to_owned(), (memory_mb as i64).into());
+    table.insert("load_ms".to_owned(), load_ms.into());
+    let slots = number("/threads").max(1.0);
+    table.insert("slots".to_owned(), (slots as i64).into());
+    let max_rows = number("/max_batch").max(1.0);
+    table.insert("max_rows".to_owned(), (max_rows as i64).into());
+    table.insert("on".to_owned(), Toml::Table(on));
+    Some(Toml::Table(table))
+}
+
+/// Median run times by rows, that begin with one row and never fall.
+fn points(profile: &Value) -> Option<Toml> {
+    let latency = rows(profile, "/latency").iter();
+    let measured = latency.filter_map(|of| Some((of["batch"].as_i64()?, of["p50_ms"].as_f64()?)));
+    let mut measured: Vec<(i64, f64)> = measured.collect();
+    measured.sort_by_key(|(rows, _)| *rows);
+    measured.dedup_by_key(|(rows, _)| *rows);
+    let (first, ms) = *measured.first()?;
+    if first > 1 {
+        measured.insert(0, (1, ms));
+    }
+    let mut highest: f64 = 0.0;
+    let points = measured.into_iter().map(|(rows, ms)| {
+        highest = highest.max(ms);
+        Toml::Array(vec![rows.into(), highest.into()])
+    });
+    Some(Toml::Array(points.collect()))
+}
+
+/// Less error is better; the simulator wants more.
+fn closeness(error: f64) -> f64 {
+    1.0 / error.max(1e-9)
+}
+
+fn answer(reason: &str) -> Error {
+    Error::Answer {
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

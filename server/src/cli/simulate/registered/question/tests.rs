@@ -1,0 +1,159 @@
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sextant_simulator::fleet::Experiment;
+
+use super::{Parts, Targets};
+
+fn variant(name: &str, lower: f64, ms: f64, dominated: Value) -> Value {
+    let latency = json!([
+        {"batch": 2, "p50_ms": ms * 1.5},
+        {"batch": 1, "p50_ms": ms},
+        {"batch": 4, "p50_ms": ms * 1.4},
+    ]);
+    json!({
+        "name": name, "threads": 1, "max_batch": 4, "peak_memory_bytes": 2_500_000,
+        "accuracy": {"metric": "top1", "value": lower + 0.01, "lower": lower, "upper": 0.999},
+        "dominated_by": dominated,
+        "profiles": [
+            {"device_type": "cpu-8", "latency": latency, "load_ms": 12.0},
+            {"device_type": "away", "latency": latency, "load_ms": 99.0},
+        ],
+    })
+}
+
+fn application(name: &str, targets: Value) -> Value {
+    json!({
+        "about": {"name": name, "metric": "top1", "default_targets": targets},
+        "variants": [
+            variant("small", 0.9, 2.0, Value::Null),
+            variant("large", 0.97, 20.0, Value::Null),
+            variant("worse", 0.9, 3.0, json!("small")),
+        ],
+    })
+}
+
+fn workers() -> Value {
+    json!({"workers": [
+        {"name": "w", "device_type": {"name": "cpu-8", "slots": 8, "memory_bytes": 4e9,
+            "price_per_hour_usd": 0.384, "start_ms": 30_000}},
+        {"name": "old"},
+    ]})
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = "timestamp,application\n0.5,digits\n1.5,digits\n";
+    std::fs::write(folder.path().join("queries.csv"), text).expect("a file");
+    folder
+}
+
+fn text(parts: &Parts<'_>) -> String {
+    parts.text().expect("a question")
+}
+
+fn parts<'a>(applications: &'a [Value], all: &'a [Value; 2], workload: &'a Path) -> Parts<'a> {
+    Parts {
+        applications,
+        workers: &all[0],
+        scaling: &all[1],
+        devices: None,
+        targets: Targets::each(&[], &[]),
+        workload,
+        seconds: 1.0,
+    }
+}
+
+#[test]
+fn what_the_service_knows_becomes_an_experiment() {
+    let folder = folder();
+    let workload = folder.path().join("queries.csv");
+    let applications = [application("digits", json!({"latency_ms": 50.0}))];
+    let pool = json!({"pools": [{"device_type": "cpu-8", "up": 2, "least": 1, "most": 9,
+        "provider": "process"}]});
+    let all = [workers(), pool];
+    let mut parts = parts(&applications, &all, &workload);
+    parts.targets = Targets::each(&[20.0, 40.0], &[0.95]);
+    let experiment = Experiment::parse(&text(&parts), "what-if").expect("it is understood");
+    let names: Vec<&str> = experiment.cells.iter().map(|cell| &*cell.name).collect();
+    assert_eq!(names, ["20 ms, accuracy 0.95", "40 ms, accuracy 0.95"]);
+    let setting = &experiment.cells[1].setting;
+    let device = &setting.types[0];
+    assert_eq!((device.least, device.most, device.initial), (1, 9, 2));
+    assert_eq!((device.slots, device.memory_mb), (8, 4000));
+    let names: Vec<&str> = setting.variants.iter().map(|of| &*of.name).collect();
+    assert_eq!(names, ["small", "large"], "what is dominated is left out");
+    let run = setting.variants[0].on[0].as_ref().expect("it runs there");
+    assert_eq!(
+        [1, 2, 4].map(|rows| run.of(rows)),
+        [2_000_000, 3_000_000, 3_000_000]
+    );
+    let class = &setting.classes[0];
+    assert_eq!(
+        (class.latency_ms, class.min_accuracy),
+        (Some(40.0), Some(0.95))
+    );
+    assert_eq!(
+        setting.recorded.as_ref().map(|trace| trace.requests.len()),
+        Some(2)
+    );
+}
+
+#[test]
+fn workers_that_nobody_starts_are_as_many_as_there_are() {
+    let folder = folder();
+    let workload = folder.path().join("queries.csv");
+    let applications = [application("digits", json!({"latency_ms": 50.0}))];
+    let all = [
+        workers(),
+        json!({"pools": [{"device_type": "cpu-8", "up": 3, "most": 3}]}),
+    ];
+    let parts = parts(&applications, &all, &workload);
+    let experiment = Experiment::parse(&text(&parts), "what-if").expect("it is understood");
+    let cell = &experiment.cells[0];
+    assert_eq!(cell.name, "own targets");
+    let device = &cell.setting.types[0];
+    assert_eq!((device.least, device.most, device.initial), (3, 3, 3));
+    assert_eq!(cell.setting.classes[0].latency_ms, Some(50.0));
+}
+
+#[test]
+fn what_cannot_be_asked_is_said() {
+    let folder = folder();
+    let workload = folder.path().join("queries.csv");
+    let applications = [application("digits", json!({}))];
+    let nobody = [json!({"workers": []}), Value::Null];
+    let error = parts(&applications, &nobody, &workload).text();
+    assert!(
+        error
+            .expect_err("no device")
+            .to_string()
+            .contains("--devices")
+    );
+    let devices = folder.path().join("devices.toml");
+    let asked = |text: &str, targets: &[f64], metric: &str| {
+        std::fs::write(&devices, text).expect("a file");
+        let mut applications = applications.clone();
+        applications[0]["about"]["metric"] = json!(metric);
+        let mut parts = parts(&applications, &nobody, &workload);
+        parts.devices = Some(&devices);
+        parts.targets = Targets::each(&[], targets);
+        parts.text().map_err(|error| error.to_string())
+    };
+    let other = "[[device]]\nname = \"gpu\"\n";
+    for (text, targets, metric, says) in [
+        ("device = 1", &[][..], "top1", "no list"),
+        ("[[device]]\nslots = 1", &[], "top1", "no `name`"),
+        ("[[device", &[], "top1", "devices.toml"),
+        (other, &[], "top1", "no variant of `digits`"),
+        (
+            "[[device]]\nname = \"cpu-8\"\n",
+            &[0.9],
+            "mae",
+            "metric is `mae`",
+        ),
+    ] {
+        let error = asked(text, targets, metric).expect_err(says);
+        assert!(error.contains(says), "{error}");
+    }
+}
