@@ -24,7 +24,7 @@ pub(crate) struct Seen {
     last: Option<(Arc<Demand>, u64)>,
 }
 
-/// What is expected of a need.
+/// What is expected of a need, in rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Outlook {
     pub(crate) need: Need,
@@ -57,8 +57,11 @@ impl Seen {
                 class: row.class,
             };
             let (offered, bad) = counted.entry(need).or_default();
-            *offered += row.offered as f64 * scale;
-            *bad += bad_of(row) as f64 * scale;
+            // Devices answer rows: a query of eight rows is as much work as eight of one.
+            let rows = row.input_rows.max(row.offered) as f64;
+            let each = rows / row.offered.max(1) as f64;
+            *offered += rows * scale;
+            *bad += bad_of(row) as f64 * each * scale;
         }
         for need in counted.keys() {
             if !self.needs.contains_key(need) {

@@ -82,12 +82,18 @@ impl Drop for Offer<'_> {
                 };
                 let application = (known.application, &known.variant.application);
                 let variant = Some((known.ordinal, &known.variant.id));
-                counts.add(application, class, variant, (self.ended, waited));
+                counts.add(
+                    application,
+                    class,
+                    variant,
+                    (self.ended, self.ask.rows, waited),
+                );
             }
             None => {
                 let snapshot = self.dispatcher.snapshot.load();
                 if let Some(application) = snapshot.application_of(&self.ask.route) {
-                    counts.add(application, class, None, (self.ended, Duration::ZERO));
+                    let ended = (self.ended, self.ask.rows, Duration::ZERO);
+                    counts.add(application, class, None, ended);
                 }
             }
         }

@@ -202,6 +202,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         class,
         variant: None,
         offered,
+        input_rows: offered,
         answered: offered / 2,
         late: 1,
         refused: refused.iter().copied().collect(),

@@ -111,13 +111,19 @@ fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()
     tokio::spawn(service.run(std::future::pending()))
 }
 
-/// So many queries a second.
+/// So many queries a second, of one row each.
 async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
+    ask_rows(store, (rps, rps), targets).await;
+}
+
+/// So many queries a second, and so many rows in all of them.
+async fn ask_rows(store: &UnsteadyStore, (rps, input_rows): (u64, u64), targets: Targets) {
     let row = ApplicationDemand {
         application: ApplicationId::new("app").unwrap(),
         class: TargetClass::of(&targets),
         variant: None,
         offered: rps,
+        input_rows,
         answered: rps,
         late: 0,
         refused: BTreeMap::new(),
@@ -205,6 +211,24 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     let decision = fewer.decisions.last().unwrap();
     assert_eq!(decision.action, Action::RemoveWorkers, "{decision:?}");
     until_true("one machine again", || shelf.count() == 1).await;
+}
+
+/// A query of eight rows is as much work as eight queries of one.
+#[tokio::test]
+async fn workers_are_planned_for_rows() {
+    let mut planned = Vec::new();
+    for load in [(2000, 2000), (250, 2000)] {
+        let store = Arc::new(UnsteadyStore::new(256));
+        let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+        publish(&store, variant("m-a")).await;
+        ask_rows(&store, load, Targets::default()).await;
+        run(&store, pool(&shelf, &of, 1, 20));
+        let wanted = until(&store, "more workers", |it| {
+            it.pools.first().is_some_and(|pool| pool.wanted > 1)
+        });
+        planned.push(wanted.await.pools[0].wanted);
+    }
+    assert_eq!(planned[0], planned[1], "{planned:?}");
 }
 
 #[tokio::test]

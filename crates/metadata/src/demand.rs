@@ -40,6 +40,9 @@ pub struct ApplicationDemand {
     /// All of them. Those that wait yet are counted when they end; those that nobody waits for any
     /// more are counted here and below in nothing.
     pub offered: u64,
+    /// Rows of their inputs.
+    #[serde(default)]
+    pub input_rows: u64,
     /// Answered in time.
     pub answered: u64,
     /// Answered, and too late.

@@ -70,6 +70,7 @@ pub(crate) struct Row {
 }
 
 struct Tally {
+    input_rows: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
     given_up: AtomicU64,
@@ -81,6 +82,8 @@ struct Tally {
 /// A part of what a row has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
+    /// Rows of the inputs of all these queries.
+    pub(crate) input_rows: u64,
     pub(crate) answered: u64,
     pub(crate) late: u64,
     pub(crate) given_up: u64,
@@ -94,20 +97,21 @@ pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
 // === impl Counts ===
 
 impl Counts {
-    /// Counts a query that has waited so long. Names go with the numbers that stand for them.
+    /// Counts a query of so many rows that has waited so long. Names go with the numbers that stand for
+    /// them.
     pub(crate) fn add(
         &self,
         (application, application_id): (u32, &ApplicationId),
         class: TargetClass,
         variant: Option<(u32, &VariantId)>,
-        (ended, waited): (Ended, Duration),
+        query: (Ended, u32, Duration),
     ) {
         let key = Key {
             application,
             class,
             variant: variant.map(|(ordinal, _)| ordinal),
         };
-        let add = |row: &Row| row.counted.add(ended, waited);
+        let add = |row: &Row| row.counted.add(query);
         if let Some(row) = self.rows.load().by_key.get(&key) {
             return add(row);
         }
@@ -245,6 +249,7 @@ impl Untold {
             class: row.class,
             variant: row.variant.clone(),
             offered: totals.offered(),
+            input_rows: totals.input_rows,
             answered: totals.answered,
             late: totals.late,
             refused: totals.refused.clone(),
@@ -262,7 +267,8 @@ impl Untold {
 // === impl Tally ===
 
 impl Tally {
-    fn add(&self, ended: Ended, waited: Duration) {
+    fn add(&self, (ended, rows, waited): (Ended, u32, Duration)) {
+        self.input_rows.fetch_add(rows.into(), Ordering::Relaxed);
         let counter = match ended {
             Ended::Answered => &self.answered,
             Ended::Late => &self.late,
@@ -276,6 +282,7 @@ impl Tally {
 
     fn add_all(&self, totals: &Totals) {
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
+        add(&self.input_rows, totals.input_rows);
         add(&self.answered, totals.answered);
         add(&self.late, totals.late);
         add(&self.given_up, totals.given_up);
@@ -289,6 +296,7 @@ impl Tally {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let refused = Code::ALL.iter().zip(&self.refused);
         Totals {
+            input_rows: read(&self.input_rows),
             answered: read(&self.answered),
             late: read(&self.late),
             given_up: read(&self.given_up),
@@ -304,6 +312,7 @@ impl Tally {
 impl Default for Tally {
     fn default() -> Self {
         Self {
+            input_rows: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             late: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -328,6 +337,7 @@ impl Totals {
 
     /// What has come since `before`.
     fn since(mut self, before: &Self) -> Self {
+        self.input_rows = self.input_rows.wrapping_sub(before.input_rows);
         self.answered -= before.answered;
         self.late -= before.late;
         self.given_up -= before.given_up;
@@ -343,6 +353,7 @@ impl Totals {
     }
 
     fn add(&mut self, other: &Self) {
+        self.input_rows = self.input_rows.wrapping_add(other.input_rows);
         self.answered += other.answered;
         self.late += other.late;
         self.given_up += other.given_up;
@@ -364,7 +375,7 @@ mod tests {
     fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
         let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
         let variant = variant.zip(id.as_ref());
-        let ended = (ended, Duration::from_millis(3));
+        let ended = (ended, 2, Duration::from_millis(3));
         let of = name(application);
         counts.add((application, &of), TargetClass::default(), variant, ended);
     }
@@ -383,7 +394,7 @@ mod tests {
         };
         assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
         assert_eq!(row.refused, BTreeMap::from([(Code::Overloaded, 1)]));
-        assert_eq!(row.queueing_ms, 9);
+        assert_eq!((row.queueing_ms, row.input_rows), (9, 6));
         add(&counts, 0, Some(1), Ended::Late);
         counts.told(&untold);
         let next = counts.untold().demand();

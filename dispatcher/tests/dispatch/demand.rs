@@ -28,6 +28,7 @@ impl Sums {
             let key = (row.application.to_string(), row.class, variant);
             let sum = self.0.entry(key).or_insert_with(|| ApplicationDemand {
                 offered: 0,
+                input_rows: 0,
                 answered: 0,
                 late: 0,
                 refused: BTreeMap::new(),
@@ -35,6 +36,7 @@ impl Sums {
                 ..row.clone()
             });
             sum.offered += row.offered;
+            sum.input_rows += row.input_rows;
             sum.answered += row.answered;
             sum.late += row.late;
             sum.queueing_ms += row.queueing_ms;

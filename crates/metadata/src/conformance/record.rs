@@ -137,6 +137,7 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         class,
         variant: Some(key("a", "w").variant),
         offered: content + (1 << 52),
+        input_rows: content + (1 << 53),
         answered: content,
         late: 3,
         refused: BTreeMap::from([(Code::Overloaded, 1), (Code::DeadlineExceeded, 2)]),
