@@ -234,5 +234,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        resources: Default::default(),
     }))
 }

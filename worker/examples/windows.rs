@@ -221,5 +221,6 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        resources: Default::default(),
     }))
 }

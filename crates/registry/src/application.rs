@@ -1,10 +1,12 @@
 //! Applications.
 
-use sextant_types::{ApplicationId, Metric, ModelId, Signature, Targets};
+use sextant_types::{
+    ApplicationId, InvalidResources, Metric, ModelId, Resources, Signature, Targets,
+};
 
 use crate::{
     Entity, Error, Registry,
-    database::{Row, Session},
+    database::{Json, Row, Session},
     rows::{Columns, document},
     sql,
 };
@@ -22,18 +24,25 @@ pub struct Application {
     pub default_targets: Targets,
     /// Inputs and outputs that all its models share; `None` until the first model fixes them.
     pub signature: Option<Signature>,
+    /// What it may use of the fleet.
+    pub resources: Resources,
 }
 
 impl Registry {
     /// Creates an application and returns whether it is new. Creating it again with the same
     /// settings changes nothing; with others it is [`Error::Exists`]. A signature that is given
-    /// is fixed from the beginning; none given asks nothing of one that is there.
+    /// is fixed from the beginning; none given asks nothing of one that is there, and so with
+    /// resources.
     pub async fn create_application(&self, application: &Application) -> Result<bool, Error> {
         let mut tx = self.begin().await?;
         if let Some(known) = find(&mut tx, &application.id).await? {
             let signature = known.signature.clone();
             let same = Application {
                 signature: application.signature.clone().or(signature),
+                resources: match application.resources.is_default() {
+                    true => known.resources,
+                    false => application.resources,
+                },
                 ..application.clone()
             };
             return if known == same {
@@ -80,6 +89,30 @@ impl Registry {
         }
         tx.run(sql::DELETE_APPLICATION.bind(id.as_str())).await?;
         tx.commit().await
+    }
+
+    /// Gives an application the resources that `change` makes of those that it has, and returns them.
+    /// What `change` refuses, and what is not [valid](Resources::validate), changes nothing: the inner
+    /// result says why.
+    pub async fn change_resources(
+        &self,
+        id: &ApplicationId,
+        change: impl FnOnce(Resources) -> Resources + Send,
+    ) -> Result<Result<Application, InvalidResources>, Error> {
+        let mut tx = self.begin().await?;
+        let known = get(&mut tx, id).await?;
+        let resources = change(known.resources);
+        if let Err(invalid) = resources.validate() {
+            return Ok(Err(invalid));
+        }
+        let changed = Application { resources, ..known };
+        if resources != known.resources {
+            let text = resources_document(&changed)?;
+            tx.run(sql::SET_RESOURCES.bind(id.as_str()).bind(text))
+                .await?;
+            tx.commit().await?;
+        }
+        Ok(Ok(changed))
     }
 
     /// Fixes the signature of a model's application, or checks that it is the fixed one:
@@ -140,10 +173,18 @@ async fn insert(connection: &mut Session, application: &Application) -> Result<(
                 .bind(application.metric.name())
                 .bind(application.description.as_str())
                 .bind(targets)
-                .bind(signature),
+                .bind(signature)
+                .bind(resources_document(application)?),
         )
         .await?;
     Ok(())
+}
+
+/// The column; nothing where nothing is set.
+fn resources_document(of: &Application) -> Result<Option<Json>, Error> {
+    let set = Some(&of.resources).filter(|resources| !resources.is_default());
+    set.map(|resources| document(Entity::Application, &of.id, resources))
+        .transpose()
 }
 
 fn application(row: &Row) -> Result<Application, Error> {
@@ -154,5 +195,6 @@ fn application(row: &Row) -> Result<Application, Error> {
         description: columns.text("description")?,
         default_targets: columns.json("default_targets")?,
         signature: columns.optional_json("signature")?,
+        resources: columns.optional_json("resources")?.unwrap_or_default(),
     })
 }

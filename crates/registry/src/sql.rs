@@ -14,7 +14,7 @@ pub(crate) struct Sql {
 
 macro_rules! columns {
     (applications) => {
-        "id, metric, description, default_targets, signature"
+        "id, metric, description, default_targets, signature, resources"
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
@@ -77,8 +77,8 @@ statements! {
     APPLICATION = ("select " {applications} " from applications where id = $1");
     APPLICATIONS = ("select " {applications} " from applications order by id");
     CREATE_APPLICATION = (
-        "insert into applications (id, metric, description, default_targets, signature) \
-         values ($1, $2, $3, $4, $5)"
+        "insert into applications (id, metric, description, default_targets, signature, resources) \
+         values ($1, $2, $3, $4, $5, $6)"
     );
     DELETE_APPLICATION = ("delete from applications where id = $1");
     MODEL_OF_APPLICATION = ("select id from models where application = $1 limit 1");
@@ -90,6 +90,7 @@ statements! {
         "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
     );
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
+    SET_RESOURCES = ("update applications set resources = $2 where id = $1");
     FORGET_SIGNATURE = (
         "update applications set signature = null where id = $1 \
          and not exists (select 1 from models where application = $1)"

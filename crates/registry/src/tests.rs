@@ -43,6 +43,7 @@ fn application() -> Application {
             max_cost_per_1k_usd: Some(1e-7),
         },
         signature: None,
+        resources: Default::default(),
     }
 }
 
@@ -134,6 +135,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        resources: Default::default(),
     }
 }
 

@@ -104,6 +104,8 @@ codes! {
     Forbidden = "forbidden", Forbidden;
     /// The API key's rate limit or quota is used up.
     RateLimited = "rate_limited", Overloaded;
+    /// The application's budget is used up for now.
+    BudgetExhausted = "budget_exhausted", Overloaded;
     /// No API key of that id.
     KeyNotFound = "key_not_found", NotFound;
     /// No such route.

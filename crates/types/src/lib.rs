@@ -12,6 +12,7 @@ pub mod fit;
 pub mod id;
 pub mod padding;
 pub mod profile;
+pub mod resources;
 pub mod signature;
 pub mod target;
 pub mod tensor;
@@ -25,6 +26,7 @@ pub use id::{
 };
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
+pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use signature::{Signature, SignatureMismatch, TensorSpec};
 pub use target::{InvalidTarget, TargetClass, Targets};
 pub use tensor::{Data, DataType, Fill, InvalidTensor, NamedTensor, Tensor};

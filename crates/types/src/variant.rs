@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Padding, Profile,
-    Signature, VariantId,
+    Resources, Signature, VariantId,
 };
 
 /// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
@@ -137,6 +137,10 @@ pub struct Variant {
     /// A variant that runs on the same devices and is there at least as good in accuracy bound,
     /// latency, load time and cost, and better in one of them. Dominated variants are kept, listed and never loaded for targets.
     pub dominated_by: Option<VariantId>,
+    /// What its application may use of the fleet, as of the publication; nothing is set in the registry,
+    /// where it is the application's.
+    #[serde(default, skip_serializing_if = "Resources::is_default")]
+    pub resources: Resources,
 }
 
 /// A profile on a type of device.

@@ -334,6 +334,7 @@ impl World {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            resources: Default::default(),
         };
         change(&mut variant);
         let variant = Arc::new(variant);

@@ -121,6 +121,7 @@ impl Registration<'_> {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            resources: Default::default(),
         };
         variant.price(&device);
         Ok(variant)

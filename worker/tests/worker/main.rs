@@ -303,5 +303,6 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        resources: Default::default(),
     })
 }

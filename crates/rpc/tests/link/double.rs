@@ -231,5 +231,6 @@ pub fn variant(name: &str) -> Arc<Variant> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        resources: Default::default(),
     })
 }
