@@ -220,12 +220,35 @@ impl ProfileService {
         self.failed.remove(missing);
         let (rps, samples) = (profile.saturation_rps, profile.batches.len());
         tracing::info!(%variant, %device_type, rps, samples, "measured on a further type of device");
-        let measured = self.registry.variant(variant).await?;
-        if let Err(error) = self.publish(measured).await {
+        if let Err(error) = self.show(variant).await? {
             // The next publication of everything has it.
             tracing::warn!(%variant, %device_type, %error, "a profile cannot be published");
         }
         Ok(())
+    }
+
+    /// Publishes a variant as the registry has it, with what its application may use of the fleet; once
+    /// more where that changes at this moment.
+    async fn show(
+        &self,
+        variant: &VariantId,
+    ) -> Result<Result<(), sextant_metadata::Error>, sextant_registry::Error> {
+        let mut measured = self.registry.variant(variant).await?;
+        let resources = async |of: &Variant| {
+            let application = self.registry.application(&of.application).await?;
+            Ok::<_, sextant_registry::Error>(application.resources)
+        };
+        measured.resources = resources(&measured).await?;
+        loop {
+            if let Err(error) = self.publish(measured.clone()).await {
+                return Ok(Err(error));
+            }
+            let now = resources(&measured).await?;
+            if now == measured.resources {
+                return Ok(Ok(()));
+            }
+            measured.resources = now;
+        }
     }
 
     /// A variant that is deleted at this moment must not come back by it.

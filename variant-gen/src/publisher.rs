@@ -3,7 +3,9 @@
 //! The registry says which models are ready; the metadata store is what dispatchers see. Whether
 //! a variant is dominated depends on all variants of its application, so every model that comes
 //! or goes re-marks the others. Prices are those of the devices, as workers announce them; a price that
-//! has changed is applied at the next publication. All of it is idempotent: [`Publisher::publish_all`] brings the
+//! has changed is applied at the next publication. What an application may use of the fleet is shown with
+//! each of its variants: so whoever serves them knows it, and knows it again after a loss of the store.
+//! All of it is idempotent: [`Publisher::publish_all`] brings the
 //! metadata store to the registry's state from wherever it is.
 
 use std::{
@@ -15,7 +17,7 @@ use async_trait::async_trait;
 use sextant_metadata::{DeviceTypes, Event, MetadataStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
-use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Variant, VariantId};
+use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Resources, Variant, VariantId};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, frontier, generator::now_ms};
@@ -135,13 +137,43 @@ impl Publisher {
         Ok(variants)
     }
 
-    /// Makes variants visible to dispatchers.
+    /// Makes variants visible to dispatchers, with the resources of their applications. Where those
+    /// change meanwhile, it is done again: of two who show them the later has seen the change.
     pub(crate) async fn show(&self, variants: &[Variant]) -> Result<(), Error> {
-        for variant in variants {
-            self.metadata
-                .publish_variant(Arc::new(variant.clone()))
-                .await?;
+        let mut resources = self.resources().await?;
+        loop {
+            for variant in variants {
+                let of = resources.get(&variant.application).copied();
+                let shown = Variant {
+                    resources: of.unwrap_or_default(),
+                    ..variant.clone()
+                };
+                self.metadata.publish_variant(Arc::new(shown)).await?;
+            }
+            let now = self.resources().await?;
+            if now == resources {
+                return Ok(());
+            }
+            resources = now;
         }
+    }
+
+    /// What applications may use of the fleet, those alone that have set something.
+    async fn resources(&self) -> Result<BTreeMap<ApplicationId, Resources>, Error> {
+        let applications = self.registry.applications().await?.into_iter();
+        let set = applications.filter(|application| !application.resources.is_default());
+        Ok(set
+            .map(|application| (application.id, application.resources))
+            .collect())
+    }
+
+    /// Shows the variants of an application anew with its resources, and withdraws nothing.
+    pub async fn show_resources(&self, application: &ApplicationId) -> Result<(), Error> {
+        let _turn = self.take_turn().await;
+        let mut variants = self.registry.ready_variants().await?;
+        variants.retain(|variant| variant.application == *application);
+        self.show(&variants).await?;
+        self.withdraw_deleted(&variants).await?;
         Ok(())
     }
 
@@ -184,10 +216,15 @@ impl Publisher {
             self.registry.put_variants(&changed).await?;
             self.show(variants).await?;
         }
-        // Read again: another process may have deleted what has just been shown.
+        let shown: Vec<Variant> = applications.into_values().flatten().collect();
+        self.withdraw_deleted(&shown).await
+    }
+
+    /// Withdraws what another process has deleted while it was shown; what is ready now.
+    async fn withdraw_deleted(&self, shown: &[Variant]) -> Result<BTreeSet<VariantId>, Error> {
         let ready = self.registry.ready_variants().await?;
         let ready: BTreeSet<VariantId> = ready.into_iter().map(|variant| variant.id).collect();
-        for variant in applications.into_values().flatten() {
+        for variant in shown {
             if !ready.contains(&variant.id) {
                 self.metadata.retire_variant(&variant.id).await?;
             }
@@ -245,5 +282,10 @@ impl Publish for Publisher {
             Ok(_) => Ok(()),
             Err(error) => Err(PublishError::new(error.code(), &error)),
         }
+    }
+
+    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError> {
+        let shown = Self::show_resources(self, application).await;
+        shown.map_err(|error| PublishError::new(error.code(), &error))
     }
 }

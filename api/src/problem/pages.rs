@@ -26,6 +26,7 @@ pub fn page(code: Code) -> &'static str {
         Code::Unauthenticated => include_str!("../../../docs/errors/unauthenticated.md"),
         Code::Forbidden => include_str!("../../../docs/errors/forbidden.md"),
         Code::RateLimited => include_str!("../../../docs/errors/rate_limited.md"),
+        Code::BudgetExhausted => include_str!("../../../docs/errors/budget_exhausted.md"),
         Code::KeyNotFound => include_str!("../../../docs/errors/key_not_found.md"),
         Code::RouteNotFound => include_str!("../../../docs/errors/route_not_found.md"),
         Code::MethodNotAllowed => include_str!("../../../docs/errors/method_not_allowed.md"),

@@ -55,6 +55,23 @@ impl Publish for Rows {
         }
         Ok(())
     }
+
+    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError> {
+        let known = self.registry.application(application).await;
+        let resources = known
+            .map_err(|error| PublishError::new(error.code(), &error))?
+            .resources;
+        let variants = self.metadata.variants().await.unwrap_or_default();
+        for variant in variants.iter().filter(|it| it.application == *application) {
+            let shown = Variant {
+                resources,
+                ..Variant::clone(variant)
+            };
+            let shown = self.metadata.publish_variant(Arc::new(shown)).await;
+            shown.map_err(|error| PublishError::new(error.code(), &error))?;
+        }
+        Ok(())
+    }
 }
 
 impl Recorder {

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use async_trait::async_trait;
-use sextant_types::{Code, ErrorKind, ModelId};
+use sextant_types::{ApplicationId, Code, ErrorKind, ModelId};
 
 /// Publishes what is registered, and withdraws what is not.
 #[async_trait]
@@ -16,6 +16,12 @@ pub trait Publish: Send + Sync {
     /// [`Code::ModelNotFound`] where the model is not registered. A model with unfinished jobs is
     /// refused with [`Code::InUse`].
     async fn retire_model(&self, model: &ModelId) -> Result<(), PublishError>;
+
+    /// Shows the resources of an application with its variants, as the registry has them.
+    ///
+    /// Contract: a call that returned has shown what was registered before it. One that did not may be
+    /// repeated.
+    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError>;
 }
 
 /// Why nothing was published or withdrawn, or not all of it.

@@ -127,6 +127,7 @@ impl Bed {
             description: String::new(),
             default_targets: Targets::default(),
             signature: None,
+            resources: Default::default(),
         };
         self.registry
             .create_application(&application)
