@@ -1,4 +1,5 @@
-//! `/v1/applications`: what is scored how, and what its queries ask for by default.
+//! `/v1/applications`: what is scored how, what its queries ask for by default, and what it may use of
+//! the fleet.
 
 use axum::{
     Json,
@@ -7,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use sextant_registry::Application;
+use sextant_registry::{Application, KeyScope};
 use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
@@ -18,6 +19,7 @@ use crate::{
     extract::Name,
     json,
     problem::{Problem, ProblemBody},
+    resources::{ResourcesBody, ResourcesChangeBody, refuse},
     signature::SignatureBody,
     targets::TargetsBody,
 };
@@ -39,6 +41,18 @@ pub struct NewApplicationBody {
     /// Targets of queries that state none.
     #[serde(default)]
     default_targets: TargetsBody,
+    /// What it may use of the fleet; to set it takes the scope `admin`.
+    #[serde(default)]
+    resources: ResourcesBody,
+}
+
+/// What is to change of an application.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ApplicationChange)]
+pub struct ApplicationChangeBody {
+    /// What it may use of the fleet.
+    resources: ResourcesChangeBody,
 }
 
 /// An application.
@@ -56,6 +70,9 @@ pub struct ApplicationBody {
     /// Inputs and outputs of all its models; absent until the first model fixes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<SignatureBody>,
+    /// What it may use of the fleet; absent where nothing is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<ResourcesBody>,
 }
 
 /// All applications.
@@ -75,9 +92,14 @@ pub struct ApplicationsBody {
         (status = 409, description = "It exists with other settings", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
     let bytes = body::collect(request.into_body(), state.limits().body()).await?;
     let application = json::owned::<NewApplicationBody>(&bytes)?.read()?;
+    check_resources(&caller, &application, "set")?;
     let created = state.registry().create_application(&application).await?;
     state.refresh().await?;
     let location = format!("/v1/applications/{}", application.id);
@@ -122,7 +144,32 @@ pub async fn get(
     Ok(Json(state.registry().application(&name).await?.into()))
 }
 
-/// Deletes an application that has no models.
+/// Changes what an application may use of the fleet. Who serves it knows it moments later. A change that
+/// was interrupted is completed by another one.
+#[utoipa::path(patch, operation_id = "applications_change", path = "/v1/applications/{application}", tag = "applications",
+    params(("application" = String, Path, description = "its name")),
+    request_body = ApplicationChangeBody,
+    responses(
+        (status = 200, description = "As it is now", body = ApplicationBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn change(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+    request: Request,
+) -> Result<Json<ApplicationBody>, Problem> {
+    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let change = json::owned::<ApplicationChangeBody>(&bytes)?.resources;
+    let changed = state
+        .registry()
+        .change_resources(&name, |resources| change.apply(resources));
+    let changed = changed.await?.map_err(refuse)?;
+    state.publisher().show_resources(&name).await?;
+    Ok(Json(changed.into()))
+}
+
+/// Deletes an application that has no models. One whose resources are set takes the scope `admin`.
 #[utoipa::path(delete, operation_id = "applications_delete", path = "/v1/applications/{application}", tag = "applications",
     params(("application" = String, Path, description = "its name")),
     responses(
@@ -132,11 +179,24 @@ pub async fn get(
     ))]
 pub async fn delete(
     State(state): State<ApiState>,
+    caller: Caller,
     Name(name): Name<ApplicationId>,
 ) -> Result<StatusCode, Problem> {
+    let application = state.registry().application(&name).await?;
+    check_resources(&caller, &application, "take back")?;
     state.registry().delete_application(&name).await?;
     state.refresh().await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Refuses a caller without the scope `admin` where resources are set: whoever is held to a budget does
+/// not decide over it.
+fn check_resources(caller: &Caller, of: &Application, what: &str) -> Result<(), Problem> {
+    if of.resources.is_default() || caller.has(KeyScope::Admin) {
+        return Ok(());
+    }
+    let detail = format!("the key lacks the scope `admin`, which it takes to {what} `resources`");
+    Err(Problem::new(Code::Forbidden, detail))
 }
 
 // === impl NewApplicationBody ===
@@ -156,6 +216,7 @@ impl NewApplicationBody {
             description: self.description,
             default_targets: self.default_targets.read()?,
             signature: None,
+            resources: self.resources.read()?,
         })
     }
 }
@@ -168,6 +229,7 @@ impl From<Application> for ApplicationBody {
             description: application.description,
             default_targets: TargetsBody::show(&application.default_targets, application.metric),
             signature: application.signature.as_ref().map(SignatureBody::from),
+            resources: ResourcesBody::show(&application.resources),
         }
     }
 }

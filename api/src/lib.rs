@@ -31,6 +31,7 @@ mod metrics;
 mod models;
 mod observe;
 mod query;
+mod resources;
 mod routes;
 mod scaling;
 mod serve;

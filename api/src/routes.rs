@@ -65,7 +65,11 @@ fn described() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
         .routes(routes!(query::create))
         .routes(routes!(applications::create, applications::list))
-        .routes(routes!(applications::get, applications::delete))
+        .routes(routes!(
+            applications::get,
+            applications::change,
+            applications::delete
+        ))
         .routes(routes!(variants::of_application))
         .merge(uploads())
         .routes(routes!(models::get, models::delete))

@@ -18,6 +18,8 @@ use sextant_types::{
 
 pub(crate) use self::{known::Known, live_load::LiveLoad};
 use crate::{
+    budget::Account,
+    clock::Clock,
     extent::{CLASSES, Extent},
     families::Families,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Interner {
     ordinals: HashMap<VariantId, u32>,
     applications: HashMap<ApplicationId, u32>,
     weights: HashMap<(EngineName, Digest, Precision), u32>,
+    /// Of the applications that have a budget.
+    accounts: BTreeMap<u32, Arc<Account>>,
 }
 
 /// What a snapshot is built with beside the store's view.
@@ -44,6 +48,8 @@ pub(crate) struct Surroundings<'a> {
     /// How many times as long as where it was measured a variant takes on another type of device,
     /// until it was measured there.
     pub(crate) estimate_factor: f64,
+    /// By which budgets fill.
+    pub(crate) clock: Clock,
 }
 
 /// A worker that may be used.
@@ -87,6 +93,8 @@ pub(crate) struct Snapshot {
     by_variant: HashMap<VariantId, u32>,
     applications: HashMap<ApplicationId, Scope>,
     models: HashMap<ModelId, Scope>,
+    /// By application: of those that have a budget.
+    accounts: BTreeMap<u32, Arc<Account>>,
     /// Variants among which the number of threads is chosen by load.
     pub(crate) families: Families,
 }
@@ -106,6 +114,26 @@ impl Interner {
     fn application(&mut self, application: &ApplicationId) -> u32 {
         let next = self.applications.len() as u32;
         *self.applications.entry(application.clone()).or_insert(next)
+    }
+
+    /// The accounts of the applications that have a budget, kept over snapshots.
+    fn accounts(&mut self, view: &View, clock: Clock) -> BTreeMap<u32, Arc<Account>> {
+        let mut accounts: BTreeMap<u32, Arc<Account>> = BTreeMap::new();
+        for variant in view.variants.values() {
+            let number = self.application(&variant.application);
+            let Some(budget) = variant.resources.budget_per_hour_usd else {
+                continue;
+            };
+            // While a change is being published, the first of an application's variants has it.
+            let known = self.accounts.get(&number);
+            accounts.entry(number).or_insert_with(|| match known {
+                Some(known) if known.budget_per_hour_usd() == budget => Arc::clone(known),
+                Some(known) => Arc::new(known.with_budget(budget)),
+                None => Arc::new(Account::new(variant.application.clone(), budget, clock)),
+            });
+        }
+        self.accounts.clone_from(&accounts);
+        accounts
     }
 
     /// A number for the weights of a variant, which others may have too.
@@ -130,7 +158,10 @@ impl Snapshot {
             }
         }
         let able = able(&around.workers);
-        let mut snapshot = Self::default();
+        let mut snapshot = Self {
+            accounts: interner.accounts(view, around.clock),
+            ..Self::default()
+        };
         for variant in view.variants.values() {
             let instances = states.get(&variant.id).map_or(&[][..], Vec::as_slice);
             let able = able.get(&variant.spec.engine);
@@ -173,6 +204,11 @@ impl Snapshot {
         };
         let (number, name) = &scope?.application;
         Some((*number, name))
+    }
+
+    /// The account of an application that has a budget.
+    pub(crate) fn account(&self, application: u32) -> Option<&Arc<Account>> {
+        self.accounts.get(&application)
     }
 
     /// Every published variant, by ordinal.
@@ -276,6 +312,11 @@ impl Snapshot {
 // === impl Scope ===
 
 impl Scope {
+    /// The number of the application.
+    pub(crate) fn number(&self) -> u32 {
+        self.application.0
+    }
+
     /// The length above which nothing takes a query of this size; `None` where something does.
     pub(crate) fn limit(&self, extent: Extent) -> Option<u64> {
         let members = &self.sized.as_ref()?.members;

@@ -10,6 +10,7 @@
 //! decided in `sextant-policies`; this crate only asks and carries out.
 
 mod ask;
+mod budget;
 mod clock;
 mod costs;
 mod demand;

@@ -7,6 +7,8 @@ use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Par
 use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
 use tokio::sync::oneshot;
 
+use crate::budget::Charge;
+
 /// A query waiting for its answer.
 pub(crate) struct Pending {
     /// The controller's model: the ordinal of the variant.
@@ -15,6 +17,8 @@ pub(crate) struct Pending {
     pub(crate) variant: Arc<Variant>,
     pub(crate) inputs: Inputs,
     pub(crate) online: bool,
+    /// What its application was charged with; `None` for one without a budget.
+    pub(crate) charge: Option<Charge>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::{
     Dispatcher,
     ask::{Ask, suits},
+    budget::Charge,
     demand::Offer,
     index::Known,
     pending::{Done, Held, Inputs, Pending, Refusal, Reply},
@@ -85,7 +86,7 @@ impl Dispatcher {
         let (mut placements, mut losses) = (0, 0);
         loop {
             let revision = *self.revision.borrow();
-            let chosen = match (self.choose(ask), &cause) {
+            let mut chosen = match (self.choose(ask), &cause) {
                 (Ok(chosen), _) => chosen,
                 (Err(error), Some(_)) if self.is_leading() => return Err(cause.unwrap_or(error)),
                 (Err(error), _) => return Err(error),
@@ -94,7 +95,8 @@ impl Dispatcher {
                 offer.queue(&chosen.known);
             }
             let inputs = source.inputs(&chosen, ask, placements);
-            let refusal = match self.run(&chosen, inputs, ask, online).await {
+            let charge = chosen.charge.take();
+            let refusal = match self.run(&chosen, (inputs, charge), ask, online).await {
                 Ok(done) => {
                     if let Some(under_way) = &chosen.under_way {
                         under_way.answered(chosen.known.ordinal, done.timings.exec_us / 1e6);
@@ -132,7 +134,13 @@ impl Dispatcher {
         drop(tokio::time::timeout(NEWS_WAIT, newer).await);
     }
 
-    async fn run(&self, chosen: &Chosen, inputs: Inputs, ask: &Ask, online: bool) -> Reply {
+    async fn run(
+        &self,
+        chosen: &Chosen,
+        (inputs, charge): (Inputs, Option<Charge>),
+        ask: &Ask,
+        online: bool,
+    ) -> Reply {
         let (reply, receiver) = oneshot::channel();
         let deadline = ask
             .deadline()
@@ -144,6 +152,7 @@ impl Dispatcher {
             variant: Arc::clone(&known.variant),
             inputs,
             online,
+            charge,
             reply,
         };
         self.driver.enqueue(Request {

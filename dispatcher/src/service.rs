@@ -146,6 +146,7 @@ impl Teller {
             types: &types,
             round_trip: driver.round_trip(),
             estimate_factor: self.dispatcher.config.estimate_factor,
+            clock: self.dispatcher.clock,
         };
         let mut snapshot = Snapshot::build(view, &around, &mut self.interner);
         snapshot.families = self.families(&snapshot, &present);

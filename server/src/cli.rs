@@ -11,6 +11,7 @@ use crate::{
     logging, serve,
 };
 
+mod application;
 mod artefact;
 mod client;
 #[cfg(test)]
@@ -79,6 +80,9 @@ enum Command {
     Models,
     /// List applications.
     Applications,
+    /// Show and set what an application may use of the fleet.
+    #[command(subcommand)]
+    Application(application::Application),
     /// Submit and follow jobs.
     #[command(subcommand)]
     Job(job::Job),
@@ -145,6 +149,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Variants(variants) => variants.run(client, output).await,
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
+        Command::Application(application) => application.run(client, output).await,
         Command::Workers => listing::workers(client, output).await,
         Command::Health => health::run(client, output).await,
         Command::Profile(profile) => profile.run(client, output).await,

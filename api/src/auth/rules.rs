@@ -70,6 +70,10 @@ const RULES: &[Rule] = &[
     read("applications_list", Need::Key, Bound::Handler),
     read("applications_get", Need::Key, Bound::Path),
     write("applications_create", Bound::Refused, "application.create"),
+    Rule {
+        audited: Some("application.change"),
+        ..read("applications_change", ADMIN, Bound::Path)
+    },
     write("applications_delete", Bound::Path, "application.delete"),
     read("models_list", Need::Key, Bound::Handler),
     read("models_get", Need::Key, Bound::Path),

@@ -23,8 +23,9 @@ use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Route, Timings};
 use sextant_types::{
-    Accuracy, BatchLatency, DataType, Digest, EngineName, Metric, ModelId, NamedTensor,
-    Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant, VariantSpec,
+    Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
+    NamedTensor, Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant,
+    VariantSpec,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -189,6 +190,7 @@ pub fn variant() -> Variant {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
+        resources: Default::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every decision of Sextant, as pure code.
 //!
-//! Entry points: [`select`] (which variant answers a query), [`controller`] (everything that happens
+//! Entry points: [`select`] (which variant answers a query), [`budget`] (whether its application can pay
+//! it), [`controller`] (everything that happens
 //! to it then), which joins [`schedule`] (which batch runs when) with [`placement`] (which models are
 //! loaded on which device), [`parallelism`] (how many requests run
 //! side by side, on how many threads), [`profile`] (how long a batch runs),
@@ -16,6 +17,7 @@
 //! simulator drive the same code.
 
 pub mod autoscale;
+pub mod budget;
 pub mod clock_offset;
 pub mod controller;
 pub mod health;

@@ -9,6 +9,8 @@
 //!   for itself.
 //! - [`Infaas`], the greedy heuristic that INFaaS runs in its place, as printed.
 //!
+//! [`tenants`] comes before them: what applications may use, and who goes first.
+//!
 //! [`Scaler`] joins all of it: [`demand`] says what to expect of each need, a planner what would be
 //! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`Steady`]
 //! when a plan becomes what is wanted.
@@ -21,6 +23,7 @@ mod packing;
 mod scaler;
 pub mod shared;
 mod steady;
+pub mod tenants;
 
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use crate::{
+    budget::Charge,
     costs::{Ran, Tariff},
     mover::Move,
     pending::{Done, Pending, Refusal, Reply},
@@ -37,6 +38,8 @@ struct Batch {
 /// One who waits for its part of a batch.
 struct Waiting {
     online: bool,
+    rows: u32,
+    charge: Option<Charge>,
     reply: oneshot::Sender<Reply>,
 }
 
@@ -160,11 +163,18 @@ impl Driver {
             let Pending {
                 inputs,
                 online,
+                charge,
                 reply,
                 ..
             } = request.payload;
+            let rows = request.rows;
             parts.push(inputs.into_part(&variant, &member.id, bill.second_usd()));
-            batch.waiting.push(Waiting { online, reply });
+            batch.waiting.push(Waiting {
+                online,
+                rows,
+                charge,
+                reply,
+            });
         }
         drop(members);
         self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +229,8 @@ impl Driver {
         let waiting = batch.waiting;
         match outcome {
             Err(error) => {
-                for Waiting { reply, .. } in waiting {
+                for Waiting { charge, reply, .. } in waiting {
+                    drop(charge);
                     drop(reply.send(Err(Refusal::Worker(error.clone()))));
                 }
             }
@@ -234,7 +245,16 @@ impl Driver {
                 let answered = answered.filter(|(_, outputs)| outputs.is_ok());
                 let took = (batch.rows, run_us(&result.timings));
                 self.pay(bill, took, answered.map(|(one, _)| one.online));
-                for (Waiting { reply, .. }, outputs) in waiting.into_iter().zip(result.outputs) {
+                for (one, outputs) in waiting.into_iter().zip(result.outputs) {
+                    let Waiting {
+                        rows,
+                        charge,
+                        reply,
+                        ..
+                    } = one;
+                    if let Some(charge) = charge {
+                        charge.settle(bill.cost_usd(took, rows));
+                    }
                     let done = outputs
                         .map(|outputs| Done {
                             outputs,
@@ -280,6 +300,12 @@ impl Bill {
     fn second_usd(&self) -> f64 {
         let tariff = self.tariff.as_ref();
         tariff.map_or(0.0, |tariff| tariff.second_usd(self.slots))
+    }
+
+    /// What so many of the rows of a batch cost that ran so long, microseconds.
+    fn cost_usd(&self, (all, run_us): (u32, f64), rows: u32) -> f64 {
+        let share = f64::from(rows) / f64::from(all.max(1));
+        run_us / 1e6 * self.second_usd() * share
     }
 }
 

@@ -225,18 +225,19 @@ impl Known {
         }
     }
 
-    /// Its queue, with what the configuration says of its application.
+    /// Its queue, with what is set for its application, or else what the configuration says of it.
     pub(crate) fn queue_spec(&self, config: &Config) -> QueueSpec {
         let tenant = config.tenants.get(&self.variant.application);
         let tenant = tenant.copied().unwrap_or_default();
+        let set = &self.variant.resources;
         QueueSpec {
             max_rows: self.max_rows(),
             batched: self.variant.signature.batched,
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),
             max_waiting_rows: config.max_waiting_rows,
-            priority: tenant.priority,
-            weight: tenant.weight,
+            priority: set.priority.unwrap_or(tenant.priority),
+            weight: set.weight.map_or(tenant.weight, |weight| weight as f32),
             price: 1.0,
         }
     }

@@ -15,6 +15,7 @@ use super::{
     instances::{self, Weights},
     shared::{self, Effort},
     spread,
+    tenants::{Cut, Granted, Tenants},
 };
 
 /// How long it is remembered by how much measured load exceeded a plan, ms. A plan that was too small is
@@ -23,6 +24,9 @@ const CORRECTED_MS: u64 = 3_600_000;
 
 /// Share of a device's memory that is planned for; the rest is for what pages and allocators waste.
 const MEMORY: f64 = 0.9;
+
+/// Queries a second below which a plan leaves nothing unanswered.
+const UNANSWERED_RPS: f64 = 1e-3;
 
 /// Who plans, and for how long things stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,6 +75,8 @@ pub struct Scene {
     pub kinds: Vec<Kind>,
     /// By choice, in the problem's order: memory of its variant; `least` and `load` are ignored.
     pub footprints: Vec<Footprint>,
+    /// What applications may use.
+    pub tenants: Tenants,
 }
 
 /// How many of the devices of a type there should be.
@@ -87,6 +93,10 @@ pub struct Wanted {
 pub struct Decided {
     /// The plan that may choose the devices.
     pub free: Plan,
+    /// What that plan answers: the scene's problem without what is not planned for.
+    pub problem: Problem,
+    /// Queries that it is not made for.
+    pub cuts: Vec<Cut>,
     /// The plan for the devices that are up.
     pub here: Plan,
     /// By type of device, in the problem's order.
@@ -155,36 +165,49 @@ impl Scaler {
 
     /// What is wanted now.
     pub fn decide(&mut self, scene: &Scene, now_ms: u64) -> Decided {
-        let free = self.plan(scene, Fleet::Free);
-        let here = self.plan(scene, Fleet::AsItIs);
+        let (free, granted) = self.plan(scene, Fleet::Free);
+        let (here, _) = self.plan(scene, Fleet::AsItIs);
         let devices = self.devices(scene, &free, now_ms);
         let variants = self.variants(scene, &here, now_ms);
         Decided {
             free,
+            problem: granted.problem,
+            cuts: granted.cuts,
             here,
             devices,
             variants,
         }
     }
 
-    fn plan(&mut self, scene: &Scene, fleet: Fleet) -> Plan {
-        let mut problem = scene.problem.clone();
-        for (device, kind) in problem.devices.iter_mut().zip(&scene.kinds) {
-            device.now = kind.up;
-            if fleet == Fleet::AsItIs {
-                (device.least, device.most) = (kind.up, kind.up);
-            }
-        }
-        if fleet == Fleet::AsItIs {
-            problem.budget_per_hour_usd = None;
-        }
+    /// A plan for what applications may use. Where it leaves something unanswered, what there is is divided
+    /// among them.
+    fn plan(&mut self, scene: &Scene, fleet: Fleet) -> (Plan, Granted) {
+        let mut granted = scene.tenants.bounded(&of_fleet(scene, fleet));
+        let infaas = self.infaas.clone();
+        let plan = self.answer(&granted.problem, fleet);
+        let is_short = plan.unserved_rps.iter().any(|rps| *rps > UNANSWERED_RPS);
+        let divided = match is_short {
+            true => scene.tenants.divided(&granted.problem),
+            false => None,
+        };
+        let Some(divided) = divided else {
+            return (plan, granted);
+        };
+        // The plan that is not taken has waited for nothing.
+        self.infaas = infaas;
+        granted.problem = divided.problem;
+        granted.cuts.extend(divided.cuts);
+        (self.answer(&granted.problem, fleet), granted)
+    }
+
+    fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
         match self.options.policy {
-            Policy::Sextant => shared::plan(&problem, Effort::default()),
-            Policy::Ilp => instances::plan(&problem, Weights::default())
-                .unwrap_or_else(|| shared::greedy(&problem)),
+            Policy::Sextant => shared::plan(problem, Effort::default()),
+            Policy::Ilp => instances::plan(problem, Weights::default())
+                .unwrap_or_else(|| shared::greedy(problem)),
             // What it waits for is counted once a look.
-            Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(&problem),
-            Policy::Infaas => self.infaas.plan(&problem),
+            Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(problem),
+            Policy::Infaas => self.infaas.plan(problem),
         }
     }
 
@@ -339,4 +362,19 @@ impl Scaler {
             .map(|(footprint, count)| (footprint.variant, count))
             .collect()
     }
+}
+
+/// The problem where there are these devices.
+fn of_fleet(scene: &Scene, fleet: Fleet) -> Problem {
+    let mut problem = scene.problem.clone();
+    for (device, kind) in problem.devices.iter_mut().zip(&scene.kinds) {
+        device.now = kind.up;
+        if fleet == Fleet::AsItIs {
+            (device.least, device.most) = (kind.up, kind.up);
+        }
+    }
+    if fleet == Fleet::AsItIs {
+        problem.budget_per_hour_usd = None;
+    }
+    problem
 }

@@ -110,6 +110,20 @@ pub fn staffed(busy_devices: f64, slots: u32) -> u32 {
     (devices.max(1.0)).min(f64::from(u32::MAX)) as u32
 }
 
+/// The inverse of [`staffed`]: how many devices may be busy on average where there are so many.
+pub fn busy_of(devices: u32, slots: u32) -> f64 {
+    let slots = f64::from(slots.max(1));
+    let root = (-MARGIN + (MARGIN * MARGIN + 4.0 * f64::from(devices) * slots).sqrt()) / 2.0;
+    root * root / slots
+}
+
+/// Whether the greedy assignment answers everything.
+pub(super) fn fits(problem: &Problem) -> bool {
+    let plan = assign(problem, &vec![true; problem.devices.len()]);
+    let mut needs = problem.needs.iter().zip(&plan.unserved_rps);
+    needs.all(|(need, unserved)| *unserved <= need.rps * NONE)
+}
+
 /// What a plan costs, what it leaves unanswered included.
 fn worth(problem: &Problem, plan: &Plan) -> f64 {
     let unserved = problem.needs.iter().zip(&plan.unserved_rps).enumerate();
@@ -222,10 +236,7 @@ fn room(problem: &Problem, kind: usize, used: f64, devices: &[u32]) -> f64 {
         let affordable = ((budget - others) / device.price_per_hour_usd + NONE).floor();
         most = most.min(affordable.max(0.0) as u32).max(device.least);
     }
-    let slots = f64::from(most) * f64::from(device.slots.max(1));
-    // The inverse of `staffed`.
-    let root = (-MARGIN + (MARGIN * MARGIN + 4.0 * slots).sqrt()) / 2.0;
-    (root * root / f64::from(device.slots.max(1)) - used).max(0.0)
+    (busy_of(most, device.slots) - used).max(0.0)
 }
 
 /// Of the choices of a need those that answer most on each type: the others never cost less.

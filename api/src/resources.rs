@@ -1,0 +1,123 @@
+//! What an application may use of the fleet, on the wire.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use sextant_types::{Code, InvalidResources, Resources};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// What an application may use of the fleet, and how it stands to others. A member that is left out is
+/// not set: it limits nothing and claims nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Resources)]
+pub struct ResourcesBody {
+    /// Most that its answers may cost, US dollars an hour; 0 refuses everything that costs anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1e9, example = 2.5)]
+    pub budget_per_hour_usd: Option<f64>,
+    /// Workers' worth of load that is planned for it even when nobody asks; 0 where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 100_000, example = 1)]
+    pub least_workers: Option<u32>,
+    /// Most workers' worth of load that is planned for it; at least `least_workers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 100_000, example = 4)]
+    pub most_workers: Option<u32>,
+    /// Where there is not enough for all, a higher one goes first. Left out it is as configured, else 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 100)]
+    pub priority: Option<u8>,
+    /// Its share beside others of the same priority. Left out it is as configured, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.001, maximum = 1000, example = 1.0)]
+    pub weight: Option<f64>,
+}
+
+/// What is to change: members that are left out stay, `null` takes back what was set.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ResourcesChange)]
+pub struct ResourcesChangeBody {
+    /// Most that its answers may cost, US dollars an hour; 0 refuses everything that costs anything.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1e9, example = 2.5)]
+    budget_per_hour_usd: Option<Option<f64>>,
+    /// Workers' worth of load that is planned for it even when nobody asks.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u32>, maximum = 100_000, example = 1)]
+    least_workers: Option<Option<u32>>,
+    /// Most workers' worth of load that is planned for it; at least `least_workers`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u32>, maximum = 100_000, example = 4)]
+    most_workers: Option<Option<u32>>,
+    /// Where there is not enough for all, a higher one goes first.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u8>, example = 100)]
+    priority: Option<Option<u8>>,
+    /// Its share beside others of the same priority.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1000, example = 1.0)]
+    weight: Option<Option<f64>>,
+}
+
+/// Tells `null` from what was left out.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(from).map(Some)
+}
+
+/// The refusal of resources that make no sense.
+pub(crate) fn refuse(invalid: InvalidResources) -> Problem {
+    let field = format!("resources.{}", invalid.name);
+    Problem::new(Code::InvalidRequest, invalid.to_string()).field(field)
+}
+
+// === impl ResourcesBody ===
+
+impl ResourcesBody {
+    /// Checks the values.
+    pub fn read(self) -> Result<Resources, Problem> {
+        let resources = Resources {
+            budget_per_hour_usd: self.budget_per_hour_usd,
+            least_workers: self.least_workers.unwrap_or(0),
+            most_workers: self.most_workers,
+            priority: self.priority,
+            weight: self.weight,
+        };
+        resources.validate().map_err(refuse)?;
+        Ok(resources)
+    }
+
+    /// What is set; `None` where nothing is.
+    pub fn show(resources: &Resources) -> Option<Self> {
+        let shown = Self {
+            budget_per_hour_usd: resources.budget_per_hour_usd,
+            least_workers: Some(resources.least_workers).filter(|least| *least > 0),
+            most_workers: resources.most_workers,
+            priority: resources.priority,
+            weight: resources.weight,
+        };
+        (!resources.is_default()).then_some(shown)
+    }
+}
+
+// === impl ResourcesChangeBody ===
+
+impl ResourcesChangeBody {
+    /// What becomes of these resources.
+    pub fn apply(self, to: Resources) -> Resources {
+        let least = self
+            .least_workers
+            .unwrap_or(Some(to.least_workers))
+            .unwrap_or(0);
+        Resources {
+            budget_per_hour_usd: self.budget_per_hour_usd.unwrap_or(to.budget_per_hour_usd),
+            least_workers: least,
+            most_workers: self.most_workers.unwrap_or(to.most_workers),
+            priority: self.priority.unwrap_or(to.priority),
+            weight: self.weight.unwrap_or(to.weight),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What applications have left to spend on answers.
+//!
+//! An application with a budget has an account; a query of it takes a [`Charge`] along that is settled
+//! where its batch ends, and given back wherever else the query leaves the scheduler. Applications
+//! without a budget have no account: nothing is locked or looked up for them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sextant_policies::budget::{self, Purse};
+use sextant_rpc::QueryError;
+use sextant_types::{ApplicationId, Code};
+
+use crate::clock::Clock;
+
+/// The account of an application that has a budget.
+pub(crate) struct Account {
+    application: ApplicationId,
+    budget_per_hour_usd: f64,
+    purse: Arc<Mutex<Purse>>,
+    clock: Clock,
+}
+
+/// What a query was charged with. Given back when it is dropped.
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    charge: Option<budget::Charge>,
+}
+
+// === impl Account ===
+
+impl Account {
+    /// A new one, with a full bucket.
+    pub(crate) fn new(application: ApplicationId, budget_per_hour_usd: f64, clock: Clock) -> Self {
+        Self {
+            application,
+            budget_per_hour_usd,
+            purse: Arc::new(Mutex::new(Purse::new(budget_per_hour_usd, clock.now()))),
+            clock,
+        }
+    }
+
+    /// The same account with another budget.
+    pub(crate) fn with_budget(&self, budget_per_hour_usd: f64) -> Self {
+        self.lock()
+            .set_budget(budget_per_hour_usd, self.clock.now());
+        Self {
+            application: self.application.clone(),
+            budget_per_hour_usd,
+            purse: Arc::clone(&self.purse),
+            clock: self.clock,
+        }
+    }
+
+    pub(crate) fn budget_per_hour_usd(&self) -> f64 {
+        self.budget_per_hour_usd
+    }
+
+    /// The most that a query of so many rows may list for a thousand of them to be paid now, US dollars.
+    pub(crate) fn may_list_per_1k_usd(&self, rows: u32) -> f64 {
+        self.lock().may_list_usd(self.clock.now()) / f64::from(rows.max(1)) * 1000.0
+    }
+
+    /// Charges a query of so many rows whose variant lists so much for a thousand, US dollars.
+    pub(crate) fn charge(
+        self: &Arc<Self>,
+        per_1k_usd: f64,
+        rows: u32,
+    ) -> Result<Charge, QueryError> {
+        let charge = self
+            .lock()
+            .charge(listed_usd(per_1k_usd, rows), self.clock.now());
+        match charge {
+            Some(charge) => Ok(Charge {
+                account: Arc::clone(self),
+                charge: Some(charge),
+            }),
+            None => Err(self.exhausted(per_1k_usd, rows)),
+        }
+    }
+
+    /// The refusal of a query for which the cheapest variant lists so much for a thousand rows.
+    pub(crate) fn exhausted(&self, per_1k_usd: f64, rows: u32) -> QueryError {
+        let wait = self
+            .lock()
+            .wait(listed_usd(per_1k_usd, rows), self.clock.now());
+        let (application, budget) = (&self.application, self.budget_per_hour_usd);
+        let advice = match wait {
+            Some(_) => "try again later, ask for less, or have the budget raised",
+            None => "have the budget raised",
+        };
+        let message = format!(
+            "the budget of application `{application}`, `{budget}` US dollars an hour, cannot pay the \
+             cheapest variant that meets the targets: {advice}"
+        );
+        let mut error = QueryError::new(Code::BudgetExhausted, message);
+        error.retry_after_ms = wait.map(|wait| wait.div_ceil(1_000_000).max(1));
+        error
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Purse> {
+        self.purse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is listed for a query; nothing where the price is not known.
+fn listed_usd(per_1k_usd: f64, rows: u32) -> f64 {
+    match per_1k_usd.is_finite() {
+        true => per_1k_usd / 1000.0 * f64::from(rows),
+        false => 0.0,
+    }
+}
+
+// === impl Charge ===
+
+impl Charge {
+    /// The query has been run and cost so much, US dollars.
+    pub(crate) fn settle(mut self, cost_usd: f64) {
+        if let Some(charge) = self.charge.take() {
+            self.account.lock().settle(charge, cost_usd);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(charge) = self.charge.take() {
+            self.account.lock().take_back(charge);
+        }
+    }
+}
