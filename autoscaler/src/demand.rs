@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
 use sextant_policies::scaling::demand::{self, Ended, Load};
-use sextant_types::{ApplicationId, ErrorKind, TargetClass};
+use sextant_types::{ApplicationId, Code, ErrorKind, TargetClass};
 
 /// Queries of an application with like targets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +76,17 @@ impl Seen {
             .retain(|_, load| now_ms.saturating_sub(load.last_ms()) < FORGOTTEN_MS);
     }
 
+    /// A need that nobody has, of an application for which devices are kept.
+    pub(crate) fn nobody(application: &ApplicationId) -> Outlook {
+        Outlook {
+            need: Need {
+                application: application.clone(),
+                class: TargetClass::default(),
+            },
+            of: demand::Outlook::default(),
+        }
+    }
+
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
     /// for in `idle_ms` needs nothing.
     pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
@@ -90,10 +101,11 @@ impl Seen {
 /// Queries that more devices could have answered in time.
 fn bad_of(row: &ApplicationDemand) -> u64 {
     let refused = row.refused.iter().filter(|(code, _)| {
-        matches!(
-            code.kind(),
-            ErrorKind::Overloaded | ErrorKind::DeadlineExceeded | ErrorKind::Unavailable
-        )
+        **code != Code::BudgetExhausted
+            && matches!(
+                code.kind(),
+                ErrorKind::Overloaded | ErrorKind::DeadlineExceeded | ErrorKind::Unavailable
+            )
     });
     row.late + refused.map(|(_, count)| count).sum::<u64>()
 }

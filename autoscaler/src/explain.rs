@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_policies::scaling::{
-    Plan,
+    Decided, Plan,
     fleet::Trigger,
     shared::{self, Effort},
+    tenants::Cut,
 };
 use sextant_types::{ApplicationId, VariantId};
 
@@ -66,14 +67,40 @@ pub(crate) fn inputs(
     inputs.take(MOST_DECISION_ROWS).collect()
 }
 
-/// Why there should be so many workers of a type.
+/// Why there should be so many workers of a type, and what they are not planned for.
 pub(crate) fn of_pool(
+    picture: &Picture,
+    decided: &Decided,
+    at: usize,
+    (pool, trigger): (&Pool, Option<Trigger>),
+    hold_ms: u64,
+) -> Arc<str> {
+    let mut reason = of_number(picture, &decided.free, at, (pool, trigger), hold_ms);
+    let could_answer = |cut: &&Cut| {
+        let mut choices = picture.problem.choices_of(cut.need as usize);
+        choices.any(|(_, choice)| choice.device as usize == at)
+    };
+    let cuts: Vec<Cut> = decided.cuts.iter().filter(could_answer).copied().collect();
+    for held_back in picture.set.held_back(&picture.outlooks, &cuts) {
+        reason.push_str("; not for all: ");
+        reason.push_str(&held_back.reason);
+    }
+    let kept = picture.set.kept(&picture.outlooks, &decided.problem.needs);
+    for (application, least) in kept {
+        reason.push_str(&format!(
+            "; {least} workers' worth is kept for `{application}` whatever is asked"
+        ));
+    }
+    reason.into()
+}
+
+fn of_number(
     picture: &Picture,
     free: &Plan,
     at: usize,
     (pool, trigger): (&Pool, Option<Trigger>),
     hold_ms: u64,
-) -> Arc<str> {
+) -> String {
     let (kind, name) = (&picture.kinds[at], &pool.device_type);
     let problem = &picture.problem;
     let served = problem.choices.iter().zip(&free.served_rps);
@@ -100,39 +127,35 @@ pub(crate) fn of_pool(
                 "instances are overloaded on {} of {} workers",
                 kind.measured.overloaded, kind.up
             ),
-        }
-        .into();
+        };
     }
     if busy <= 0.0 && pool.wanted > pool.least {
         return format!(
             "workers that were planned within the last {} s stay",
             hold_ms / 1000
-        )
-        .into();
+        );
     }
     if busy <= 0.0 {
         return format!(
             "nothing was planned for `{name}` in the last {} s: the least that there must be",
             hold_ms / 1000
-        )
-        .into();
+        );
     }
     format!(
         "{rps:.1} queries a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
          with a margin for chance {} have time for them",
         free.devices[at].max(1)
     )
-    .into()
 }
 
 /// What the fleet would cost otherwise, and why it is not so.
 pub(crate) fn other_pools(
     picture: &Picture,
-    free: &Plan,
+    decided: &Decided,
     at: usize,
     from: u32,
 ) -> Vec<Alternative> {
-    let problem = &picture.problem;
+    let (free, problem) = (&decided.free, &decided.problem);
     let unserved = |plan: &Plan| plan.unserved_rps.iter().sum::<f64>();
     let judged = |what: String, plan: &Plan| {
         let missing = unserved(plan) - unserved(free);

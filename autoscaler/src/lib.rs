@@ -18,6 +18,7 @@ mod machines;
 mod picture;
 mod scaler;
 mod seats;
+mod tenants;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 

@@ -7,12 +7,13 @@ use sextant_policies::scaling::{
     self, Choice, Device, Footprint, Need, Problem, Scene, demand,
     fleet::{Measured, bad_shares},
     rate_in_time,
+    tenants::Tenants,
 };
 use sextant_types::{
     DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
 };
 
-use crate::{Config, demand::Outlook};
+use crate::{Config, demand::Outlook, tenants::Set};
 
 /// Workers of one type.
 #[derive(Debug, Clone)]
@@ -35,6 +36,9 @@ pub(crate) struct Picture {
     pub(crate) problem: Problem,
     /// By choice: memory of its variant.
     footprints: Vec<Footprint>,
+    /// Which applications have set something, and whose needs are whose.
+    pub(crate) set: Set,
+    tenants: Tenants,
 }
 
 /// Numbers of types and variants that stay the same.
@@ -75,10 +79,12 @@ impl Picture {
     /// `known` has facts of types of which no worker is up.
     pub(crate) fn new(
         view: &View,
-        outlooks: Vec<Outlook>,
+        mut outlooks: Vec<Outlook>,
         known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
         config: &Config,
     ) -> Self {
+        let set = Set::of(view);
+        set.add_kept(&mut outlooks);
         let kinds = kinds(view, known, config);
         let devices = kinds.iter().map(|kind| Device {
             price_per_hour_usd: kind.facts.price_per_hour_usd,
@@ -102,6 +108,8 @@ impl Picture {
                 devices: devices.collect(),
                 budget_per_hour_usd: config.budget_per_hour_usd,
             },
+            tenants: set.tenants(&outlooks),
+            set,
             outlooks,
             kinds,
             variants,
@@ -134,6 +142,7 @@ impl Picture {
             kinds: kinds.collect(),
             problem,
             footprints,
+            tenants: self.tenants.clone(),
         }
     }
 
@@ -188,6 +197,7 @@ impl Picture {
     fn measure(&mut self) {
         let outlooks: Vec<demand::Outlook> = self.outlooks.iter().map(|it| it.of).collect();
         let up: Vec<u32> = self.kinds.iter().map(|kind| kind.up).collect();
+        let outlooks = self.tenants.judged(&self.problem, &outlooks);
         let bad = bad_shares(&self.problem, &outlooks, &up);
         for (kind, bad_share) in self.kinds.iter_mut().zip(bad) {
             kind.measured.bad_share = bad_share;

@@ -85,7 +85,11 @@ impl Scaler {
         let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);
         let variants = self.variants(view, &planned);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
-        let wanted = Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions);
+        let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
+        let wanted = Wanted {
+            held_back,
+            ..Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
+        };
         let emptying = seats::emptying(view, &wanted);
         wanted.with_emptying(emptying)
     }
@@ -199,7 +203,6 @@ impl Scaler {
         (pools, planned): (&[Pool], &BTreeMap<VariantId, u32>),
         now_ms: u64,
     ) -> Vec<Decision> {
-        let free = &decided.free;
         let last = self.last.as_mut().expect("the look began with it");
         let mut changes = Vec::new();
         for (at, pool) in pools.iter().enumerate() {
@@ -219,12 +222,12 @@ impl Scaler {
                     to: pool.wanted,
                     reason: explain::of_pool(
                         picture,
-                        free,
+                        decided,
                         at,
                         (pool, trigger),
                         self.config.hold_ms,
                     ),
-                    alternatives: explain::other_pools(picture, free, at, from),
+                    alternatives: explain::other_pools(picture, decided, at, from),
                     inputs: explain::inputs(picture, Some(at), None),
                 });
             }

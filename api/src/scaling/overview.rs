@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 use sextant_metadata::{
-    ApplicationDemand, Count, Demand, DeviceTypes, Instance, InstanceState, Pool, Snapshot,
+    ApplicationDemand, Count, Demand, DeviceTypes, Instance, InstanceState, Pool, Snapshot, Wanted,
     WantedVariant,
 };
 use sextant_types::{ApplicationId, DeviceTypeName, TargetClass, VariantId};
@@ -33,6 +33,21 @@ pub struct ScalingBody {
     demand: Option<DemandBody>,
     /// What all workers cost.
     cost_per_hour_usd: CostBody,
+    /// Applications of which less is planned for than is asked, sorted by name; empty where all is.
+    held_back: Vec<HeldBackBody>,
+}
+
+/// An application of which less is planned for than is asked.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScalingHeldBack)]
+pub struct HeldBackBody {
+    /// Its name.
+    application: String,
+    /// By what: `budget`, `most_workers`, or `others`, who go first or have their share where there is not
+    /// enough for all.
+    limit: &'static str,
+    /// Why, in a sentence.
+    reason: String,
 }
 
 /// Workers of one type. Those of an earlier version that do not tell their type are in no pool.
@@ -175,9 +190,19 @@ impl ScalingBody {
             cost_per_hour_usd: CostBody::of(&pools),
             pools,
             variants: variants(snapshot),
+            held_back: wanted.map_or_else(Vec::new, held_back),
             demand: demand.map(|demand| DemandBody::new(state, demand)),
         }
     }
+}
+
+fn held_back(wanted: &Wanted) -> Vec<HeldBackBody> {
+    let held_back = wanted.held_back.iter().map(|of| HeldBackBody {
+        application: of.application.to_string(),
+        limit: of.limit.name(),
+        reason: of.reason.to_string(),
+    });
+    held_back.collect()
 }
 
 fn pools(snapshot: &Snapshot) -> Vec<PoolBody> {

@@ -30,7 +30,8 @@ pub use in_process::{DEFAULT_HISTORY, InProcessStore};
 pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
 pub use rate::{InProcessRates, Rate, RateStore};
 pub use scaling::{
-    Action, Alternative, Decision, Input, MOST_DECISION_ROWS, MOST_DECISIONS, Pool, Subject,
+    Action, Alternative, Decision, HeldBack, Input, Limit, MOST_DECISION_ROWS, MOST_DECISIONS,
+    Pool, Subject,
 };
 pub use store::{
     Candidate, Changes, Cursor, Event, Leader, Lease, MetadataStore, Snapshot, Transition, Worker,

@@ -34,6 +34,29 @@ pub struct Pool {
     pub trouble: Option<Arc<str>>,
 }
 
+/// An application of which less is planned for than is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// Which one.
+    pub application: ApplicationId,
+    /// By what.
+    pub limit: Limit,
+    /// Why, in a sentence.
+    pub reason: Arc<str>,
+}
+
+/// What holds an application back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Its budget.
+    Budget,
+    /// The most workers that it may have.
+    MostWorkers,
+    /// There is not enough for all, and others go first or have their share.
+    Others,
+}
+
 /// A change of what is wanted, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
@@ -112,6 +135,19 @@ pub struct Alternative {
     pub cost_per_hour_usd: Option<f64>,
     /// Why not.
     pub why_not: Arc<str>,
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// As in JSON: `budget`, `most_workers`, `others`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::MostWorkers => "most_workers",
+            Self::Others => "others",
+        }
+    }
 }
 
 // === impl Action ===

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, VariantId, WorkerId};
 
-use crate::{Decision, MOST_DECISIONS, Pool};
+use crate::{Decision, HeldBack, MOST_DECISIONS, Pool};
 
 /// What the leading autoscaler wants to be loaded. It says nothing about what is loaded for other
 /// reasons: that may stay as long as its memory is not needed.
@@ -24,6 +24,9 @@ pub struct Wanted {
     /// The last changes of all this and why, oldest first; at most [`MOST_DECISIONS`].
     #[serde(default)]
     pub decisions: Vec<Decision>,
+    /// Applications of which less is planned for than is asked, sorted.
+    #[serde(default)]
+    pub held_back: Vec<HeldBack>,
 }
 
 /// A variant that is wanted.
@@ -62,6 +65,7 @@ impl Wanted {
             pools: Vec::new(),
             emptying: Vec::new(),
             decisions: Vec::new(),
+            held_back: Vec::new(),
         }
     }
 
@@ -93,6 +97,7 @@ impl Wanted {
             && self.pools == other.pools
             && self.emptying == other.emptying
             && self.decisions == other.decisions
+            && self.held_back == other.held_back
     }
 
     /// How many workers of a type there should be; `None` where nobody has said it.

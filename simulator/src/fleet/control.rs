@@ -139,6 +139,7 @@ impl Control {
 /// A variant as the controller knows it; `None` where no type of device runs it.
 fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
     let variant = &setting.variants[at as usize];
+    let tenant = setting.applications[variant.application as usize].tenant;
     let load = (variant.load_ms * 1e6) as Nanos;
     let kinds = variant.on.iter().enumerate().filter_map(|(kind, latency)| {
         let of = &setting.types[kind];
@@ -163,8 +164,8 @@ fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
             slots: variant.slots.max(1),
             latency,
             max_waiting_rows: u32::MAX,
-            priority: 0,
-            weight: 1.0,
+            priority: tenant.priority,
+            weight: tenant.weight as f32,
             price: 1.0,
         },
         kinds,

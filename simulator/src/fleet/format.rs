@@ -4,6 +4,7 @@
 //! key, lists as a whole. Without cells the file is the only one. `docs/simulator.md` lists the keys.
 
 mod rates;
+mod resources;
 mod variants;
 
 use std::{collections::BTreeMap, path::Path};
@@ -14,6 +15,7 @@ use toml::{Table, Value};
 use super::{Application, Cell, Class, DeviceType, Experiment, Policy, Scaling, Setting};
 use crate::{Error, Jitter, workload::Gaps};
 use rates::{LoadFile, RateFile};
+use resources::ResourcesFile;
 
 /// Keys of a file that are not of its cells.
 #[derive(Deserialize)]
@@ -106,6 +108,8 @@ struct ApplicationFile {
     name: String,
     #[serde(default)]
     pinned: Option<String>,
+    #[serde(default)]
+    resources: ResourcesFile,
     #[serde(default)]
     variant: Vec<variants::VariantFile>,
 }
@@ -224,6 +228,7 @@ impl CellFile {
             .map(|of| Application {
                 name: of.name.clone(),
                 pinned: None,
+                tenant: of.resources.read(),
             })
             .collect();
         let mut variants = Vec::new();
@@ -319,6 +324,10 @@ impl CellFile {
         names.sort();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("two types of devices are called `{}`", twice[0]));
+        }
+        for of in &self.application {
+            let wrong = |problem| format!("application `{}`: {problem}", of.name);
+            of.resources.check().map_err(wrong)?;
         }
         let known = |name: &String| name.parse::<Policy>().map_err(|error| error.to_string());
         let fixed = self.device.iter().flat_map(|of| of.fixed.keys());

@@ -6,6 +6,7 @@ use sextant_policies::{
         self, Choice, Footprint, Kind, Need, Options, Problem, Scaler, Scene,
         demand::{Ended, Load, Outlook},
         fleet::{Measured, bad_shares},
+        tenants::Tenants,
     },
     wanted::{Candidate, Place, wanted},
 };
@@ -208,13 +209,18 @@ fn scene(setting: &Setting, outlooks: &[Outlook], there: &Presences<'_>) -> Scen
         },
         kinds: Vec::new(),
         footprints: Vec::new(),
+        tenants: Tenants {
+            all: setting.applications.iter().map(|of| of.tenant).collect(),
+            of_need: setting.classes.iter().map(|of| of.application).collect(),
+        },
     };
     for class in 0..setting.classes.len() {
         add_choices(setting, class, there, &mut scene);
     }
     let up = |kind| there.up(kind).count() as u32;
     let up: Vec<u32> = (0..setting.types.len()).map(up).collect();
-    let bad = bad_shares(&scene.problem, outlooks, &up);
+    let judged = scene.tenants.judged(&scene.problem, outlooks);
+    let bad = bad_shares(&scene.problem, &judged, &up);
     scene.kinds = (0..setting.types.len())
         .map(|kind| Kind {
             key: kind as u32,

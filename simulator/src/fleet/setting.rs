@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_policies::{scaling::rate_in_time, schedule::LatencyTable};
+use sextant_policies::{
+    scaling::{rate_in_time, tenants::Tenant},
+    schedule::LatencyTable,
+};
 
 use super::Policy;
 use crate::{
@@ -61,13 +64,15 @@ pub struct DeviceType {
 }
 
 /// Something that queries ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Application {
     /// Its name.
     pub name: String,
     /// Position in [`Setting::variants`]: answers all its queries under policies that pin; without it
     /// the variant whose queries cost least at full batches of those that meet all targets.
     pub pinned: Option<u32>,
+    /// What it may use of the fleet.
+    pub tenant: Tenant,
 }
 
 /// A variant of an application.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
-use sextant_policies::schedule::LatencyTable;
+use sextant_policies::{scaling::tenants::Tenant, schedule::LatencyTable};
 
 use crate::{
     Error,
@@ -158,6 +158,7 @@ pub(super) fn read(
             applications.push(Application {
                 name: name.to_owned(),
                 pinned: None,
+                tenant: Tenant::default(),
             });
             applications.len() - 1
         });

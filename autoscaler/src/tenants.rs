@@ -1,0 +1,128 @@
+//! What applications may use of the fleet, as it is shown with their variants.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use sextant_metadata::{HeldBack, View};
+use sextant_policies::scaling::{
+    Need,
+    tenants::{Cut, Limit, Tenant, Tenants},
+};
+use sextant_types::{ApplicationId, Resources};
+
+use crate::demand::{Outlook, Seen};
+
+/// Applications that have set something.
+#[derive(Debug, Default)]
+pub(crate) struct Set(BTreeMap<ApplicationId, Resources>);
+
+// === impl Set ===
+
+impl Set {
+    /// Of the published variants. While a change is being published, the first of an application's
+    /// variants has it.
+    pub(crate) fn of(view: &View) -> Self {
+        let mut set = BTreeMap::new();
+        for variant in view.variants.values() {
+            let resources = set.entry(variant.application.clone());
+            resources.or_insert(variant.resources);
+        }
+        set.retain(|_, resources: &mut Resources| !resources.is_default());
+        Self(set)
+    }
+
+    /// Adds a need without targets to each application for which devices are kept, for when nobody has
+    /// asked it, or for nothing that any variant can meet.
+    pub(crate) fn add_kept(&self, outlooks: &mut Vec<Outlook>) {
+        let kept = self.0.iter().filter(|(_, of)| of.least_workers > 0);
+        outlooks.extend(kept.map(|(id, _)| Seen::nobody(id)));
+    }
+
+    /// As the planner takes it; nothing where nobody has set anything.
+    pub(crate) fn tenants(&self, outlooks: &[Outlook]) -> Tenants {
+        if self.0.is_empty() {
+            return Tenants::default();
+        }
+        let mut numbers: BTreeMap<&ApplicationId, u32> = BTreeMap::new();
+        let mut tenants = Tenants::default();
+        for outlook in outlooks {
+            let application = &outlook.need.application;
+            let next = numbers.len() as u32;
+            let number = *numbers.entry(application).or_insert(next);
+            if number == next {
+                tenants.all.push(self.tenant(application));
+            }
+            tenants.of_need.push(number);
+        }
+        tenants
+    }
+
+    /// Who is held back by what, and why, sorted.
+    pub(crate) fn held_back(&self, outlooks: &[Outlook], cuts: &[Cut]) -> Vec<HeldBack> {
+        let each = cuts.iter().filter_map(|cut| {
+            let outlook = outlooks.get(cut.need as usize)?;
+            Some((outlook.need.application.clone(), cut.limit))
+        });
+        let each: BTreeSet<(ApplicationId, Limit)> = each.collect();
+        let held_back = each.into_iter().map(|(application, limit)| HeldBack {
+            reason: self.reason(&application, limit),
+            limit: match limit {
+                Limit::Budget => sextant_metadata::Limit::Budget,
+                Limit::Most => sextant_metadata::Limit::MostWorkers,
+                Limit::Others => sextant_metadata::Limit::Others,
+            },
+            application,
+        });
+        held_back.collect()
+    }
+
+    /// Applications for which more is planned than is asked, and the workers' worth that each keeps.
+    pub(crate) fn kept(
+        &self,
+        outlooks: &[Outlook],
+        planned: &[Need],
+    ) -> BTreeSet<(ApplicationId, u32)> {
+        let each = outlooks.iter().zip(planned);
+        let raised = each.filter(|(outlook, need)| need.rps > outlook.of.rps);
+        let kept = raised.filter_map(|(outlook, _)| {
+            let application = &outlook.need.application;
+            Some((application.clone(), self.0.get(application)?.least_workers))
+        });
+        kept.collect()
+    }
+
+    fn reason(&self, application: &ApplicationId, limit: Limit) -> Arc<str> {
+        let set = self.0.get(application).copied().unwrap_or_default();
+        match limit {
+            Limit::Budget => format!(
+                "more is asked of `{application}` than its budget of {} US dollars an hour pays for",
+                set.budget_per_hour_usd.unwrap_or(0.0)
+            ),
+            Limit::Most => format!(
+                "more is asked of `{application}` than the {} workers answer that it may have",
+                set.most_workers.unwrap_or(0)
+            ),
+            Limit::Others => format!(
+                "there is not enough for all, and others come before `{application}` by priority or \
+                 have their share by weight"
+            ),
+        }
+        .into()
+    }
+
+    fn tenant(&self, application: &ApplicationId) -> Tenant {
+        let usual = Tenant::default();
+        let Some(set) = self.0.get(application) else {
+            return usual;
+        };
+        Tenant {
+            budget_per_hour_usd: set.budget_per_hour_usd,
+            least: set.least_workers,
+            most: set.most_workers,
+            priority: set.priority.unwrap_or(usual.priority),
+            weight: set.weight.unwrap_or(usual.weight),
+        }
+    }
+}
