@@ -116,6 +116,11 @@ impl Api {
         self.send(Method::POST, path, Some(body)).await
     }
 
+    /// `PATCH` of JSON.
+    pub async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::PATCH, path, Some(body)).await
+    }
+
     /// `POST` of bytes that claim to be JSON.
     pub async fn post_raw(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
         self.send_bytes(Method::POST, path, "application/json", Some(body.into()))

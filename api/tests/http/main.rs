@@ -1,6 +1,7 @@
 //! The wire format, through the complete router and without a socket.
 
 mod auth;
+mod budgets;
 mod costs;
 mod documents;
 mod double;

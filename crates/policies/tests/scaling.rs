@@ -483,6 +483,7 @@ fn footprint_of(variant: u32, own_bytes: u64, least: u32) -> Footprint {
 /// A look at one type of device on which one variant answers 20 queries a second.
 fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
     Scene {
+        tenants: Default::default(),
         problem: Problem {
             needs: vec![need(rps)],
             choices: vec![choice(0, 0, 20.0)],

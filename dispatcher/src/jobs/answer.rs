@@ -1,6 +1,6 @@
 //! Answering the records of a chunk: neighbours of the same shape go together as rows of one query.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sextant_records::{Answered, Record, Refused};
 use sextant_registry::Job;
@@ -9,7 +9,7 @@ use sextant_types::{Code, NamedTensor, Signature, Targets, Tensor};
 
 use super::{
     JobService,
-    stop::{ATTEMPTS, Pauses, Stop},
+    stop::{ATTEMPTS, LONGEST_PAUSE, Pauses, Stop},
 };
 
 /// Who answers.
@@ -110,6 +110,14 @@ impl JobService {
             };
             match self.dispatcher.answer(query, false).await {
                 Ok(answer) => return Ok(answer.outputs),
+                // A job has time: it goes on as its budget fills.
+                Err(error) if error.code == Code::BudgetExhausted => {
+                    let Some(wait_ms) = error.retry_after_ms else {
+                        return Err(error);
+                    };
+                    let wait = Duration::from_millis(wait_ms);
+                    tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
+                }
                 Err(error) if error.code.kind().is_retryable() && attempt < ATTEMPTS => {
                     pauses.next().await;
                     attempt += 1;

@@ -2,6 +2,7 @@
 
 mod applications;
 mod artefacts;
+mod budgets;
 mod costs;
 mod hardware;
 mod jobs;

@@ -1,0 +1,115 @@
+//! What applications may use, as it comes with their variants.
+
+use std::collections::BTreeMap;
+
+use sextant_metadata::{ApplicationDemand, Count, Demand, Limit};
+use sextant_types::{ApplicationId, Resources, TargetClass, Variant, VariantId};
+
+use super::{world::*, *};
+
+/// A variant of an application that may use so much.
+fn variant_of(application: &str, name: &str, resources: Resources) -> Variant {
+    Variant {
+        application: ApplicationId::new(application).unwrap(),
+        resources,
+        ..variant(name)
+    }
+}
+
+async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
+    let rows = rates.iter().map(|(application, rps)| ApplicationDemand {
+        application: ApplicationId::new(application).unwrap(),
+        class: TargetClass::default(),
+        variant: None,
+        offered: *rps,
+        answered: *rps,
+        late: 0,
+        refused: BTreeMap::new(),
+        queueing_ms: 0,
+    });
+    let demand = Demand {
+        window_ms: 1000,
+        applications: rows.collect(),
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+}
+
+fn needed(wanted: &Wanted, name: &str) -> u32 {
+    let id = VariantId::new(name).unwrap();
+    wanted.of(&id).map_or(0, |of| of.needed)
+}
+
+fn held_back(wanted: &Wanted) -> Vec<(&str, Limit)> {
+    let each = wanted.held_back.iter();
+    each.map(|of| (of.application.as_str(), of.limit)).collect()
+}
+
+#[tokio::test]
+async fn what_a_budget_does_not_pay_for_is_not_planned_for_and_says_so() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let poor = Resources {
+        budget_per_hour_usd: Some(0.0),
+        ..Resources::default()
+    };
+    publish(&store, variant_of("poor", "m-a", poor)).await;
+    publish(&store, variant_of("rich", "m-b", Resources::default())).await;
+    beat_of(&store, "w1", &device_type("small", 0.5), false).await;
+    start(&store, None);
+    ask(&store, &[("poor", 10), ("rich", 10)]).await;
+    let wanted = until(&store, "held back", |it| !it.held_back.is_empty()).await;
+    assert_eq!(held_back(&wanted), [("poor", Limit::Budget)]);
+    assert!(
+        wanted.held_back[0].reason.contains("budget of 0"),
+        "{wanted:#?}"
+    );
+    let wanted = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
+    assert_eq!(needed(&wanted, "m-a"), 0);
+    // Raised, with the next publication.
+    let paid = Resources {
+        budget_per_hour_usd: Some(100.0),
+        ..Resources::default()
+    };
+    publish(&store, variant_of("poor", "m-a", paid)).await;
+    let wanted = until(&store, "planned", |it| needed(it, "m-a") == 1).await;
+    assert_eq!(held_back(&wanted), []);
+}
+
+#[tokio::test]
+async fn a_worker_is_kept_for_an_application_that_nobody_asks() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let kept = Resources {
+        least_workers: 1,
+        ..Resources::default()
+    };
+    publish(&store, variant_of("kept", "m-a", kept)).await;
+    publish(&store, variant_of("other", "m-b", Resources::default())).await;
+    beat_of(&store, "w1", &device_type("small", 0.5), false).await;
+    start(&store, None);
+    let wanted = until(&store, "kept", |it| needed(it, "m-a") == 1).await;
+    let of = wanted.of(&VariantId::new("m-a").unwrap()).unwrap();
+    assert!(of.workers == Count::Everywhere || of.workers == Count::Workers(1));
+    assert_eq!(needed(&wanted, "m-b"), 0);
+}
+
+#[tokio::test]
+async fn a_higher_priority_goes_first_where_one_worker_is_not_enough() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let first = Resources {
+        priority: Some(200),
+        ..Resources::default()
+    };
+    // The first would by itself fill more than the one worker.
+    publish(&store, variant_of("first", "m-b", first)).await;
+    publish(&store, variant_of("last", "m-a", Resources::default())).await;
+    beat_of(&store, "w1", &device_type("small", 0.5), false).await;
+    start(&store, None);
+    ask(&store, &[("first", 5000), ("last", 5000)]).await;
+    let wanted = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
+    let wanted = match wanted.held_back.is_empty() {
+        true => until(&store, "held back", |it| !it.held_back.is_empty()).await,
+        false => wanted,
+    };
+    let limits = held_back(&wanted);
+    assert!(limits.contains(&("last", Limit::Others)), "{limits:?}");
+}
