@@ -460,6 +460,7 @@ pub async fn registry(world: &World) -> Registry {
         description: String::new(),
         default_targets: Targets::default(),
         signature: None,
+        resources: Default::default(),
     };
     registry.create_application(&application).await.unwrap();
     registry

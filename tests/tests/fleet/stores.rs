@@ -86,3 +86,39 @@ async fn a_worker_loads_from_an_artefact_store_that_stumbles() {
     answers(&fleet.api()).await;
     assert!(fleet.s3.faults().injected() > 0, "nothing went wrong");
 }
+
+#[tokio::test]
+async fn a_budget_outlives_the_loss_of_the_metadata() {
+    let mut fleet = fleet().await;
+    let api = fleet.api();
+    let body = json!({"resources": {"budget_per_hour_usd": 0.0}});
+    let set = api.patch("/v1/applications/digits", &body).await.json(200);
+    assert_eq!(set["resources"]["budget_per_hour_usd"], 0.0);
+    let query = json!({"application": "digits", "inputs": digits::Images::load("test").input(0)});
+    let refused = || async {
+        until("the budget refuses", || async {
+            let answer = api.post("/v1/queries", &query).await;
+            answer.text().contains("budget_exhausted").then_some(answer)
+        })
+        .await
+        .problem(429, "budget_exhausted");
+    };
+    refused().await;
+    fleet.redis.restart_empty();
+    until("the workers are known again", || async {
+        (workers(&api).await.len() == 2).then_some(())
+    })
+    .await;
+    refused().await;
+    until("the variants are published again", || async {
+        let instances = api.get("/v1/instances").await.json(200);
+        let all = instances["instances"].as_array().into_iter().flatten();
+        (all.filter(|it| it["state"] == "active").count() >= 2).then_some(())
+    })
+    .await;
+    let answer = api.post("/v1/queries", &query).await;
+    assert!(!answer.status.is_success(), "{}", answer.text());
+    let body = json!({"resources": {"budget_per_hour_usd": null}});
+    api.patch("/v1/applications/digits", &body).await.json(200);
+    answers(&api).await;
+}

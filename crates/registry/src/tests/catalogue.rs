@@ -1,13 +1,14 @@
 //! Applications, models, steps, variants.
 
 use serde_json::json;
-use sextant_types::{Code, ErrorKind};
+use sextant_types::{Code, ErrorKind, Resources};
 
 use super::*;
 use crate::{Failure, JobState, ModelStatus};
 
 on_both! {
     an_application_is_created_once_and_kept,
+    resources_are_changed_kept_and_taken_back,
     a_model_is_created_once_unless_it_failed,
     a_registration_is_a_model_and_its_job,
     a_finished_registration_makes_its_variants_ready_at_once,
@@ -40,6 +41,65 @@ async fn an_application_is_created_once_and_kept(place: Place) {
         (Code::ApplicationNotFound, ErrorKind::NotFound)
     );
     assert_eq!(told(registry.delete_application(&app()).await), "NotFound");
+}
+
+async fn resources_are_changed_kept_and_taken_back(place: Place) {
+    let registry = place.open().await;
+    let missing = registry.change_resources(&app(), |it| it).await;
+    assert_eq!(missing.unwrap_err().code(), Code::ApplicationNotFound);
+    registry.create_application(&application()).await.unwrap();
+    let set = Resources {
+        budget_per_hour_usd: Some(0.1 + 0.2),
+        least_workers: 1,
+        most_workers: Some(3),
+        priority: Some(0),
+        weight: None,
+    };
+    let changed = registry.change_resources(&app(), |_| set).await.unwrap();
+    assert_eq!(changed.unwrap().resources, set);
+    // Each member by itself.
+    let further = |it: Resources| Resources {
+        weight: Some(2.5),
+        ..it
+    };
+    registry
+        .change_resources(&app(), further)
+        .await
+        .unwrap()
+        .unwrap();
+    let wrong = |it: Resources| Resources {
+        most_workers: Some(0),
+        ..it
+    };
+    let refused = registry.change_resources(&app(), wrong).await.unwrap();
+    assert_eq!(refused.unwrap_err().name, "most_workers");
+    // The same settings again, with the resources left out or not.
+    let same = Application {
+        resources: further(set),
+        ..application()
+    };
+    for again in [&application(), &same] {
+        assert!(!registry.create_application(again).await.unwrap());
+    }
+    let other = Application {
+        resources: set,
+        ..application()
+    };
+    let refused = registry.create_application(&other).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ApplicationExists);
+    registry.close().await;
+    let registry = place.open().await;
+    assert_eq!(registry.application(&app()).await.unwrap(), same);
+    let nothing = |_| Resources::default();
+    registry
+        .change_resources(&app(), nothing)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(registry.applications().await.unwrap(), [application()]);
+    registry.delete_application(&app()).await.unwrap();
+    assert!(registry.create_application(&same).await.unwrap());
+    assert_eq!(registry.application(&app()).await.unwrap(), same);
 }
 
 async fn a_model_is_created_once_unless_it_failed(place: Place) {
