@@ -256,3 +256,89 @@ fn shipped_experiments_run_and_user_mistakes_are_named() {
         );
     }
 }
+
+/// Two applications alike on two devices that are enough for one of them; what each may use.
+fn rivals(first: &str, second: &str) -> String {
+    let one = "name = \"classify\"\n";
+    let text = SMALL
+        .replace("most = 10", "most = 2")
+        .replace("most = 4", "most = 0")
+        .replace("rate = 10.0", "rate = 25.0")
+        .replace(one, &format!("{one}resources = {{ {first} }}\n"));
+    format!(
+        r#"{text}
+[[application]]
+name = "rival"
+resources = {{ {second} }}
+
+[[application.variant]]
+name = "rival-cpu"
+accuracy = 70.0
+memory_mb = 400
+load_ms = 500
+max_rows = 8
+on = {{ cpu = {{ alpha_ms = 40.0, beta_ms = 10.0 }} }}
+
+[[class]]
+application = "rival"
+latency_ms = 250
+rate = 25.0
+"#
+    )
+}
+
+#[test]
+fn a_higher_priority_is_answered_first_where_devices_are_not_enough() {
+    let in_time = |first: &str, second: &str| {
+        let report = played(&setting(&rivals(first, second)));
+        let share = |at: usize| {
+            let of = &report.classes[at];
+            of.in_time as f64 / of.sent as f64
+        };
+        [share(0), share(1)]
+    };
+    let [first, rival] = in_time("priority = 200", "priority = 100");
+    assert!(first > 0.8 && rival < first - 0.2, "{first} {rival}");
+    let [first, rival] = in_time("priority = 100", "priority = 200");
+    assert!(rival > 0.8 && first < rival - 0.2, "{first} {rival}");
+}
+
+#[test]
+fn an_application_without_a_budget_has_no_devices() {
+    let paid = played(&with(&[]));
+    let name = "name = \"classify\"\n";
+    let with_budget = |usd: &str| {
+        let resources = format!("{name}resources = {{ budget_per_hour_usd = {usd} }}\n");
+        played(&with(&[(name, &resources), ("initial = 1", "initial = 0")]))
+    };
+    let nothing = with_budget("0.0");
+    assert_eq!(nothing.device_hours, [0.0, 0.0]);
+    assert_eq!(nothing.total().in_time, 0);
+    let enough = with_budget("100.0");
+    assert!(enough.total().in_time * 10 > paid.total().in_time * 9);
+}
+
+#[test]
+fn devices_are_kept_for_who_asks_seldom() {
+    let kept = |resources: &str| {
+        let text = rivals(resources, "").replace("rate = 25.0", "rate = 0.001");
+        played(&setting(&text)).devices_at(0, 200.0)
+    };
+    assert_eq!(kept("least_workers = 2"), 2);
+    assert!(kept("") < 2);
+}
+
+#[test]
+fn what_no_application_can_be_given_is_refused() {
+    for resources in [
+        "budget_per_hour_usd = -1.0",
+        "budget_per_hour_usd = nan",
+        "weight = 0.0",
+        "priority = 256",
+        "least_workers = 2, most_workers = 1",
+        "colour = 1",
+    ] {
+        let refused = Experiment::parse(&rivals(resources, ""), "rivals");
+        assert!(refused.is_err(), "{resources}");
+    }
+}
