@@ -89,7 +89,8 @@ async fn a_budget_refuses_what_it_cannot_pay_until_it_is_raised() {
     .await;
     let problem = refused.problem(429, "budget_exhausted");
     assert!(problem.get("retry_after_ms").is_none(), "never: {problem}");
-    let best_effort = json!({"application": "digits", "inputs": input, "on_infeasible": "best_effort"});
+    let best_effort =
+        json!({"application": "digits", "inputs": input, "on_infeasible": "best_effort"});
     api.post("/v1/queries", &best_effort)
         .await
         .problem(429, "budget_exhausted");
