@@ -9,8 +9,8 @@ use axum::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use sextant_metadata::{
-    Action, Alternative, ApplicationDemand, Command, Count, Decision, Demand, Input, InstanceKey,
-    Pool, Subject, Transition, Wanted, WantedVariant, WorkerRecord,
+    Action, Alternative, ApplicationDemand, Command, Count, Decision, Demand, HeldBack, Input,
+    InstanceKey, Limit, Pool, Subject, Transition, Wanted, WantedVariant, WorkerRecord,
 };
 use sextant_types::{Code, DeviceType, EngineName, TargetClass, Targets};
 use tokio::time::timeout;
@@ -117,7 +117,7 @@ async fn read(api: &Api, path: &str) -> Value {
 async fn before_an_autoscaler_has_spoken_nothing_is_wanted() {
     let api = api().await;
     let wanted = json!({"wanted_token": null, "pools": [], "variants": [], "demand": null,
-        "cost_per_hour_usd": {"wanted": null, "actual": 0.0}});
+        "cost_per_hour_usd": {"wanted": null, "actual": 0.0}, "held_back": []});
     assert_eq!(read(&api, "/v1/scaling").await, wanted);
     heartbeat(&api, "a", &device_type("cpu-8", 0.5), false).await;
     step(&api, "a", Command::Load).await;
@@ -126,7 +126,8 @@ async fn before_an_autoscaler_has_spoken_nothing_is_wanted() {
     let loading = json!({"variant": variant().id.to_string(), "application": "digits",
         "needed": null, "wanted": null, "ready": 0, "loading": 1, "failed": 0, "pinned": null});
     let wanted = json!({"wanted_token": null, "pools": [pool], "variants": [loading],
-        "demand": null, "cost_per_hour_usd": {"wanted": null, "actual": 0.5}});
+        "demand": null, "cost_per_hour_usd": {"wanted": null, "actual": 0.5},
+        "held_back": []});
     assert_eq!(read(&api, "/v1/scaling").await, wanted);
     let none = read(&api, "/v1/scaling/decisions").await;
     assert_eq!(none, json!({"decisions": []}));
@@ -151,6 +152,27 @@ async fn wanted_stands_beside_what_is_there() {
     assert_eq!(body["wanted_token"], 4);
     let cost = json!({"wanted": 1.5, "actual": 1.0});
     assert_eq!(body["cost_per_hour_usd"], cost);
+}
+
+#[tokio::test]
+async fn who_is_held_back_is_named_with_the_reason() {
+    let api = api().await;
+    let limits = [Limit::Budget, Limit::MostWorkers, Limit::Others];
+    let held_back = limits.map(|limit| HeldBack {
+        application: "digits".parse().expect("a name"),
+        limit,
+        reason: "as it is".into(),
+    });
+    let wanted = Wanted {
+        token: 4,
+        held_back: held_back.to_vec(),
+        ..Wanted::default()
+    };
+    api.metadata.set_wanted(wanted).await.expect("taken");
+    let rows = ["budget", "most_workers", "others"]
+        .map(|limit| json!({"application": "digits", "limit": limit, "reason": "as it is"}));
+    let body = read(&api, "/v1/scaling").await;
+    assert_eq!(body["held_back"], json!(rows));
 }
 
 #[tokio::test]
