@@ -2,15 +2,22 @@
 //!
 //! An application with a budget has an account; a query of it takes a [`Charge`] along that is settled
 //! where its batch ends, and given back wherever else the query leaves the scheduler. Applications
-//! without a budget have no account: nothing is locked or looked up for them.
+//! without a budget have no account: nothing is locked for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sextant_policies::budget::{self, Purse};
+use sextant_policies::{
+    budget::{self, Purse},
+    select::{self, Decision, Demand, Index},
+};
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code};
 
-use crate::clock::Clock;
+use crate::{
+    ask::Ask,
+    clock::Clock,
+    index::{Known, LiveLoad},
+};
 
 /// The account of an application that has a budget.
 pub(crate) struct Account {
@@ -24,6 +31,61 @@ pub(crate) struct Account {
 pub(crate) struct Charge {
     account: Arc<Account>,
     charge: Option<budget::Charge>,
+}
+
+/// What may answer, and what was asked for: no variant that the account cannot pay, where there is
+/// one. Refuses what a variant could answer that cannot be paid now.
+pub(crate) fn select(
+    account: Option<&Arc<Account>>,
+    ask: &Ask,
+    index: &Index,
+    load: &LiveLoad<'_>,
+) -> Result<(Demand, Decision), QueryError> {
+    let demand = ask.demand();
+    let may_list = account.map_or(f64::INFINITY, |account| {
+        account.may_list_per_1k_usd(ask.rows)
+    });
+    let bounded = Demand {
+        max_cost_per_1k_usd: demand.max_cost_per_1k_usd.min(may_list),
+        ..demand
+    };
+    let decision = select::select(index, &bounded, load);
+    let is_infeasible = |decision: &Decision| matches!(decision, Decision::Infeasible { .. });
+    if let (Some(account), true) = (account, is_infeasible(&decision))
+        && may_list < demand.max_cost_per_1k_usd
+        && !ask.best_effort
+    {
+        return match select::select(index, &demand, load) {
+            unpaid if is_infeasible(&unpaid) => Ok((demand, unpaid)),
+            _ => Err(account.exhausted(least_cost_per_1k_usd(index, &demand), ask.rows)),
+        };
+    }
+    Ok((bounded, decision))
+}
+
+/// Charges an application that has an account with a query that a variant is to answer.
+pub(crate) fn charge(
+    account: Option<&Arc<Account>>,
+    known: &Known,
+    ask: &Ask,
+) -> Result<Option<Charge>, QueryError> {
+    let charge = account.map(|account| {
+        let listed = known.least_cost_per_1k_usd(ask.extent);
+        account.charge(listed, ask.rows)
+    });
+    charge.transpose()
+}
+
+/// The least that a variant lists for a thousand rows that meets what is asked for, US dollars.
+fn least_cost_per_1k_usd(index: &Index, demand: &Demand) -> f64 {
+    let entries = index.entries().iter();
+    let meets = entries.filter(|entry| {
+        entry.max_rows >= demand.rows
+            && entry.quality_bound >= demand.min_quality
+            && entry.latency_ms <= demand.latency_ms
+    });
+    let costs = meets.map(|entry| entry.cost_per_1k_usd);
+    costs.fold(f64::INFINITY, f64::min)
 }
 
 // === impl Account ===

@@ -11,7 +11,7 @@ use sextant_types::{Code, NamedTensor, Signature, SignatureMismatch, Targets};
 use crate::{
     Dispatcher,
     ask::{Ask, met, suits},
-    budget::{Account, Charge},
+    budget::{self, Charge},
     explain::explain,
     extent::Extent,
     families::{Family, UnderWay},
@@ -145,7 +145,7 @@ impl Dispatcher {
         });
         let load = known.workers.is_empty();
         Ok(Chosen {
-            charge: charge(snapshot.account(known.application), known, ask)?,
+            charge: budget::charge(snapshot.account(known.application), known, ask)?,
             known: Arc::clone(known),
             load,
             under_way: None,
@@ -165,7 +165,7 @@ impl Dispatcher {
         let load = self.live_load(snapshot, ask);
         let index = scope.index(ask.extent);
         let account = snapshot.account(scope.number());
-        let (demand, decision) = self.select(account, ask, index, &load)?;
+        let (demand, decision) = budget::select(account, ask, index, &load)?;
         let (ordinal, must_load) = match &decision {
             Decision::Use { ordinal } => (*ordinal, false),
             Decision::LoadThenUse { ordinal } => (*ordinal, true),
@@ -195,43 +195,12 @@ impl Dispatcher {
             .explain
             .then(|| explain(index, &demand, &load, &decision, known));
         Ok(Chosen {
-            charge: charge(account, known, ask)?,
+            charge: budget::charge(account, known, ask)?,
             known: Arc::clone(known),
             load: must_load,
             under_way: family.map(Family::begin),
             explanation,
         })
-    }
-
-    /// What may answer, and what was asked for: no variant that the account cannot pay, where there is
-    /// one. Refuses what a variant could answer that cannot be paid now.
-    fn select(
-        &self,
-        account: Option<&Arc<Account>>,
-        ask: &Ask,
-        index: &Index,
-        load: &LiveLoad<'_>,
-    ) -> Result<(Demand, Decision), QueryError> {
-        let demand = ask.demand();
-        let may_list = account.map_or(f64::INFINITY, |account| {
-            account.may_list_per_1k_usd(ask.rows)
-        });
-        let bounded = Demand {
-            max_cost_per_1k_usd: demand.max_cost_per_1k_usd.min(may_list),
-            ..demand
-        };
-        let decision = select::select(index, &bounded, load);
-        let is_infeasible = |decision: &Decision| matches!(decision, Decision::Infeasible { .. });
-        if let (Some(account), true) = (account, is_infeasible(&decision))
-            && may_list < demand.max_cost_per_1k_usd
-            && !ask.best_effort
-        {
-            return match select::select(index, &demand, load) {
-                unpaid if is_infeasible(&unpaid) => Ok((demand, unpaid)),
-                _ => Err(account.exhausted(least_cost_per_1k_usd(index, &demand), ask.rows)),
-            };
-        }
-        Ok((bounded, decision))
     }
 
     fn live_load<'a>(&'a self, snapshot: &'a Snapshot, ask: &Ask) -> LiveLoad<'a> {
@@ -352,31 +321,6 @@ fn check(targets: &Targets) -> Result<(), QueryError> {
     targets
         .validate()
         .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))
-}
-
-/// Charges an application that has an account with a query that a variant is to answer.
-fn charge(
-    account: Option<&Arc<Account>>,
-    known: &Known,
-    ask: &Ask,
-) -> Result<Option<Charge>, QueryError> {
-    let charge = account.map(|account| {
-        let listed = known.least_cost_per_1k_usd(ask.extent);
-        account.charge(listed, ask.rows)
-    });
-    charge.transpose()
-}
-
-/// The least that a variant lists for a thousand rows that meets what is asked for, US dollars.
-fn least_cost_per_1k_usd(index: &Index, demand: &Demand) -> f64 {
-    let entries = index.entries().iter();
-    let meets = entries.filter(|entry| {
-        entry.max_rows >= demand.rows
-            && entry.quality_bound >= demand.min_quality
-            && entry.latency_ms <= demand.latency_ms
-    });
-    let costs = meets.map(|entry| entry.cost_per_1k_usd);
-    costs.fold(f64::INFINITY, f64::min)
 }
 
 fn us(duration: Duration) -> f64 {
