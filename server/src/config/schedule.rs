@@ -105,7 +105,8 @@ section! {
 
 section! {
     /// What the queries of an application may claim against those of others, one table for each
-    /// application. An application without a table has the defaults.
+    /// application. An application without a table has the defaults. What is set through the API
+    /// (`resources` of `PATCH /v1/applications/{application}`) comes before both.
     Claims in "dispatcher.schedule.applications" each "NAME" {
         /// Queries of a higher priority go first, whatever the deadlines.
         priority: u8 = Tenant::default().priority, within 0.0..=255.0;
