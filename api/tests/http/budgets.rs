@@ -155,10 +155,7 @@ async fn whoever_is_held_to_a_budget_does_not_decide_over_it() {
 async fn what_is_set_is_shown_with_the_variants() {
     let api = Api::new(Recorder::answering()).await;
     let body = json!({"name": "digits", "metric": "top1"}).to_string();
-    assert_eq!(
-        api.call("POST", "/v1/applications", &body).await.status,
-        201
-    );
+    assert_eq!(api.call("POST", "/v1/applications", body).await.status, 201);
     let published = api.metadata.publish_variant(Arc::new(variant())).await;
     published.expect("published");
     let body = r#"{"resources":{"budget_per_hour_usd":3.0}}"#;
