@@ -149,6 +149,9 @@ impl Picture {
     fn add_choices(&mut self, view: &View, config: &Config) {
         let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
         for (number, variant) in self.variants.iter().enumerate() {
+            if self.is_left_out(view, variant) {
+                continue;
+            }
             let next = groups.len() as u32;
             let weights = (
                 &variant.spec.engine,
@@ -191,6 +194,30 @@ impl Picture {
                 }
             }
         }
+    }
+
+    /// Whether another variant dominates this one and can be loaded. Then no query is answered by this
+    /// one, and its profile is that of where it was registered, whatever the type of device.
+    fn is_left_out(&self, view: &View, variant: &Variant) -> bool {
+        let by = variant.dominated_by.as_ref();
+        let Some(by) = by.and_then(|by| view.variants.get(by)) else {
+            return false;
+        };
+        let engine = &by.spec.engine;
+        let mut kinds = self.kinds.iter();
+        let has_failed = |worker: &Worker| {
+            view.instances.values().any(|of| {
+                let key = &of.key;
+                (&key.variant, &key.worker) == (&by.id, &worker.id)
+                    && of.state == InstanceState::Failed
+            })
+        };
+        let able = view.workers.values();
+        let mut able = able
+            .filter(|it| it.record.engines.contains(engine))
+            .peekable();
+        kinds.any(|kind| kind.facts.engines.contains(engine))
+            && (able.peek().is_none() || !able.all(|worker| has_failed(worker)))
     }
 
     /// Gives each type the bad share of the needs that its devices answer best.

@@ -15,7 +15,9 @@ use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
-use sextant_types::{ApplicationId, DeviceType, DeviceTypeName, TargetClass, Targets, WorkerId};
+use sextant_types::{
+    ApplicationId, DeviceType, DeviceTypeName, TargetClass, Targets, Variant, WorkerId,
+};
 
 use super::{world::*, *};
 
@@ -229,6 +231,36 @@ async fn workers_are_planned_for_rows() {
         planned.push(wanted.await.pools[0].wanted);
     }
     assert_eq!(planned[0], planned[1], "{planned:?}");
+}
+
+#[tokio::test]
+async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    // Where it was registered everything takes a millisecond, on these devices ten. Only of what is
+    // loaded for queries that is ever measured.
+    let mut best = variant("m-a");
+    let measured = best.profile.slowed(10.0).into_owned();
+    best.profiles = BTreeMap::from([(of.name.clone(), measured)]);
+    let dominated = Variant {
+        dominated_by: Some(best.id.clone()),
+        ..variant("m-b")
+    };
+    publish(&store, best).await;
+    publish(&store, dominated).await;
+    run(&store, pool(&shelf, &of, 1, 8));
+    until_true("one machine", || shelf.count() == 1).await;
+    beat_of(&store, "m0", &of, false).await;
+    ask(&store, 250, Targets::default()).await;
+    let more = until(&store, "workers", |it| wants(it, "small") > Some(2)).await;
+    let planned = |it: &Wanted, name: &str| {
+        let mut all = it.variants.iter();
+        all.any(|of| of.variant.as_str() == name && of.needed > 0)
+    };
+    assert!(planned(&more, "m-a") && !planned(&more, "m-b"), "{more:?}");
+    // Without the other it is the one that answers.
+    retire(&store, "m-a").await;
+    until(&store, "the other", |it| planned(it, "m-b")).await;
 }
 
 #[tokio::test]
