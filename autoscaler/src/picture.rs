@@ -6,7 +6,7 @@ use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
     self, Choice, Device, Footprint, Need, Problem, Scene, demand,
     fleet::{Measured, bad_shares},
-    rate_in_time,
+    rate_for_class,
     tenants::Tenants,
 };
 use sextant_types::{
@@ -217,7 +217,7 @@ impl Picture {
             .filter(|it| it.record.engines.contains(engine))
             .peekable();
         kinds.any(|kind| kind.facts.engines.contains(engine))
-            && (able.peek().is_none() || !able.all(|worker| has_failed(worker)))
+            && (able.peek().is_none() || !able.all(has_failed))
     }
 
     /// Gives each type the bad share of the needs that its devices answer best.
@@ -234,9 +234,6 @@ impl Picture {
 
 /// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not good
 /// or not quick enough.
-///
-/// Targets of a class are counted as its strictest, so that a batch is in time for all of them. A
-/// variant that is quick enough for some is one of theirs.
 fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
@@ -252,10 +249,6 @@ fn rps(
     if good.is_some_and(|least| variant.accuracy.quality_bound() < least - 0.01) {
         return None;
     }
-    let strict = need.class.latency_ms();
-    if strict.is_some_and(|strict| profile.tail_latency_ms(1) > 2.0 * strict) {
-        return None;
-    }
     let most = match variant.signature.batched {
         true => u32::from(variant.spec.max_batch.max(1)),
         false => 1,
@@ -263,8 +256,9 @@ fn rps(
     let slots = f64::from(kind.facts.slots.max(1));
     let side_by_side = (slots / f64::from(variant.spec.threads.max(1))).max(1.0);
     let run_ms = |batch: u32| profile.latency_ms(batch);
-    let at_most = strict.map(|strict| strict.max(profile.latency_ms(1)));
-    rate_in_time(run_ms, most, side_by_side, at_most)
+    let strict = need.class.latency_ms();
+    let tail_ms = profile.tail_latency_ms(1);
+    rate_for_class(run_ms, tail_ms, (most, side_by_side), strict)
 }
 
 /// Workers by type that serve a variant.

@@ -146,6 +146,24 @@ pub fn rate_in_time(
     (best.is_finite() && best > 0.0).then_some(best * side_by_side)
 }
 
+/// The same for queries whose targets are from `strict_ms` up to twice that and are counted together: as
+/// if all had the strictest, so that a batch is in time for each. A variant that is quick enough for
+/// some of them is one of theirs; where it is not for the strictest, it runs queries alone.
+///
+/// `tail_ms` is the 99th percentile of a lone query, ms.
+pub fn rate_for_class(
+    run_ms: impl Fn(u32) -> f64,
+    tail_ms: f64,
+    (most, side_by_side): (u32, f64),
+    strict_ms: Option<f64>,
+) -> Option<f64> {
+    if strict_ms.is_some_and(|strict| tail_ms > 2.0 * strict) {
+        return None;
+    }
+    let at_most = strict_ms.map(|strict| strict.max(run_ms(1)));
+    rate_in_time(run_ms, most, side_by_side, at_most)
+}
+
 // === impl Problem ===
 
 impl Problem {

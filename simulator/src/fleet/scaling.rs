@@ -80,9 +80,10 @@ impl Autoscaler {
         let outlooks: Vec<Outlook> = self.loads.iter().map(outlook).collect();
         let decided = scaler.decide(&scene(setting, &outlooks, there), now_ms);
         let planned = decided.variants.iter().map(|(variant, count)| {
+            // Where memory is short, the controller knows from query to query what is worth most.
             let wanted = Wanted {
                 devices: *count,
-                pinned: true,
+                pinned: false,
                 order: 0,
             };
             (*variant, wanted)
@@ -257,7 +258,7 @@ fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &m
             continue;
         }
         for (kind, device) in setting.types.iter().enumerate() {
-            let Some(rps) = setting.rate_in_time(at, kind, of.latency_ms) else {
+            let Some(rps) = setting.planned_rate(at, kind, of) else {
                 continue;
             };
             let memory_share = f64::from(variant.memory_mb) / f64::from(device.memory_mb.max(1));

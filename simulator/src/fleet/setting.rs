@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_policies::{
-    scaling::{rate_in_time, tenants::Tenant},
+    scaling::{rate_for_class, rate_in_time, tenants::Tenant},
     schedule::LatencyTable,
 };
 
@@ -167,12 +167,26 @@ impl Setting {
 
     /// Queries a second that one device of a type answers in time with a variant.
     pub fn rate_in_time(&self, variant: u32, device: usize, target_ms: Option<f64>) -> Option<f64> {
+        let (latency, side_by_side) = self.curve(variant, device)?;
+        let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
+        rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
+    }
+
+    /// Queries a second of a class that one device of a type is planned to answer with a variant. The live
+    /// service counts queries by classes of targets, and so does this.
+    pub(super) fn planned_rate(&self, variant: u32, device: usize, of: &Class) -> Option<f64> {
+        let (latency, side_by_side) = self.curve(variant, device)?;
+        let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
+        let sizes = (latency.measured_rows(), side_by_side);
+        rate_for_class(run_ms, run_ms(1), sizes, of.latency_ms.map(strictest_ms))
+    }
+
+    /// Run times of a variant on a type of device, and how many of its batches run side by side.
+    fn curve(&self, variant: u32, device: usize) -> Option<(&LatencyTable, f64)> {
         let of = &self.variants[variant as usize];
         let latency = of.on.get(device)?.as_ref()?;
         let slots = f64::from(self.types[device].slots.max(1));
-        let side_by_side = (slots / f64::from(of.slots.max(1))).max(1.0);
-        let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
-        rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
+        Some((latency, (slots / f64::from(of.slots.max(1))).max(1.0)))
     }
 
     /// Price of a thousand queries at full batches on a type of device, US dollars; as the registration
@@ -230,4 +244,10 @@ impl Setting {
                         .any(|on| self.rate_in_time(at, on, class.latency_ms).is_some()))
         })
     }
+}
+
+/// The strictest target of the class that a latency target is counted in: two to a whole power of
+/// milliseconds, as `TargetClass` of the live service has it.
+fn strictest_ms(target_ms: f64) -> f64 {
+    2f64.powf(target_ms.log2().floor().max(-10.0))
 }

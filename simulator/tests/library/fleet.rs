@@ -216,6 +216,25 @@ fn load_brings_dear_hardware_and_its_end_cheap_hardware() {
 }
 
 #[test]
+fn devices_are_planned_for_the_strictest_target_of_a_class() {
+    let devices = |target_ms: &str| {
+        let of = with(&[
+            ("latency_ms = 250", &format!("latency_ms = {target_ms}")),
+            (
+                "alpha_ms = 40.0, beta_ms = 10.0",
+                "alpha_ms = 10.0, beta_ms = 100.0",
+            ),
+            ("rate = 10.0", "rate = 60.0"),
+            ("most = 4", "most = 0"),
+        ]);
+        played(&of).devices_at(0, 299.0)
+    };
+    // From 256 ms on batches of two may run, from 512 ms on batches of fifteen.
+    assert_eq!(devices("300"), devices("500"));
+    assert!(devices("520") < devices("500"));
+}
+
+#[test]
 fn targets_choose_the_variant() {
     let good = with(&[
         ("latency_ms = 250", "latency_ms = 250\nmin_accuracy = 75.0"),
