@@ -25,9 +25,6 @@ use crate::{Arrival, Source};
 /// Time between two looks of the autoscaler, ns.
 const LOOK: Nanos = 1_000_000_000;
 
-/// Looks between two orders for devices.
-const LOOKS_PER_ORDER: u64 = 2;
-
 /// What has no answer so long after the last query never gets one.
 const REST: Nanos = 600_000_000_000;
 
@@ -422,10 +419,8 @@ impl<'a> World<'a> {
             .idle_unload_ms
             .saturating_mul(1_000_000);
         self.control.want(now, look.variants, idle_unload);
-        if self.looks.is_multiple_of(LOOKS_PER_ORDER) {
-            self.carry_out();
-            self.balance(&look.devices);
-        }
+        self.carry_out();
+        self.balance(&look.devices);
         self.looks += 1;
         self.schedule(now + LOOK, Event::Look);
     }
