@@ -37,6 +37,15 @@ pub struct Arguments {
     /// Scheduling policy that `scheduler` and `worker` measure
     #[arg(long, default_value = "sextant")]
     policy: String,
+    /// `autoscaling` alone: a fleet of emulated devices that follows a compressed trace, and its simulation
+    #[arg(long)]
+    live: bool,
+    /// How long the trace takes in `--live`, minutes
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Seed of the queries of `--live`
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -76,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     known(&arguments.parts, &parts, "part")?;
     let mut report = Report::new(arguments.json);
     if arguments.includes("autoscaling") {
-        autoscaling::run(&mut report)?;
+        autoscaling::run(arguments, &mut report)?;
     }
     if arguments.includes("controller") {
         controller::run(arguments, &mut report)?;

@@ -73,20 +73,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Registers the example's models with the command line client; what is there already stays.
 pub fn register(binary: &Path, address: SocketAddr) -> Result<()> {
     for model in MODELS {
-        register_model(binary, address, model)?;
+        register_model(binary, address, ("digits", model))?;
     }
     Ok(())
 }
 
-/// Registers one of the example's models.
-fn register_model(binary: &Path, address: SocketAddr, model: &str) -> Result<()> {
+/// Registers one of the example's models for an application.
+pub fn register_model(
+    binary: &Path,
+    address: SocketAddr,
+    (application, model): (&str, &str),
+) -> Result<()> {
     let digits = paths::root().join("examples/digits");
     shell::run(
         shell::command(binary)
             .args(["--server", &format!("http://{address}"), "register"])
             .args([
                 "--application",
-                "digits",
+                application,
                 "--metric",
                 "top1",
                 "--name",
@@ -176,7 +180,8 @@ fn queries() -> [Try; 3] {
     ]
 }
 
-fn query(targets: &Value) -> Value {
+/// A query of the application `digits` with these targets.
+pub fn query(targets: &Value) -> Value {
     let pixels: Vec<u8> = IMAGE
         .split(',')
         .filter_map(|pixel| pixel.parse().ok())

@@ -31,8 +31,11 @@ pub struct Server {
     pub address: SocketAddr,
 }
 
-/// Builds the release binary and returns its path.
+/// Builds the release binary and returns its path; `SEXTANT_BIN` names one that was built elsewhere.
 pub fn build() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("SEXTANT_BIN") {
+        return Ok(std::path::absolute(path)?);
+    }
     shell::run(shell::command("cargo").args(["build", "--release", "--package", "sextant"]))?;
     Ok(paths::target("release/sextant"))
 }

@@ -1,12 +1,23 @@
-//! How long the planners of the autoscaler take, and how far they are from the optimum.
+//! How long the planners of the autoscaler take and how far they are from the optimum; with `--live`,
+//! how a fleet that grows and shrinks compares with its simulation.
+
+mod arrivals;
+mod clients;
+mod live;
+mod service;
+mod simulated;
+mod watch;
 
 use anyhow::Result;
 
-use super::{example, report::Report};
+use super::{Arguments, example, report::Report};
 use crate::shell;
 
-/// Runs the planners on random problems of the published sizes.
-pub fn run(report: &mut Report) -> Result<()> {
+/// Runs the planners on random problems of the published sizes, or a fleet beside its simulation.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.live {
+        return live::run(arguments, report);
+    }
     let program = example("sextant-policies", "scaling_time")?;
     for line in shell::output(&mut shell::command(program))?.lines() {
         report.pass(line)?;

@@ -108,7 +108,7 @@ pub fn run() -> Result<()> {
     command.arg("--config").arg(&file);
     command.args(["--set", &format!("metadata.url={}", redis.url())]);
     let server = Server::start("sextant", command, at, "/health/live")?;
-    super::register_model(&binary, server.address, "cnn-large")?;
+    super::register_model(&binary, server.address, ("digits", "cnn-large"))?;
     println!("{}", header());
     let shared = Arc::new(Shared::default());
     let clients: Vec<JoinHandle<()>> = (0..CLIENTS)
