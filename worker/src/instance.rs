@@ -15,7 +15,7 @@ use std::{
 };
 
 use sextant_engine::{Error, LoadedModel};
-use sextant_types::Variant;
+use sextant_types::{DeviceTypeName, Profile, Variant};
 use tokio::sync::oneshot;
 
 use crate::{busy::Busy, ledger::Reservation};
@@ -40,6 +40,8 @@ const VOID: u8 = 2;
 /// then the pages are free, then whoever waits is told.
 pub(crate) struct Instance {
     pub(crate) variant: Arc<Variant>,
+    /// What was measured of it on devices of this type; `None` where nothing was when it was loaded.
+    profile: Option<Profile>,
     pub(crate) model: Arc<dyn LoadedModel>,
     /// Time for which its batches kept slots of the device.
     pub(crate) busy: Arc<Busy>,
@@ -47,7 +49,7 @@ pub(crate) struct Instance {
     pub(crate) late: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) run_nanos: AtomicU64,
-    /// What the profile expected for the same batches.
+    /// What the profile expected for the same batches; as long as they ran where there is none.
     pub(crate) expected_nanos: AtomicU64,
     /// Nanoseconds after the worker's start.
     pub(crate) last_used: AtomicU64,
@@ -60,14 +62,16 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
+    /// Of a variant on a device of a type, where the worker knows it.
     pub(crate) fn new(
-        variant: Arc<Variant>,
+        (variant, on): (Arc<Variant>, Option<&DeviceTypeName>),
         model: Arc<dyn LoadedModel>,
         pages: Reservation,
         nanos: u64,
     ) -> Self {
         let (leaving, gone) = oneshot::channel();
         Self {
+            profile: profile_on(&variant, on),
             variant,
             model,
             busy: Busy::new(),
@@ -110,12 +114,15 @@ impl Instance {
 
     /// Notes a successful run.
     pub(crate) fn count(&self, rows: usize, ran: Duration) {
-        let expected_ms = self.variant.profile.latency_ms(rows.max(1) as u32);
+        let ran = ran.as_nanos() as u64;
+        let expected_ms = self
+            .profile
+            .as_ref()
+            .map(|it| it.latency_ms(rows.max(1) as u32));
+        let expected = expected_ms.map_or(ran, |ms| (ms * 1e6) as u64);
         self.batches.fetch_add(1, Ordering::Relaxed);
-        self.run_nanos
-            .fetch_add(ran.as_nanos() as u64, Ordering::Relaxed);
-        self.expected_nanos
-            .fetch_add((expected_ms * 1e6) as u64, Ordering::Relaxed);
+        self.run_nanos.fetch_add(ran, Ordering::Relaxed);
+        self.expected_nanos.fetch_add(expected, Ordering::Relaxed);
     }
 
     /// Runs the engine: its panics up to now are forgiven where it succeeds.
@@ -143,6 +150,17 @@ impl Instance {
             return Error::Lost(format!("it panicked `{panics}` times in a row: {text}"));
         }
         Error::Failed(format!("the engine panicked: {text}"))
+    }
+}
+
+/// What was measured of a variant on a type of device. What was measured on another type says nothing of
+/// whether something else slows it down here. Variants of earlier versions do not say where they were
+/// measured.
+fn profile_on(variant: &Variant, on: Option<&DeviceTypeName>) -> Option<Profile> {
+    let measured = on.and_then(|on| variant.measured(on));
+    match (on, &variant.measured_on) {
+        (Some(_), Some(_)) => measured.cloned(),
+        _ => Some(measured.unwrap_or(&variant.profile).clone()),
     }
 }
 

@@ -92,7 +92,9 @@ impl Worker {
             load_us: us(opened.took),
         };
         let nanos = self.shared.nanos();
-        let instance = Instance::new(Arc::clone(variant), opened.model, opened.pages, nanos);
+        let on = self.config.device_type.as_ref().map(|of| &of.name);
+        let of = (Arc::clone(variant), on);
+        let instance = Instance::new(of, opened.model, opened.pages, nanos);
         let instance = Arc::new(instance);
         self.shared.insert(Arc::clone(&instance));
         self.executor.loaded(&variant.id);

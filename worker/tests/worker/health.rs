@@ -10,6 +10,7 @@ use std::sync::{
 
 use sextant_engine::emulated::{self, EmulatedEngine, EmulatedModel};
 use sextant_metadata::Instance;
+use sextant_types::{DeviceType, DeviceTypeName};
 
 use super::*;
 
@@ -113,10 +114,65 @@ async fn runs_longer_than_profiled_interfere_with_an_instance_until_they_are_not
     drop(stream);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_measured_on_another_type_of_device_is_no_measure_of_interference() {
+    let cores = Cores::of_type("slow").await;
+    // Registered on a type that runs it in an eighth of the time; measured here, and not yet.
+    let elsewhere = DeviceTypeName::new("quick").unwrap();
+    let here = DeviceTypeName::new("slow").unwrap();
+    let measured = cores
+        .load_with("m-1", |variant| {
+            variant.measured_on = Some(elsewhere.clone());
+            let profile = variant.profile.slowed(8.0).into_owned();
+            variant.profiles = [(here.clone(), profile)].into();
+        })
+        .await;
+    let unknown = cores
+        .load_with("m-2", |variant| {
+            variant.measured_on = Some(elsewhere.clone());
+        })
+        .await;
+    let at_home = cores
+        .load_with("m-3", |variant| variant.measured_on = Some(here.clone()))
+        .await;
+    cores.runs.slow.store(true, Ordering::Relaxed);
+    let _streams = ["m-1", "m-2", "m-3"].map(|name| cores.stream(name));
+    cores
+        .world
+        .reaches(&at_home, InstanceState::Interfered)
+        .await;
+    for variant in [&measured, &unknown] {
+        for instance in cores.looks(variant).await {
+            assert_eq!(instance.state, InstanceState::Active, "{instance:?}");
+        }
+    }
+}
+
 // === impl Cores ===
 
 impl Cores {
     async fn start() -> Self {
+        Self::with(config()).await
+    }
+
+    async fn of_type(name: &str) -> Self {
+        let device_type = DeviceType {
+            name: DeviceTypeName::new(name).unwrap(),
+            engines: vec![EngineName(emulated::NAME.to_owned())],
+            slots: CORES,
+            memory_bytes: 1 << 30,
+            price_per_hour_usd: 1.0,
+            start_ms: 0,
+        };
+        let device_type = Some(Arc::new(device_type));
+        Self::with(Config {
+            device_type,
+            ..config()
+        })
+        .await
+    }
+
+    async fn with(config: Config) -> Self {
         let runs = Arc::<Runs>::default();
         let told = Arc::clone(&runs);
         let engine = EmulatedEngine::new(|_| {
@@ -136,7 +192,7 @@ impl Cores {
         let config = Config {
             cores: CORES,
             thresholds,
-            ..config()
+            ..config
         };
         let mut world = World::on(Arc::new(engine), Arc::default(), config).await;
         let (stop, _running) = world.serve();
@@ -148,8 +204,13 @@ impl Cores {
     }
 
     async fn load(&self, name: &str) -> Arc<Variant> {
+        self.load_with(name, |_| {}).await
+    }
+
+    async fn load_with(&self, name: &str, change: impl FnOnce(&mut Variant)) -> Arc<Variant> {
         let mut variant = self.world.variant(name, name, 200).await.as_ref().clone();
         variant.spec.engine = EngineName(emulated::NAME.to_owned());
+        change(&mut variant);
         let variant = Arc::new(variant);
         self.world.load(&variant).await.unwrap();
         variant
