@@ -582,6 +582,24 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
 }
 
 #[test]
+fn what_was_bad_before_devices_came_asks_for_no_more_of_them_however_soon_they_came() {
+    let mut scaler = Scaler::new(Options::default());
+    let bad = Measured {
+        bad_share: 0.2,
+        ..Measured::default()
+    };
+    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
+    let raised = scaler.decide(&scene(50.0, 3, bad), 100_000).devices[0];
+    assert_eq!(raised.devices, 4);
+    for second in 101..160u64 {
+        let wanted = scaler.decide(&scene(50.0, 4, bad), second * 1000).devices[0];
+        assert_eq!(wanted.devices, 4, "the fourth was up at the next look");
+    }
+    let still = scaler.decide(&scene(50.0, 4, bad), 170_000).devices[0];
+    assert_eq!((still.devices, still.trigger), (5, Some(Trigger::BadRate)));
+}
+
+#[test]
 fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
     let mut scaler = Scaler::new(Options::default());
     let bad = Measured {

@@ -242,7 +242,11 @@ impl Scaler {
                 false => kind.up,
             };
             let devices = wanted.clamp(device.least, most);
-            self.wanted.insert(kind.key, devices);
+            let before = self.wanted.insert(kind.key, devices);
+            if devices > before.unwrap_or(0) {
+                // They may be up before the next look.
+                self.missing_ms = Some(now_ms);
+            }
             all.push(Wanted {
                 devices,
                 trigger: trigger.filter(|_| must > *planned),
@@ -274,8 +278,8 @@ impl Scaler {
     }
 
     /// Whether queries that were late or refused say that more devices are needed: not while those that
-    /// were wanted or are planned now are not there or variants are loaded, and for as long after as such
-    /// queries still count.
+    /// were wanted or are planned now are not there, more were just wanted or variants are loaded, and for
+    /// as long after as such queries still count.
     fn is_settled(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> bool {
         let mut kinds = scene.kinds.iter().zip(&free.devices);
         let lacks = kinds.any(|(kind, planned)| {
