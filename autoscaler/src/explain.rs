@@ -185,7 +185,14 @@ pub(crate) fn other_pools(
             (device.least, device.most) = (from, from);
         }
     });
-    let mut all = vec![judged(format!("{from} of `{name}`, as it was"), &as_it_was)];
+    let mut before = judged(format!("{from} of `{name}`, as it was"), &as_it_was);
+    let bounds = &problem.devices[at];
+    if from < bounds.least {
+        before.why_not = format!("is fewer than the {} that there must be", bounds.least).into();
+    } else if from > bounds.most {
+        before.why_not = format!("is more than the {} that there may be", bounds.most).into();
+    }
+    let mut all = vec![before];
     let managed = |kind: &usize| problem.devices[*kind].most > problem.devices[*kind].least;
     let kinds = (0..picture.kinds.len()).filter(managed);
     for only in kinds.take(MOST_DECISION_ROWS - 1) {
@@ -197,6 +204,10 @@ pub(crate) fn other_pools(
                 device.most = device.least;
             }
         });
+        // That is what was planned.
+        if plan.devices == free.devices {
+            continue;
+        }
         let name = &picture.kinds[only].name;
         let what = format!("more of `{name}` alone: {} of it", plan.devices[only]);
         all.push(judged(what, &plan));
@@ -265,6 +276,8 @@ fn speed(picture: &Picture, name: &VariantId) -> f64 {
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
     let served = picture.problem.choices.iter().zip(&here.served_rps);
     let own = served.filter(|(choice, _)| picture.variants[choice.variant as usize].id == *name);
+    // Of devices that answer nothing of it the rate says nothing.
+    let own = own.filter(|(_, served)| **served > 0.0);
     let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
         (rps + served, most.max(choice.rps))
     });
