@@ -179,6 +179,8 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     let first = until(&store, "the least", |it| wants(it, "small") == Some(1)).await;
     let decision = first.decisions.last().unwrap();
     assert_eq!((decision.from, decision.to), (0, 1), "{decision:?}");
+    let why_not = &decision.alternatives[0].why_not;
+    assert_eq!(&**why_not, "is fewer than the 1 that there must be");
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
     ask(&store, 2500, Targets::default()).await;
