@@ -40,10 +40,16 @@ pub struct Tally {
     pub lag_ms: Vec<f64>,
     /// How long answers took, ms, in increasing order.
     pub took_ms: Vec<f64>,
+    /// By application: how many there were, and how many of these were late or refused.
+    pub applications: BTreeMap<usize, (u64, u64)>,
+    /// Each of them in order of time: a line with when it was due, s, its application's position, ms that
+    /// it was sent late and that its answer took, and how it ended.
+    pub lines: Vec<(f64, String)>,
 }
 
 /// One query's end.
 struct End {
+    arrival: Arrival,
     lag_ms: f64,
     took_ms: f64,
     target_ms: f64,
@@ -66,7 +72,7 @@ pub fn run(
             let due = begin + Duration::from_secs_f64(arrival.at_s);
             shell::pause(due.saturating_duration_since(Instant::now()));
             let question = &questions[arrival.application];
-            let end = ask(address, &mut connection, question, due);
+            let end = ask(address, &mut connection, question, (*arrival, due));
             if arrival.at_s >= from_s {
                 ends.push(end);
             }
@@ -83,6 +89,7 @@ pub fn run(
     });
     tally.lag_ms.sort_by(f64::total_cmp);
     tally.took_ms.sort_by(f64::total_cmp);
+    tally.lines.sort_by(|a, b| a.0.total_cmp(&b.0));
     tally
 }
 
@@ -91,7 +98,7 @@ fn ask(
     address: SocketAddr,
     connection: &mut Option<Connection>,
     question: &Question,
-    due: Instant,
+    (arrival, due): (Arrival, Instant),
 ) -> End {
     let sent = Instant::now();
     if connection.is_none() {
@@ -114,6 +121,7 @@ fn ask(
         }
     };
     End {
+        arrival,
         lag_ms: (sent - due).as_secs_f64() * 1e3,
         took_ms,
         target_ms: question.target_ms,
@@ -127,14 +135,28 @@ impl Tally {
     fn add(&mut self, end: End) {
         self.sent += 1;
         self.lag_ms.push(end.lag_ms);
+        let is_late = end.took_ms > end.target_ms;
+        let how = match &end.refused {
+            Some(code) => code.as_str(),
+            None if is_late => "late",
+            None => "in_time",
+        };
+        let Arrival { at_s, application } = end.arrival;
+        let (lag_ms, took_ms) = (end.lag_ms, end.took_ms);
+        let line = format!("{at_s:.3},{application},{lag_ms:.1},{took_ms:.1},{how}");
+        self.lines.push((at_s, line));
+        let (sent, bad) = self.applications.entry(application).or_default();
+        *sent += 1;
+        *bad += u64::from(how != "in_time");
         match end.refused {
             Some(code) => *self.refused.entry(code).or_default() += 1,
             None => {
-                self.took_ms.push(end.took_ms);
-                match end.took_ms > end.target_ms {
-                    true => self.late += 1,
-                    false => self.in_time += 1,
-                }
+                self.took_ms.push(took_ms);
+                *(if is_late {
+                    &mut self.late
+                } else {
+                    &mut self.in_time
+                }) += 1;
             }
         }
     }
@@ -224,6 +246,12 @@ mod tests {
         assert_eq!(refused, [("broken", 1), ("overloaded", 2)]);
         assert_eq!((tally.lag_ms.len(), tally.took_ms.len()), (5, 2));
         assert_eq!(tally.violation_percent(), 80.0);
+        let each: Vec<_> = tally.applications.into_iter().collect();
+        assert_eq!(each, [(0, (1, 0)), (1, (1, 1)), (2, (2, 2)), (3, (1, 1))]);
+        let ends = tally.lines.iter().map(|(_, line)| line.rsplit(',').next());
+        let ends: Vec<&str> = ends.flatten().collect();
+        let expected = ["in_time", "late", "overloaded", "overloaded", "broken"];
+        assert_eq!(ends, expected);
     }
 
     #[test]

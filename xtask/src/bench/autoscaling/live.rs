@@ -59,6 +59,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     ));
     let live = Live::record(&service, &arrivals, &shape)?;
     live.write_samples(&service)?;
+    live.write_queries(&service)?;
     let measured = live.measured();
     let experiment = simulated::write(&service, &arrivals, &shape, &measured)?;
     let simulated = simulated::play(&service.binary, &experiment)?;
@@ -140,6 +141,15 @@ impl Live {
         Ok(())
     }
 
+    /// Every query that counts, as `answers.csv` in the data folder.
+    fn write_queries(&self, service: &Service) -> Result<()> {
+        let lines = self.tally.lines.iter().map(|(_, line)| line.as_str());
+        let head = ["due_s,application,lag_ms,took_ms,end"].into_iter();
+        let text = head.chain(lines).collect::<Vec<_>>().join("\n");
+        std::fs::write(service.data.join("answers.csv"), text + "\n")?;
+        Ok(())
+    }
+
     fn device_hours(&self, pool: usize) -> f64 {
         self.watched.hours(pool, self.span_ms)
     }
@@ -157,6 +167,10 @@ impl Live {
         add("late_count", tally.late as f64, "count");
         for (code, count) in &tally.refused {
             add(&format!("{code}_count"), *count as f64, "count");
+        }
+        for (at, (sent, bad)) in &tally.applications {
+            let metric = format!("{}_violation_percent", APPLICATIONS[*at].name);
+            add(&metric, 100.0 * *bad as f64 / *sent as f64, "percent");
         }
         for (pool, start_s) in POOLS.iter().zip(measured.start_s) {
             add(&format!("{}_start_s", pool.name), start_s, "s");
