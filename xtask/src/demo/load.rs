@@ -117,6 +117,7 @@ pub fn run() -> Result<()> {
     await_profiles(&server)?;
     println!("{}", header());
     let shared = Arc::new(Shared::default());
+    shared.set_rate(PHASES[0].0);
     let clients: Vec<JoinHandle<()>> = (0..CLIENTS)
         .map(|_| {
             let (shared, at) = (Arc::clone(&shared), server.address);
@@ -170,7 +171,7 @@ fn show(server: &Server, shared: &Shared) -> Result<()> {
     let mut before = [0; 3];
     for (rate, seconds) in PHASES {
         println!("-- {rate} queries a second from now on");
-        shared.rate.store((rate * 1e3) as u64, Ordering::Relaxed);
+        shared.set_rate(rate);
         for _ in 0..seconds / LINE_S {
             shell::pause(Duration::from_secs(LINE_S));
             let mut connection = server.connect()?;
@@ -254,6 +255,11 @@ fn summary(shared: &Shared, binary: &Path, server: &Server) -> Result<()> {
 // === impl Shared ===
 
 impl Shared {
+    /// So many queries a second from now on.
+    fn set_rate(&self, rate: f64) {
+        self.rate.store((rate * 1e3) as u64, Ordering::Relaxed);
+    }
+
     /// Waits until a query is due that the caller sends; `false` once the demo is over. Queries come
     /// evenly, and what nobody was free to send in time is not made up for.
     fn await_turn(&self) -> bool {
