@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_policies::scaling::{
-    Decided, Plan,
+    Decided, Plan, Wanted,
     fleet::Trigger,
     shared::{self, Effort},
     tenants::Cut,
@@ -72,10 +72,10 @@ pub(crate) fn of_pool(
     picture: &Picture,
     decided: &Decided,
     at: usize,
-    (pool, trigger): (&Pool, Option<Trigger>),
+    of: (&Pool, Wanted),
     hold_ms: u64,
 ) -> Arc<str> {
-    let mut reason = of_number(picture, &decided.free, at, (pool, trigger), hold_ms);
+    let mut reason = of_number(picture, &decided.free, at, of, hold_ms);
     let could_answer = |cut: &&Cut| {
         let mut choices = picture.problem.choices_of(cut.need as usize);
         choices.any(|(_, choice)| choice.device as usize == at)
@@ -98,7 +98,7 @@ fn of_number(
     picture: &Picture,
     free: &Plan,
     at: usize,
-    (pool, trigger): (&Pool, Option<Trigger>),
+    (pool, wanted): (&Pool, Wanted),
     hold_ms: u64,
 ) -> String {
     let (kind, name) = (&picture.kinds[at], &pool.device_type);
@@ -108,12 +108,12 @@ fn of_number(
     let (rps, busy) = on.fold((0.0, 0.0), |(rps, busy), (choice, served)| {
         (rps + served, busy + served / choice.rps)
     });
-    if let Some(trigger) = trigger {
+    if let Some(trigger) = wanted.trigger {
         return match trigger {
             Trigger::BadRate => format!(
                 "{:.1} % of the queries for `{name}` were late or refused for want of time: \
                  N r / (1 - r) workers more than the {} that are up",
-                kind.measured.bad_share * 100.0,
+                wanted.bad_share * 100.0,
                 kind.up
             ),
             Trigger::Interfered => {
@@ -142,7 +142,7 @@ fn of_number(
         );
     }
     format!(
-        "{rps:.1} queries a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
+        "{rps:.1} rows a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
          with a margin for chance {} have time for them",
         free.devices[at].max(1)
     )
@@ -160,7 +160,7 @@ pub(crate) fn other_pools(
     let judged = |what: String, plan: &Plan| {
         let missing = unserved(plan) - unserved(free);
         let why_not = match missing > 1e-3 {
-            true => format!("would leave {missing:.1} more queries a second unanswered"),
+            true => format!("would leave {missing:.1} more rows a second unanswered"),
             false if plan.cost_per_hour_usd > free.cost_per_hour_usd + 1e-9 => {
                 "costs more".to_owned()
             }
@@ -288,7 +288,7 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
         return "it was planned for a moment ago, and stays for a while".into();
     }
     format!(
-        "of those that meet the targets it answers for the least: {rps:.1} queries a second, of \
+        "of those that meet the targets it answers for the least: {rps:.1} rows a second, of \
          {most:.1} that a worker could; it is loaded on all {to} workers that have room and may take \
          each other's queries"
     )

@@ -4,9 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
-    self, Choice, Device, Footprint, Need, Problem, Scene, demand,
-    fleet::{Measured, bad_shares},
-    rate_for_class,
+    self, Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
 use sextant_types::{
@@ -116,7 +114,6 @@ impl Picture {
             footprints: Vec::new(),
         };
         picture.add_choices(view, config);
-        picture.measure();
         picture
     }
 
@@ -141,6 +138,7 @@ impl Picture {
         Scene {
             kinds: kinds.collect(),
             problem,
+            outlooks: self.outlooks.iter().map(|it| it.of).collect(),
             footprints,
             tenants: self.tenants.clone(),
         }
@@ -172,7 +170,7 @@ impl Picture {
                     continue;
                 }
                 for (at, outlook) in self.outlooks.iter().enumerate() {
-                    let rps = rps(variant, profile, kind, outlook);
+                    let rps = rps(variant, profile, kind, (outlook, config.policy));
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
                         need: at as u32,
@@ -219,17 +217,6 @@ impl Picture {
         kinds.any(|kind| kind.facts.engines.contains(engine))
             && (able.peek().is_none() || !able.all(has_failed))
     }
-
-    /// Gives each type the bad share of the needs that its devices answer best.
-    fn measure(&mut self) {
-        let outlooks: Vec<demand::Outlook> = self.outlooks.iter().map(|it| it.of).collect();
-        let up: Vec<u32> = self.kinds.iter().map(|kind| kind.up).collect();
-        let outlooks = self.tenants.judged(&self.problem, &outlooks);
-        let bad = bad_shares(&self.problem, &outlooks, &up);
-        for (kind, bad_share) in self.kinds.iter_mut().zip(bad) {
-            kind.measured.bad_share = bad_share;
-        }
-    }
 }
 
 /// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not good
@@ -238,7 +225,7 @@ fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
     kind: &Kind,
-    outlook: &Outlook,
+    (outlook, policy): (&Outlook, Policy),
 ) -> Option<f64> {
     let need = &outlook.need;
     if variant.application != need.application {
@@ -258,7 +245,7 @@ fn rps(
     let run_ms = |batch: u32| profile.latency_ms(batch);
     let strict = need.class.latency_ms();
     let tail_ms = profile.tail_latency_ms(1);
-    rate_for_class(run_ms, tail_ms, (most, side_by_side), strict)
+    rate_for_class(policy, run_ms, tail_ms, (most, side_by_side), strict)
 }
 
 /// Workers by type that serve a variant.

@@ -206,7 +206,6 @@ impl Scaler {
         let last = self.last.as_mut().expect("the look began with it");
         let mut changes = Vec::new();
         for (at, pool) in pools.iter().enumerate() {
-            let trigger = decided.devices[at].trigger;
             let before = last.pools.insert(pool.device_type.clone(), pool.wanted);
             let managed = pool.provider.is_some();
             let from = before.unwrap_or(picture.kinds[at].up);
@@ -224,7 +223,7 @@ impl Scaler {
                         picture,
                         decided,
                         at,
-                        (pool, trigger),
+                        (pool, decided.devices[at]),
                         self.config.hold_ms,
                     ),
                     alternatives: explain::other_pools(picture, decided, at, from),

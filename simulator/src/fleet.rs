@@ -19,10 +19,13 @@ mod devices;
 mod experiment;
 mod format;
 mod load;
+mod need;
 mod policy;
+mod replicas;
 mod report;
 mod scaling;
 mod setting;
+mod traffic;
 mod variants;
 mod world;
 

@@ -194,7 +194,7 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
         input.offered_rps > 2000.0 && input.planned_rps >= input.offered_rps,
         "{input:?}"
     );
-    assert!(decision.reason.contains("queries a second"), "{decision:?}");
+    assert!(decision.reason.contains("rows a second"), "{decision:?}");
     let as_it_was = &decision.alternatives[0];
     assert!(as_it_was.why_not.contains("unanswered"), "{as_it_was:?}");
     let wanted = wants(&more, "small").unwrap() as usize;

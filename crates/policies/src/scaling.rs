@@ -1,13 +1,14 @@
 //! How many devices of each type the fleet should have, and which variants on how many of them.
 //!
 //! A [`Problem`] says what is asked for ([`Need`]), which variants on which type of device can answer it
-//! ([`Choice`]) and what devices cost ([`Device`]). A [`Plan`] answers it. Three planners are known by
-//! name ([`Policy`]):
+//! ([`Choice`]) and what devices cost ([`Device`]). A [`Plan`] answers it. Planners are known by name
+//! ([`Policy`]):
 //!
 //! - [`shared`], ours: a device runs several variants by turns, so it is paid once for all of them.
 //! - [`instances`], the integer program of INFaaS (section 4.2), solved exactly: each instance is paid
 //!   for itself.
 //! - [`Infaas`], the greedy heuristic that INFaaS runs in its place, as printed.
+//! - [`Symphony`], which looks at no plan: more devices where queries are refused, fewer where they are idle.
 //!
 //! [`tenants`] comes before them: what applications may use, and who goes first.
 //!
@@ -23,12 +24,14 @@ mod packing;
 mod scaler;
 pub mod shared;
 mod steady;
+mod symphony;
 pub mod tenants;
 
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
 pub use scaler::{Decided, Kind, Options, Scaler, Scene, Wanted};
 pub use steady::Steady;
+pub use symphony::Symphony;
 
 use crate::named::named;
 
@@ -107,6 +110,9 @@ pub struct Plan {
     pub optimal: bool,
 }
 
+/// What is planned for at least of a rate whose target leaves no time for waiting.
+const LEAST_SHARE: f64 = 0.1;
+
 named! {
     /// Planners by name.
     Policy,
@@ -119,6 +125,8 @@ named! {
     Ilp = "ilp",
     /// The greedy heuristic of INFaaS.
     Infaas = "infaas",
+    /// Symphony's advice by refused queries and idle time.
+    Symphony = "symphony",
 }
 
 /// Queries a second that a device answers within a target by running nothing but one variant; `None`
@@ -151,7 +159,10 @@ pub fn rate_in_time(
 /// some of them is one of theirs; where it is not for the strictest, it runs queries alone.
 ///
 /// `tail_ms` is the 99th percentile of a lone query, ms.
+///
+/// What is planned for is less by [`Policy::planned_share`] of a target in the middle of them.
 pub fn rate_for_class(
+    policy: Policy,
     run_ms: impl Fn(u32) -> f64,
     tail_ms: f64,
     (most, side_by_side): (u32, f64),
@@ -160,8 +171,32 @@ pub fn rate_for_class(
     if strict_ms.is_some_and(|strict| tail_ms > 2.0 * strict) {
         return None;
     }
-    let at_most = strict_ms.map(|strict| strict.max(run_ms(1)));
-    rate_in_time(run_ms, most, side_by_side, at_most)
+    let lone_ms = run_ms(1);
+    let at_most = strict_ms.map(|strict| strict.max(lone_ms));
+    let middle_ms = strict_ms.map(|strict| (1.5 * strict).max(lone_ms));
+    let rate = rate_in_time(run_ms, most, side_by_side, at_most)?;
+    Some(rate * policy.planned_share(lone_ms, middle_ms))
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Share of the rate of [`rate_in_time`] that is planned for, above 0 to 1: by how much of the run time
+    /// of a lone query the target leaves for waiting, where it leaves less than all of it.
+    ///
+    /// A query that comes while another runs waits for what is left of that run. Where the target is twice
+    /// the run time it is in time whenever it came; where it is one and a half times the run time, every
+    /// other one is refused, however little there is to do on average. So a device with such queries must be
+    /// idle more often. The planners of others have no such share, as printed.
+    pub fn planned_share(self, lone_ms: f64, target_ms: Option<f64>) -> f64 {
+        match (self, target_ms) {
+            (Self::Sextant, Some(target_ms)) => {
+                let wait = (target_ms - lone_ms) / lone_ms.max(1e-6);
+                wait.clamp(LEAST_SHARE, 1.0)
+            }
+            _ => 1.0,
+        }
+    }
 }
 
 // === impl Problem ===

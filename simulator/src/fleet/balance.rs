@@ -21,9 +21,10 @@ impl World<'_> {
     pub(super) fn begin(&mut self) {
         for kind in 0..self.setting.types.len() {
             for _ in 0..self.setting.types[kind].initial {
-                let device = self.order(kind);
+                let device = self.add(kind);
                 self.on_up(device);
             }
+            self.count(kind);
         }
     }
 
@@ -104,7 +105,7 @@ impl World<'_> {
 
     /// A device that drains goes once nothing runs on it.
     pub(super) fn leave(&mut self, device: u32) {
-        let is_done = |of: &Device| of.state == State::Draining && of.batches == 0;
+        let is_done = |of: &Device| of.state == State::Draining && of.slots.is_idle();
         let at = device as usize;
         if self.devices[at].as_ref().is_some_and(is_done) {
             self.bill();
@@ -114,10 +115,15 @@ impl World<'_> {
     }
 
     fn order(&mut self, kind: usize) -> u32 {
+        let device = self.add(kind);
+        self.count(kind);
+        device
+    }
+
+    fn add(&mut self, kind: usize) -> u32 {
         self.bill();
         self.lives += 1;
-        let slots = self.setting.types[kind].slots;
-        let of = Device::new(kind, State::Starting, self.lives, self.now, slots);
+        let of = Device::new(&self.setting.types[kind], kind, self.lives, self.now);
         let device = match self.vacant.pop() {
             Some(Reverse(device)) => device,
             None => {
@@ -126,7 +132,6 @@ impl World<'_> {
             }
         };
         self.devices[device as usize] = Some(of);
-        self.count(kind);
         device
     }
 

@@ -7,7 +7,7 @@ use sextant_policies::{
     select::{self, Decision, Demand, Entry, Index, Readiness},
 };
 
-use super::{Setting, variants::Presences};
+use super::{Policy, Setting, variants::Presences};
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +39,11 @@ struct Waits<'a> {
 }
 
 impl Control {
-    pub(super) fn new(setting: &Setting) -> Self {
+    pub(super) fn new(setting: &Setting, policy: Policy) -> Self {
+        let mut options = controller::Options::default();
+        options.scheduling.policy = policy.scheduling();
         let mut control = Self {
-            controller: Controller::new(&controller::Options::default()),
+            controller: Controller::new(&options),
             actions: Actions::new(),
             indices: Vec::new(),
             wanted: Vec::new(),

@@ -1,8 +1,16 @@
 //! Emulated devices: they start, run batches in their slots and loads one by one, drain and go.
 
-use std::collections::{BTreeMap, VecDeque};
+mod slots;
+mod watch;
 
-use sextant_policies::schedule::Nanos;
+use std::collections::BTreeMap;
+
+use sextant_policies::schedule::{NEVER, Nanos};
+
+use super::DeviceType;
+use slots::Slots;
+pub(super) use slots::{Job, Left};
+use watch::Watch;
 
 /// Where a device is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +39,13 @@ pub(super) struct Device {
     pub(super) life: u64,
     pub(super) since: Nanos,
     pub(super) held: BTreeMap<u32, Held>,
-    /// Batches that have not ended.
-    pub(super) batches: u32,
-    /// By slot: when it is free.
-    slots: Vec<Nanos>,
+    pub(super) slots: Slots,
+    /// When the slots are looked at next, as it was scheduled last.
+    pub(super) next: Nanos,
+    pub(super) watch: Watch,
     loader_free_at: Nanos,
-    /// Since the last look: from when until when, and in how many slots.
-    ran: VecDeque<(Nanos, Nanos, u16)>,
+    /// When it was measured last.
+    measured: Nanos,
     /// Share of the last look in which it was busy, 0 to 1.
     pub(super) busy_share: f64,
     /// Whether what it has alone moves to others, so that it may go.
@@ -45,35 +53,21 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(kind: usize, state: State, life: u64, now: Nanos, slots: u16) -> Self {
+    pub(super) fn new(of: &DeviceType, kind: usize, life: u64, now: Nanos) -> Self {
         Self {
             kind,
-            state,
+            state: State::Starting,
             life,
             since: now,
             held: BTreeMap::new(),
-            batches: 0,
-            slots: vec![0; usize::from(slots.max(1))],
+            slots: Slots::new(of.slots, &of.slowdown, now),
+            next: NEVER,
+            watch: Watch::default(),
             loader_free_at: 0,
-            ran: VecDeque::new(),
+            measured: now,
             busy_share: 0.0,
             emptying: false,
         }
-    }
-
-    /// A batch in so many slots that may start at `earliest`: when it starts.
-    pub(super) fn start_at(&mut self, earliest: Nanos, slots: u16) -> Nanos {
-        self.slots.sort_unstable();
-        let last = usize::from(slots).clamp(1, self.slots.len()) - 1;
-        earliest.max(self.slots[last])
-    }
-
-    /// The batch runs from then until then.
-    pub(super) fn occupy(&mut self, from: Nanos, until: Nanos, slots: u16) {
-        let taken = usize::from(slots).clamp(1, self.slots.len());
-        self.slots[..taken].fill(until);
-        self.batches += 1;
-        self.ran.push_back((from, until, taken as u16));
     }
 
     /// A load that may start at `earliest` and takes so long: when it starts, and it ends after that.
@@ -83,14 +77,15 @@ impl Device {
         start
     }
 
-    /// Measures how busy it was since `from`.
-    pub(super) fn measure(&mut self, from: Nanos, now: Nanos) {
-        let busy = self.ran.iter().map(|(start, end, slots)| {
-            let here = (*end).min(now).saturating_sub((*start).max(from));
-            here as f64 * f64::from(*slots)
-        });
-        let whole = (now - from).max(1) as f64 * self.slots.len() as f64;
-        self.busy_share = (busy.sum::<f64>() / whole).clamp(0.0, 1.0);
-        self.ran.retain(|(_, end, _)| *end > now);
+    /// Measures how busy it was since the last time, and what condition its variants are in; answers
+    /// those whose condition has changed.
+    pub(super) fn look(&mut self, now: Nanos) -> Vec<u32> {
+        let whole = (now - self.measured).max(1) as f64 * f64::from(self.slots.count());
+        self.measured = now;
+        let busy = self.slots.read_busy(now).into_iter();
+        let shares: Vec<(u32, f64)> = busy.map(|(of, nanos)| (of, nanos / whole)).collect();
+        let busy_share: f64 = shares.iter().map(|(_, share)| share).sum();
+        self.busy_share = busy_share.clamp(0.0, 1.0);
+        self.watch.look(&self.held, &shares)
     }
 }

@@ -6,7 +6,7 @@ use super::{Policy, Report, Setting, format};
 use crate::{Error, experiment::Record, parallel};
 
 /// The shipped experiments.
-const SHIPPED: [(&str, &str); 3] = [
+const SHIPPED: [(&str, &str); 5] = [
     (
         "infaas-fig5",
         include_str!("../../experiments/infaas-fig5.toml"),
@@ -16,8 +16,16 @@ const SHIPPED: [(&str, &str); 3] = [
         include_str!("../../experiments/infaas-fig6.toml"),
     ),
     (
+        "infaas-fig7",
+        include_str!("../../experiments/infaas-fig7.toml"),
+    ),
+    (
         "step-load",
         include_str!("../../experiments/step-load.toml"),
+    ),
+    (
+        "symphony-fig14",
+        include_str!("../../experiments/symphony-fig14.toml"),
     ),
 ];
 
@@ -249,8 +257,8 @@ fn compare(experiment: &str, cell: &Cell, policies: &[Policy], means: &[Record])
                 ));
             }
         }
-        let pinned = policies.iter().filter(|other| other.is_pinned());
-        let cheapest = pinned.filter_map(|other| value(*other, "cost_usd"));
+        let baselines = policies.iter().filter(|other| other.is_baseline());
+        let cheapest = baselines.filter_map(|other| value(*other, "cost_usd"));
         let cheapest = cheapest.fold(f64::INFINITY, f64::min);
         if let (Some(name), Some(ours)) = (&cell.baseline, value(*policy, "cost_usd"))
             && cheapest.is_finite()

@@ -90,6 +90,8 @@ struct DeviceFile {
     price_per_hour_usd: f64,
     #[serde(default = "one_slot")]
     slots: u16,
+    #[serde(default)]
+    slowdown: Vec<f64>,
     memory_mb: u32,
     #[serde(default)]
     start_s: f64,
@@ -319,6 +321,12 @@ impl CellFile {
                 "`jitter_share` is `{share}`: it must be from 0 to 1"
             ));
         }
+        let mut slowdowns = self.device.iter().flat_map(|of| &of.slowdown);
+        if let Some(factor) = slowdowns.find(|factor| !(1.0..=1e3).contains(*factor)) {
+            return Err(format!(
+                "`slowdown` has `{factor}`: batches take as long or longer, so from 1 to 1000 times"
+            ));
+        }
         let names = self.device.iter().map(|of| &of.name);
         let mut names: Vec<&String> = names.collect();
         names.sort();
@@ -345,6 +353,7 @@ impl DeviceFile {
             name: self.name.clone(),
             price_per_hour_usd: self.price_per_hour_usd,
             slots: self.slots.max(1),
+            slowdown: self.slowdown.clone(),
             memory_mb: self.memory_mb,
             start_s: self.start_s,
             least: self.least,

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use sextant_policies::scaling;
+use sextant_policies::{autoscale, scaling, schedule};
 
 /// A way to run a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,9 @@ pub enum Policy {
     /// The other one: one variant for each application, of which as many instances run as load asks
     /// for.
     SagemakerPlus,
+    /// One variant for each application, loaded on all devices of its type, of which there are as many as
+    /// a rule about replicas says.
+    Replicas(autoscale::Policy),
 }
 
 /// A name that no policy has.
@@ -25,12 +28,16 @@ pub struct UnknownPolicy(String);
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 9] = [
         Self::Scaler(scaling::Policy::Sextant),
         Self::Scaler(scaling::Policy::Infaas),
         Self::Scaler(scaling::Policy::Ilp),
+        Self::Scaler(scaling::Policy::Symphony),
         Self::ClipperPlus,
         Self::SagemakerPlus,
+        Self::Replicas(autoscale::Policy::Hpa),
+        Self::Replicas(autoscale::Policy::Kpa),
+        Self::Replicas(autoscale::Policy::KedaQueue),
     ];
 
     /// Ours.
@@ -42,20 +49,34 @@ impl Policy {
             Self::Scaler(policy) => policy.name(),
             Self::ClipperPlus => "clipper-plus",
             Self::SagemakerPlus => "sagemaker-plus",
+            Self::Replicas(rule) => rule.name(),
         }
     }
 
     /// Whether each application is answered by one variant that is chosen before the run.
     pub fn is_pinned(self) -> bool {
+        !matches!(self, Self::Scaler(_))
+    }
+
+    /// Whether it is one of the baselines of INFaaS.
+    pub(super) fn is_baseline(self) -> bool {
         matches!(self, Self::ClipperPlus | Self::SagemakerPlus)
     }
 
-    /// Who plans; nobody where everything stays as it is.
+    /// Which batch runs when. Symphony's advice reads idle time, which its scheduler leaves.
+    pub(super) fn scheduling(self) -> schedule::Policy {
+        match self {
+            Self::Scaler(scaling::Policy::Symphony) => schedule::Policy::Symphony,
+            _ => schedule::Policy::default(),
+        }
+    }
+
+    /// Who plans; nobody where no plan is made.
     pub(super) fn planner(self) -> Option<scaling::Policy> {
         match self {
             Self::Scaler(policy) => Some(policy),
             Self::SagemakerPlus => Some(scaling::Policy::Ilp),
-            Self::ClipperPlus => None,
+            Self::ClipperPlus | Self::Replicas(_) => None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What a run tells.
 
-use std::collections::VecDeque;
+use std::{cmp::Ordering, collections::VecDeque};
 
-use super::Setting;
+use super::{Setting, need::need};
 
 /// Length of the time in which turns are counted, s.
 const TURNS_S: f64 = 600.0;
@@ -22,6 +22,9 @@ pub struct Report {
     /// Changes of the number of devices that start, are up and stay: when, s from the beginning of the
     /// run, which type, how many then.
     pub counts: Vec<(f64, usize, u32)>,
+    /// When a variant on a device became interfered, s from the beginning of the run: the type of the
+    /// device, the variant.
+    pub interfered: Vec<(f64, usize, u32)>,
     /// Queries in the run, those before the measured time included.
     pub simulated: u64,
     /// By variant: answers.
@@ -61,7 +64,8 @@ impl Report {
         total
     }
 
-    /// Most turns of the number of devices of any type within ten minutes.
+    /// Most turns of the number of devices of any type within ten minutes: how often among the changes of
+    /// such a time one is against the one before it. What is there when the run begins is no change.
     pub fn reversals_in_ten_minutes(&self) -> u32 {
         let types = self.counts.iter().map(|(_, kind, _)| kind + 1).max();
         let turns = (0..types.unwrap_or(0)).map(|kind| self.turns(kind));
@@ -70,24 +74,24 @@ impl Report {
 
     fn turns(&self, kind: usize) -> u32 {
         let of = self.counts.iter().filter(|(_, of, _)| *of == kind);
-        let (mut last, mut direction) = (None::<u32>, 0i32);
-        let (mut within, mut most) = (VecDeque::<f64>::new(), 0);
+        let mut last = None::<u32>;
+        let (mut within, mut most) = (VecDeque::<(f64, Ordering)>::new(), 0);
         for (at_s, _, count) in of {
-            let step = last.map_or(0, |last| {
-                i32::from(*count > last) - i32::from(*count < last)
-            });
+            let step = count.cmp(&last.unwrap_or(*count));
             last = Some(*count);
-            if step == 0 {
+            if step == Ordering::Equal {
                 continue;
             }
-            if direction != 0 && step != direction {
-                within.push_back(*at_s);
-                while within.front().is_some_and(|first| at_s - first >= TURNS_S) {
-                    within.pop_front();
-                }
-                most = most.max(within.len() as u32);
+            within.push_back((*at_s, step));
+            while within
+                .front()
+                .is_some_and(|(first, _)| at_s - first >= TURNS_S)
+            {
+                within.pop_front();
             }
-            direction = step;
+            let pairs = within.iter().zip(within.iter().skip(1));
+            let turns = pairs.filter(|((_, one), (_, next))| one != next).count();
+            most = most.max(turns as u32);
         }
         most
     }
@@ -97,6 +101,29 @@ impl Report {
         let mut latest = self.counts.iter().rev();
         let known = latest.find(|(at, of, _)| *of == kind && *at <= at_s);
         known.map_or(0, |(_, _, count)| *count)
+    }
+
+    /// When a variant was first interfered, and when there were first more devices of a type than at the
+    /// beginning of the measured time, s from then.
+    fn firsts(&self, setting: &Setting) -> Vec<(String, f64)> {
+        let from = setting.warm_up_s;
+        let interfered = self.interfered.iter().map(|(at_s, ..)| *at_s);
+        let more = self.counts.iter().filter(|(_, kind, count)| {
+            let before = self.devices_at(*kind, from);
+            *count > before
+        });
+        let more = more.map(|(at_s, ..)| *at_s);
+        let found = [
+            (
+                "first_interfered_s",
+                { interfered }.find(|at_s| *at_s > from),
+            ),
+            ("first_more_devices_s", { more }.find(|at_s| *at_s > from)),
+        ];
+        let found = found.into_iter();
+        found
+            .filter_map(|(name, at_s)| Some((name.to_owned(), at_s? - from)))
+            .collect()
     }
 
     /// Names and values as reports have them, the unit last.
@@ -135,6 +162,13 @@ impl Report {
         .collect::<Vec<_>>();
         for (of, hours) in setting.types.iter().zip(&self.device_hours) {
             figures.push((format!("{}_device_hours", of.name), *hours));
+        }
+        figures.extend(self.firsts(setting));
+        if let Some(need) = need(setting, self) {
+            figures.push(("needed_cost_usd".to_owned(), need.cost_usd));
+            let ratio = self.cost_usd / need.cost_usd;
+            figures.push(("cost_over_need_ratio".to_owned(), ratio));
+            figures.push(("below_need_percent".to_owned(), need.below_percent));
         }
         figures
     }

@@ -1,32 +1,43 @@
 //! The autoscaler of a run: what a dispatcher would have counted goes in, what is wanted comes out.
 
 use sextant_policies::{
+    autoscale::TICK_S,
+    health::Condition,
     placement::Wanted,
     scaling::{
         self, Choice, Footprint, Kind, Need, Options, Problem, Scaler, Scene,
         demand::{Ended, Load, Outlook},
-        fleet::{Measured, bad_shares},
+        fleet::Measured,
         tenants::Tenants,
     },
     wanted::{Candidate, Place, wanted},
 };
 
-use super::{Policy, Setting, variants::Presences};
+use super::{
+    Policy, Setting,
+    replicas::{Replicas, Traffic},
+    variants::Presences,
+};
 
 /// Longest time ahead that is foreseen, s; as in the live autoscaler.
 const AHEAD_S: f64 = 180.0;
-
-/// A device that was busy for so much of the last look counts as overloaded.
-const OVERLOADED: f64 = 0.95;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Autoscaler {
     policy: Policy,
-    /// `None` where everything stays as it is.
-    scaler: Option<Scaler>,
+    decides: Decides,
     /// By class.
     loads: Vec<Load>,
+}
+
+/// Who decides how many devices there are.
+#[derive(Debug)]
+enum Decides {
+    /// Nobody: everything stays as it is.
+    Nobody,
+    Scaler(Box<Scaler>),
+    Replicas(Replicas),
 }
 
 /// What is wanted.
@@ -52,9 +63,14 @@ impl Autoscaler {
             }
             scaler
         };
+        let decides = match (policy, policy.planner()) {
+            (Policy::Replicas(rule), _) => Decides::Replicas(Replicas::new(setting, rule)),
+            (_, Some(planner)) => Decides::Scaler(Box::new(scaler(planner))),
+            (_, None) => Decides::Nobody,
+        };
         Self {
             policy,
-            scaler: policy.planner().map(scaler),
+            decides,
             loads: vec![Load::default(); setting.classes.len()],
         }
     }
@@ -66,19 +82,43 @@ impl Autoscaler {
         }
     }
 
+    /// Whether a tick of a rule about replicas ends at `now_ms`.
+    pub(super) fn reads_traffic(&self, now_ms: u64) -> bool {
+        let is_tick = now_ms.is_multiple_of(u64::from(TICK_S) * 1000);
+        matches!(self.decides, Decides::Replicas(_)) && now_ms > 0 && is_tick
+    }
+
+    /// What came in the tick that ends now, by class.
+    pub(super) fn on_traffic(&mut self, traffic: &[Traffic]) {
+        if let Decides::Replicas(replicas) = &mut self.decides {
+            replicas.observe(traffic);
+        }
+    }
+
     /// What is wanted now.
     pub(super) fn look(&mut self, setting: &Setting, now_ms: u64, there: &Presences<'_>) -> Look {
-        let Some(scaler) = &mut self.scaler else {
-            return Look {
-                devices: setting.types.iter().map(|of| of.initial).collect(),
-                variants: preloaded(setting),
-            };
+        let scaler = match &mut self.decides {
+            Decides::Scaler(scaler) => scaler,
+            Decides::Replicas(replicas) => {
+                return Look {
+                    devices: replicas.decide((now_ms / 1000) as u32, setting, there),
+                    variants: preloaded(setting),
+                };
+            }
+            Decides::Nobody => {
+                return Look {
+                    devices: setting.types.iter().map(|of| of.initial).collect(),
+                    variants: preloaded(setting),
+                };
+            }
         };
         let starts = setting.types.iter().map(|of| of.start_s);
         let ahead_s = starts.fold(0.0, f64::max).min(AHEAD_S);
         let outlook = |load: &Load| load.outlook(now_ms, ahead_s, setting.scaling.idle_ms);
         let outlooks: Vec<Outlook> = self.loads.iter().map(outlook).collect();
-        let decided = scaler.decide(&scene(setting, &outlooks, there), now_ms);
+        let planner = self.policy.planner().unwrap_or_default();
+        let scene = scene(setting, &outlooks, there, planner);
+        let decided = scaler.decide(&scene, now_ms);
         let planned = decided.variants.iter().map(|(variant, count)| {
             // Where memory is short, the controller knows from query to query what is worth most.
             let wanted = Wanted {
@@ -194,7 +234,12 @@ fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<u32> {
 }
 
 /// Everything as numbers.
-fn scene(setting: &Setting, outlooks: &[Outlook], there: &Presences<'_>) -> Scene {
+fn scene(
+    setting: &Setting,
+    outlooks: &[Outlook],
+    there: &Presences<'_>,
+    planner: scaling::Policy,
+) -> Scene {
     let mut scene = Scene {
         problem: Problem {
             needs: outlooks
@@ -209,6 +254,7 @@ fn scene(setting: &Setting, outlooks: &[Outlook], there: &Presences<'_>) -> Scen
             budget_per_hour_usd: setting.scaling.budget_per_hour_usd,
         },
         kinds: Vec::new(),
+        outlooks: outlooks.to_vec(),
         footprints: Vec::new(),
         tenants: Tenants {
             all: setting.applications.iter().map(|of| of.tenant).collect(),
@@ -216,19 +262,17 @@ fn scene(setting: &Setting, outlooks: &[Outlook], there: &Presences<'_>) -> Scen
         },
     };
     for class in 0..setting.classes.len() {
-        add_choices(setting, class, there, &mut scene);
+        add_choices(setting, (class, planner), there, &mut scene);
     }
     let up = |kind| there.up(kind).count() as u32;
     let up: Vec<u32> = (0..setting.types.len()).map(up).collect();
-    let judged = scene.tenants.judged(&scene.problem, outlooks);
-    let bad = bad_shares(&scene.problem, &judged, &up);
     scene.kinds = (0..setting.types.len())
         .map(|kind| Kind {
             key: kind as u32,
             up: up[kind],
             memory_bytes: bytes(setting.types[kind].memory_mb),
             managed: setting.types[kind].most > setting.types[kind].least,
-            measured: measured(there, kind, bad[kind]),
+            measured: measured(there, kind),
         })
         .collect();
     scene
@@ -246,7 +290,12 @@ fn device(of: &super::DeviceType) -> scaling::Device {
 }
 
 /// The variants that meet the targets of a class, by type of device.
-fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &mut Scene) {
+fn add_choices(
+    setting: &Setting,
+    (class, planner): (usize, scaling::Policy),
+    there: &Presences<'_>,
+    scene: &mut Scene,
+) {
     let of = &setting.classes[class];
     let pinned = setting.applications[of.application as usize].pinned;
     for (at, variant) in (0..).zip(&setting.variants) {
@@ -258,7 +307,7 @@ fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &m
             continue;
         }
         for (kind, device) in setting.types.iter().enumerate() {
-            let Some(rps) = setting.planned_rate(at, kind, of) else {
+            let Some(rps) = setting.planned_rate(planner, (at, kind), of) else {
                 continue;
             };
             let memory_share = f64::from(variant.memory_mb) / f64::from(device.memory_mb.max(1));
@@ -286,14 +335,14 @@ fn add_choices(setting: &Setting, class: usize, there: &Presences<'_>, scene: &m
     }
 }
 
-fn measured(there: &Presences<'_>, kind: usize, bad_share: f64) -> Measured {
+fn measured(there: &Presences<'_>, kind: usize) -> Measured {
     let busy: Vec<f64> = there.up(kind).map(|device| device.busy_share).collect();
     Measured {
         devices: busy.len() as u32,
         busy_share: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
-        interfered: 0,
-        overloaded: busy.iter().filter(|share| **share >= OVERLOADED).count() as u32,
-        bad_share,
+        interfered: there.in_condition(kind, Condition::Interfered),
+        overloaded: there.in_condition(kind, Condition::Overloaded),
+        bad_share: 0.0,
         loading: there.is_loading(kind),
     }
 }

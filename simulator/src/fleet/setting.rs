@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_policies::{
-    scaling::{rate_for_class, rate_in_time, tenants::Tenant},
+    scaling::{self, rate_for_class, rate_in_time, tenants::Tenant},
     schedule::LatencyTable,
 };
 
@@ -49,6 +49,9 @@ pub struct DeviceType {
     pub price_per_hour_usd: f64,
     /// Slots, at least 1; a batch occupies as many as its variant says.
     pub slots: u16,
+    /// By the number of variants that run on one at the same time: how many times as long their batches
+    /// take then, each at least 1; the last counts for more variants, none for no interference.
+    pub slowdown: Vec<f64>,
     /// Memory for variants, million bytes.
     pub memory_mb: u32,
     /// Time from its order until it takes work, s.
@@ -174,11 +177,17 @@ impl Setting {
 
     /// Queries a second of a class that one device of a type is planned to answer with a variant. The live
     /// service counts queries by classes of targets, and so does this.
-    pub(super) fn planned_rate(&self, variant: u32, device: usize, of: &Class) -> Option<f64> {
+    pub(super) fn planned_rate(
+        &self,
+        planner: scaling::Policy,
+        (variant, device): (u32, usize),
+        of: &Class,
+    ) -> Option<f64> {
         let (latency, side_by_side) = self.curve(variant, device)?;
         let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
         let sizes = (latency.measured_rows(), side_by_side);
-        rate_for_class(run_ms, run_ms(1), sizes, of.latency_ms.map(strictest_ms))
+        let strict = of.latency_ms.map(strictest_ms);
+        rate_for_class(planner, run_ms, run_ms(1), sizes, strict)
     }
 
     /// Run times of a variant on a type of device, and how many of its batches run side by side.

@@ -1,6 +1,6 @@
 //! What is loaded on which devices.
 
-use sextant_policies::select::Readiness;
+use sextant_policies::{health::Condition, select::Readiness};
 
 use super::devices::{Device, Held, State};
 
@@ -16,12 +16,21 @@ impl Presences<'_> {
         if up.peek().is_none() {
             return Readiness::Failed;
         }
-        let best = up.filter_map(|device| device.held.get(&variant)).max();
-        match best {
-            Some(Held::Loaded) => Readiness::Active,
+        let of = up.map(|device| match device.held.get(&variant) {
+            Some(Held::Loaded) => match device.watch.condition(variant) {
+                Condition::Overloaded => Readiness::Degraded,
+                Condition::Healthy | Condition::Interfered => Readiness::Active,
+            },
             Some(Held::Loading) => Readiness::Loading,
             None => Readiness::Inactive,
-        }
+        });
+        of.min().unwrap_or(Readiness::Failed)
+    }
+
+    /// Devices of a type on which a variant is in that condition.
+    pub(super) fn in_condition(&self, kind: usize, condition: Condition) -> u32 {
+        let is = |device: &&Device| device.watch.has(condition);
+        self.up(kind).filter(is).count() as u32
     }
 
     /// Devices of a type on which a variant is loaded.

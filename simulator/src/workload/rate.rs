@@ -89,6 +89,26 @@ impl Rate {
         }
     }
 
+    /// Requests per second so many seconds after the beginning.
+    pub fn at(&self, at_s: f64) -> f64 {
+        let (pieces, repeats) = match self {
+            Self::Constant(rps) => return *rps,
+            Self::Pieces { pieces, repeats } => (pieces, *repeats),
+        };
+        let whole: f64 = pieces.iter().map(|piece| piece.seconds).sum();
+        let mut left_s = match repeats && whole > 0.0 {
+            true => at_s.max(0.0) % whole,
+            false => at_s.max(0.0),
+        };
+        for piece in pieces.iter() {
+            if left_s < piece.seconds {
+                return piece.rate_at(left_s);
+            }
+            left_s -= piece.seconds;
+        }
+        0.0
+    }
+
     fn check(&self) -> Result<(), Error> {
         let invalid = |value: f64| !value.is_finite() || value < 0.0;
         let bad = match self {

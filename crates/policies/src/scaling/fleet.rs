@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Choice, Problem, demand::Outlook};
+use super::{Choice, Plan, Problem, demand::Outlook};
 
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
 const FULL: f64 = 0.8;
@@ -39,7 +39,8 @@ pub struct Measured {
     pub interfered: u32,
     /// Devices on which an instance is overloaded.
     pub overloaded: u32,
-    /// Share of the queries for them that were late or refused for want of time, 0 to 1.
+    /// Share of the queries for them that were late or refused for want of time, 0 to 1. A [`super::Scaler`]
+    /// finds it from the outlooks of its scene.
     pub bad_share: f64,
     /// Whether a variant is being loaded on one of them.
     pub loading: bool,
@@ -101,12 +102,9 @@ impl Measured {
 
     /// Fewest devices by the bad rate, or where all of them are slowed down.
     pub fn sextant(&self) -> (u32, Option<Trigger>) {
-        let count = f64::from(self.devices);
         if self.devices > 0 && self.bad_share > BAD {
-            let bad = self.bad_share.min(MOST_BAD);
-            let more = (count * bad / (1.0 - bad)).ceil();
-            let devices = (count + more).min(f64::from(u32::MAX)) as u32;
-            return (devices, Some(Trigger::BadRate));
+            let more = lacking(self.devices, self.bad_share);
+            return (self.devices.saturating_add(more), Some(Trigger::BadRate));
         }
         if self.devices > 0 && self.interfered >= self.devices {
             let more = self.devices.saturating_add(1);
@@ -130,33 +128,62 @@ impl Trigger {
     }
 }
 
-/// By type of device, in the problem's order: the bad share of the needs that its devices answer
-/// best, 0 where too few queries came to say.
+/// Devices that so many lack by the share of their queries that was late or refused (Symphony, section 4.4):
+/// `N r / (1 - r)`, rounded up.
+pub fn lacking(devices: u32, bad_share: f64) -> u32 {
+    let bad = bad_share.clamp(0.0, MOST_BAD);
+    // The cast saturates.
+    (f64::from(devices) * bad / (1.0 - bad)).ceil() as u32
+}
+
+/// By type of device, in the problem's order: the bad share of the queries that its devices answer, 0 where
+/// too few came to say.
 ///
-/// A need counts for the type on which its queries cost least, among the types of which `up` has any.
-pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], up: &[u32]) -> Vec<f64> {
+/// `here` is the plan for the `up` devices of each type that are up: by it a need's queries are dealt to the
+/// types. So queries that are refused because a cheap type is full do not ask for more of a dear one. A need
+/// that nothing answers counts for the type on which its queries cost least, among those that are up if any
+/// is.
+pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u32]) -> Vec<f64> {
     let mut counted = vec![(0.0, 0.0); problem.devices.len()];
     for (at, outlook) in outlooks.iter().enumerate() {
-        let rank = |choice: &Choice| {
-            let device = choice.device as usize;
-            let is_away = up.get(device).is_none_or(|up| *up == 0);
-            let price = problem.devices[device].price_per_hour_usd / choice.rps;
-            (is_away, price)
+        let served = || {
+            let choices = problem.choices_of(at);
+            choices.map(|(position, choice)| (choice.device, here.served_rps[position]))
         };
-        let cheapest = problem.choices_of(at).min_by(|(_, a), (_, b)| {
-            let (one, other) = (rank(a), rank(b));
-            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-        });
-        if let Some((_, choice)) = cheapest {
-            let (bad, all) = &mut counted[choice.device as usize];
-            *bad += outlook.bad_share * outlook.recent;
-            *all += outlook.recent;
+        let all: f64 = served().map(|(_, rps)| rps).sum();
+        let dealt: Vec<(u32, f64)> = match all > 0.0 {
+            true => served().map(|(device, rps)| (device, rps / all)).collect(),
+            false => cheapest(problem, at, up)
+                .map(|device| (device, 1.0))
+                .into_iter()
+                .collect(),
+        };
+        for (device, share) in dealt {
+            let (bad, recent) = &mut counted[device as usize];
+            *bad += outlook.bad_share * outlook.recent * share;
+            *recent += outlook.recent * share;
         }
     }
     let shares = counted.into_iter();
     shares
-        .map(|(bad, all)| if all >= ENOUGH { bad / all } else { 0.0 })
+        .map(|(bad, recent)| if recent >= ENOUGH { bad / recent } else { 0.0 })
         .collect()
+}
+
+/// The type on which the queries of a need cost least, of those that are up if any is.
+fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<u32> {
+    let rank = |choice: &Choice| {
+        let device = choice.device as usize;
+        let is_away = up.get(device).is_none_or(|up| *up == 0);
+        let price = problem.devices[device].price_per_hour_usd / choice.rps;
+        (is_away, price)
+    };
+    let choices = problem.choices_of(need).map(|(_, choice)| choice);
+    let least = choices.min_by(|a, b| {
+        let (one, other) = (rank(a), rank(b));
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+    });
+    least.map(|choice| choice.device)
 }
 
 /// Those that leave, `surplus` of them, in this order: devices on which nothing depends, those that are

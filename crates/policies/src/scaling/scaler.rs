@@ -6,15 +6,16 @@
 //! are up; it says what should be loaded on them now. So a variant that a cheaper device will run is
 //! kept where it is until that device is there.
 
+mod variants;
+
 use std::collections::BTreeMap;
 
 use super::{
-    Footprint, Infaas, Plan, Policy, Problem, Room, Steady,
-    demand::BAD_FADED_MS,
-    fleet::{Measured, Trigger},
+    Footprint, Infaas, Plan, Policy, Problem, Steady, Symphony,
+    demand::{BAD_FADED_MS, Outlook},
+    fleet::{Measured, Trigger, bad_shares},
     instances::{self, Weights},
     shared::{self, Effort},
-    spread,
     tenants::{Cut, Granted, Tenants},
 };
 
@@ -61,7 +62,7 @@ pub struct Kind {
     /// Whether somebody starts and ends them by what is wanted. Of others there are as many as there
     /// are.
     pub managed: bool,
-    /// What was measured of them.
+    /// What was measured of them; the bad share follows from the outlooks, and what it says is ignored.
     pub measured: Measured,
 }
 
@@ -73,6 +74,8 @@ pub struct Scene {
     pub problem: Problem,
     /// By type of device, in the problem's order.
     pub kinds: Vec<Kind>,
+    /// By need, in the problem's order: what is expected of it, and how its queries ended.
+    pub outlooks: Vec<Outlook>,
     /// By choice, in the problem's order: memory of its variant; `least` and `load` are ignored.
     pub footprints: Vec<Footprint>,
     /// What applications may use.
@@ -80,12 +83,14 @@ pub struct Scene {
 }
 
 /// How many of the devices of a type there should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wanted {
     /// How many.
     pub devices: u32,
     /// What was measured that says that there must be more than planned.
     pub trigger: Option<Trigger>,
+    /// Share of the queries for them that were late or refused for want of time, 0 to 1.
+    pub bad_share: f64,
 }
 
 /// What was decided.
@@ -122,6 +127,7 @@ pub struct Scaler {
     extra: Steady<u32>,
     ratio: Steady<u32>,
     infaas: Infaas,
+    symphony: Symphony,
 }
 
 /// How many devices there are.
@@ -147,6 +153,7 @@ impl Scaler {
             extra: Steady::new(CORRECTED_MS),
             ratio: Steady::new(CORRECTED_MS),
             infaas: Infaas::new(Weights::default()),
+            symphony: Symphony::default(),
             options,
         }
     }
@@ -167,7 +174,12 @@ impl Scaler {
     pub fn decide(&mut self, scene: &Scene, now_ms: u64) -> Decided {
         let (free, granted) = self.plan(scene, Fleet::Free);
         let (here, _) = self.plan(scene, Fleet::AsItIs);
-        let devices = self.devices(scene, &free, now_ms);
+        let measured = measured(scene, &here);
+        let free = match self.options.policy {
+            Policy::Symphony => self.advised(scene, &measured, now_ms),
+            _ => free,
+        };
+        let devices = self.devices(scene, (&free, &measured), now_ms);
         let variants = self.variants(scene, &here, now_ms);
         Decided {
             free,
@@ -202,7 +214,7 @@ impl Scaler {
 
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
         match self.options.policy {
-            Policy::Sextant => shared::plan(problem, Effort::default()),
+            Policy::Sextant | Policy::Symphony => shared::plan(problem, Effort::default()),
             Policy::Ilp => instances::plan(problem, Weights::default())
                 .unwrap_or_else(|| shared::greedy(problem)),
             // What it waits for is counted once a look.
@@ -211,30 +223,48 @@ impl Scaler {
         }
     }
 
-    fn devices(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> Vec<Wanted> {
+    /// As many devices as Symphony advises, and what they answer.
+    fn advised(&mut self, scene: &Scene, measured: &[Measured], now_ms: u64) -> Plan {
+        let mut problem = scene.problem.clone();
+        let kinds = scene.kinds.iter().zip(measured);
+        for (device, (kind, measured)) in problem.devices.iter_mut().zip(kinds) {
+            let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
+            let is_whole = !kind.measured.loading && kind.up >= wanted;
+            let advised = self.symphony.advise(kind.key, now_ms, *measured, is_whole);
+            let devices = advised.clamp(device.least, device.most.max(device.least));
+            (device.least, device.most) = (devices, devices);
+        }
+        shared::plan(&problem, Effort::default())
+    }
+
+    fn devices(
+        &mut self,
+        scene: &Scene,
+        (free, measured): (&Plan, &[Measured]),
+        now_ms: u64,
+    ) -> Vec<Wanted> {
         let is_settled = self.is_settled(scene, free, now_ms);
         let mut all = Vec::new();
         let kinds = scene.kinds.iter().zip(&scene.problem.devices);
         let busy = shared::busy_devices(&scene.problem, free);
         let planned = free.devices.iter().zip(busy);
-        for ((kind, device), (planned, busy)) in kinds.zip(planned) {
-            let bad_share = if is_settled {
-                kind.measured.bad_share
-            } else {
-                0.0
-            };
-            let measured = Measured {
-                bad_share,
-                ..kind.measured
+        for (((kind, device), (planned, busy)), now) in kinds.zip(planned).zip(measured) {
+            let measured = match is_settled {
+                true => *now,
+                false => Measured {
+                    bad_share: 0.0,
+                    ..*now
+                },
             };
             let (must, trigger) = match self.options.policy {
                 Policy::Sextant => measured.sextant(),
                 Policy::Ilp | Policy::Infaas => measured.infaas(),
+                Policy::Symphony => (0, None),
             };
             let most = device.most.max(device.least);
             let corrected = match self.options.policy {
                 Policy::Sextant => self.corrected((kind.key, now_ms), (*planned, busy), must),
-                Policy::Ilp | Policy::Infaas => (*planned).max(must),
+                Policy::Ilp | Policy::Infaas | Policy::Symphony => (*planned).max(must),
             };
             let raised = corrected.clamp(device.least, most);
             let wanted = match kind.managed {
@@ -249,7 +279,11 @@ impl Scaler {
             }
             all.push(Wanted {
                 devices,
-                trigger: trigger.filter(|_| must > *planned),
+                bad_share: now.bad_share,
+                trigger: match self.options.policy {
+                    Policy::Symphony => self.symphony.trigger(kind.key),
+                    _ => trigger.filter(|_| must > *planned),
+                },
             });
         }
         all
@@ -292,80 +326,19 @@ impl Scaler {
         let missing_ms = *self.missing_ms.get_or_insert(now_ms);
         now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS
     }
+}
 
-    /// Variants that load asks for, and on how many devices.
-    fn variants(&mut self, scene: &Scene, here: &Plan, now_ms: u64) -> BTreeMap<u32, u32> {
-        let mut planned: BTreeMap<u32, u32> = BTreeMap::new();
-        for kind in 0..scene.kinds.len() {
-            for (variant, count) in self.on_kind(scene, here, kind) {
-                *planned.entry(variant).or_default() += count;
-            }
-        }
-        let mut all = planned.clone();
-        all.extend(
-            self.known
-                .keys()
-                .filter(|variant| !planned.contains_key(variant))
-                .map(|variant| (*variant, 0)),
-        );
-        let wanted = all.into_iter().map(|(variant, now)| {
-            let count = self.variants.want(variant, now_ms, now);
-            (variant, count)
-        });
-        self.known = wanted.filter(|(_, count)| *count > 0).collect();
-        let known = &self.known;
-        self.variants.retain(|variant| known.contains_key(variant));
-        self.known.clone()
-    }
-
-    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(u32, u32)> {
-        let up = scene.kinds[kind].up;
-        let all = scene.problem.choices.iter().enumerate();
-        let on: Vec<_> = all
-            .filter(|(_, choice)| choice.device as usize == kind)
-            .collect();
-        if self.options.policy != Policy::Sextant {
-            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-            for (at, choice) in on {
-                *counts.entry(choice.variant).or_default() += here.instances[at];
-            }
-            let counts = counts
-                .into_iter()
-                .map(|(variant, count)| (variant, count.min(up)));
-            return counts.filter(|(_, count)| *count > 0).collect();
-        }
-        let slots = scene.problem.devices[kind].slots;
-        let mut busy: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
-        for (at, choice) in on {
-            if here.served_rps[at] > 0.0 {
-                let (_, sum) = busy.entry(choice.variant).or_insert((at, 0.0));
-                *sum += here.served_rps[at] / choice.rps;
-            }
-        }
-        let footprints: Vec<Footprint> = busy
-            .values()
-            .map(|(at, busy)| Footprint {
-                least: shared::staffed(*busy, slots),
-                load: (*busy * 1000.0).min(f64::from(u32::MAX)) as u32,
-                ..scene.footprints[*at]
-            })
-            .collect();
-        // Alone a variant may fill a device.
-        let largest = footprints.iter();
-        let largest = largest
-            .map(|it| it.own_bytes.saturating_add(it.shared_bytes))
-            .max();
-        let usual = (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64;
-        let room = Room {
-            devices: up,
-            memory_bytes: usual.max(largest.unwrap_or(0)),
-        };
-        let counts = spread(&footprints, room);
-        let each = footprints.iter().zip(counts);
-        each.filter(|(_, count)| *count > 0)
-            .map(|(footprint, count)| (footprint.variant, count))
-            .collect()
-    }
+/// By type of device: what was measured, and what became of the queries that its devices answer.
+fn measured(scene: &Scene, here: &Plan) -> Vec<Measured> {
+    let up: Vec<u32> = scene.kinds.iter().map(|kind| kind.up).collect();
+    let outlooks = scene.tenants.judged(&scene.problem, &scene.outlooks);
+    let bad = bad_shares(&scene.problem, &outlooks, here, &up);
+    let each = scene.kinds.iter().zip(bad);
+    each.map(|(kind, bad_share)| Measured {
+        bad_share,
+        ..kind.measured
+    })
+    .collect()
 }
 
 /// The problem where there are these devices.

@@ -47,6 +47,9 @@ pub(super) struct TraceFile {
     range_rps: Option<[f64; 2]>,
     /// How long each line lasts, s; a second or a minute without it.
     line_s: Option<f64>,
+    /// It begins with this line, the first is 0, and the lines before it come last.
+    #[serde(default)]
+    from_line: usize,
 }
 
 /// What all classes share.
@@ -112,7 +115,9 @@ impl TraceFile {
             None => rps,
         };
         let seconds = self.line_s.unwrap_or(each_s);
-        let pieces = rates.iter().map(|rps| Piece::flat(seconds, mapped(*rps)));
+        let begins = self.from_line.min(rates.len().saturating_sub(1));
+        let pieces = rates[begins..].iter().chain(&rates[..begins]);
+        let pieces = pieces.map(|rps| Piece::flat(seconds, mapped(*rps)));
         Ok(Rate::Pieces {
             pieces: pieces.collect(),
             repeats: true,

@@ -1,0 +1,10 @@
+//! Plans: which devices, and what runs on them.
+
+mod batches;
+mod measured;
+mod packing;
+mod problems;
+mod programs;
+mod scaler;
+mod shared;
+mod symphony;

@@ -1,0 +1,88 @@
+//! The condition of the variants on a device, by the rule of the live worker's monitor.
+
+use std::collections::BTreeMap;
+
+use sextant_policies::health::{Condition, Health, Thresholds, Window};
+
+use super::{Held, slots::Left};
+
+/// What is known of the variants that are loaded on a device.
+#[derive(Debug, Default)]
+pub(in crate::fleet) struct Watch {
+    seen: BTreeMap<u32, Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    health: Health,
+    /// Since the last look: batches that ran, how long, and how long the profile says, ns.
+    batches: u64,
+    ran: f64,
+    expected: f64,
+    /// Batches that came too late to start.
+    late: u64,
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// A batch has left the device.
+    pub(in crate::fleet) fn on_left(&mut self, left: &Left) {
+        let seen = self.seen.entry(left.variant).or_default();
+        match left.ran {
+            Some((ran, alone)) => {
+                seen.batches += 1;
+                seen.ran += ran as f64;
+                seen.expected += alone as f64;
+            }
+            None => seen.late += 1,
+        }
+    }
+
+    /// Looks at what was since the last look: `shares` of the device's slots by variant, 0 to 1. Answers
+    /// the variants whose condition has changed.
+    pub(in crate::fleet) fn look(
+        &mut self,
+        held: &BTreeMap<u32, Held>,
+        shares: &[(u32, f64)],
+    ) -> Vec<u32> {
+        let is_loaded = |variant: &u32| held.get(variant) == Some(&Held::Loaded);
+        self.seen.retain(|variant, _| is_loaded(variant));
+        let device_load: f64 = shares.iter().map(|(_, share)| share).sum();
+        let busy = shares.iter().filter(|(_, share)| *share > 0.0).count() as u32;
+        let limits = Thresholds::default();
+        let mut changed = Vec::new();
+        for (variant, seen) in &mut self.seen {
+            let of = shares.iter().find(|(known, _)| known == variant);
+            let window = Window {
+                load: of.map_or(0.0, |(_, share)| *share).clamp(0.0, 1.0),
+                device_load: device_load.clamp(0.0, 1.0),
+                busy_instances: busy,
+                late: seen.late,
+                slow_down: seen.ran / seen.expected.max(1.0),
+                batches: seen.batches,
+            };
+            let health = Seen {
+                health: seen.health,
+                ..Seen::default()
+            };
+            *seen = health;
+            if seen.health.observe(window, &limits).is_some() {
+                changed.push(*variant);
+            }
+        }
+        changed
+    }
+
+    /// The condition of a variant here.
+    pub(in crate::fleet) fn condition(&self, variant: u32) -> Condition {
+        let seen = self.seen.get(&variant);
+        seen.map_or(Condition::default(), |seen| seen.health.condition())
+    }
+
+    /// Whether a variant here is in that condition.
+    pub(in crate::fleet) fn has(&self, condition: Condition) -> bool {
+        let mut seen = self.seen.values();
+        seen.any(|seen| seen.health.condition() == condition)
+    }
+}

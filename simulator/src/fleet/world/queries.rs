@@ -1,0 +1,120 @@
+//! Queries: which variant they go to, and how they end.
+
+use sextant_policies::{
+    schedule::{DropReason, NEVER, Request},
+    select::Decision,
+};
+
+use super::{World, nanos};
+use crate::{
+    Arrival,
+    fleet::control::{Control, Token},
+};
+
+/// How often a query is placed at most.
+const PLACEMENTS: u8 = 5;
+
+impl World<'_> {
+    pub(super) fn on_arrival(&mut self, arrival: Arrival) {
+        self.report.simulated += 1;
+        self.inside.on_arrival(self.now, arrival.model);
+        if self.counts(arrival.at) {
+            self.report.classes[arrival.model as usize].sent += 1;
+            self.open += 1;
+        }
+        self.place(Token {
+            arrived: arrival.at,
+            class: arrival.model,
+            variant: 0,
+            load: false,
+            placed: 0,
+        });
+    }
+
+    /// Chooses a variant for a query and hands it to the controller, or refuses it.
+    pub(super) fn place(&mut self, token: Token) {
+        let (now, class) = (self.now, token.class);
+        let decision = self.control.choose(now, self.setting, class, token.arrived);
+        let (variant, load) = match decision {
+            Decision::Use { ordinal } => (ordinal, false),
+            Decision::LoadThenUse { ordinal } => (ordinal, true),
+            Decision::Warming { ordinal, .. } => {
+                let Control {
+                    controller,
+                    actions,
+                    ..
+                } = &mut self.control;
+                controller.on_missed(now, ordinal, actions);
+                return self.refuse(token, true);
+            }
+            Decision::Infeasible { .. } => return self.refuse(token, false),
+            Decision::Busy { .. } | Decision::Unavailable { .. } => {
+                return self.refuse(token, true);
+            }
+        };
+        let of = &self.setting.classes[class as usize];
+        let deadline = of.latency_ms.map_or(NEVER, |ms| token.arrived + nanos(ms));
+        let request = Request {
+            payload: Token {
+                variant,
+                load,
+                placed: token.placed + 1,
+                ..token
+            },
+            rows: 1,
+            deadline,
+        };
+        let Control {
+            controller,
+            actions,
+            ..
+        } = &mut self.control;
+        controller.on_request(now, variant, request, actions);
+    }
+
+    pub(super) fn refuse(&mut self, token: Token, for_want: bool) {
+        self.inside.on_end(self.now, token.class);
+        let ended = &mut self.ended[token.class as usize];
+        ended.offered += 1.0;
+        ended.bad += f64::from(u8::from(for_want));
+        if self.counts(token.arrived) {
+            self.report.classes[token.class as usize].refused += 1;
+            self.open -= 1;
+        }
+    }
+
+    pub(super) fn answer(&mut self, request: &Request<Token>) {
+        let token = request.payload;
+        self.inside.on_end(self.now, token.class);
+        let is_late = self.now > request.deadline;
+        let ended = &mut self.ended[token.class as usize];
+        ended.offered += 1.0;
+        ended.bad += f64::from(u8::from(is_late));
+        if !self.counts(token.arrived) {
+            return;
+        }
+        self.open -= 1;
+        let variant = &self.setting.variants[token.variant as usize];
+        let best = self.setting.best_accuracy(variant.application);
+        self.report.answers[token.variant as usize] += 1;
+        let counted = &mut self.report.classes[token.class as usize];
+        counted.accuracy_sum_percent += 100.0 * variant.accuracy / best.max(f64::MIN_POSITIVE);
+        match is_late {
+            true => counted.late += 1,
+            false => counted.in_time += 1,
+        }
+    }
+
+    pub(super) fn on_drop(&mut self, request: &Request<Token>, reason: DropReason) {
+        let token = request.payload;
+        // Who has the variant went away; another may take it, as the dispatcher tries.
+        let anew = reason == DropReason::Gone
+            && !token.load
+            && token.placed < PLACEMENTS
+            && self.now < request.deadline;
+        match anew {
+            true => self.place(token),
+            false => self.refuse(token, true),
+        }
+    }
+}

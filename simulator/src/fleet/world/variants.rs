@@ -1,0 +1,117 @@
+//! Variants that are loaded on devices and unloaded.
+
+use sextant_policies::{controller::Loaded, placement};
+
+use super::{Event, World, nanos};
+use crate::fleet::{
+    control::Control,
+    devices::{Device, Held, State},
+    variants::Presences,
+};
+
+impl World<'_> {
+    /// The device of that life, if it still takes work.
+    pub(super) fn device(&mut self, (device, life): (u32, u64)) -> Option<&mut Device> {
+        let of = self.devices[device as usize].as_mut()?;
+        (of.life == life && of.state == State::Up).then_some(of)
+    }
+
+    pub(super) fn on_loaded(&mut self, at: (u32, u64), variant: u32, ok: bool) {
+        let now = self.now;
+        let Some(device) = self.device(at) else {
+            return;
+        };
+        match ok {
+            true => device.held.insert(variant, Held::Loaded),
+            false => device.held.remove(&variant),
+        };
+        self.report.loads += u64::from(ok);
+        self.reindex(Some(variant));
+        let load = nanos(self.setting.variants[variant as usize].load_ms);
+        let loaded = match ok {
+            true => Loaded::After(load),
+            false => Loaded::Failed,
+        };
+        let Control {
+            controller,
+            actions,
+            ..
+        } = &mut self.control;
+        controller.on_load_result(now, at.0, variant, loaded, actions);
+    }
+
+    pub(super) fn on_unloaded(&mut self, at: (u32, u64), variant: u32) {
+        if self.device(at).is_none() {
+            return;
+        }
+        let now = self.now;
+        let Control {
+            controller,
+            actions,
+            ..
+        } = &mut self.control;
+        controller.on_unloaded(now, at.0, variant, actions);
+    }
+
+    pub(super) fn move_variant(&mut self, moved: placement::Action) {
+        match moved {
+            placement::Action::Load {
+                device,
+                model,
+                earliest,
+                latest,
+                ..
+            } => {
+                let (now, life) = (self.now, self.life(device));
+                let load = nanos(self.setting.variants[model as usize].load_ms);
+                let Some(of) = self.device((device, life)) else {
+                    return;
+                };
+                let start = of.load(earliest.max(now), load);
+                let (at, variant) = (start + load, model);
+                if start > latest {
+                    let failed = Event::LoadFailed {
+                        device,
+                        life,
+                        variant,
+                    };
+                    return self.schedule(now, failed);
+                }
+                of.held.insert(variant, Held::Loading);
+                self.reindex(Some(variant));
+                let loaded = Event::Loaded {
+                    device,
+                    life,
+                    variant,
+                };
+                self.schedule(at, loaded);
+            }
+            placement::Action::Unload { device, model } => {
+                let life = self.life(device);
+                if let Some(of) = self.device((device, life)) {
+                    of.held.remove(&model);
+                    self.reindex(Some(model));
+                }
+                let unloaded = Event::Unloaded {
+                    device,
+                    life,
+                    variant: model,
+                };
+                self.schedule(self.now, unloaded);
+            }
+        }
+    }
+
+    /// What is loaded is another thing, for one variant or for all.
+    pub(in crate::fleet) fn reindex(&mut self, variant: Option<u32>) {
+        let there = Presences {
+            devices: &self.devices,
+        };
+        let one = variant.map(|at| self.setting.variants[at as usize].application);
+        for application in 0..self.setting.applications.len() as u32 {
+            if one.is_none_or(|one| one == application) {
+                self.control.index(self.setting, application, &there);
+            }
+        }
+    }
+}
