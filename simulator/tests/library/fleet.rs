@@ -52,12 +52,12 @@ latency_ms = 250
 rate = 10.0
 "#;
 
-fn setting(text: &str) -> Setting {
+pub fn setting(text: &str) -> Setting {
     let experiment = Experiment::parse(text, "small").unwrap();
     experiment.cells[0].setting.clone()
 }
 
-fn with(changes: &[(&str, &str)]) -> Setting {
+pub fn with(changes: &[(&str, &str)]) -> Setting {
     let mut text = SMALL.to_owned();
     for (from, to) in changes {
         assert!(text.contains(from), "`{from}` is not in the file");

@@ -6,6 +6,7 @@ mod bounds;
 mod clairvoyant;
 mod experiments;
 mod fleet;
+mod fleet_rules;
 mod goodput;
 mod paged;
 mod partition;
