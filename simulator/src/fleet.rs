@@ -8,8 +8,9 @@
 //! same defaults. Here are queries, run times, loads, devices that start and drain, and bills.
 //!
 //! What differs from a live fleet: messages take no time, the autoscaler sees what is there without
-//! delay, and a device starts after exactly its start time. A device counts as overloaded when it was
-//! busy for 95 % of the last look; nothing ever interferes.
+//! delay, and a device starts after exactly its start time. Variants that run on a device at the same time slow
+//! each other down as its type says; the rule of the live worker's monitor finds that, and a device that is
+//! slowed down stays of its type's kind, where a live fleet makes it a kind of its own.
 //!
 //! [`Setting`] is a run's input, [`Experiment`] reads it from files, [`run`] makes a [`Report`] of it.
 
