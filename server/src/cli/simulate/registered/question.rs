@@ -93,7 +93,8 @@ impl Parts<'_> {
         let recorded = self.workload.display().to_string();
         let load = Table::from_iter([("recorded".to_owned(), recorded.into())]);
         table.insert("load".to_owned(), load.into());
-        table.insert("device".to_owned(), devices.into_values().collect());
+        let devices: Vec<Toml> = devices.into_values().collect();
+        table.insert("device".to_owned(), Toml::Array(devices));
         table.insert("application".to_owned(), Toml::Array(applications));
         let cells = cells.collect::<Result<Vec<Toml>, Error>>()?;
         table.insert("cell".to_owned(), Toml::Array(cells));
