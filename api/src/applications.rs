@@ -19,7 +19,7 @@ use crate::{
     extract::Name,
     json,
     problem::{Problem, ProblemBody},
-    resources::{ResourcesBody, ResourcesChangeBody, refuse},
+    resources::{ResourcesBody, ResourcesChangeBody},
     signature::SignatureBody,
     targets::TargetsBody,
 };
@@ -164,7 +164,7 @@ pub async fn change(
     let changed = state
         .registry()
         .change_resources(&name, |resources| change.apply(resources));
-    let changed = changed.await?.map_err(refuse)?;
+    let changed = changed.await??;
     state.publisher().show_resources(&name).await?;
     Ok(Json(changed.into()))
 }

@@ -68,12 +68,6 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Option::<T>::deserialize(from).map(Some)
 }
 
-/// The refusal of resources that make no sense.
-pub(crate) fn refuse(invalid: InvalidResources) -> Problem {
-    let field = format!("resources.{}", invalid.name);
-    Problem::new(Code::InvalidRequest, invalid.to_string()).field(field)
-}
-
 // === impl ResourcesBody ===
 
 impl ResourcesBody {
@@ -86,7 +80,7 @@ impl ResourcesBody {
             priority: self.priority,
             weight: self.weight,
         };
-        resources.validate().map_err(refuse)?;
+        resources.validate()?;
         Ok(resources)
     }
 
@@ -119,5 +113,14 @@ impl ResourcesChangeBody {
             priority: self.priority.unwrap_or(to.priority),
             weight: self.weight.unwrap_or(to.weight),
         }
+    }
+}
+
+// === impl Problem ===
+
+impl From<InvalidResources> for Problem {
+    fn from(error: InvalidResources) -> Self {
+        let field = format!("resources.{}", error.name);
+        Self::new(Code::InvalidRequest, error.to_string()).field(field)
     }
 }
