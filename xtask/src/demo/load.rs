@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Rates, queries a second, and for how long each is kept, s.
-const PHASES: [(f64, u64); 5] = [(5.0, 40), (60.0, 60), (150.0, 70), (60.0, 50), (2.0, 80)];
+const PHASES: [(f64, u64); 5] = [(5.0, 30), (60.0, 50), (150.0, 60), (60.0, 50), (2.0, 110)];
 
 /// Clients that ask, each one query at a time.
 const CLIENTS: u64 = 64;
