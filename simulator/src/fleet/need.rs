@@ -32,9 +32,8 @@ pub(super) fn need(setting: &Setting, report: &Report) -> Option<Need> {
     while steps * STEP_S < setting.measured_s {
         let at_s = setting.warm_up_s + steps * STEP_S;
         let mut hour_usd = 0.0;
-        for class in 0..setting.classes.len() {
-            let rps = setting.classes[class].rate.at(at_s);
-            hour_usd += rps * each[class];
+        for (class, usd) in setting.classes.iter().zip(&each) {
+            hour_usd += class.rate.at(at_s) * usd;
         }
         let types = setting.types.iter().enumerate();
         let paid = types

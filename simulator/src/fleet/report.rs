@@ -107,18 +107,16 @@ impl Report {
     /// beginning of the measured time, s from then.
     fn firsts(&self, setting: &Setting) -> Vec<(String, f64)> {
         let from = setting.warm_up_s;
-        let interfered = self.interfered.iter().map(|(at_s, ..)| *at_s);
+        let later = |at_s: &f64| *at_s > from;
+        let mut interfered = self.interfered.iter().map(|(at_s, ..)| *at_s);
         let more = self.counts.iter().filter(|(_, kind, count)| {
             let before = self.devices_at(*kind, from);
             *count > before
         });
-        let more = more.map(|(at_s, ..)| *at_s);
+        let mut more = more.map(|(at_s, ..)| *at_s);
         let found = [
-            (
-                "first_interfered_s",
-                { interfered }.find(|at_s| *at_s > from),
-            ),
-            ("first_more_devices_s", { more }.find(|at_s| *at_s > from)),
+            ("first_interfered_s", interfered.find(later)),
+            ("first_more_devices_s", more.find(later)),
         ];
         let found = found.into_iter();
         found
