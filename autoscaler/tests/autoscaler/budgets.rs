@@ -22,6 +22,7 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
         class: TargetClass::default(),
         variant: None,
         offered: *rps,
+        input_rows: *rps,
         answered: *rps,
         late: 0,
         refused: BTreeMap::new(),

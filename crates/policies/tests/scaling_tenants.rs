@@ -97,6 +97,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         measured: Measured::default(),
     });
     let scene = Scene {
+        outlooks: Vec::new(),
         kinds: kinds.collect(),
         footprints: footprints.collect(),
         problem,
