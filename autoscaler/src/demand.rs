@@ -16,12 +16,26 @@ pub(crate) struct Need {
 /// After how long without a query a need is forgotten altogether, ms.
 const FORGOTTEN_MS: u64 = 24 * 3_600_000;
 
+/// For how long a latency target is remembered, ms; up to twice as long.
+const TARGETS_MS: u64 = 300_000;
+
+/// The strictest and the loosest latency target, ms.
+type Span = (f64, f64);
+
 /// All needs that were ever seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    needs: BTreeMap<Need, Load>,
+    needs: BTreeMap<Need, Known>,
     /// The record that was taken over last, and when.
     last: Option<(Arc<Demand>, u64)>,
+}
+
+/// What is known of a need.
+#[derive(Debug, Default)]
+struct Known {
+    load: Load,
+    /// Of this time, since when, ms, and of the one before.
+    targets: (Option<Span>, u64, Option<Span>),
 }
 
 /// What is expected of a need, in rows.
@@ -29,6 +43,9 @@ pub(crate) struct Seen {
 pub(crate) struct Outlook {
     pub(crate) need: Need,
     pub(crate) of: demand::Outlook,
+    /// The strictest and the loosest latency target that was seen lately, ms; those of the class where
+    /// nothing is known, none where it has none.
+    pub(crate) latency_ms: Option<Span>,
 }
 
 // === impl Seen ===
@@ -50,13 +67,14 @@ impl Seen {
         };
         let scale = window_ms as f64 / demand.window_ms.max(1) as f64;
         self.last = Some((Arc::clone(demand), now_ms));
-        let mut counted: BTreeMap<Need, (f64, f64)> = BTreeMap::new();
+        let mut counted: BTreeMap<Need, (f64, f64, Option<Span>)> = BTreeMap::new();
         for row in &demand.applications {
             let need = Need {
                 application: row.application.clone(),
                 class: row.class,
             };
-            let (offered, bad) = counted.entry(need).or_default();
+            let (offered, bad, targets) = counted.entry(need).or_default();
+            *targets = joined(*targets, row.latency_ms);
             // Devices answer rows: a query of eight rows is as much work as eight of one.
             let rows = row.input_rows.max(row.offered) as f64;
             let each = rows / row.offered.max(1) as f64;
@@ -65,15 +83,17 @@ impl Seen {
         }
         for need in counted.keys() {
             if !self.needs.contains_key(need) {
-                self.needs.insert(need.clone(), Load::default());
+                self.needs.insert(need.clone(), Known::default());
             }
         }
-        for (need, load) in &mut self.needs {
-            let (offered, bad) = counted.get(need).copied().unwrap_or_default();
-            load.observe(now_ms, window_ms, Ended { offered, bad });
+        for (need, known) in &mut self.needs {
+            let (offered, bad, targets) = counted.get(need).copied().unwrap_or_default();
+            let ended = Ended { offered, bad };
+            known.load.observe(now_ms, window_ms, ended);
+            known.see(now_ms, targets);
         }
         self.needs
-            .retain(|_, load| now_ms.saturating_sub(load.last_ms()) < FORGOTTEN_MS);
+            .retain(|_, known| now_ms.saturating_sub(known.load.last_ms()) < FORGOTTEN_MS);
     }
 
     /// A need that nobody has, of an application for which devices are kept.
@@ -84,15 +104,17 @@ impl Seen {
                 class: TargetClass::default(),
             },
             of: demand::Outlook::default(),
+            latency_ms: None,
         }
     }
 
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
     /// for in `idle_ms` needs nothing.
     pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
-        let each = self.needs.iter().map(|(need, load)| Outlook {
+        let each = self.needs.iter().map(|(need, known)| Outlook {
             need: need.clone(),
-            of: load.outlook(now_ms, ahead_s, idle_ms),
+            of: known.load.outlook(now_ms, ahead_s, idle_ms),
+            latency_ms: known.targets().or_else(|| of_class(need.class)),
         });
         each.collect()
     }
@@ -108,4 +130,33 @@ fn bad_of(row: &ApplicationDemand) -> u64 {
             )
     });
     row.late + refused.map(|(_, count)| count).sum::<u64>()
+}
+
+// === impl Known ===
+
+impl Known {
+    fn see(&mut self, now_ms: u64, targets: Option<Span>) {
+        let (now, since_ms, before) = &mut self.targets;
+        if now_ms.saturating_sub(*since_ms) >= TARGETS_MS && targets.is_some() {
+            (*before, *since_ms) = (now.take(), now_ms);
+        }
+        *now = joined(*now, targets);
+    }
+
+    fn targets(&self) -> Option<Span> {
+        joined(self.targets.0, self.targets.2)
+    }
+}
+
+fn joined(one: Option<Span>, other: Option<Span>) -> Option<Span> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+        (one, other) => one.or(other),
+    }
+}
+
+/// From the strictest target of a class to what none of it reaches, ms.
+fn of_class(class: TargetClass) -> Option<Span> {
+    let strict = class.latency_ms()?;
+    Some((strict, 2.0 * strict))
 }

@@ -243,9 +243,9 @@ fn rps(
     let slots = f64::from(kind.facts.slots.max(1));
     let side_by_side = (slots / f64::from(variant.spec.threads.max(1))).max(1.0);
     let run_ms = |batch: u32| profile.latency_ms(batch);
-    let strict = need.class.latency_ms();
     let tail_ms = profile.tail_latency_ms(1);
-    rate_for_class(policy, run_ms, tail_ms, (most, side_by_side), strict)
+    let sizes = (most, side_by_side);
+    rate_for_class(policy, run_ms, tail_ms, sizes, outlook.latency_ms)
 }
 
 /// Workers by type that serve a variant.

@@ -74,6 +74,7 @@ impl Drop for Offer<'_> {
         }
         let class = TargetClass::of(&self.ask.targets);
         let counts = &self.dispatcher.counts;
+        let target = self.ask.targets.latency_ms;
         match &self.variant {
             Some(known) => {
                 let waited = match self.ended {
@@ -82,18 +83,14 @@ impl Drop for Offer<'_> {
                 };
                 let application = (known.application, &known.variant.application);
                 let variant = Some((known.ordinal, &known.variant.id));
-                counts.add(
-                    application,
-                    class,
-                    variant,
-                    (self.ended, self.ask.rows, waited),
-                );
+                let ended = (self.ended, self.ask.rows, waited);
+                counts.add(application, class, variant, ended, target);
             }
             None => {
                 let snapshot = self.dispatcher.snapshot.load();
                 if let Some(application) = snapshot.application_of(&self.ask.route) {
                     let ended = (self.ended, self.ask.rows, Duration::ZERO);
-                    counts.add(application, class, None, ended);
+                    counts.add(application, class, None, ended, target);
                 }
             }
         }

@@ -225,6 +225,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         variant: None,
         offered,
         input_rows: offered,
+        latency_ms: None,
         answered: offered / 2,
         late: 1,
         refused: refused.iter().copied().collect(),

@@ -16,7 +16,8 @@ use sextant_metadata::{
 };
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, TargetClass, Targets, Variant, WorkerId,
+    ApplicationId, BatchLatency, DeviceType, DeviceTypeName, TargetClass, Targets, Variant,
+    WorkerId,
 };
 
 use super::{world::*, *};
@@ -126,6 +127,7 @@ async fn ask_rows(store: &UnsteadyStore, (rps, input_rows): (u64, u64), targets:
         variant: None,
         offered: rps,
         input_rows,
+        latency_ms: targets.latency_ms.map(|ms| (ms, ms)),
         answered: rps,
         late: 0,
         refused: BTreeMap::new(),
@@ -263,6 +265,39 @@ async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
     // Without the other it is the one that answers.
     retire(&store, "m-a").await;
     until(&store, "the other", |it| planned(it, "m-b")).await;
+}
+
+/// Targets of one class that leave time for a batch of 30 ms, or not; what was not measured on a type is
+/// taken to run twice as long.
+#[tokio::test]
+async fn workers_are_planned_for_the_targets_that_were_asked_for() {
+    let mut planned = Vec::new();
+    for latency_ms in [34.0, 62.0] {
+        let store = Arc::new(UnsteadyStore::new(256));
+        let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+        let mut batched = variant("m-a");
+        batched.spec.max_batch = 2;
+        let batches = [(1, 10.0), (2, 15.0)].map(|(batch, ms)| BatchLatency {
+            batch,
+            p50_ms: ms,
+            p99_ms: ms,
+            mean_ms: ms,
+            samples: 1,
+        });
+        batched.profile.batches = batches.to_vec();
+        publish(&store, batched).await;
+        let targets = Targets {
+            latency_ms: Some(latency_ms),
+            ..Targets::default()
+        };
+        ask(&store, 400, targets).await;
+        run(&store, pool(&shelf, &of, 1, 40));
+        let wanted = until(&store, "more workers", |it| {
+            it.pools.first().is_some_and(|pool| pool.wanted > 1)
+        });
+        planned.push(wanted.await.pools[0].wanted);
+    }
+    assert!(planned[0] > planned[1], "{planned:?}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ pub struct Demand {
 }
 
 /// Queries of an application with like targets that went to one variant, or to none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplicationDemand {
     /// For which application.
     pub application: ApplicationId,
@@ -43,6 +43,9 @@ pub struct ApplicationDemand {
     /// Rows of their inputs.
     #[serde(default)]
     pub input_rows: u64,
+    /// The strictest and the loosest of their latency targets, ms; `None` without any.
+    #[serde(default)]
+    pub latency_ms: Option<(f64, f64)>,
     /// Answered in time.
     pub answered: u64,
     /// Answered, and too late.

@@ -154,28 +154,27 @@ pub fn rate_in_time(
     (best.is_finite() && best > 0.0).then_some(best * side_by_side)
 }
 
-/// The same for queries whose targets are from `strict_ms` up to twice that and are counted together: as
-/// if all had the strictest, so that a batch is in time for each. A variant that is quick enough for
-/// some of them is one of theirs; where it is not for the strictest, it runs queries alone.
+/// The same for queries whose targets lie between these two, ms, and that are counted together: as if all had
+/// the strictest, so that a batch is in time for each. A variant that is quick enough for some of them is
+/// one of theirs; where it is not for the strictest, it runs queries alone.
 ///
-/// `tail_ms` is the 99th percentile of a lone query, ms.
-///
-/// What is planned for is less by [`Policy::planned_share`] of a target in the middle of them.
+/// `tail_ms` is the 99th percentile of a lone query, ms. What is planned for is less by
+/// [`Policy::planned_share`] of a target in the middle.
 pub fn rate_for_class(
     policy: Policy,
     run_ms: impl Fn(u32) -> f64,
     tail_ms: f64,
     (most, side_by_side): (u32, f64),
-    strict_ms: Option<f64>,
+    targets_ms: Option<(f64, f64)>,
 ) -> Option<f64> {
-    if strict_ms.is_some_and(|strict| tail_ms > 2.0 * strict) {
+    if targets_ms.is_some_and(|(_, loosest)| tail_ms > loosest) {
         return None;
     }
     let lone_ms = run_ms(1);
-    let at_most = strict_ms.map(|strict| strict.max(lone_ms));
-    let middle_ms = strict_ms.map(|strict| (1.5 * strict).max(lone_ms));
+    let at_most = targets_ms.map(|(strictest, _)| strictest.max(lone_ms));
+    let middle = targets_ms.map(|(strictest, loosest)| f64::midpoint(strictest, loosest));
     let rate = rate_in_time(run_ms, most, side_by_side, at_most)?;
-    Some(rate * policy.planned_share(lone_ms, middle_ms))
+    Some(rate * policy.planned_share(lone_ms, middle.map(|middle| middle.max(lone_ms))))
 }
 
 // === impl Policy ===

@@ -67,6 +67,14 @@ pub(crate) struct Row {
     told: Tally,
     /// Windows in a row in which nothing was counted.
     idle: AtomicU32,
+    /// The strictest and the loosest latency target since the last telling.
+    latency: Span,
+}
+
+/// The least and the largest of what was added.
+struct Span {
+    least: AtomicU64,
+    most: AtomicU64,
 }
 
 struct Tally {
@@ -97,21 +105,27 @@ pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
 // === impl Counts ===
 
 impl Counts {
-    /// Counts a query of so many rows that has waited so long. Names go with the numbers that stand for
-    /// them.
+    /// Counts a query of so many rows that has waited so long, with its latency target, ms. Names go with
+    /// the numbers that stand for them.
     pub(crate) fn add(
         &self,
         (application, application_id): (u32, &ApplicationId),
         class: TargetClass,
         variant: Option<(u32, &VariantId)>,
         query: (Ended, u32, Duration),
+        latency_ms: Option<f64>,
     ) {
         let key = Key {
             application,
             class,
             variant: variant.map(|(ordinal, _)| ordinal),
         };
-        let add = |row: &Row| row.counted.add(query);
+        let add = |row: &Row| {
+            row.counted.add(query);
+            if let Some(ms) = latency_ms {
+                row.latency.add(ms);
+            }
+        };
         if let Some(row) = self.rows.load().by_key.get(&key) {
             return add(row);
         }
@@ -159,6 +173,7 @@ impl Counts {
             counted: Tally::default(),
             told: Tally::default(),
             idle: AtomicU32::new(0),
+            latency: Span::default(),
         });
         rows.queued += usize::from(key.variant.is_some());
         rows.by_key.insert(key, Arc::clone(&row));
@@ -177,6 +192,7 @@ impl Counts {
     pub(crate) fn told(&self, untold: &Untold) {
         for (row, totals) in &untold.0 {
             row.told.add_all(totals);
+            row.latency.clear();
             match totals.is_zero() {
                 true => drop(row.idle.fetch_add(1, Ordering::Relaxed)),
                 false => row.idle.store(0, Ordering::Relaxed),
@@ -250,6 +266,7 @@ impl Untold {
             variant: row.variant.clone(),
             offered: totals.offered(),
             input_rows: totals.input_rows,
+            latency_ms: row.latency.read(),
             answered: totals.answered,
             late: totals.late,
             refused: totals.refused.clone(),
@@ -261,6 +278,37 @@ impl Untold {
             (key(a), &a.variant).cmp(&(key(b), &b.variant))
         });
         rows
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    fn add(&self, ms: f64) {
+        // Of numbers that are not negative the bits have the same order.
+        let bits = ms.max(0.0).to_bits();
+        self.least.fetch_min(bits, Ordering::Relaxed);
+        self.most.fetch_max(bits, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Option<(f64, f64)> {
+        let least = self.least.load(Ordering::Relaxed);
+        let most = self.most.load(Ordering::Relaxed);
+        (least <= most).then(|| (f64::from_bits(least), f64::from_bits(most)))
+    }
+
+    fn clear(&self) {
+        self.least.store(u64::MAX, Ordering::Relaxed);
+        self.most.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self {
+            least: AtomicU64::new(u64::MAX),
+            most: AtomicU64::new(0),
+        }
     }
 }
 
@@ -377,7 +425,15 @@ mod tests {
         let variant = variant.zip(id.as_ref());
         let ended = (ended, 2, Duration::from_millis(3));
         let of = name(application);
-        counts.add((application, &of), TargetClass::default(), variant, ended);
+        let target = application == 0;
+        let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of)));
+        counts.add(
+            (application, &of),
+            TargetClass::default(),
+            variant,
+            ended,
+            target,
+        );
     }
 
     #[test]
@@ -395,6 +451,7 @@ mod tests {
         assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
         assert_eq!(row.refused, BTreeMap::from([(Code::Overloaded, 1)]));
         assert_eq!((row.queueing_ms, row.input_rows), (9, 6));
+        assert_eq!(row.latency_ms, Some((21.0, 21.0)));
         add(&counts, 0, Some(1), Ended::Late);
         counts.told(&untold);
         let next = counts.untold().demand();

@@ -37,6 +37,10 @@ impl Sums {
             });
             sum.offered += row.offered;
             sum.input_rows += row.input_rows;
+            sum.latency_ms = match (sum.latency_ms, row.latency_ms) {
+                (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+                (one, other) => one.or(other),
+            };
             sum.answered += row.answered;
             sum.late += row.late;
             sum.queueing_ms += row.queueing_ms;
@@ -44,6 +48,18 @@ impl Sums {
                 *sum.refused.entry(*code).or_default() += count;
             }
         }
+    }
+
+    /// The strictest and the loosest latency target.
+    fn latency_ms(
+        &self,
+        application: &str,
+        targets: &Targets,
+        variant: &str,
+    ) -> Option<(f64, f64)> {
+        let class = TargetClass::of(targets);
+        let key = (application.to_owned(), class, Some(variant.to_owned()));
+        self.0.get(&key)?.latency_ms
     }
 
     fn of(&self, application: &str, targets: &Targets, variant: Option<&str>) -> Option<[u64; 3]> {
@@ -227,4 +243,23 @@ async fn devices_are_told_with_their_slots() {
     assert_eq!((&**device, *slots), ("cpu", 6));
     assert!((0.0..=1.0).contains(idle_share));
     assert!(demand.window_ms >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_and_the_span_of_latency_targets_are_told() {
+    let (world, store) = world(Config::default()).await;
+    world.serve(Kind::default()).await;
+    for (latency_ms, row) in [(5000.0, &[1.0, 0.0][..]), (6000.0, &[1.0, 0.0, 2.0, 0.0])] {
+        let mut query = query(row);
+        query.targets = targets(Some(latency_ms), None);
+        world.ask(query).await.unwrap();
+    }
+    let sums = sums(&store, 2).await;
+    let class = targets(Some(5000.0), None);
+    assert_eq!(
+        sums.latency_ms("app", &class, "m-a"),
+        Some((5000.0, 6000.0))
+    );
+    let rows: u64 = sums.0.values().map(|row| row.input_rows).sum();
+    assert_eq!(rows, 3);
 }

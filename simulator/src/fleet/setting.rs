@@ -175,8 +175,7 @@ impl Setting {
         rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
     }
 
-    /// Queries a second of a class that one device of a type is planned to answer with a variant. The live
-    /// service counts queries by classes of targets, and so does this.
+    /// Queries a second of a class that one device of a type is planned to answer with a variant.
     pub(super) fn planned_rate(
         &self,
         planner: scaling::Policy,
@@ -186,8 +185,8 @@ impl Setting {
         let (latency, side_by_side) = self.curve(variant, device)?;
         let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
         let sizes = (latency.measured_rows(), side_by_side);
-        let strict = of.latency_ms.map(strictest_ms);
-        rate_for_class(planner, run_ms, run_ms(1), sizes, strict)
+        let targets = of.latency_ms.map(|ms| (ms, ms));
+        rate_for_class(planner, run_ms, run_ms(1), sizes, targets)
     }
 
     /// Run times of a variant on a type of device, and how many of its batches run side by side.
@@ -253,10 +252,4 @@ impl Setting {
                         .any(|on| self.rate_in_time(at, on, class.latency_ms).is_some()))
         })
     }
-}
-
-/// The strictest target of the class that a latency target is counted in: two to a whole power of
-/// milliseconds, as `TargetClass` of the live service has it.
-fn strictest_ms(target_ms: f64) -> f64 {
-    2f64.powf(target_ms.log2().floor().max(-10.0))
 }
