@@ -247,7 +247,7 @@ impl Dispatcher {
         match route {
             Route::Variant(id) => {
                 let known = snapshot.variant(id);
-                known.map_or_else(Vec::new, |known| known.workers.iter().copied().collect())
+                known.map_or_else(Vec::new, |known| known.workers.clone())
             }
             Route::Application(_) | Route::Model(_) => Vec::new(),
         }
