@@ -6,7 +6,7 @@
 //!    need more devices than it may have, are not planned for, the dearest first: so most are answered.
 //!    Where less is asked for than its least number of devices has time for, that much is planned for.
 //! 2. [`Tenants::divided`], where a plan leaves something unanswered: what there is goes to the highest
-//!    priority first, and among equals by weight ([`divide`]).
+//!    priority first, and among equals by weight (`divide.rs`).
 //!
 //! A query counts by its cheapest choice: what it occupies of a device, and the price of that. Other
 //! needs may move it to a dearer device, so what an application is planned to cost may exceed its budget;

@@ -5,7 +5,7 @@ use sextant_simulator::fleet::Experiment;
 
 use super::{Parts, Targets};
 
-fn variant(name: &str, lower: f64, ms: f64, dominated: Value) -> Value {
+fn variant(name: &str, lower: f64, ms: f64, dominated: &Value) -> Value {
     let latency = json!([
         {"batch": 2, "p50_ms": ms * 1.5},
         {"batch": 1, "p50_ms": ms},
@@ -22,13 +22,13 @@ fn variant(name: &str, lower: f64, ms: f64, dominated: Value) -> Value {
     })
 }
 
-fn application(name: &str, targets: Value) -> Value {
+fn application(name: &str, targets: &Value) -> Value {
     json!({
         "about": {"name": name, "metric": "top1", "default_targets": targets},
         "variants": [
-            variant("small", 0.9, 2.0, Value::Null),
-            variant("large", 0.97, 20.0, Value::Null),
-            variant("worse", 0.9, 3.0, json!("small")),
+            variant("small", 0.9, 2.0, &Value::Null),
+            variant("large", 0.97, 20.0, &Value::Null),
+            variant("worse", 0.9, 3.0, &json!("small")),
         ],
     })
 }
@@ -68,7 +68,7 @@ fn parts<'a>(applications: &'a [Value], all: &'a [Value; 2], workload: &'a Path)
 fn what_the_service_knows_becomes_an_experiment() {
     let folder = folder();
     let workload = folder.path().join("queries.csv");
-    let applications = [application("digits", json!({"latency_ms": 50.0}))];
+    let applications = [application("digits", &json!({"latency_ms": 50.0}))];
     let pool = json!({"pools": [{"device_type": "cpu-8", "up": 2, "least": 1, "most": 9,
         "provider": "process"}]});
     let all = [workers(), pool];
@@ -103,7 +103,7 @@ fn what_the_service_knows_becomes_an_experiment() {
 fn workers_that_nobody_starts_are_as_many_as_there_are() {
     let folder = folder();
     let workload = folder.path().join("queries.csv");
-    let applications = [application("digits", json!({"latency_ms": 50.0}))];
+    let applications = [application("digits", &json!({"latency_ms": 50.0}))];
     let all = [
         workers(),
         json!({"pools": [{"device_type": "cpu-8", "up": 3, "most": 3}]}),
@@ -121,7 +121,7 @@ fn workers_that_nobody_starts_are_as_many_as_there_are() {
 fn what_cannot_be_asked_is_said() {
     let folder = folder();
     let workload = folder.path().join("queries.csv");
-    let applications = [application("digits", json!({}))];
+    let applications = [application("digits", &json!({}))];
     let nobody = [json!({"workers": []}), Value::Null];
     let error = parts(&applications, &nobody, &workload).text();
     assert!(
