@@ -257,6 +257,9 @@ fn recorded_queries_are_tried_on_what_is_registered() {
             "{answered}"
         );
     }
+    let table = stdout(&cluster.client(&[&question[..], &["--policy", "sextant,ilp"]].concat()));
+    let rows = table.lines().filter(|line| line.contains("own targets"));
+    assert_eq!(rows.count(), 2, "one for each policy: {table}");
     // The service is not needed any more.
     let again = [
         "simulate",

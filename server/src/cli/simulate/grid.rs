@@ -66,8 +66,14 @@ fn table(rows: &[&str], shown: &[(&str, &str)], records: &[Record]) -> String {
         let both = [&record.cell, &record.policy].map(|part| part.clone().unwrap_or_default());
         both[both.len().saturating_sub(rows.len())..].to_vec()
     };
-    let mut names: Vec<Vec<String>> = means.iter().map(|record| name(record)).collect();
-    names.dedup();
+    // Comparisons of policies come behind the means of all of them.
+    let mut names: Vec<Vec<String>> = Vec::new();
+    for record in &means {
+        let name = name(record);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     let headings = shown.iter().map(|(_, heading)| heading);
     let headings: Vec<&str> = rows.iter().chain(headings).copied().collect();
     let mut sheet = Sheet::new(&headings);

@@ -26,6 +26,7 @@ pub async fn run(
     client: &Client,
     output: Output,
 ) -> Result<(), Error> {
+    Targets::check(&of.latency_ms, &of.min_accuracy)?;
     let trace = Trace::load(workload)?;
     let mut applications = Vec::new();
     for name in &trace.models {

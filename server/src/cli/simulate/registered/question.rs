@@ -13,6 +13,9 @@ use crate::cli::{
 /// Name of the experiment.
 pub const NAME: &str = "what-if";
 
+/// Those that choose a variant for each query: of others a target that no variant meets is an error.
+const POLICIES: [&str; 3] = ["sextant", "infaas", "ilp"];
+
 /// Time behind the last query in which answers still count, s.
 const AFTER_S: f64 = 60.0;
 
@@ -42,6 +45,24 @@ pub struct Targets {
 // === impl Targets ===
 
 impl Targets {
+    /// Refuses what is no target.
+    pub fn check(latencies: &[f64], accuracies: &[f64]) -> Result<(), Error> {
+        let latency = latencies.iter().find(|ms| !(**ms > 0.0 && **ms <= 1e9));
+        if let Some(ms) = latency {
+            return Err(Error::Usage(format!(
+                "`--latency-ms {ms}`: it must be above 0"
+            )));
+        }
+        let accuracy = accuracies
+            .iter()
+            .find(|least| !(0.0..=1.0).contains(*least));
+        accuracy.map_or(Ok(()), |least| {
+            Err(Error::Usage(format!(
+                "`--min-accuracy {least}`: it must be from 0 to 1"
+            )))
+        })
+    }
+
     /// Every latency with every accuracy.
     pub fn each(latencies: &[f64], accuracies: &[f64]) -> Vec<Self> {
         let some = |values: &[f64]| match values {
@@ -85,6 +106,8 @@ impl Parts<'_> {
         for (key, value) in [("kind", "fleet"), ("name", NAME)] {
             table.insert(key.to_owned(), value.into());
         }
+        let policies = POLICIES.map(Toml::from);
+        table.insert("policies".to_owned(), Toml::Array(policies.to_vec()));
         let title = "Recorded queries on a fleet that is scaled";
         table.insert("title".to_owned(), title.into());
         let source = "variants and devices of the service, as measured";

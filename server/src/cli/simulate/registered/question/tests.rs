@@ -157,3 +157,15 @@ fn what_cannot_be_asked_is_said() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+#[test]
+fn targets_that_are_none_are_refused() {
+    assert!(Targets::check(&[20.0, 0.5], &[0.0, 1.0]).is_ok());
+    for (latencies, accuracies) in [(&[0.0][..], &[][..]), (&[-1.0], &[]), (&[f64::NAN], &[])] {
+        assert!(Targets::check(latencies, accuracies).is_err());
+    }
+    for accuracy in [1.5, -0.1, f64::NAN] {
+        let error = Targets::check(&[], &[accuracy]).expect_err("no accuracy");
+        assert!(error.to_string().contains("from 0 to 1"), "{error}");
+    }
+}
