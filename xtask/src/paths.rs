@@ -20,6 +20,16 @@ pub fn target(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// The same, as an empty folder: nothing of an earlier run is in it.
+pub fn empty_target(name: &str) -> Result<PathBuf> {
+    let folder = target(name);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
 /// What is downloaded or built once: `$SEXTANT_CACHE`, else `$XDG_CACHE_HOME/sextant`, else
 /// `~/.cache/sextant`. The server looks for the ONNX Runtime library in the same place.
 pub fn cache() -> Result<PathBuf> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sextant_test_servers::redis::Redis;
 
 use crate::http::Connection;
 use crate::provision::Provisioned;
@@ -50,6 +51,23 @@ pub fn sextant(binary: &Path, provisioned: &Provisioned, at: SocketAddr, data: &
         .arg("--onnxruntime-library")
         .arg(&provisioned.onnxruntime);
     command
+}
+
+/// Starts a service with its metadata in `redis`, of a data folder and settings that are written into it,
+/// and waits until it answers.
+pub fn over_redis(
+    binary: &Path,
+    provisioned: &Provisioned,
+    (data, settings): (&Path, &str),
+    redis: &Redis,
+) -> Result<Server> {
+    let file = data.join("sextant.toml");
+    std::fs::write(&file, settings)?;
+    let at = free_address()?;
+    let mut command = sextant(binary, provisioned, at, data);
+    command.arg("--config").arg(&file);
+    command.args(["--set", &format!("metadata.url={}", redis.url())]);
+    Server::start("sextant", command, at, "/health/live")
 }
 
 /// An address on this machine that nothing listens on now.

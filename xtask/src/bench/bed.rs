@@ -36,11 +36,7 @@ impl<'a> Bench<'a> {
         tools::wrk()?;
         let binary = server::build()?;
         let models = models::write(&provisioned.python, &["mlp", "resnet18"])?;
-        let folder = paths::target(folder);
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder)?;
-        }
-        std::fs::create_dir_all(&folder)?;
+        let folder = paths::empty_target(folder)?;
         Ok(Self {
             arguments,
             provisioned,

@@ -102,17 +102,8 @@ pub fn run() -> Result<()> {
     provision::servers::ensure()?;
     let binary = server::build()?;
     let redis = Redis::start();
-    let data = paths::target("demo-load");
-    // Nothing of an earlier run: its models would be there already.
-    drop(std::fs::remove_dir_all(&data));
-    std::fs::create_dir_all(&data)?;
-    let file = data.join("sextant.toml");
-    std::fs::write(&file, SETTINGS)?;
-    let at = server::free_address()?;
-    let mut command = server::sextant(&binary, &provisioned, at, &data);
-    command.arg("--config").arg(&file);
-    command.args(["--set", &format!("metadata.url={}", redis.url())]);
-    let server = Server::start("sextant", command, at, "/health/live")?;
+    let data = paths::empty_target("demo-load")?;
+    let server = server::over_redis(&binary, &provisioned, (&data, SETTINGS), &redis)?;
     super::register_model(&binary, server.address, ("digits", "cnn-large"))?;
     await_profiles(&server)?;
     println!("{}", header());

@@ -66,34 +66,38 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
     );
 }
 
+const BAD: Measured = Measured {
+    devices: 0,
+    busy_share: 0.0,
+    interfered: 0,
+    overloaded: 0,
+    bad_share: 0.2,
+    loading: false,
+};
+
+/// At 100 s it has wanted a fourth device, because a fifth of the queries for three was refused.
+fn raised() -> Scaler {
+    let mut scaler = Scaler::new(Options::default());
+    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
+    let raised = scaler.decide(&scene(50.0, 3, BAD), 100_000).devices[0];
+    assert_eq!(raised.devices, 4);
+    scaler
+}
+
 #[test]
 fn what_was_bad_before_devices_came_asks_for_no_more_of_them_however_soon_they_came() {
-    let mut scaler = Scaler::new(Options::default());
-    let bad = Measured {
-        bad_share: 0.2,
-        ..Measured::default()
-    };
-    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
-    let raised = scaler.decide(&scene(50.0, 3, bad), 100_000).devices[0];
-    assert_eq!(raised.devices, 4);
+    let mut scaler = raised();
     for second in 101..160u64 {
-        let wanted = scaler.decide(&scene(50.0, 4, bad), second * 1000).devices[0];
+        let wanted = scaler.decide(&scene(50.0, 4, BAD), second * 1000).devices[0];
         assert_eq!(wanted.devices, 4, "the fourth was up at the next look");
     }
-    let still = scaler.decide(&scene(50.0, 4, bad), 170_000).devices[0];
+    let still = scaler.decide(&scene(50.0, 4, BAD), 170_000).devices[0];
     assert_eq!((still.devices, still.trigger), (5, Some(Trigger::BadRate)));
 }
 
 #[test]
 fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
-    let mut scaler = Scaler::new(Options::default());
-    let bad = Measured {
-        bad_share: 0.2,
-        ..Measured::default()
-    };
-    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
-    let raised = scaler.decide(&scene(50.0, 3, bad), 100_000).devices[0];
-    assert_eq!(raised.devices, 4);
+    let mut scaler = raised();
     let good = scene(50.0, 4, Measured::default());
     let later = scaler.decide(&good, 900_000).devices[0];
     assert_eq!(later.devices, 4, "three were too few at the same load");

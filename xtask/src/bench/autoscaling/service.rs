@@ -108,18 +108,10 @@ pub fn start() -> Result<Service> {
     provision::servers::ensure()?;
     let binary = server::build()?;
     let redis = Redis::start();
-    let data = paths::target("bench-autoscaling");
-    // Nothing of an earlier run: its models would be there already.
-    drop(std::fs::remove_dir_all(&data));
-    std::fs::create_dir_all(&data)?;
-    let launch = |with_all: bool| -> Result<Server> {
-        let file = data.join("sextant.toml");
-        std::fs::write(&file, settings(with_all))?;
-        let at = server::free_address()?;
-        let mut command = server::sextant(&binary, &provisioned, at, &data);
-        command.arg("--config").arg(&file);
-        command.args(["--set", &format!("metadata.url={}", redis.url())]);
-        Server::start("sextant", command, at, "/health/live")
+    let data = paths::empty_target("bench-autoscaling")?;
+    let launch = |with_all: bool| {
+        let settings = settings(with_all);
+        server::over_redis(&binary, &provisioned, (&data, &settings), &redis)
     };
     let server = launch(true)?;
     for of in &APPLICATIONS {
