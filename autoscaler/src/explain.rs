@@ -11,7 +11,7 @@ use sextant_policies::scaling::{
 };
 use sextant_types::{ApplicationId, VariantId};
 
-use crate::picture::Picture;
+use crate::{Config, picture::Picture};
 
 /// A decision that has no number yet.
 pub(crate) struct Change {
@@ -73,9 +73,9 @@ pub(crate) fn of_pool(
     decided: &Decided,
     at: usize,
     of: (&Pool, Wanted),
-    hold_ms: u64,
+    config: &Config,
 ) -> Arc<str> {
-    let mut reason = of_number(picture, &decided.free, at, of, hold_ms);
+    let mut reason = of_number(picture, &decided.free, at, of, config);
     let could_answer = |cut: &&Cut| {
         let mut choices = picture.problem.choices_of(cut.need as usize);
         choices.any(|(_, choice)| choice.device as usize == at)
@@ -99,8 +99,9 @@ fn of_number(
     free: &Plan,
     at: usize,
     (pool, wanted): (&Pool, Wanted),
-    hold_ms: u64,
+    config: &Config,
 ) -> String {
+    let hold_s = config.hold_ms / 1000;
     let (kind, name) = (&picture.kinds[at], &pool.device_type);
     let problem = &picture.problem;
     let served = problem.choices.iter().zip(&free.served_rps);
@@ -130,15 +131,17 @@ fn of_number(
         };
     }
     if busy <= 0.0 && pool.wanted > pool.least {
-        return format!(
-            "workers that were planned within the last {} s stay",
-            hold_ms / 1000
-        );
+        return format!("workers that were planned within the last {hold_s} s stay");
     }
     if busy <= 0.0 {
         return format!(
-            "nothing was planned for `{name}` in the last {} s: the least that there must be",
-            hold_ms / 1000
+            "nothing was planned for `{name}` in the last {hold_s} s: the least that there must be"
+        );
+    }
+    if let (Some(cold_start_s), true) = (config.cold_start_s, rps < 0.01) {
+        return format!(
+            "nobody asks now; another start would take longer than the {cold_start_s} s that the first \
+             query may wait"
         );
     }
     format!(
@@ -146,6 +149,17 @@ fn of_number(
          with a margin for chance {} have time for them",
         free.devices[at].max(1)
     )
+}
+
+/// Workers of other types that a plan has and another has not, in words.
+fn beside(picture: &Picture, at: usize, planned: &Plan, other: &Plan) -> Option<String> {
+    let each = planned.devices.iter().zip(&other.devices).enumerate();
+    let differs = each.filter(|(kind, (planned, other))| *kind != at && planned != other);
+    let named = differs.map(|(kind, (planned, other))| {
+        format!("{other} of `{}` for {planned}", picture.kinds[kind].name)
+    });
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// What the fleet would cost otherwise, and why it is not so.
@@ -186,6 +200,15 @@ pub(crate) fn other_pools(
         }
     });
     let mut before = judged(format!("{from} of `{name}`, as it was"), &as_it_was);
+    if let Some(beside) = beside(picture, at, free, &as_it_was) {
+        before.what = format!("{}, and {beside}", before.what).into();
+    }
+    if let (Some(_), true) = (
+        decided.devices[at].trigger,
+        from < decided.devices[at].devices,
+    ) {
+        before.why_not = "is too few by what was measured".into();
+    }
     let bounds = &problem.devices[at];
     if from < bounds.least {
         before.why_not = format!("is fewer than the {} that there must be", bounds.least).into();

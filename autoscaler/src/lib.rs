@@ -51,6 +51,9 @@ pub struct Config {
     pub hold_ms: u64,
     /// What nobody has asked for in this time needs no worker, ms.
     pub idle_ms: u64,
+    /// Longest that an application's first query after a pause may wait for a start and a load, s; `None`
+    /// where it may wait as long as that takes.
+    pub cold_start_s: Option<f64>,
     /// Most that all workers may cost, US dollars an hour.
     pub budget_per_hour_usd: Option<f64>,
     /// How many times as long as where it was measured a variant is taken to run elsewhere.
@@ -84,6 +87,7 @@ impl Default for Config {
             policy: Policy::default(),
             hold_ms: 600_000,
             idle_ms: 600_000,
+            cold_start_s: None,
             budget_per_hour_usd: None,
             estimate_factor: 2.0,
             pools: BTreeMap::new(),

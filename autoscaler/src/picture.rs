@@ -1,6 +1,9 @@
 //! What the planner sees of the store: needs, variants that meet them and types of devices, as numbers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
 use sextant_policies::scaling::{
@@ -8,10 +11,14 @@ use sextant_policies::scaling::{
     tenants::Tenants,
 };
 use sextant_types::{
-    DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
+    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
 };
 
-use crate::{Config, demand::Outlook, tenants::Set};
+use crate::{
+    Config,
+    demand::{Outlook, Seen},
+    tenants::Set,
+};
 
 /// Workers of one type.
 #[derive(Debug, Clone)]
@@ -83,6 +90,9 @@ impl Picture {
     ) -> Self {
         let set = Set::of(view);
         set.add_kept(&mut outlooks);
+        if config.cold_start_s.is_some() {
+            add_silent(view, &mut outlooks);
+        }
         let kinds = kinds(view, known, config);
         let devices = kinds.iter().map(|kind| Device {
             price_per_hour_usd: kind.facts.price_per_hour_usd,
@@ -217,6 +227,17 @@ impl Picture {
         kinds.any(|kind| kind.facts.engines.contains(engine))
             && (able.peek().is_none() || !able.all(has_failed))
     }
+}
+
+/// Adds a need to each application that nobody has asked yet: its first query, too, finds a worker.
+fn add_silent(view: &View, outlooks: &mut Vec<Outlook>) {
+    let asked: BTreeSet<ApplicationId> = outlooks
+        .iter()
+        .map(|outlook| outlook.need.application.clone())
+        .collect();
+    let all = view.variants.values().map(|of| &of.application);
+    let silent: BTreeSet<&ApplicationId> = all.filter(|id| !asked.contains(id)).collect();
+    outlooks.extend(silent.into_iter().map(Seen::nobody));
 }
 
 /// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not good

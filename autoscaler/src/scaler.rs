@@ -224,7 +224,7 @@ impl Scaler {
                         decided,
                         at,
                         (pool, decided.devices[at]),
-                        self.config.hold_ms,
+                        &self.config,
                     ),
                     alternatives: explain::other_pools(picture, decided, at, from),
                     inputs: explain::inputs(picture, Some(at), None),
@@ -263,6 +263,7 @@ fn options(config: &Config) -> Options {
     Options {
         policy: config.policy,
         hold_ms: config.hold_ms,
+        cold_start_s: config.cold_start_s,
         ..Options::default()
     }
 }

@@ -179,6 +179,7 @@ async fn build_autoscaler(
         warm_memory_share: own.warm_memory_share,
         policy: own.policy.0,
         hold_ms: own.hold_s.saturating_mul(1000),
+        cold_start_s: own.cold_start_s,
         idle_ms: own.idle_s.saturating_mul(1000),
         budget_per_hour_usd: own.budget_per_hour_usd,
         estimate_factor: config.variants.estimate_factor,

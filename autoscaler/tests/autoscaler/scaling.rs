@@ -480,3 +480,31 @@ async fn a_budget_of_nothing_starts_nothing_and_bounds_hold() {
     .await;
     assert_eq!(wants(&wanted, "small"), Some(2), "{wanted:#?}");
 }
+
+#[tokio::test]
+async fn a_worker_stays_for_a_first_query_that_may_not_wait_for_a_start() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    let of = Arc::new(DeviceType {
+        start_ms: 30_000,
+        ..(*of).clone()
+    });
+    publish(&store, variant("m-a")).await;
+    let within = |cold_start_s| Config {
+        cold_start_s: Some(cold_start_s),
+        ..pool(&shelf, &of, 0, 8)
+    };
+    // Nobody has asked yet: a start takes 30 s.
+    let service = run(&store, within(10.0));
+    let kept = until(&store, "a worker that stays", |it| {
+        wants(it, "small") == Some(1)
+    })
+    .await;
+    let reason = &kept.decisions.last().unwrap().reason;
+    assert!(reason.contains("the first query may wait"), "{reason}");
+    service.abort();
+
+    // A start is soon enough: the last one leaves.
+    run(&store, within(60.0));
+    until(&store, "no worker", |it| wants(it, "small") == Some(0)).await;
+}

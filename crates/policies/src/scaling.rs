@@ -110,6 +110,9 @@ pub struct Plan {
     pub optimal: bool,
 }
 
+/// What is planned for where a device is kept for the first query after a pause, 1/s.
+const KEPT_RPS: f64 = 0.002;
+
 /// What is planned for at least of a rate whose target leaves no time for waiting.
 const LEAST_SHARE: f64 = 0.1;
 
@@ -206,6 +209,28 @@ impl Problem {
         let each = self.devices.iter().zip(devices);
         each.map(|(device, count)| device.price_per_hour_usd * f64::from(*count))
             .sum()
+    }
+
+    /// The problem where the first query after a pause waits no longer than `cold_start_s`: a need that
+    /// nobody asks for now counts as if it were asked for now and then, so that a device stays for it. Not
+    /// where a device and a variant that answer it can be started and loaded within that time.
+    pub fn kept(&self, cold_start_s: f64) -> Self {
+        let mut kept = self.clone();
+        let mut soonest_s = vec![f64::INFINITY; self.needs.len()];
+        for choice in &self.choices {
+            let device = &self.devices[choice.device as usize];
+            if device.most > 0 {
+                let soonest_s = &mut soonest_s[choice.need as usize];
+                *soonest_s = soonest_s.min(device.start_s + choice.load_s);
+            }
+        }
+        for (need, soonest_s) in kept.needs.iter_mut().zip(soonest_s) {
+            // What nothing can answer needs nothing.
+            if soonest_s.is_finite() && soonest_s > cold_start_s {
+                need.rps = need.rps.max(KEPT_RPS);
+            }
+        }
+        kept
     }
 
     /// Choices of a need with their positions.

@@ -32,6 +32,10 @@ section! {
         hold_s: u64 = 600, within 0.0..=86_400.0;
         /// What nobody has asked for in this time needs no worker, seconds.
         idle_s: u64 = 600, within 1.0..=86_400.0;
+        /// Longest that an application's first query after a pause may have to wait for a worker to start
+        /// and a variant to load there, seconds. Where every worker that could answer takes longer, one
+        /// stays for it although nobody asks, and `least = 0` does not let it go.
+        cold_start_s: Option<f64> = None, unset "any time", within 0.0..=ANY;
         /// Most that all workers of all types may cost, US dollars an hour. The `least` of each pool
         /// stays whatever it costs.
         budget_per_hour_usd: Option<f64> = None, unset "no bound", within 0.0..=ANY;

@@ -317,6 +317,7 @@ fn the_table_of_fields_matches_the_structs() {
         },
         autoscaler: Autoscaler {
             budget_per_hour_usd: Some(1.0),
+            cold_start_s: Some(60.0),
             kubernetes_namespace: Some("namespace".to_owned()),
             keda_listen: Some(SocketAddr::from(([0, 0, 0, 0], 7071))),
             pools: [(device_type("name"), pool)].into(),

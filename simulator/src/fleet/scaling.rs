@@ -55,6 +55,7 @@ impl Autoscaler {
             policy,
             hold_ms: setting.scaling.hold_ms,
             variant_hold_ms: setting.scaling.variant_hold_ms,
+            cold_start_s: setting.scaling.cold_start_s,
         };
         let scaler = |policy| {
             let mut scaler = Scaler::new(options(policy));

@@ -122,6 +122,8 @@ pub struct Scaling {
     pub variant_hold_ms: u64,
     /// What nobody asked for in so long needs no device, ms.
     pub idle_ms: u64,
+    /// Longest that the first query after a pause may wait for a start and a load, s.
+    pub cold_start_s: Option<f64>,
     /// What is loaded, not wanted and unused for so long may be unloaded, ms.
     pub idle_unload_ms: u64,
     /// Share of each device's memory that is filled before anybody asks, 0 to 1.
@@ -136,6 +138,7 @@ impl Default for Scaling {
             hold_ms: 600_000,
             variant_hold_ms: 60_000,
             idle_ms: 600_000,
+            cold_start_s: None,
             idle_unload_ms: 600_000,
             warm_memory_share: 0.5,
             budget_per_hour_usd: None,

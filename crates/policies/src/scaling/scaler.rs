@@ -38,6 +38,9 @@ pub struct Options {
     pub hold_ms: u64,
     /// How long variants stay that are not planned for any more, ms.
     pub variant_hold_ms: u64,
+    /// Longest that the first query after a pause may have to wait for a device to start and a variant to
+    /// load there, s; see [`Problem::kept`].
+    pub cold_start_s: Option<f64>,
 }
 
 impl Default for Options {
@@ -46,6 +49,7 @@ impl Default for Options {
             policy: Policy::default(),
             hold_ms: 600_000,
             variant_hold_ms: 60_000,
+            cold_start_s: None,
         }
     }
 }
@@ -172,6 +176,11 @@ impl Scaler {
 
     /// What is wanted now.
     pub fn decide(&mut self, scene: &Scene, now_ms: u64) -> Decided {
+        let kept = self.options.cold_start_s.map(|cold_start_s| Scene {
+            problem: scene.problem.kept(cold_start_s),
+            ..scene.clone()
+        });
+        let scene = kept.as_ref().unwrap_or(scene);
         let (free, granted) = self.plan(scene, Fleet::Free);
         let (here, _) = self.plan(scene, Fleet::AsItIs);
         let measured = measured(scene, &here);
