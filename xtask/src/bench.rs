@@ -24,7 +24,7 @@ use crate::{paths, shell};
 pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, controller, fleet, main-job, scheduler, worker
     names: Vec<String>,
-    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory of main-job; core, instructions of
+    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; clockwork, serf, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,

@@ -1,8 +1,8 @@
 //! How long the planners of the autoscaler take and how far they are from the optimum; with `--live`,
 //! how a fleet that grows and shrinks compares with its simulation.
 
-mod arrivals;
-mod clients;
+pub(super) mod arrivals;
+pub(super) mod clients;
 mod live;
 mod service;
 mod simulated;

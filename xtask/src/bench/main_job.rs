@@ -3,6 +3,7 @@
 
 mod memory;
 mod mlp;
+mod offline;
 mod resnet;
 
 use std::collections::BTreeMap;
@@ -19,17 +20,14 @@ use crate::server::Server;
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 4] = ["selection", "mlp", "resnet", "memory"];
+pub const PARTS: [&str; 5] = ["selection", "mlp", "resnet", "memory", "offline"];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("selection") {
         selection::run(report)?;
     }
-    if !["mlp", "resnet", "memory"]
-        .iter()
-        .any(|part| arguments.wants(part))
-    {
+    if !PARTS[1..].iter().any(|part| arguments.wants(part)) {
         return Ok(());
     }
     let bench = Bench::prepare(arguments, provision::runtime()?, "bench")?;
@@ -44,6 +42,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("memory") {
         memory::run(&bench, report)?;
+    }
+    if arguments.wants("offline") {
+        offline::run(&bench, report)?;
     }
     Ok(())
 }
