@@ -68,7 +68,7 @@ async fn play(
 ) -> anyhow::Result<()> {
     let plays = |role| config.roles.contains(role);
     let port = match roles::is_split(config) {
-        true => Some(Port::open(config, process).await?),
+        true => Some(Port::open(config, stores, process).await?),
         false => None,
     };
     let port = port.as_ref();

@@ -154,6 +154,15 @@ impl MetadataStore for UnsteadyStore {
         Ok(leader)
     }
 
+    async fn leader(&self, role: &str) -> Result<Option<Leader>, Error> {
+        let (life, store) = self.life()?;
+        let mut leader = store.leader(role).await?;
+        if let Some(leader) = &mut leader {
+            leader.token += life * LIFE;
+        }
+        Ok(leader)
+    }
+
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
         self.store()?.resign(candidate).await
     }

@@ -20,7 +20,9 @@ use std::{
 use async_trait::async_trait;
 use sextant_grpc::{
     Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+    LEADING_ROLE,
 };
+use sextant_metadata::{Candidate, InProcessStore, MetadataStore};
 use sextant_rpc::{
     BatchResult, BatchTimings, Infer, InferOutcome, Load, LoadTimings, Pages, Part, VariantUsage,
     Work, WorkError, WorkerInfo, WorkerStats,
@@ -99,7 +101,16 @@ async fn measure() -> Result<serde_json::Value, Failure> {
 
 /// A worker that answers at once, behind a port of this machine.
 async fn connect() -> Result<Arc<RemoteWorker>, Error> {
-    let server = GrpcServer::bind(GrpcConfig::new(([127, 0, 0, 1], 0).into(), "ping")).await?;
+    let metadata = Arc::new(InProcessStore::new());
+    let candidate = Candidate {
+        role: LEADING_ROLE.into(),
+        holder: "ping".into(),
+        endpoint: "127.0.0.1:1".into(),
+    };
+    let elected = metadata.campaign(&candidate, u64::MAX, 0).await;
+    let token = elected.ok().map(|leader| leader.token);
+    let config = GrpcConfig::new(([127, 0, 0, 1], 0).into(), "ping");
+    let server = GrpcServer::bind(config, metadata).await?;
     let mailbox = Mailbox::new(Arc::new(Echo), MailboxOptions::default());
     let name = mailbox.info().worker;
     server.roles().add_worker(mailbox);
@@ -108,7 +119,7 @@ async fn connect() -> Result<Arc<RemoteWorker>, Error> {
     let connector = GrpcConnector::new(ConnectorConfig::new(Hello {
         fleet: "ping".into(),
         caller: Caller::Dispatcher,
-        fence: Fence::following(watch::Sender::new(Some(1)).subscribe()),
+        fence: Fence::following(watch::Sender::new(token).subscribe()),
     }))?;
     let link = connector.connect_worker(&name, &endpoint).await?;
     let connected = RemoteWorker::connect(link, Clock::system(), Options::default()).await;

@@ -6,10 +6,14 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
+use async_trait::async_trait;
+use sextant_metadata::MetadataStore;
+use sextant_rpc::link::wire::ToWorker;
 use sextant_types::WorkerId;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tonic::{
     Status,
     metadata::{AsciiMetadataValue, MetadataMap},
@@ -18,6 +22,8 @@ use tonic::{
 use crate::{
     Error,
     proto::{WorkRequest, WorkRequests, work_request},
+    server::Roles,
+    stream::Gate,
 };
 
 /// The version of the messages. Processes that speak different ones do not talk to each other.
@@ -28,6 +34,15 @@ const FLEET_HEADER: &str = "sextant-fleet";
 const CALLER_HEADER: &str = "sextant-caller";
 const TOKEN_HEADER: &str = "sextant-token";
 const WORKER_HEADER: &str = "sextant-worker";
+
+/// The role whose leader gives orders, as the store calls it.
+pub const LEADING_ROLE: &str = "dispatcher";
+
+/// Longest time that the store may take to say who leads.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// For this long a token that was refused is refused again without a question.
+const REMEMBERED: Duration = Duration::from_millis(100);
 
 /// The role that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,9 +69,27 @@ pub struct Hello {
 #[derive(Debug, Clone, Default)]
 pub struct Fence(Option<watch::Receiver<Option<u64>>>);
 
-/// The greatest token that a process with workers has seen: who has it gives orders.
-#[derive(Debug, Default)]
-pub(crate) struct Tokens(AtomicU64);
+/// Who gives orders to the workers of a process. What a caller says of its token is not believed: the store
+/// is asked, once for each token.
+pub(crate) struct Tokens {
+    metadata: Arc<dyn MetadataStore>,
+    /// The token that the store named last.
+    known: AtomicU64,
+    /// One question at a time; what was refused last.
+    asking: Mutex<Option<Refused>>,
+}
+
+struct Refused {
+    token: u64,
+    at: Instant,
+    reason: String,
+}
+
+/// What the frames of a caller must satisfy before their messages are taken.
+pub(crate) struct Orders {
+    pub(crate) roles: Roles,
+    pub(crate) caller: Caller,
+}
 
 /// What an opening says.
 pub(crate) struct Opening {
@@ -68,7 +101,15 @@ pub(crate) struct Opening {
 // === impl Caller ===
 
 impl Caller {
-    const ALL: [Self; 2] = [Self::Dispatcher, Self::FrontEnd];
+    pub(crate) const ALL: [Self; 2] = [Self::Dispatcher, Self::FrontEnd];
+
+    /// The name in the certificate of a process that has the role and whose certificate names roles.
+    pub(crate) fn certificate_name(self) -> &'static str {
+        match self {
+            Self::Dispatcher => "dispatcher.sextant",
+            Self::FrontEnd => "api.sextant",
+        }
+    }
 
     /// The name on the wire.
     fn name(self) -> &'static str {
@@ -168,28 +209,81 @@ impl Opening {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Whether `caller` may act under `token`; 0 stands by and is let in.
-    pub(crate) fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
-        if token == 0 || caller == Caller::FrontEnd {
-            return Ok(());
+    pub(crate) fn new(metadata: Arc<dyn MetadataStore>) -> Self {
+        Self {
+            metadata,
+            known: AtomicU64::new(0),
+            asking: Mutex::default(),
         }
-        let seen = self.0.fetch_max(token, Ordering::AcqRel);
-        if token < seen {
-            return Err(format!(
-                "the {caller} acts under token {token}, another leads with {seen}"
-            ));
-        }
-        Ok(())
     }
 
-    /// Whether the messages of a frame may be carried out: orders need a leadership.
-    pub(crate) fn admit_frame(&self, caller: Caller, frame: &WorkRequests) -> Result<(), String> {
-        self.admit(caller, frame.token)?;
+    /// Whether `caller` may act under `token`; 0 stands by and is let in. Only the store makes a token
+    /// known, so nobody shuts the leader out by naming a greater one, and a store whose clock was in the
+    /// future for a while shuts nobody out for ever.
+    pub(crate) async fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
+        if self.is_known(caller, token) {
+            return Ok(());
+        }
+        let mut refused = self.asking.lock().await;
+        // Another question may have answered this one.
+        if self.is_known(caller, token) {
+            return Ok(());
+        }
+        if let Some(last) = &*refused
+            && last.token == token
+            && last.at.elapsed() < REMEMBERED
+        {
+            return Err(last.reason.clone());
+        }
+        let asked = tokio::time::timeout(PATIENCE, self.metadata.leader(LEADING_ROLE)).await;
+        let leader = match asked {
+            Ok(Ok(leader)) => leader,
+            Ok(Err(error)) => return Err(format!("the store does not say who leads: {error}")),
+            Err(_) => return Err("the store does not say who leads".to_owned()),
+        };
+        match leader {
+            Some(leader) if leader.token == token => {
+                self.known.store(token, Ordering::Release);
+                Ok(())
+            }
+            other => {
+                let leads = match other {
+                    Some(leader) => format!("another leads with {}", leader.token),
+                    None => "nobody leads".to_owned(),
+                };
+                let reason = format!("the {caller} acts under token {token}, {leads}");
+                *refused = Some(Refused {
+                    token,
+                    at: Instant::now(),
+                    reason: reason.clone(),
+                });
+                Err(reason)
+            }
+        }
+    }
+
+    fn is_known(&self, caller: Caller, token: u64) -> bool {
+        token == 0 || caller == Caller::FrontEnd || token == self.known.load(Ordering::Acquire)
+    }
+}
+
+// === impl Orders ===
+
+#[async_trait]
+impl Gate<ToWorker> for Orders {
+    /// Orders need a leadership.
+    fn check(&self, frame: &WorkRequests) -> Option<Result<(), String>> {
+        let caller = self.caller;
         let leads = frame.token != 0 && caller != Caller::FrontEnd;
         if !leads && frame.messages.iter().any(is_order) {
-            return Err(format!("the {caller} gives orders and does not lead"));
+            return Some(Err(format!("the {caller} gives orders and does not lead")));
         }
-        Ok(())
+        let is_known = self.roles.tokens().is_known(caller, frame.token);
+        is_known.then_some(Ok(()))
+    }
+
+    async fn ask(&self, frame: &WorkRequests) -> Result<(), String> {
+        self.roles.tokens().admit(self.caller, frame.token).await
     }
 }
 

@@ -24,7 +24,7 @@ mod wire;
 
 pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
-pub use hello::{Caller, Fence, Hello, PROTOCOL};
+pub use hello::{Caller, Fence, Hello, LEADING_ROLE, PROTOCOL};
 pub use roster::{Roster, RosterOptions, Seen};
 pub use server::{GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use sextant_metadata::MetadataStore;
 use sextant_rpc::{
     Work,
     front::{DispatcherHalf, Mailbox},
@@ -69,6 +70,8 @@ struct Shared {
     fleet: Arc<str>,
     limits: Limits,
     clock: Clock,
+    /// Whether certificates must name the roles of callers; none without encryption.
+    role_names: Option<bool>,
     tokens: Tokens,
     workers: RwLock<BTreeMap<WorkerId, Arc<Mailbox>>>,
     dispatcher: RwLock<Option<DispatcherHalf>>,
@@ -93,16 +96,18 @@ impl GrpcConfig {
 // === impl GrpcServer ===
 
 impl GrpcServer {
-    /// Takes the port. Callers are answered once [`run`](Self::run) runs.
+    /// Takes the port. Callers are answered once [`run`](Self::run) runs; `metadata` says who of them
+    /// leads.
     ///
     /// # Errors
     /// When the port cannot be taken, the certificates cannot be read, or nobody could be told
     /// where this process is.
-    pub async fn bind(config: GrpcConfig) -> Result<Self, Error> {
+    pub async fn bind(config: GrpcConfig, metadata: Arc<dyn MetadataStore>) -> Result<Self, Error> {
         let listen = |error: std::io::Error| Error::Listen {
             address: config.listen,
             reason: error.to_string(),
         };
+        let role_names = config.tls.as_ref().map(|tls| tls.role_names);
         let tls = config.tls.map(|tls| tls.read()).transpose()?;
         let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -114,7 +119,8 @@ impl GrpcServer {
             fleet: config.fleet,
             limits: config.limits,
             clock: Clock::system(),
-            tokens: Tokens::default(),
+            role_names,
+            tokens: Tokens::new(metadata),
             workers: RwLock::default(),
             dispatcher: RwLock::default(),
             calls: TaskTracker::new(),
@@ -224,6 +230,10 @@ impl Roles {
         self.0.ending.cancel();
         self.0.calls.close();
         drop(tokio::time::timeout(GRACE, self.0.calls.wait()).await);
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
     }
 
     fn dispatcher(&self) -> Option<DispatcherHalf> {

@@ -15,7 +15,14 @@ use crate::{
 };
 
 /// What a frame must satisfy before its messages are taken.
-pub(crate) type Gate<In> = Box<dyn Fn(&<In as Wire>::Frame) -> Result<(), String> + Send + Sync>;
+#[async_trait]
+pub(crate) trait Gate<In: Wire>: Send + Sync {
+    /// Whether it does, or `None` where somebody has to be asked.
+    fn check(&self, frame: &In::Frame) -> Option<Result<(), String>>;
+
+    /// Asks. May be cancelled, and asked again.
+    async fn ask(&self, frame: &In::Frame) -> Result<(), String>;
+}
 
 /// One end of a link. Dropping it ends the call.
 pub(crate) struct StreamLink<Out: Wire, In: Wire> {
@@ -28,7 +35,9 @@ pub(crate) struct StreamLink<Out: Wire, In: Wire> {
 
 struct Inbox<In: Wire> {
     frames: Streaming<In::Frame>,
-    gate: Option<Gate<In>>,
+    gate: Option<Box<dyn Gate<In>>>,
+    /// A frame that the gate is being asked about: a caller may stop waiting for it.
+    held: Option<In::Frame>,
     /// Messages of the last frame.
     ready: VecDeque<In>,
     ended: bool,
@@ -53,7 +62,7 @@ impl<Out: Wire> Sending<Out> {
         self,
         peer: String,
         frames: Streaming<In::Frame>,
-        gate: Option<Gate<In>>,
+        gate: Option<Box<dyn Gate<In>>>,
     ) -> StreamLink<Out, In> {
         StreamLink {
             peer,
@@ -61,6 +70,7 @@ impl<Out: Wire> Sending<Out> {
             inbox: Mutex::new(Inbox {
                 frames,
                 gate,
+                held: None,
                 ready: VecDeque::new(),
                 ended: false,
             }),
@@ -99,21 +109,29 @@ impl<In: Wire> Inbox<In> {
         if self.ended {
             return Err(None);
         }
-        let frame = poll_fn(|context| match breaker.is_broken(context) {
-            true => Poll::Ready(None),
-            false => Pin::new(&mut self.frames).poll_next(context),
-        });
-        let frame = match frame.await {
-            Some(Ok(frame)) => frame,
-            Some(Err(status)) => {
-                tracing::debug!(reason = %status.message(), "a call ended");
-                return Err(None);
-            }
-            None => return Err(None),
-        };
-        if let Some(gate) = &self.gate {
-            gate(&frame)?;
+        if self.held.is_none() {
+            let frame = poll_fn(|context| match breaker.is_broken(context) {
+                true => Poll::Ready(None),
+                false => Pin::new(&mut self.frames).poll_next(context),
+            });
+            self.held = match frame.await {
+                Some(Ok(frame)) => Some(frame),
+                Some(Err(status)) => {
+                    tracing::debug!(reason = %status.message(), "a call ended");
+                    return Err(None);
+                }
+                None => return Err(None),
+            };
         }
+        if let (Some(gate), Some(frame)) = (&self.gate, &self.held) {
+            match gate.check(frame) {
+                Some(checked) => checked?,
+                None => gate.ask(frame).await?,
+            }
+        }
+        let Some(frame) = self.held.take() else {
+            return Ok(());
+        };
         let unpacked = In::unpack(frame, &mut self.ready);
         unpacked.map_err(|error| Some(error.to_string()))
     }

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use rustls::{client::verify_server_name, server::ParsedCertificate};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use crate::Error;
+use crate::{Caller, Error};
 
 /// The files of a process: all PEM. Both ends of a connection show a certificate of the same authority;
 /// who has none gets nothing.
@@ -19,6 +21,9 @@ pub struct MutualTls {
     /// The name that the certificate of whoever is called must have; by default the host of the
     /// endpoint. For fleets whose processes share a name while their addresses come and go.
     pub server_name: Option<String>,
+    /// Whether a caller's certificate must have the name of its role: `dispatcher.sextant` or `api.sextant`.
+    /// Without it, too, a certificate that has the name of another role alone is refused.
+    pub role_names: bool,
 }
 
 /// What the files hold.
@@ -55,6 +60,28 @@ impl Material {
             None => client,
         }
     }
+}
+
+/// Whether who shows `certificate` may call as `caller`; `must` where it has to name a role.
+pub(crate) fn check_role(
+    certificate: &CertificateDer<'_>,
+    caller: Caller,
+    must: bool,
+) -> Result<(), String> {
+    let certificate = ParsedCertificate::try_from(certificate);
+    let certificate = certificate.map_err(|error| format!("an unusable certificate: {error}"))?;
+    let names = |caller: Caller| {
+        let name = ServerName::try_from(caller.certificate_name());
+        name.is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
+    };
+    let named = Caller::ALL.into_iter().any(names);
+    if names(caller) || (!named && !must) {
+        return Ok(());
+    }
+    Err(format!(
+        "the certificate of the {caller} lacks the name `{}`",
+        caller.certificate_name()
+    ))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -169,6 +169,11 @@ impl MetadataStore for RedisStore {
         decode::leader(&leader)
     }
 
+    async fn leader(&self, role: &str) -> Result<Option<Leader>, Error> {
+        let leaders = self.content("l", 0).await?.0.leaders;
+        Ok(leaders.into_iter().find(|it| *it.candidate.role == *role))
+    }
+
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
         let arguments: [&str; 2] = [&candidate.role, &candidate.holder];
         self.run(&scripts::RESIGN, 0, &arguments).await

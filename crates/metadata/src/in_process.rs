@@ -174,6 +174,10 @@ impl MetadataStore for InProcessStore {
         Ok(self.write(|content| content.campaign(candidate, ttl_ms, now_ms)))
     }
 
+    async fn leader(&self, role: &str) -> Result<Option<Leader>, Error> {
+        Ok(self.lock().view.leaders.get(role).cloned())
+    }
+
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error> {
         Ok(self.write(|content| {
             let leader = content.view.leaders.get(&candidate.role);

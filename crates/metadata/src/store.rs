@@ -264,6 +264,9 @@ pub trait MetadataStore: Send + Sync {
         now_ms: u64,
     ) -> Result<Leader, Error>;
 
+    /// Who holds a role: after a lease that lapsed, whoever held it, until another takes it.
+    async fn leader(&self, role: &str) -> Result<Option<Leader>, Error>;
+
     /// Gives a role up that the candidate holds. Returns whether it did.
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error>;
 

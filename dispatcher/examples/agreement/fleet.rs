@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use sextant_dispatcher::Dispatcher;
 use sextant_fleet::Leadership;
 use sextant_grpc::{
-    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Roles, Roster,
-    RosterOptions, Seen,
+    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, LEADING_ROLE,
+    Roles, Roster, RosterOptions, Seen,
 };
 use sextant_metadata::{Candidate, MetadataStore};
 use sextant_policies::schedule::Delay;
@@ -44,9 +44,9 @@ pub struct Port {
 
 impl Port {
     /// Takes a free port and answers on it as long as the process lives.
-    pub async fn open() -> Result<Self> {
+    pub async fn open(metadata: &Arc<dyn MetadataStore>) -> Result<Self> {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let server = GrpcServer::bind(GrpcConfig::new(listen, FLEET)).await?;
+        let server = GrpcServer::bind(GrpcConfig::new(listen, FLEET), Arc::clone(metadata)).await?;
         let port = Self {
             roles: server.roles(),
             endpoint: server.endpoint(),
@@ -68,10 +68,10 @@ pub async fn join(
     metadata: &Arc<dyn MetadataStore>,
     workers: usize,
 ) -> Result<DispatcherClient> {
-    let port = Port::open().await?;
+    let port = Port::open(metadata).await?;
     dispatcher.set_leading(false);
     let candidate = Candidate {
-        role: "dispatcher".into(),
+        role: LEADING_ROLE.into(),
         holder: "agreement".into(),
         endpoint: Arc::clone(&port.endpoint),
     };

@@ -99,7 +99,7 @@ impl Service {
                 let name = WorkerId::new(format!("emulated-worker-{}", workers.len()))?;
                 let port = match shape {
                     Shape::Process => None,
-                    Shape::Fleet => Some(Port::open().await?),
+                    Shape::Fleet => Some(Port::open(&metadata).await?),
                 };
                 let config = sextant_worker::Config {
                     lease_ms: 600_000,

@@ -69,6 +69,10 @@ section! {
         ca: Option<PathBuf> = None, unset "none";
         /// The name that the others' certificates have, where it is not that of their addresses.
         server_name: Option<String> = None, unset "the host of each address";
+        /// Whether the certificates of processes must name their roles: `dispatcher.sextant` to send batches
+        /// and give orders, `api.sextant` to ask queries. A certificate with one of these names is held to
+        /// it in any case.
+        role_names: bool = false;
         /// A process that says nothing for so long is lost, milliseconds.
         silence_ms: u64 = 1000, within 100.0..=60_000.0;
         /// Without renewal for so long another takes over as the leading dispatcher or autoscaler,

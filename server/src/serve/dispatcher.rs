@@ -8,7 +8,7 @@ use sextant_dispatcher::{
     profiles::{ProfileConfig, ProfileService},
 };
 use sextant_fleet::{GRACE, Leadership, Token, expire_leases};
-use sextant_grpc::{Caller, Seen};
+use sextant_grpc::{Caller, LEADING_ROLE, Seen};
 use sextant_metadata::Candidate;
 use sextant_policies::{schedule::Delay, throttle::Throttle};
 use sextant_rpc::WorkerClient;
@@ -101,7 +101,7 @@ fn lead(
 ) -> anyhow::Result<Token> {
     dispatcher.set_leading(false);
     let candidate = Candidate {
-        role: "dispatcher".into(),
+        role: LEADING_ROLE.into(),
         holder: stores.owner.as_str().into(),
         endpoint: port.endpoint(),
     };

@@ -29,7 +29,11 @@ pub(super) struct Port {
 
 impl Port {
     /// Takes the port that is configured and answers on it as long as the process lives.
-    pub(super) async fn open(config: &Config, process: &mut Process) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        config: &Config,
+        stores: &Stores,
+        process: &mut Process,
+    ) -> anyhow::Result<Self> {
         let fleet: Arc<str> = config.fleet.name.as_str().into();
         let tls = tls(config);
         let mut port = Self {
@@ -56,7 +60,7 @@ impl Port {
             limits: port.limits,
             ..GrpcConfig::new(listen, fleet)
         };
-        let server = GrpcServer::bind(settings).await?;
+        let server = GrpcServer::bind(settings, Arc::clone(&stores.metadata)).await?;
         port.roles = Some(server.roles());
         port.endpoint = server.endpoint();
         tracing::info!(endpoint = %port.endpoint, "reached by the fleet");
@@ -170,5 +174,6 @@ fn tls(config: &Config) -> Option<MutualTls> {
         certificate: fleet.certificate.clone()?,
         key: fleet.key.clone()?,
         server_name: fleet.server_name.clone(),
+        role_names: fleet.role_names,
     })
 }

@@ -19,10 +19,11 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use super::Roles;
 use crate::{
     Fence,
-    hello::Opening,
+    hello::{Opening, Orders},
     outbox::Answers,
     proto::{Asks, Deliveries, WorkRequests, dispatcher_server::Dispatcher, worker_server::Worker},
     stream::{Gate, StreamLink, sending},
+    tls::check_role,
     wire::Wire,
 };
 
@@ -42,13 +43,15 @@ impl Worker for Calls {
         &self,
         request: Request<Streaming<WorkRequests>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let opening = self.0.opening(&request)?;
         let mailbox = self.0.mailbox(&opening)?;
         let caller = opening.caller;
-        let admitted = self.0.0.tokens.admit(caller, opening.token);
+        let admitted = self.0.tokens().admit(caller, opening.token).await;
         admitted.map_err(Status::failed_precondition)?;
-        let roles = self.0.clone();
-        let gate: Gate<ToWorker> = Box::new(move |frame| roles.0.tokens.admit_frame(caller, frame));
+        let gate: Box<dyn Gate<ToWorker>> = Box::new(Orders {
+            roles: self.0.clone(),
+            caller,
+        });
         let clock = self.0.0.clock;
         self.0
             .serve(caller.to_string(), request, Some(gate), move |link, end| {
@@ -60,7 +63,7 @@ impl Worker for Calls {
         &self,
         request: Request<Streaming<Deliveries>>,
     ) -> Result<Response<Self::DeliverStream>, Status> {
-        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let opening = self.0.opening(&request)?;
         let mailbox = self.0.mailbox(&opening)?;
         let caller = opening.caller.to_string();
         self.0
@@ -78,7 +81,7 @@ impl Dispatcher for Calls {
         &self,
         request: Request<Streaming<Asks>>,
     ) -> Result<Response<Self::PlaceStream>, Status> {
-        let opening = Opening::read(request.metadata(), &self.0.0.fleet)?;
+        let opening = self.0.opening(&request)?;
         let half = self.0.dispatcher();
         let half = half.ok_or_else(|| Status::not_found("no dispatcher runs in this process"))?;
         let caller = opening.caller.to_string();
@@ -95,7 +98,7 @@ impl Roles {
         &self,
         peer: String,
         request: Request<Streaming<In::Frame>>,
-        gate: Option<Gate<In>>,
+        gate: Option<Box<dyn Gate<In>>>,
         half: impl FnOnce(Arc<StreamLink<Out, In>>, End) -> Half,
     ) -> Result<Response<Answers<Out>>, Status>
     where
@@ -115,6 +118,19 @@ impl Roles {
         // A link that breaks is no event here: whoever called opens another.
         self.0.calls.spawn(async move { half.await.ok() });
         Ok(Response::new(Answers(frames)))
+    }
+
+    /// What a call says of its caller, and whether its certificate lets it be that.
+    fn opening<T>(&self, request: &Request<T>) -> Result<Opening, Status> {
+        let opening = Opening::read(request.metadata(), &self.0.fleet)?;
+        let certificates = request.peer_certs();
+        if let (Some(must), Some(certificates)) = (self.0.role_names, certificates)
+            && let Some(first) = certificates.first()
+        {
+            let checked = check_role(first, opening.caller, must);
+            checked.map_err(Status::permission_denied)?;
+        }
+        Ok(opening)
     }
 
     fn mailbox(&self, opening: &Opening) -> Result<Arc<Mailbox>, Status> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use sextant_grpc::{
-    Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
-    Roles,
+    Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+    LEADING_ROLE, Limits, Roles,
 };
+use sextant_metadata::{Candidate, InProcessStore, MetadataStore};
 use sextant_rpc::{
     Infer,
     front::{Mailbox, MailboxOptions},
@@ -21,9 +22,14 @@ use crate::double::{Double, there};
 
 pub const FLEET: &str = "test";
 
+/// The token of whoever leads from the start.
+pub const FIRST: u64 = 1;
+
 /// A process that is reached over a port.
 pub struct Process {
     pub endpoint: Arc<str>,
+    /// Says who leads.
+    pub metadata: Arc<InProcessStore>,
     pub double: Arc<Double>,
     pub kept: mpsc::UnboundedReceiver<Infer>,
     pub roles: Roles,
@@ -44,20 +50,41 @@ pub fn config() -> GrpcConfig {
 impl Process {
     /// A process with worker `there`.
     pub async fn start(config: GrpcConfig) -> Self {
-        let server = GrpcServer::bind(config).await.expect("a port is free");
+        let metadata = Arc::new(InProcessStore::new());
+        let server = GrpcServer::bind(config, Arc::clone(&metadata) as _).await;
+        let server = server.expect("a port is free");
         let (double, kept) = Double::new("there");
         let mailbox = Mailbox::new(Arc::clone(&double) as _, MailboxOptions::default());
         server.roles().add_worker(mailbox);
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
-        Self {
+        let process = Self {
             endpoint: server.endpoint(),
+            metadata,
             double,
             kept,
             roles: server.roles(),
             stop,
             server: tokio::spawn(server.run(stopped)),
+        };
+        assert_eq!(process.elect("first").await, FIRST);
+        process
+    }
+
+    /// Whoever leads stands down, and another leads under the answered token.
+    pub async fn elect(&self, holder: &str) -> u64 {
+        let role = LEADING_ROLE;
+        if let Some(leader) = self.metadata.leader(role).await.expect("leader") {
+            let resigned = self.metadata.resign(&leader.candidate).await;
+            assert!(resigned.expect("resign"));
         }
+        let candidate = Candidate {
+            role: role.into(),
+            holder: holder.into(),
+            endpoint: "127.0.0.1:1".into(),
+        };
+        let leader = self.metadata.campaign(&candidate, 3_600_000, 0).await;
+        leader.expect("campaign").token
     }
 
     /// Ends it and waits for its end.
@@ -77,7 +104,7 @@ pub fn hello(caller: Caller, token: Option<u64>) -> Hello {
 
 /// A leading dispatcher.
 pub fn dispatcher() -> GrpcConnector {
-    connector(Limits::default(), hello(Caller::Dispatcher, Some(1)))
+    connector(Limits::default(), hello(Caller::Dispatcher, Some(FIRST)))
 }
 
 pub fn connector(limits: Limits, hello: Hello) -> GrpcConnector {

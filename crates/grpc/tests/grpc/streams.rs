@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     double::{batch, infer, there},
-    process::{Process, config, connector, dispatcher, hello, reach},
+    process::{FIRST, Process, config, connector, dispatcher, hello, reach},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,7 +98,7 @@ async fn what_is_too_large_is_answered_and_harms_nobody() {
     let (large, small) = (large(2 << 20), large(8));
 
     // Towards the worker: it gets no inputs, and says so.
-    let strict = connector(limits, hello(Caller::Dispatcher, Some(1)));
+    let strict = connector(limits, hello(Caller::Dispatcher, Some(FIRST)));
     let reached = reach(&strict, &process.endpoint).await;
     let result = infer(&*reached.worker, vec![part(&large)]).await;
     assert_eq!(
@@ -109,7 +109,7 @@ async fn what_is_too_large_is_answered_and_harms_nobody() {
     assert_eq!(result.expect("a result").outputs, [Ok(vec![small])]);
 
     // From the worker: the outputs are missing, and the reason is told.
-    let lenient = connector(Limits::default(), hello(Caller::Dispatcher, Some(1)));
+    let lenient = connector(Limits::default(), hello(Caller::Dispatcher, Some(FIRST)));
     let reached = reach(&lenient, &process.endpoint).await;
     let medium = self::large(3 << 19);
     let result = infer(&*reached.worker, vec![part(&medium)]).await;

@@ -8,7 +8,7 @@ use sextant_rpc::front::Connector;
 
 use crate::{
     double::{infer, part, there},
-    process::{Process, config, hello, reach},
+    process::{FIRST, Process, config, hello, reach},
 };
 
 /// An authority with the files of one process.
@@ -47,6 +47,7 @@ impl Authority {
             certificate: self.file("certificate.pem"),
             key: self.file("key.pem"),
             server_name: None,
+            role_names: false,
         }
     }
 }
@@ -54,7 +55,7 @@ impl Authority {
 fn connector(tls: Option<MutualTls>) -> GrpcConnector {
     let config = ConnectorConfig {
         tls,
-        ..ConnectorConfig::new(hello(Caller::Dispatcher, Some(1)))
+        ..ConnectorConfig::new(hello(Caller::Dispatcher, Some(FIRST)))
     };
     GrpcConnector::new(config).expect("the files can be read")
 }
@@ -124,5 +125,47 @@ async fn a_file_that_is_missing_is_named() {
         }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("there is no such file"),
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_names_a_role_lets_nobody_play_another() {
+    let calling = |caller, tls: MutualTls| {
+        let token = (caller == Caller::Dispatcher).then_some(FIRST);
+        let config = ConnectorConfig {
+            tls: Some(tls),
+            ..ConnectorConfig::new(hello(caller, token))
+        };
+        GrpcConnector::new(config).expect("the files can be read")
+    };
+    for (names, must, lets) in [
+        (&["127.0.0.1"][..], false, [true, true]),
+        (&["127.0.0.1"], true, [false, false]),
+        (&["127.0.0.1", "api.sextant"], false, [false, true]),
+        (&["127.0.0.1", "dispatcher.sextant"], true, [true, false]),
+        (
+            &["127.0.0.1", "api.sextant", "dispatcher.sextant"],
+            true,
+            [true, true],
+        ),
+    ] {
+        let authority = Authority::new(names);
+        let config = GrpcConfig {
+            tls: Some(MutualTls {
+                role_names: must,
+                ..authority.tls()
+            }),
+            ..config()
+        };
+        let process = Process::start(config).await;
+        for (caller, lets) in [Caller::Dispatcher, Caller::FrontEnd].into_iter().zip(lets) {
+            let link = calling(caller, authority.tls());
+            let link = link.connect_worker(there(), &process.endpoint).await;
+            assert_eq!(link.is_ok(), lets, "{names:?}, must {must}, as {caller}");
+            if let Err(error) = link {
+                assert!(error.to_string().contains("lacks the name"), "{error}");
+            }
+        }
+        process.stop().await;
     }
 }

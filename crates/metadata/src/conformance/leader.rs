@@ -114,10 +114,17 @@ pub async fn roles_do_not_know_each_other(store: Store) {
         leaders.push(leader);
     }
     leaders.sort_by(|a, b| a.candidate.role.cmp(&b.candidate.role));
+    for leader in &leaders {
+        let holds = store.leader(&leader.candidate.role).await;
+        assert_eq!(holds.expect("leader").as_ref(), Some(leader));
+    }
+    assert_eq!(store.leader("d").await.expect("leader"), None);
     let recorded = store.snapshot().await.expect("snapshot").leaders;
     assert_eq!(recorded, leaders);
     let stood_down = store.resign(&leaders[0].candidate).await.expect("resign");
     assert!(stood_down);
     let recorded = store.snapshot().await.expect("snapshot").leaders;
     assert_eq!(recorded, leaders[1..]);
+    let gone = store.leader(&leaders[0].candidate.role).await;
+    assert_eq!(gone.expect("leader"), None);
 }
