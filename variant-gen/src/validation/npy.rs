@@ -255,7 +255,9 @@ mod tests {
             plain("|O", "(1,)", b""),
             Err(Invalid::Objects { .. })
         ));
-        for descr in ["<c8", "<f16", "<M8[ns]", "|V2", "", "<", "i", "<i3", "é4"] {
+        for descr in [
+            "<c8", "<f16", "<M8[ns]", "|V2", "", "<", "i", "<i3", "é4", "|S0", "<U0",
+        ] {
             let result = plain(descr, "(1,)", &[0; 16]);
             assert!(
                 matches!(result, Err(Invalid::Dtype { .. })),
