@@ -58,7 +58,7 @@ impl Dispatcher {
         let ask = Ask {
             route,
             targets,
-            rows: rows as u32,
+            rows,
             extent,
             best_effort,
             explain,

@@ -115,13 +115,18 @@ fn infeasible_text(empty: bool, rows: u32) -> String {
     "no registered variant can meet the targets; the closest ones are listed".to_owned()
 }
 
+/// A worker that can load it may come, and a load that failed is tried again after a pause, ms.
+const UNLOADABLE_RETRY_MS: u64 = 1000;
+
 /// No worker can load the variant: for this reason, if a load has failed.
 pub(crate) fn unloadable(known: &Known, failure: Option<String>) -> QueryError {
     let none = || {
         let id = &known.variant.id;
         format!("no worker has the engine and the memory for variant `{id}`")
     };
-    QueryError::new(Code::Unavailable, failure.unwrap_or_else(none))
+    let mut error = QueryError::new(Code::Unavailable, failure.unwrap_or_else(none));
+    error.retry_after_ms = Some(UNLOADABLE_RETRY_MS);
+    error
 }
 
 pub(crate) fn warming(known: &Known) -> QueryError {

@@ -72,6 +72,9 @@ pub enum SignatureMismatch {
         /// Rows of an input that differs.
         other: usize,
     },
+    /// More rows than can be counted.
+    #[error("a query has `{0}` rows, and no batch has more than 4294967295: split it")]
+    TooManyRows(usize),
     /// A batch of no rows.
     #[error("input `{0}` has no rows")]
     Empty(String),
@@ -105,7 +108,7 @@ impl Signature {
     pub fn bind(
         &self,
         inputs: Vec<NamedTensor>,
-    ) -> Result<(Vec<NamedTensor>, usize), SignatureMismatch> {
+    ) -> Result<(Vec<NamedTensor>, u32), SignatureMismatch> {
         for (index, input) in inputs.iter().enumerate() {
             self.check(input)?;
             if inputs[..index]
@@ -117,6 +120,7 @@ impl Signature {
         }
         let ordered = self.order(inputs)?;
         let rows = self.rows(&ordered)?;
+        let rows = u32::try_from(rows).map_err(|_| SignatureMismatch::TooManyRows(rows))?;
         Ok((ordered, rows))
     }
 

@@ -137,3 +137,21 @@ fn latencies_between_and_beyond_the_measured_batches() {
     let one = profile(&[(1, 2.0)]);
     assert_eq!(one.latency_ms(4), 8.0);
 }
+
+#[test]
+fn a_query_with_more_rows_than_can_be_counted_is_refused() {
+    let signature = Signature {
+        inputs: vec![spec("x", DataType::Int64, &[None, None])],
+        outputs: vec![spec("y", DataType::Int64, &[None, None])],
+        batched: true,
+    };
+    let empty_rows = |rows: usize| {
+        let tensor = Tensor::from_bytes(DataType::Int64, vec![rows, 0], Bytes::new()).unwrap();
+        signature.bind(vec![NamedTensor::new("x", tensor)])
+    };
+    assert_eq!(empty_rows(u32::MAX as usize).unwrap().1, u32::MAX);
+    for rows in [1usize << 32, (1 << 32) + 1, (1 << 33) + 3, 1 << 40] {
+        let error = empty_rows(rows).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{rows}` rows")), "{error}");
+    }
+}
