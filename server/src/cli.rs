@@ -108,6 +108,9 @@ enum Command {
     /// Measure models on this machine's cores.
     #[command(subcommand)]
     Profile(profile::Profile),
+    /// Measure models for the process that has started this one.
+    #[command(hide = true)]
+    Measure(serve::Measure),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -129,6 +132,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Serve(settings) => run_service(settings.load()?),
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
+        Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Openapi => output.value(&sextant_api::openapi()),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
@@ -159,7 +163,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
-        Command::Serve(_) | Command::Config(_) | Command::Openapi => Ok(()),
+        Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Measure(_) => Ok(()),
     }
 }
 

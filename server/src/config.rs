@@ -57,6 +57,7 @@ impl Config {
         self.worker.memory_bytes = Some(self.worker_memory_bytes());
         self.worker.device_type = Some(self.device_type());
         self.variants.max_threads = Some(self.max_threads());
+        self.variants.memory_bytes = Some(self.variants_memory_bytes());
         self.runtime.threads = Some(self.runtime.threads());
         for url in [&mut self.metadata.url, &mut self.registry.url] {
             *url = url.take().map(|url| without_password(&url));
@@ -98,6 +99,12 @@ impl Config {
     /// Cores that batches may occupy: as configured, else all that the process may use.
     pub fn worker_cores(&self) -> u16 {
         self.worker.cores.unwrap_or_else(machine::cores)
+    }
+
+    /// Bytes that a process may take in which models are measured.
+    pub fn variants_memory_bytes(&self) -> u64 {
+        let configured = self.variants.memory_bytes;
+        configured.unwrap_or_else(|| machine::memory_bytes() / 4 * 3)
     }
 
     /// Bytes that loaded variants may occupy: as configured, else half of the machine's memory.

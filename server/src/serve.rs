@@ -12,6 +12,7 @@ mod dispatcher;
 mod engines;
 mod folder;
 mod front;
+mod measure;
 mod pools;
 mod port;
 mod process;
@@ -36,6 +37,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{Config, Role};
 use devices::Fleet;
+pub(crate) use measure::Measure;
 use port::Port;
 use process::Process;
 use stores::Stores;
@@ -142,6 +144,7 @@ async fn build_variant_gen(
         devices,
         cores: config.max_threads(),
         registers: config.variants.register,
+        isolation: measure::isolation(config, engines)?,
         lease: Duration::from_millis(LEASE_MS),
         ..sextant_variant_gen::Config::default()
     };

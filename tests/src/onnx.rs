@@ -163,6 +163,107 @@ impl Encoder {
     }
 }
 
+/// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
+#[derive(Debug, Clone, Copy)]
+pub enum Hostile {
+    /// Nothing is wrong with it.
+    No,
+    /// Its one run never ends.
+    Endless,
+    /// A chain of so many nodes.
+    Chain(usize),
+    /// It needs so many bytes for one value.
+    Huge(u64),
+}
+
+impl Hostile {
+    /// Two records.
+    pub const RECORDS: &'static str =
+        "{\"inputs\":{\"x\":[1,0]},\"label\":0}\n{\"inputs\":{\"x\":[0,1]},\"label\":1}\n";
+
+    /// The file.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut model = Message::default();
+        model.number(1, 8).message(7, &self.graph());
+        model.message(8, Message::default().number(2, 17));
+        model.0
+    }
+
+    fn graph(self) -> Message {
+        let mut graph = Message::default();
+        match self {
+            Self::No => {
+                graph.message(1, &node("Relu", &["x"], "y"));
+            }
+            Self::Endless => {
+                let mut looping = node("Loop", &["turns", "always", "x"], "y");
+                looping.message(5, &attribute("body", 5, 6, &endless_body()));
+                graph.message(1, &looping);
+                graph.message(5, &scalar("turns", 7, &(1i64 << 62).to_le_bytes()));
+                graph.message(5, &scalar("always", 9, &[1]));
+            }
+            Self::Chain(count) => {
+                for at in 0..count {
+                    let from = if at == 0 {
+                        "x".to_owned()
+                    } else {
+                        format!("r{at}")
+                    };
+                    let to = if at + 1 == count {
+                        "y".to_owned()
+                    } else {
+                        format!("r{}", at + 1)
+                    };
+                    graph.message(1, &node("Relu", &[&from], &to));
+                }
+            }
+            Self::Huge(bytes) => {
+                let mut fill = node("ConstantOfShape", &["size"], "filled");
+                fill.message(5, &attribute("value", 4, 5, &floats("", &[1])));
+                graph.message(1, &fill);
+                graph.message(1, &node("ReduceMax", &["filled"], "most"));
+                graph.message(1, &node("Add", &["x", "most"], "y"));
+                let mut size = Message::default();
+                size.number(1, 1).number(2, 7).text(8, "size");
+                size.bytes(9, &((bytes / 4) as i64).to_le_bytes());
+                graph.message(5, &size);
+            }
+        }
+        graph.text(2, "graph");
+        graph
+            .message(11, &value("x", 2))
+            .message(12, &value("y", 2));
+        graph
+    }
+}
+
+fn endless_body() -> Message {
+    let mut body = Message::default();
+    body.message(1, &node("Identity", &["on"], "still_on"));
+    body.message(1, &node("Relu", &["v"], "next_v"));
+    body.text(2, "body");
+    body.message(11, &tensor_value("turn", 7, &[]));
+    body.message(11, &tensor_value("on", 9, &[]));
+    body.message(11, &value("v", 2));
+    body.message(12, &tensor_value("still_on", 9, &[]));
+    body.message(12, &value("next_v", 2));
+    body
+}
+
+/// An attribute of this type, whose value stands in this field.
+fn attribute(name: &str, kind: u64, field: u64, value: &Message) -> Message {
+    let mut attribute = Message::default();
+    attribute.text(1, name).message(field, value);
+    attribute.number(20, kind);
+    attribute
+}
+
+fn scalar(name: &str, element: u64, bytes: &[u8]) -> Message {
+    let mut tensor = Message::default();
+    tensor.number(2, element).text(8, name).bytes(9, bytes);
+    tensor
+}
+
 fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
     let mut node = Message::default();
     for input in inputs {

@@ -30,6 +30,7 @@ impl Threads {
             let receiver = receiver.clone();
             let started = thread::Builder::new()
                 .name(format!("variants-{number}"))
+                .stack_size(sextant_engine::STACK_BYTES)
                 .spawn(move || serve(&receiver));
             if let Err(error) = started {
                 // Work is refused, with an error of its own, once no thread is left to take it.
@@ -73,7 +74,7 @@ fn serve(receiver: &Mutex<mpsc::Receiver<Work>>) {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "it panicked".to_owned())

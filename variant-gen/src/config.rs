@@ -4,7 +4,7 @@ use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration
 
 use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
 
-use crate::{measure::Effort, validation::Limits};
+use crate::{Isolation, measure::Effort, validation::Limits};
 
 /// How models are turned into variants.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,11 @@ pub struct Config {
     pub tries: u32,
     /// Wait before the second try; doubles from there.
     pub back_off: Duration,
+    /// How engines are kept apart from this process while they are measured; `None`: not at all.
+    pub isolation: Option<Isolation>,
+    /// After so many configurations of an engine that ended its process or took too long, the others of the
+    /// same engine are left out.
+    pub most_crashes: u32,
     /// How often one configuration may be begun: an engine that takes the process down with it
     /// is left out afterwards.
     pub starts: u32,
@@ -55,6 +60,8 @@ impl Default for Config {
             lease: Duration::from_secs(30),
             tries: 5,
             back_off: Duration::from_millis(200),
+            isolation: None,
+            most_crashes: 2,
             starts: 3,
             claims: 50,
         }

@@ -138,6 +138,9 @@ impl MeasureError {
     /// Whether it is for the engine, which may be back or free at another time.
     pub fn may_pass(&self) -> bool {
         use sextant_engine::Error::{Gone, Lost, OutOfMemory, Unavailable};
+        if let Self::Refused(refused) = self {
+            return refused.may_pass;
+        }
         let (Self::Load(source) | Self::Run { source, .. }) = self else {
             return matches!(self, Self::Cancelled);
         };
@@ -161,6 +164,7 @@ impl MeasureError {
                 Code::EngineFailed
             }
             Self::Padding { .. } => Code::InvalidPadding,
+            Self::Refused(refused) => refused.code,
             Self::Cancelled => Code::Unavailable,
         }
     }

@@ -26,12 +26,13 @@ use crate::{
     blocking::Threads,
     checkpoint::{Checkpoint, Phase, Unwatched},
     configuration::{self, Configuration},
+    isolation::Seat,
     measure::MeasureError,
     step::{Generated, Inspected, Measured},
     validation::{self, Expected, ValidationSet},
 };
 
-mod calibrate;
+pub(crate) mod calibrate;
 mod extend;
 mod generate;
 mod inspect;
@@ -187,6 +188,10 @@ struct Registration<'a> {
     /// The artefact that was read last.
     artefact: Option<(Digest, Bytes)>,
     validation: Option<Arc<ValidationSet>>,
+    /// The process that measures, where engines are isolated.
+    seat: Seat,
+    /// By engine: configurations that ended its process or took too long.
+    crashes: BTreeMap<String, u32>,
 }
 
 impl<'a> Registration<'a> {
@@ -212,6 +217,8 @@ impl<'a> Registration<'a> {
             passing: BTreeMap::new(),
             artefact: None,
             validation: None,
+            seat: Seat::default(),
+            crashes: BTreeMap::new(),
         })
     }
 

@@ -9,6 +9,7 @@
 
 mod blocking;
 pub mod checkpoint;
+mod child;
 mod config;
 pub mod configuration;
 mod error;
@@ -16,6 +17,7 @@ mod extension;
 pub mod frontier;
 mod generator;
 pub mod interval;
+mod isolation;
 pub mod measure;
 pub mod memory;
 mod publisher;
@@ -25,8 +27,10 @@ mod service;
 pub mod step;
 pub mod validation;
 
+pub use child::serve_measurements;
 pub use config::Config;
 pub use error::Error;
 pub use generator::{Claim, Generator, Stores, Summary};
+pub use isolation::Isolation;
 pub use publisher::Publisher;
 pub use service::RegistrationService;

@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_types::{
-    Accuracy, BatchLatency, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
+    Accuracy, BatchLatency, Code, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
     ShapeProfile, Signature, Sizes, Tensor, fit,
 };
 
@@ -40,7 +40,7 @@ const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
 const LOADING: Duration = Duration::from_secs(1);
 
 /// How much effort a measurement takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
     /// Time for one batch size, once the least number of runs is done.
     pub budget: Duration,
@@ -93,7 +93,13 @@ impl Default for Effort {
 
 /// Asks a measurement to stop; cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    is_cancelled: AtomicBool,
+    steps: AtomicU64,
+}
 
 /// What is measured.
 pub struct Subject<'a> {
@@ -175,9 +181,25 @@ pub enum MeasureError {
     /// The output cannot be scored.
     #[error(transparent)]
     Score(#[from] ScoreError),
+    /// It was measured in another process, which says why it cannot be, or which ended.
+    #[error("{}", .0.message)]
+    Refused(Refused),
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// Why something was not measured in another process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The stable public code.
+    pub code: Code,
+    /// Why.
+    pub message: String,
+    /// Whether no other configuration can do better.
+    pub is_final: bool,
+    /// Whether it may be measured at another time.
+    pub may_pass: bool,
 }
 
 /// Measures `subject`.
@@ -266,15 +288,21 @@ pub fn evaluate(
 impl Cancel {
     /// Asks for the stop.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was asked for.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_cancelled.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> Result<(), MeasureError> {
+    /// Loads and runs that were begun.
+    pub fn steps(&self) -> u64 {
+        self.0.steps.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), MeasureError> {
+        self.0.steps.fetch_add(1, Ordering::Relaxed);
         match self.is_cancelled() {
             true => Err(MeasureError::Cancelled),
             false => Ok(()),

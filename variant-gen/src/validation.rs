@@ -31,7 +31,7 @@ pub use labels::{Expectation, Labels};
 pub const LABELS: &str = "labels";
 
 /// How large a validation set may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
     /// Most bytes of all arrays once decompressed.
     pub bytes: u64,

@@ -48,6 +48,9 @@ pub fn page(code: Code) -> &'static str {
         Code::Unavailable => include_str!("../../../docs/errors/unavailable.md"),
         Code::StorageFull => include_str!("../../../docs/errors/storage_full.md"),
         Code::EngineFailed => include_str!("../../../docs/errors/engine_failed.md"),
+        Code::MemoryExceeded => include_str!("../../../docs/errors/memory_exceeded.md"),
+        Code::TimeExceeded => include_str!("../../../docs/errors/time_exceeded.md"),
+        Code::EngineCrashed => include_str!("../../../docs/errors/engine_crashed.md"),
         Code::Internal => include_str!("../../../docs/errors/internal.md"),
     }
 }

@@ -114,6 +114,10 @@ pub struct DeviceMemory {
     pub pages: u64,
 }
 
+/// Stack of threads that load and run models. Some engines descend by the depth of the graph, half a kilobyte
+/// for each node of a chain. The system gives it as it is used.
+pub const STACK_BYTES: usize = 256 << 20;
+
 /// An engine. One value per process and kind; shared by all threads.
 ///
 /// Contract: `load` may be called concurrently; loading the same artefact twice yields two

@@ -148,6 +148,12 @@ codes! {
     StorageFull = "storage_full", StorageFull;
     /// The engine failed on this batch.
     EngineFailed = "engine_failed", Internal;
+    /// The model needs more memory than one may take.
+    MemoryExceeded = "memory_exceeded", Invalid;
+    /// A load or a run of the model takes longer than one may.
+    TimeExceeded = "time_exceeded", Invalid;
+    /// The engine's process ended while it had the model.
+    EngineCrashed = "engine_crashed", Invalid;
     /// A fault of the service.
     Internal = "internal", Internal;
 }

@@ -64,7 +64,7 @@ fn describe(command: &Command, page: &mut String) {
     ));
     for child in command
         .get_subcommands()
-        .filter(|child| child.get_name() != "help")
+        .filter(|child| child.get_name() != "help" && !child.is_hide_set())
     {
         describe(child, page);
     }

@@ -83,6 +83,14 @@ section! {
         /// Whether models are registered here. With `false` a process with the role `variant-gen` only
         /// adds variants for its own engines to models that others have registered.
         register: bool = true;
+        /// Whether models are measured in a process of their own, so that one that crashes an engine, takes
+        /// all memory or never ends fails its own registration and nothing else.
+        isolate: bool = true;
+        /// Memory that this process may take, bytes. What it needs beyond a model's weights is part of it.
+        memory_bytes: Option<u64> = None, unset "three quarters of the machine's or the control group's",
+            within 268_435_456.0..=ANY;
+        /// Longest time of one load or one run there, milliseconds; what takes longer is ended.
+        longest_step_ms: u64 = 60_000, within 100.0..=86_400_000.0;
         /// Most intra-op threads of a variant, never more than the worker's cores.
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.

@@ -1,6 +1,6 @@
 //! The engines of the CPU that the configuration asks for and this machine has.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use sextant_engine::{
@@ -32,12 +32,17 @@ fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     }
 }
 
-fn onnx_runtime(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
+/// Where the ONNX Runtime library is.
+pub(super) fn library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.onnxruntime_library.as_deref();
-    let library = OrtEngine::find_library(configured).with_context(|| {
+    OrtEngine::find_library(configured).with_context(|| {
         "the ONNX Runtime library is missing: run `cargo xtask provision`, set \
          `onnxruntime_library` or `ORT_DYLIB_PATH`, or leave `ort` out of `variants.engines`"
-    })?;
+    })
+}
+
+fn onnx_runtime(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
+    let library = library(config)?;
     let engine = OrtEngine::new(&library)
         .with_context(|| format!("`{}` cannot be used", library.display()))?;
     Ok(Arc::new(engine))

@@ -392,3 +392,90 @@ async fn a_file_over_the_limit_is_refused_while_it_comes() {
         .await
         .problem(404, "model_not_found");
 }
+
+/// A model of [`onnx::Hostile`] with a name of its own.
+fn hostile(name: &str, model: onnx::Hostile) -> Upload<'_> {
+    Upload {
+        application: name,
+        name,
+        model: model.bytes(),
+        validation: onnx::Hostile::RECORDS.into(),
+        validation_name: "validation.jsonl",
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_is_hard_on_an_engine_fails_alone() {
+    let cluster = TestCluster::start(Settings {
+        set: vec![
+            "variants.engines=ort,rten".to_owned(),
+            "variants.max_threads=1".to_owned(),
+            "variants.longest_step_ms=3000".to_owned(),
+            "variants.memory_bytes=3221225472".to_owned(),
+        ],
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    for name in ["endless", "deep", "huge", "good"] {
+        api.create_application(name).await;
+    }
+    let endless = hostile("endless", onnx::Hostile::Endless);
+    assert_eq!(failure(&api, endless).await, "time_exceeded");
+    // 100 GB.
+    let huge = hostile("huge", onnx::Hostile::Huge(100_000_000_000));
+    assert_eq!(failure(&api, huge).await, "memory_exceeded");
+    // An engine that descends by the depth of the graph has the stack for it.
+    let deep = api
+        .register(hostile("deep", onnx::Hostile::Chain(6000)))
+        .await;
+    assert_eq!(deep["state"], "succeeded", "{deep}");
+    let good = api.register(hostile("good", onnx::Hostile::No)).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+    for name in ["deep", "good"] {
+        let query = json!({"application": name, "inputs": [
+            {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, -1.0]},
+        ]});
+        let answer = api.post("/v1/queries", &query).await.json(200);
+        assert_eq!(
+            answer["outputs"][0]["data"],
+            json!([3.0, 0.0]),
+            "{name}: {answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_registration_that_never_ends_can_be_cancelled_and_the_next_one_proceeds() {
+    let cluster = TestCluster::start(Settings {
+        set: vec![
+            "variants.engines=ort".to_owned(),
+            "variants.max_threads=1".to_owned(),
+        ],
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    for name in ["endless", "good"] {
+        api.create_application(name).await;
+    }
+    let accepted = api
+        .upload(hostile("endless", onnx::Hostile::Endless))
+        .await
+        .json(202);
+    let job = accepted["job"].as_str().expect("a job").to_owned();
+    sextant_tests::until("it runs in an engine", || async {
+        let step = api.job(&job).await["step"].clone();
+        let runs = ["generate:int8s", "measure:ort-fp32-basic-t1"];
+        step.as_str()
+            .is_some_and(|step| runs.contains(&step))
+            .then_some(())
+    })
+    .await;
+    assert!(
+        api.delete(&format!("/v1/jobs/{job}"))
+            .await
+            .status
+            .is_success()
+    );
+    let good = api.register(hostile("good", onnx::Hostile::No)).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+}

@@ -7,10 +7,10 @@ use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_onnx::quantize::{Calibration, Ranges, calibration_graph};
 use sextant_types::{Optimization, Precision};
 
-use crate::validation::ValidationSet;
+use crate::{measure::Cancel, validation::ValidationSet};
 
 /// What calibration runs on.
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Tried in order: the first that loads the graph is used.
     pub engines: Vec<Arc<dyn Engine>>,
     /// The records.
@@ -25,12 +25,13 @@ pub(super) struct Sample {
 
 /// Runs the model with its ranges as further outputs. Not optimised: a fusion could take away
 /// the value that is looked at.
-pub(super) fn ranges(model: &Bytes, sample: &Sample) -> Result<Ranges, String> {
+pub(crate) fn ranges(model: &Bytes, sample: &Sample, cancel: &Cancel) -> Result<Ranges, String> {
     let graph = calibration_graph(model).map_err(|e| e.to_string())?;
     let loaded = load(&graph, &sample.engines)?;
     let mut ranges = Ranges::new();
     let records = sample.records.min(sample.validation.records());
     for start in (0..records).step_by(sample.batch.max(1)) {
+        cancel.check().map_err(|e| e.to_string())?;
         let rows = sample.batch.clamp(1, records - start);
         let inputs = sample.validation.rows(start, rows);
         let inputs = inputs.map_err(|e| e.to_string())?;

@@ -5,7 +5,12 @@ use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static};
 use sextant_types::Precision;
 
 use super::{Generated, Inspected, Registration, calibrate};
-use crate::{Error, step};
+use crate::{
+    Error, Isolation,
+    isolation::protocol::{Action, Calibrate},
+    measure::{Cancel, MeasureError},
+    step,
+};
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -70,22 +75,66 @@ impl Registration<'_> {
         inspected: &Inspected,
     ) -> Result<Result<Quantized, String>, Error> {
         let config = &self.parts.config;
+        if let Some(isolation) = config.isolation.clone() {
+            let names = self.engines.iter().map(|engine| engine.name());
+            let names: Vec<String> = names.map(str::to_owned).collect();
+            if names.iter().any(|name| isolation.has(name)) {
+                let names = names.into_iter().filter(|name| isolation.has(name));
+                let how = Calibrate {
+                    engines: names.collect(),
+                    records: config.calibration_records,
+                    batch: self.calibration_batch(inspected),
+                    outputs: inspected.signature.outputs.len(),
+                };
+                return self
+                    .calibrate_isolated(isolation, (model, how), inspected)
+                    .await;
+            }
+        }
         let sample = calibrate::Sample {
             engines: self.engines.clone(),
             records: config.calibration_records,
-            batch: match inspected.signature.batched {
-                true => usize::from(config.effort.evaluation_batch),
-                false => 1,
-            },
+            batch: self.calibration_batch(inspected),
             outputs: inspected.signature.outputs.len(),
             validation: self.validation(&inspected.signature).await?,
         };
         self.parts
             .threads
-            .run(move |_| {
-                let ranges = calibrate::ranges(&model, &sample)?;
+            .run(move |cancel| {
+                let ranges = calibrate::ranges(&model, &sample, cancel)?;
                 quantize_static(&model, &ranges).map_err(|e| e.to_string())
             })
             .await
+    }
+
+    fn calibration_batch(&self, inspected: &Inspected) -> usize {
+        match inspected.signature.batched {
+            true => usize::from(self.parts.config.effort.evaluation_batch),
+            false => 1,
+        }
+    }
+
+    /// The same with ranges from a process of its own.
+    async fn calibrate_isolated(
+        &mut self,
+        isolation: Isolation,
+        (model, how): (Bytes, Calibrate),
+        inspected: &Inspected,
+    ) -> Result<Result<Quantized, String>, Error> {
+        let digest = self.model.digest;
+        let action = Action::Calibrate(how);
+        let task = self
+            .task(action, (digest, model.clone()), inspected)
+            .await?;
+        let seat = self.seat.clone();
+        let work = move |cancel: &Cancel| {
+            let ranges = match isolation.calibrate(&seat, &task, cancel) {
+                Err(MeasureError::Cancelled) => return Err(MeasureError::Cancelled),
+                Err(error) => return Ok(Err(error.to_string())),
+                Ok(ranges) => ranges,
+            };
+            Ok(quantize_static(&model, &ranges).map_err(|e| e.to_string()))
+        };
+        Ok(self.parts.threads.run(work).await??)
     }
 }

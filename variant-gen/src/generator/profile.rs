@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest};
 use sextant_types::{Code, Digest};
 
 use super::{Generated, Inspected, Measured, Registration};
 use crate::{
-    Error,
+    Error, Isolation,
     configuration::{Configuration, unsupported_type},
+    isolation::{
+        Task,
+        protocol::{Action, Order},
+    },
     measure::{self, MeasureError, Measurement, Subject},
     score::ScoreError,
     step,
@@ -59,6 +64,15 @@ impl Registration<'_> {
             let reason = format!("the engine takes no tensors of {data_type}");
             return Ok(Measured::skipped(Code::UnsupportedOperator, reason));
         }
+        let crashes = self.crashes.get(trial.engine.name()).copied();
+        if let Some(crashes) = crashes.filter(|crashes| *crashes >= self.parts.config.most_crashes)
+        {
+            let reason = format!(
+                "engine `{}` crashed or did not end with `{crashes}` other configurations",
+                trial.engine.name()
+            );
+            return Ok(Measured::skipped(Code::EngineCrashed, reason));
+        }
         if starts >= self.parts.config.starts {
             let reason = format!("the process ended `{starts}` times while it was measured");
             return Ok(Measured::skipped(Code::EngineFailed, reason));
@@ -72,7 +86,15 @@ impl Registration<'_> {
             Ok(measurement) => Ok(Measured::Done {
                 measurement: Box::new(measurement),
             }),
-            Err(error) => self.judge(name, error),
+            Err(error) => {
+                if let Code::EngineCrashed | Code::MemoryExceeded | Code::TimeExceeded =
+                    error.code()
+                {
+                    let engine = trial.engine.name().to_owned();
+                    *self.crashes.entry(engine).or_default() += 1;
+                }
+                self.judge(name, error)
+            }
         }
     }
 
@@ -86,6 +108,9 @@ impl Registration<'_> {
             }
             // So does what was declared of its padding.
             MeasureError::Padding { .. } if !self.extends() => Err(error.into()),
+            MeasureError::Refused(ref refused) if refused.is_final && !self.extends() => {
+                Err(error.into())
+            }
             other => {
                 let skipped = Measured::skipped(other.code(), other.to_string());
                 if self.extends() && other.may_pass() {
@@ -101,6 +126,10 @@ impl Registration<'_> {
         artefact: Digest,
         trial: &Trial<'_>,
     ) -> Result<Result<Measurement, MeasureError>, Error> {
+        let isolation = self.parts.config.isolation.clone();
+        if let Some(isolation) = isolation.filter(|it| it.has(trial.engine.name())) {
+            return self.run_isolated(isolation, artefact, trial).await;
+        }
         let request = LoadRequest {
             artefact,
             model: self.read_artefact(artefact).await?,
@@ -126,5 +155,58 @@ impl Registration<'_> {
                 measure::measure(&subject, &effort, cancel)
             })
             .await
+    }
+
+    /// The same in a process of its own.
+    async fn run_isolated(
+        &mut self,
+        isolation: Isolation,
+        artefact: Digest,
+        trial: &Trial<'_>,
+    ) -> Result<Result<Measurement, MeasureError>, Error> {
+        let Configuration {
+            precision,
+            optimization,
+            threads,
+            ..
+        } = *trial.configuration;
+        let action = Action::Measure {
+            engine: trial.engine.name().to_owned(),
+            precision,
+            optimization,
+            threads,
+            padding: self.model.padding.clone(),
+            effort: self.parts.config.effort,
+        };
+        let bytes = self.read_artefact(artefact).await?;
+        let task = self
+            .task(action, (artefact, bytes), trial.inspected)
+            .await?;
+        let seat = self.seat.clone();
+        self.parts
+            .threads
+            .run(move |cancel| isolation.measure(&seat, &task, cancel))
+            .await
+    }
+
+    /// What a process of its own is to do.
+    pub(super) async fn task(
+        &self,
+        action: Action,
+        artefact: (Digest, Bytes),
+        inspected: &Inspected,
+    ) -> Result<Task, Error> {
+        let validation = self.model.validation;
+        Ok(Task {
+            order: Order {
+                action,
+                artefact: artefact.0,
+                signature: inspected.signature.clone(),
+                metric: self.application.metric,
+                limits: self.parts.config.limits,
+            },
+            validation: (validation, self.parts.objects.get_blob(&validation).await?),
+            artefact,
+        })
     }
 }

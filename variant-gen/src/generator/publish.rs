@@ -181,6 +181,9 @@ fn nothing_runs(measured: &[(Configuration, Measured)]) -> Error {
     let order = [
         Code::UnsupportedOperator,
         Code::InvalidModel,
+        Code::MemoryExceeded,
+        Code::TimeExceeded,
+        Code::EngineCrashed,
         Code::EngineFailed,
     ];
     let code = order.into_iter().find(|code| codes.contains(code));

@@ -111,16 +111,19 @@ impl Member {
             Role::Exec(number) => format!("sextant-exec-{number}"),
             Role::Io => "sextant-io".to_owned(),
         };
-        let thread = thread::Builder::new().name(name).spawn(move || {
-            let (core, post) = (shared_core, shared_post);
-            pin::wake_exactly();
-            match role {
-                Role::Exec(number) => run::exec(&core, &post, Pinned::new(number)),
-                Role::Io => run::io(&core, &post),
-            }
-            post.leave();
-            core.wake_watch();
-        })?;
+        let thread = thread::Builder::new()
+            .name(name)
+            .stack_size(sextant_engine::STACK_BYTES)
+            .spawn(move || {
+                let (core, post) = (shared_core, shared_post);
+                pin::wake_exactly();
+                match role {
+                    Role::Exec(number) => run::exec(&core, &post, Pinned::new(number)),
+                    Role::Io => run::io(&core, &post),
+                }
+                post.leave();
+                core.wake_watch();
+            })?;
         Ok(Self { role, post, thread })
     }
 }

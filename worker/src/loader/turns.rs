@@ -135,7 +135,9 @@ impl Drop for Turns {
 
 fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
-    let thread = thread::Builder::new().name("sextant-load".to_owned());
+    let thread = thread::Builder::new()
+        .name("sextant-load".to_owned())
+        .stack_size(sextant_engine::STACK_BYTES);
     thread.spawn(move || {
         pin::wake_exactly();
         while let Some(turn) = core.next(number) {

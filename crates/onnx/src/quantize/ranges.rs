@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::Error;
 
 /// Smallest and largest value of each observed tensor. Order of observations does not matter.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ranges(BTreeMap<String, (f32, f32)>);
 
 // === impl Ranges ===

@@ -1,0 +1,88 @@
+//! The process in which engines run what users bring, while it is measured.
+
+use std::{ffi::OsString, io, time::Duration};
+
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, Signal};
+use sextant_engine::{Engine, emulated};
+use sextant_variant_gen::Isolation;
+
+use super::engines;
+use crate::config::Config;
+
+/// What the process is told on its command line. It reads no configuration, which has secrets.
+#[derive(Debug, clap::Args)]
+pub struct Measure {
+    /// Engines that it has.
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+    /// The ONNX Runtime library.
+    #[arg(long)]
+    library: Option<std::path::PathBuf>,
+    /// Memory that it may take, bytes.
+    #[arg(long)]
+    memory_bytes: u64,
+}
+
+impl Measure {
+    /// Carries out the orders on standard input.
+    pub fn run(self) -> anyhow::Result<()> {
+        limit(self.memory_bytes)?;
+        let mut config = Config::default();
+        config.variants.engines.0 = self.engines;
+        config.onnxruntime_library = self.library;
+        let engines = engines::build(&config)?;
+        let orders = io::stdin().lock();
+        sextant_variant_gen::serve_measurements(&engines, orders, io::stdout())
+            .context("whoever gives the orders is gone")
+    }
+}
+
+/// Dies with whoever started it, leaves no image of its memory behind, and takes no more than it may.
+fn limit(memory_bytes: u64) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let most = |bytes| Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    rustix::process::setrlimit(Resource::Core, most(0))?;
+    rustix::process::setrlimit(Resource::As, most(memory_bytes))?;
+    Ok(())
+}
+
+/// How the engines of this process are isolated, if they are.
+pub(super) fn isolation(
+    config: &Config,
+    built: &[std::sync::Arc<dyn Engine>],
+) -> anyhow::Result<Option<Isolation>> {
+    if !config.variants.isolate {
+        return Ok(None);
+    }
+    // An emulated engine runs nothing of what users bring; others run it elsewhere.
+    let configured = config.variants.engines.0.iter();
+    let names: Vec<String> = configured
+        .filter(|name| *name != emulated::NAME && built.iter().any(|it| it.name() == name.as_str()))
+        .cloned()
+        .collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let memory_bytes = config.variants_memory_bytes();
+    let mut arguments: Vec<OsString> = vec![
+        "measure".into(),
+        "--engines".into(),
+        names.join(",").into(),
+        "--memory-bytes".into(),
+        memory_bytes.to_string().into(),
+    ];
+    if names.iter().any(|name| name == "ort") {
+        arguments.extend(["--library".into(), engines::library(config)?.into()]);
+    }
+    Ok(Some(Isolation {
+        program: std::env::current_exe().context("the path of this program is unknown")?,
+        arguments,
+        engines: names,
+        memory_bytes,
+        longest_step: Duration::from_millis(config.variants.longest_step_ms),
+    }))
+}

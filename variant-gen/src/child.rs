@@ -1,0 +1,217 @@
+//! The process that measures for another ([`crate::isolation`]): it reads orders, runs engines, and says
+//! every now and then that it gets on.
+
+use std::{
+    any::Any,
+    io::{self, Read, Write},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use sextant_engine::{Engine, LoadRequest, STACK_BYTES};
+use sextant_types::Code;
+
+use crate::{
+    Error,
+    generator::calibrate::{self, Sample},
+    isolation::protocol::{self, Action, Answer, Order},
+    measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
+    score::ScoreError,
+    validation::{self, Expected, ValidationSet},
+};
+
+/// Time between two looks at whether something has ended.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// Carries out orders until there are no more.
+///
+/// # Errors
+/// When whoever gives them is gone, or does not keep to the protocol.
+pub fn serve_measurements(
+    engines: &[Arc<dyn Engine>],
+    mut orders: impl Read,
+    answers: impl Write + Send + 'static,
+) -> io::Result<()> {
+    let answers = Arc::new(Mutex::new(answers));
+    let mut validation: Option<Arc<ValidationSet>> = None;
+    let mut artefact = Bytes::new();
+    while let Some(head) = protocol::read_head(&mut orders)? {
+        let file = head.validation_bytes;
+        let file = file.map(|length| protocol::read_file(&mut orders, length));
+        let file = file.transpose()?;
+        if let Some(length) = head.artefact_bytes {
+            artefact = protocol::read_file(&mut orders, length)?;
+        }
+        let order = head.order;
+        if let Some(file) = file {
+            validation = match read(&file, &order) {
+                Ok(read) => Some(Arc::new(read)),
+                Err(refused) => {
+                    say(&answers, &Answer::Refused(refused))?;
+                    continue;
+                }
+            };
+        }
+        let Some(validation) = validation.clone() else {
+            return Err(io::Error::other("an order comes without a validation set"));
+        };
+        let work = Work {
+            engines: engines.to_vec(),
+            artefact: artefact.clone(),
+            validation,
+            order,
+        };
+        say(&answers, &carry_out(work, &answers)?)?;
+    }
+    Ok(())
+}
+
+/// What a thread needs to measure.
+struct Work {
+    engines: Vec<Arc<dyn Engine>>,
+    artefact: Bytes,
+    validation: Arc<ValidationSet>,
+    order: Order,
+}
+
+/// Measures on a thread of its own, and says meanwhile that it gets on.
+fn carry_out(work: Work, answers: &Mutex<impl Write>) -> io::Result<Answer> {
+    let cancel = Cancel::default();
+    let steps = cancel.clone();
+    let (sender, answer) = mpsc::channel();
+    let measuring = thread::Builder::new()
+        .name("measure".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            // It is waited for.
+            sender.send(work.run(&cancel)).ok();
+        })?;
+    let mut seen = steps.steps();
+    loop {
+        match answer.recv_timeout(BEAT) {
+            Ok(answer) => return Ok(answer),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        let now = steps.steps();
+        if now != seen {
+            seen = now;
+            say(answers, &Answer::Progress)?;
+        }
+    }
+    // Its end without an answer is a panic.
+    Ok(measuring
+        .join()
+        .map_or_else(|panic| panicked(&*panic), |()| panicked(&"it ended")))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Answer {
+    let said = crate::blocking::message(panic);
+    Answer::Refused(Refused {
+        code: Code::EngineCrashed,
+        message: format!("the engine panicked: {said}"),
+        is_final: false,
+        may_pass: false,
+    })
+}
+
+fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+    answers.write_all(&line)?;
+    answers.flush()
+}
+
+fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Refused> {
+    let expected = Expected {
+        signature: &order.signature,
+        metric: order.metric,
+        limits: order.limits,
+    };
+    validation::read(file, expected).map_err(|invalid| {
+        let error = Error::from(invalid);
+        Refused {
+            code: error.code(),
+            message: error.to_string(),
+            is_final: true,
+            may_pass: false,
+        }
+    })
+}
+
+impl Work {
+    fn run(self, cancel: &Cancel) -> Answer {
+        match &self.order.action {
+            Action::Measure { .. } => match self.measure(cancel) {
+                Ok(measurement) => Answer::Measured(Box::new(measurement)),
+                Err(error) => Answer::Refused(Refused {
+                    // Engines that come back from an allocation that the limit refused say so alone here.
+                    code: match error.to_string().contains("bad_alloc") {
+                        true => Code::MemoryExceeded,
+                        false => error.code(),
+                    },
+                    message: error.to_string(),
+                    is_final: matches!(
+                        error,
+                        MeasureError::Score(ScoreError::Invalid(_)) | MeasureError::Padding { .. }
+                    ),
+                    may_pass: error.may_pass(),
+                }),
+            },
+            Action::Calibrate(how) => {
+                let named = how.engines.iter().filter_map(|name| self.engine(name));
+                let sample = Sample {
+                    engines: named.cloned().collect(),
+                    validation: Arc::clone(&self.validation),
+                    records: how.records,
+                    batch: how.batch,
+                    outputs: how.outputs,
+                };
+                Answer::Calibrated(calibrate::ranges(&self.artefact, &sample, cancel))
+            }
+        }
+    }
+
+    fn measure(&self, cancel: &Cancel) -> Result<Measurement, MeasureError> {
+        let order = &self.order;
+        let Action::Measure {
+            engine,
+            precision,
+            optimization,
+            threads,
+            padding,
+            effort,
+        } = &order.action
+        else {
+            return Err(MeasureError::Cancelled);
+        };
+        let missing = || {
+            MeasureError::Load(sextant_engine::Error::Unavailable {
+                engine: "isolated",
+                reason: format!("the process that measures has no engine `{engine}`"),
+            })
+        };
+        let subject = Subject {
+            engine: &**self.engine(engine).ok_or_else(missing)?,
+            request: LoadRequest {
+                artefact: order.artefact,
+                model: self.artefact.clone(),
+                precision: *precision,
+                optimization: *optimization,
+                threads: *threads,
+            },
+            signature: &order.signature,
+            validation: &self.validation,
+            metric: order.metric,
+            padding: padding.as_ref(),
+        };
+        measure::measure(&subject, effort, cancel)
+    }
+
+    fn engine(&self, name: &str) -> Option<&Arc<dyn Engine>> {
+        self.engines.iter().find(|it| it.name() == name)
+    }
+}

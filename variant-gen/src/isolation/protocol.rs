@@ -1,0 +1,132 @@
+//! What a process that measures is told, and what it answers.
+//!
+//! An order is the length of its head in 4 bytes, little-endian, the head as JSON, and the files that the
+//! head announces. An answer is a line of JSON.
+
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sextant_onnx::quantize::Ranges;
+use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature};
+
+use crate::{
+    measure::{Effort, Measurement, Refused},
+    validation::Limits,
+};
+
+/// Most bytes of a head.
+const MOST_HEAD_BYTES: u32 = 16 << 20;
+
+/// What is to be done, beside files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Order {
+    /// What to do.
+    pub action: Action,
+    /// The artefact's name.
+    pub artefact: Digest,
+    /// Inputs and outputs of the model.
+    pub signature: Signature,
+    /// How outputs are scored.
+    pub metric: Metric,
+    /// How large the validation set may be.
+    pub limits: Limits,
+}
+
+/// What to do with an artefact.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Measure one configuration.
+    Measure {
+        /// The engine's name.
+        engine: String,
+        /// Number format.
+        precision: Precision,
+        /// Graph optimisation.
+        optimization: Optimization,
+        /// Intra-op threads.
+        threads: u16,
+        /// How inputs are padded.
+        padding: Option<Padding>,
+        /// How thoroughly.
+        effort: Effort,
+    },
+    /// Find the ranges of values for static quantisation.
+    Calibrate(Calibrate),
+}
+
+/// How ranges are found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calibrate {
+    /// Engines by name, in the order in which they are tried.
+    pub engines: Vec<String>,
+    /// Most records used.
+    pub records: usize,
+    /// Records at a time.
+    pub batch: usize,
+    /// The model's own outputs.
+    pub outputs: usize,
+}
+
+/// An order and the files that follow it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// The order.
+    pub order: Order,
+    /// Length of the validation set's file; none where it was sent before.
+    pub validation_bytes: Option<u64>,
+    /// Length of the artefact; none where it is that of the order before.
+    pub artefact_bytes: Option<u64>,
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Something has ended since the last line: a load, a run.
+    Progress,
+    /// The end of an order.
+    Measured(Box<Measurement>),
+    /// The same of a calibration, or why there is none.
+    Calibrated(Result<Ranges, String>),
+    /// The end of an order that cannot be measured.
+    Refused(Refused),
+}
+
+/// Writes an order and its files.
+pub fn write(to: &mut impl Write, head: &Head, files: [Option<&Bytes>; 2]) -> io::Result<()> {
+    let text = serde_json::to_vec(head)?;
+    let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+    to.write_all(&length.to_le_bytes())?;
+    to.write_all(&text)?;
+    for file in files.into_iter().flatten() {
+        to.write_all(file)?;
+    }
+    to.flush()
+}
+
+/// Reads the head of the next order; none at the end.
+pub fn read_head(from: &mut impl Read) -> io::Result<Option<Head>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > MOST_HEAD_BYTES {
+        return Err(io::Error::other("an order is too long"));
+    }
+    let text = read_file(from, length.into())?;
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
+/// Reads a file of this length.
+pub fn read_file(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
+    let mut file = Vec::new();
+    let read = from.take(length).read_to_end(&mut file)?;
+    if read as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(file.into())
+}
