@@ -183,7 +183,6 @@ impl Dispatch for FrontEnd {
         query.inputs = inputs;
         let (arrived, latency_ms) = (query.arrived, query.targets.latency_ms);
         let (reply, replied) = oneshot::channel();
-        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         let dims = asked.signature.dims(&query.inputs);
         let entry = Entry::new(query, (rows, dims), reply);
         let number = self.queries.fetch_add(1, Ordering::Relaxed);
