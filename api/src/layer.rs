@@ -1,6 +1,6 @@
 //! The outermost layer: renders problems, counts them, and turns a panic into one.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::panic::AssertUnwindSafe;
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -11,7 +11,7 @@ use axum::{
 use futures::FutureExt;
 use sextant_types::Code;
 
-use crate::{ApiState, auth::HEADERS, problem::Problem};
+use crate::{ApiState, auth::HEADERS, changes, problem::Problem};
 
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
@@ -19,7 +19,11 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = response.unwrap_or_else(|panic| {
-        tracing::error!(path = uri.path(), panic = text(&panic), "handler panicked");
+        tracing::error!(
+            path = uri.path(),
+            panic = changes::text(&panic),
+            "handler panicked"
+        );
         let detail = "the request failed unexpectedly; the log has the cause";
         axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
     });
@@ -54,12 +58,4 @@ pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     );
     let detail = format!("`{}` does not take `{method}`", uri.path());
     Problem::new(Code::MethodNotAllowed, detail)
-}
-
-fn text(panic: &Box<dyn Any + Send>) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("unknown")
 }

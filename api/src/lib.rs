@@ -17,6 +17,7 @@ mod allowance;
 mod applications;
 mod artefacts;
 mod audit;
+mod changes;
 mod clock;
 mod cluster;
 mod costs;

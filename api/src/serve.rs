@@ -102,7 +102,11 @@ pub async fn serve(
     state.drain();
     drop(listener);
     let longest = state.limits().drain_timeout;
-    let over = async { while connections.join_next().await.is_some() {} };
+    let over = async {
+        while connections.join_next().await.is_some() {}
+        // What clients asked for that have gone is done to its end as well.
+        state.changes().ended().await;
+    };
     // What is left in the set is cut off when the set is dropped.
     let drained = timeout(longest, over).await;
     // A store that does not answer holds up no shutdown.

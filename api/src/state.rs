@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Limits, Metrics, WorkerPart, Workers,
     auth::{self, Caller, Keyring},
+    changes::Changes,
     directory::Directory,
     problem::Problem,
     scaling::Feed,
@@ -62,6 +63,7 @@ struct Shared {
     directory: ArcSwap<Directory>,
     keyring: Keyring,
     queries: Semaphore,
+    changes: Changes,
     decisions: Feed,
     draining: CancellationToken,
 }
@@ -80,6 +82,7 @@ impl ApiState {
             directory: ArcSwap::default(),
             keyring,
             queries,
+            changes: Changes::default(),
             decisions,
             draining: CancellationToken::new(),
         }))
@@ -132,6 +135,11 @@ impl ApiState {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.parts.limits
+    }
+
+    /// What is being changed.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
     }
 
     /// A place among the queries in flight.

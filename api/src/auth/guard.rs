@@ -10,7 +10,7 @@ use axum::{
 };
 use sextant_registry::{Audit, KeyScope};
 use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Code, JobId};
+use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -74,19 +74,19 @@ pub(crate) async fn guard(
     };
     let admitted = guard.admit(&asked, &mut headers).await;
     let mut response = match admitted {
-        Ok((caller, _place)) => {
-            let uri = rule.audited.map(|_| request.uri().clone());
+        Ok((caller, place)) => {
             if let Some(caller) = &caller {
                 request.extensions_mut().insert(caller.clone());
             }
-            let response = next.run(request).await;
-            let done = response.status().is_success();
-            if let (Some(action), Some(uri), Some(caller), true) = (rule.audited, uri, caller, done)
-            {
-                let subject = subject(&uri, &response);
-                guard.audit(action, &caller, &subject).await;
+            match caller.zip(rule.audited) {
+                Some((caller, action)) => {
+                    let state = guard.state.clone();
+                    let change = change(guard, (caller, place), action, request, next);
+                    let made = state.changes().make(change).await;
+                    made.unwrap_or_else(IntoResponse::into_response)
+                }
+                None => next.run(request).await,
             }
-            response
         }
         Err(problem) => {
             body::discard(&mut request.into_body().into_data_stream()).await;
@@ -95,6 +95,34 @@ pub(crate) async fn guard(
     };
     response.headers_mut().extend(headers);
     response
+}
+
+/// Makes a change and keeps who made it; the place is held until both are done.
+async fn change(
+    guard: Arc<Guard>,
+    (caller, _place): (Caller, Option<OwnedSemaphorePermit>),
+    action: &'static str,
+    request: Request,
+    next: Next,
+) -> Response {
+    let uri = request.uri().clone();
+    let response = next.run(request).await;
+    if let Some(detail) = outcome(&response) {
+        let subject = subject(&uri, &response);
+        guard.audit(action, &caller, (&subject, detail)).await;
+    }
+    response
+}
+
+/// What the audit record says about what came of a request; `None` where nothing was changed. Where the
+/// service failed halfway, something may have been.
+fn outcome(response: &Response) -> Option<serde_json::Value> {
+    if response.status().is_success() {
+        return Some(serde_json::json!({}));
+    }
+    let code = response.extensions().get::<Problem>()?.code();
+    let unknown = matches!(code.kind(), ErrorKind::Internal | ErrorKind::Unavailable);
+    unknown.then(|| serde_json::json!({ "failed": code.as_str() }))
 }
 
 // === impl Guard ===
@@ -195,8 +223,12 @@ impl Guard {
     }
 
     /// Keeps what was done, once it was done.
-    async fn audit(&self, action: &str, caller: &Caller, subject: &str) {
-        let detail = serde_json::json!({});
+    async fn audit(
+        &self,
+        action: &str,
+        caller: &Caller,
+        (subject, detail): (&str, serde_json::Value),
+    ) {
         let entry = Audit::new(clock::now_ms(), caller.name(), action, subject, detail);
         if let Err(error) = self.state.registry().record(&entry).await {
             let actor = caller.name();

@@ -2,6 +2,7 @@
 
 mod auth;
 mod budgets;
+mod changes;
 mod costs;
 mod documents;
 mod double;

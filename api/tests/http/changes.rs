@@ -1,0 +1,146 @@
+//! Every change has its entry in the audit record, whatever becomes of the connection.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use sextant_api::serve;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::double::{Api, Recorder};
+
+/// Requests of each kind.
+const EACH: usize = 40;
+
+/// A reset comes this long after the request at most, microseconds.
+const LATEST_RESET_US: u64 = 9_000;
+
+fn json(method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+fn application(name: &str) -> String {
+    format!(r#"{{"name":"{name}","metric":"top1"}}"#)
+}
+
+fn key(name: &str) -> String {
+    format!(r#"{{"name":"{name}","scopes":["query"]}}"#)
+}
+
+/// Sends a request and resets the connection some time later. The pause is no wait for anything: it
+/// is where in the server's work the client goes.
+async fn send_and_leave(address: SocketAddr, request: &str, pause: Duration) {
+    let mut client = TcpStream::connect(address).await.expect("a connection");
+    client.set_zero_linger().expect("an option");
+    client.write_all(request.as_bytes()).await.expect("sent");
+    tokio::time::sleep(pause).await;
+}
+
+/// What is there to be deleted, and all requests.
+async fn requests(api: &Api) -> Vec<String> {
+    let mut requests = Vec::new();
+    for at in 0..EACH {
+        let doomed = application(&format!("doomed-{at}"));
+        api.call("POST", "/v1/applications", doomed).await;
+        api.call("PUT", &format!("/v1/artefacts/doomed-{at}"), "x")
+            .await;
+        let created = api.call("POST", "/v1/keys", key("doomed")).await.json();
+        let id = created["key"]["id"].as_str().expect("an id").to_owned();
+        requests.extend([
+            json(
+                "POST",
+                "/v1/applications",
+                &application(&format!("new-{at}")),
+            ),
+            json("DELETE", &format!("/v1/applications/doomed-{at}"), ""),
+            json("PUT", &format!("/v1/artefacts/new-{at}"), "content"),
+            json("DELETE", &format!("/v1/artefacts/doomed-{at}"), ""),
+            json("POST", "/v1/keys", &key(&format!("new-{at}"))),
+            json("DELETE", &format!("/v1/keys/{id}"), ""),
+        ]);
+    }
+    requests
+}
+
+/// Texts at `member` of a list.
+async fn listed(api: &Api, path: &str, (list, member): (&str, &str)) -> BTreeSet<String> {
+    let json = api.get(path).await.json();
+    let items = json[list].as_array().expect("a list").iter();
+    let texts = items.filter_map(|item| item[member].as_str());
+    texts.map(str::to_owned).collect()
+}
+
+/// What the stores show of each action: its name, and what it was done to.
+async fn effects(api: &Api) -> BTreeSet<(&'static str, String)> {
+    let applications = listed(api, "/v1/applications", ("applications", "name")).await;
+    let artefacts = listed(api, "/v1/artefacts", ("artefacts", "path")).await;
+    let keys = api.get("/v1/keys").await.json();
+    let mut effects = BTreeSet::new();
+    for (names, created, deleted) in [
+        (applications, "application.create", "application.delete"),
+        (artefacts, "artefact.put", "artefact.delete"),
+    ] {
+        let all = (0..EACH).flat_map(|at| [format!("new-{at}"), format!("doomed-{at}")]);
+        effects.extend(all.filter_map(|name| {
+            let is_new = name.starts_with("new");
+            let done = names.contains(&name) == is_new;
+            done.then_some((if is_new { created } else { deleted }, name))
+        }));
+    }
+    for key in keys["keys"].as_array().expect("a list") {
+        let id = key["id"].as_str().expect("an id").to_owned();
+        if key["name"] != "doomed" {
+            effects.insert(("key.create", id));
+        } else if key["revoked_ms"].is_u64() {
+            effects.insert(("key.revoke", id));
+        }
+    }
+    effects
+}
+
+/// Actions and subjects of all entries that were made behind `known`.
+async fn entries(api: &Api, known: &BTreeSet<String>) -> BTreeSet<(String, String)> {
+    let json = api.get("/v1/audit?limit=1000").await.json();
+    let entries = json["entries"].as_array().expect("a list").iter();
+    let new = entries.filter(|entry| !known.contains(entry["id"].as_str().unwrap_or_default()));
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    new.map(|entry| (text(&entry["action"]), text(&entry["subject"])))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_early_leaves_an_entry_for_every_change() {
+    let seed = rand::rng().random();
+    eprintln!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let api = Api::new(Recorder::answering()).await;
+    let mut requests = requests(&api).await;
+    requests.shuffle(&mut random);
+    let known = listed(&api, "/v1/audit?limit=1000", ("entries", "id")).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let shutdown = CancellationToken::new();
+    let serving = tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
+    for request in &requests {
+        let pause = Duration::from_micros(random.random_range(0..LATEST_RESET_US));
+        send_and_leave(address, request, pause).await;
+    }
+    shutdown.cancel();
+    serving.await.expect("no panic").expect("a clean end");
+    let effects = effects(&api).await;
+    let entries = entries(&api, &known).await;
+    assert!(!effects.is_empty(), "nothing took effect, seed {seed}");
+    let effects: BTreeSet<_> = effects
+        .into_iter()
+        .map(|(action, subject)| (action.to_owned(), subject))
+        .collect();
+    let lost: Vec<_> = effects.difference(&entries).collect();
+    assert!(lost.is_empty(), "without an entry: {lost:?}, seed {seed}");
+    let invented: Vec<_> = entries.difference(&effects).collect();
+    assert!(invented.is_empty(), "not done: {invented:?}, seed {seed}");
+}
