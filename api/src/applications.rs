@@ -15,7 +15,6 @@ use utoipa::ToSchema;
 use crate::{
     ApiState,
     auth::Caller,
-    body,
     extract::Name,
     json,
     problem::{Problem, ProblemBody},
@@ -97,7 +96,7 @@ pub async fn create(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let bytes = state.collect(request.into_body()).await?;
     let application = json::owned::<NewApplicationBody>(&bytes)?.read()?;
     check_resources(&caller, &application, "set")?;
     let created = state.registry().create_application(&application).await?;
@@ -159,7 +158,7 @@ pub async fn change(
     Name(name): Name<ApplicationId>,
     request: Request,
 ) -> Result<Json<ApplicationBody>, Problem> {
-    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let bytes = state.collect(request.into_body()).await?;
     let change = json::owned::<ApplicationChangeBody>(&bytes)?.resources;
     let changed = state
         .registry()

@@ -1,6 +1,10 @@
-//! Collecting request bodies within a limit.
+//! Collecting request bodies within limits.
 
-use std::time::Duration;
+use std::{
+    ops::Deref,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
@@ -12,34 +16,73 @@ use crate::problem::Problem;
 
 /// What a body may cost.
 #[derive(Debug, Clone, Copy)]
-pub struct BodyLimit {
+pub struct BodyLimit<'a> {
     /// Most bytes.
     pub max_bytes: usize,
     /// Longest time until its last byte.
     pub timeout: Duration,
+    /// Where its bytes are counted.
+    pub room: &'a Room,
+}
+
+/// The bytes of all bodies that are held, counted as they arrive.
+///
+/// The last quarter is for small bodies: a few large ones that never end do not shut the small ones out.
+#[derive(Debug)]
+pub struct Room {
+    taken_bytes: AtomicUsize,
+    max_bytes: usize,
+}
+
+/// A body that is smaller than this part of the room is small.
+const SMALL_PART: usize = 4096;
+
+/// A whole body and its part of the room, which is given back when it is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    bytes: Bytes,
+    _taken: Taken<'a>,
+}
+
+/// A part of the room.
+#[derive(Debug)]
+struct Taken<'a> {
+    room: &'a Room,
+    bytes: usize,
 }
 
 /// Most bytes that are read and thrown away behind a refusal: a client that is still sending
 /// when the connection closes may never see the answer.
 const DISCARD_BYTES: usize = 32 << 20;
 
+/// Most bytes that are set aside for a body because its head declares them.
+const BELIEVED_BYTES: usize = 1 << 20;
+
 /// Longest time for that.
 pub const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// The whole body. A body of one piece, which is the usual case, is not copied.
-pub async fn collect(mut body: Body, limit: BodyLimit) -> Result<Bytes, Problem> {
-    let whole = tokio::time::timeout(limit.timeout, pieces(&mut body, limit.max_bytes));
+pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held<'_>, Problem> {
+    let mut pieces = Pieces::of(&mut body, limit);
+    let whole = tokio::time::timeout(limit.timeout, pieces.collect());
     let result = whole.await.unwrap_or_else(|_| {
         let detail = format!("the body did not arrive within {:?}", limit.timeout);
         Err(Problem::new(Code::InvalidRequest, detail))
     });
-    if result
-        .as_ref()
-        .is_err_and(|problem| problem.code() == Code::TooLarge)
-    {
-        discard(&mut body.into_data_stream()).await;
+    let taken = pieces.taken;
+    match result {
+        Ok(bytes) => Ok(Held {
+            bytes,
+            _taken: taken,
+        }),
+        Err(problem) => {
+            drop(taken);
+            if matches!(problem.code(), Code::TooLarge | Code::Overloaded) {
+                discard(&mut body.into_data_stream()).await;
+            }
+            Err(problem)
+        }
     }
-    result
 }
 
 /// Reads what is left of a refused body, within reason.
@@ -69,39 +112,120 @@ pub fn broken(error: &axum::Error) -> Problem {
     Problem::new(Code::InvalidRequest, detail)
 }
 
-async fn pieces(body: &mut Body, max_bytes: usize) -> Result<Bytes, Problem> {
-    // A declared length over the limit is refused before anything is kept.
-    if body.size_hint().lower() > max_bytes as u64 {
-        return Err(too_large("the body", max_bytes as u64));
-    }
-    let Some(first) = next(body, 0, max_bytes).await? else {
-        return Ok(Bytes::new());
-    };
-    let Some(second) = next(body, first.len(), max_bytes).await? else {
-        return Ok(first);
-    };
-    let rest = usize::try_from(body.size_hint().lower()).unwrap_or(max_bytes);
-    let mut whole = BytesMut::with_capacity(first.len() + second.len() + rest.min(max_bytes));
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&second);
-    while let Some(piece) = next(body, whole.len(), max_bytes).await? {
-        whole.extend_from_slice(&piece);
-    }
-    Ok(whole.freeze())
+/// A body as it arrives.
+struct Pieces<'a, 'b> {
+    body: &'b mut Body,
+    max_bytes: usize,
+    taken: Taken<'a>,
 }
 
-async fn next(body: &mut Body, have: usize, max_bytes: usize) -> Result<Option<Bytes>, Problem> {
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| broken(&error))?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if have + data.len() > max_bytes {
-            return Err(too_large("the body", max_bytes as u64));
-        }
-        if !data.is_empty() {
-            return Ok(Some(data));
+// === impl Pieces ===
+
+impl<'a, 'b> Pieces<'a, 'b> {
+    fn of(body: &'b mut Body, limit: BodyLimit<'a>) -> Self {
+        Self {
+            body,
+            max_bytes: limit.max_bytes,
+            taken: Taken {
+                room: limit.room,
+                bytes: 0,
+            },
         }
     }
-    Ok(None)
+
+    async fn collect(&mut self) -> Result<Bytes, Problem> {
+        // A declared length over the limit is refused before anything is kept.
+        if self.body.size_hint().lower() > self.max_bytes as u64 {
+            return Err(too_large("the body", self.max_bytes as u64));
+        }
+        let Some(first) = self.next().await? else {
+            return Ok(Bytes::new());
+        };
+        let Some(second) = self.next().await? else {
+            return Ok(first);
+        };
+        // What is declared is not believed any further than what has arrived.
+        let rest = usize::try_from(self.body.size_hint().lower()).unwrap_or(self.max_bytes);
+        let rest = rest.min(self.max_bytes).min(BELIEVED_BYTES);
+        let mut whole = BytesMut::with_capacity(first.len() + second.len() + rest);
+        whole.extend_from_slice(&first);
+        whole.extend_from_slice(&second);
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| broken(&error))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if self.taken.bytes + data.len() > self.max_bytes {
+                return Err(too_large("the body", self.max_bytes as u64));
+            }
+            if !data.is_empty() {
+                self.taken.grow(data.len())?;
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// Room for so many bytes.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            taken_bytes: AtomicUsize::new(0),
+            max_bytes,
+        }
+    }
+}
+
+// === impl Taken ===
+
+impl Taken<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        let room = self.room;
+        let before = room.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        let is_small = self.bytes <= room.max_bytes / SMALL_PART;
+        let reserved = if is_small { 0 } else { room.max_bytes / 4 };
+        if before + bytes <= room.max_bytes - reserved {
+            return Ok(());
+        }
+        let detail = format!(
+            "the bodies of requests in flight take up `{before}` bytes, which leaves no room for this one"
+        );
+        Err(Problem::new(Code::Overloaded, detail).retry_after_ms(100))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.room
+            .taken_bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+// === impl Held ===
+
+impl Held<'_> {
+    /// The body, shared.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }

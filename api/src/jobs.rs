@@ -19,7 +19,7 @@ use sextant_types::{ApplicationId, Code, JobId, ModelId};
 use tokio::time::Instant;
 
 use crate::{
-    ApiState, body, clock,
+    ApiState, clock,
     extract::{Name, Params},
     json,
     problem::{Problem, ProblemBody},
@@ -69,7 +69,7 @@ pub struct WaitParams {
             body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
-    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let bytes = state.collect(request.into_body()).await?;
     let job = read(&state, &bytes).await?;
     let job = state.registry().create_job(&job, clock::now_ms()).await?;
     let location = format!("/v1/jobs/{}", job.id);

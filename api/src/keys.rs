@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState,
     auth::Secret,
-    body, clock,
+    clock,
     codec::short,
     json,
     problem::{Problem, ProblemBody},
@@ -111,7 +111,7 @@ pub struct KeysBody {
             content_type = "application/problem+json"),
     ))]
 pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
-    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let bytes = state.collect(request.into_body()).await?;
     let body: NewKeyBody = json::owned(&bytes)?;
     let secret = Secret::generate().map_err(|error| Problem::internal("a key", &error))?;
     let now_ms = clock::now_ms();

@@ -109,10 +109,10 @@ async fn create_inner(
     request: Request,
     asked: &mut Option<Route>,
 ) -> Result<Response, Problem> {
-    let _permit = state.admit()?;
     let explain = wants_explanation(request.uri().query());
-    let body = crate::body::collect(request.into_body(), state.limits().body()).await?;
+    let body = state.collect(request.into_body()).await?;
     let arrived = Instant::now();
+    let _permit = state.admit()?;
     let (query, id) = read(state, &body, explain, arrived)?;
     let route = asked.insert(query.route.clone());
     state.check_owner(caller, &query.route).await?;

@@ -45,13 +45,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Most requests in flight on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 1024;
+const MAX_STREAMS: u32 = 128;
 
 /// What a client may send on one HTTP/2 stream before anyone has read it, bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
 /// The same for a connection.
-const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 
 /// How HTTP/2 begins on a connection that is not encrypted; no other method begins like it.
 const PREFACE: &[u8; 3] = b"PRI";

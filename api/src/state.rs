@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use axum::body::Body;
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Limits, Metrics, WorkerPart, Workers,
     auth::{self, Caller, Keyring},
+    body::{self, BodyLimit, Held, Room},
     changes::Changes,
     directory::Directory,
     problem::Problem,
@@ -63,6 +65,7 @@ struct Shared {
     directory: ArcSwap<Directory>,
     keyring: Keyring,
     queries: Semaphore,
+    bodies: Room,
     changes: Changes,
     decisions: Feed,
     draining: CancellationToken,
@@ -72,6 +75,9 @@ impl ApiState {
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
         let queries = Semaphore::new(parts.limits.max_concurrent_queries);
+        let limits = &parts.limits;
+        let least = limits.max_body_bytes.saturating_mul(2);
+        let bodies = Room::new(limits.max_body_bytes_in_flight.max(least));
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
@@ -82,6 +88,7 @@ impl ApiState {
             directory: ArcSwap::default(),
             keyring,
             queries,
+            bodies,
             changes: Changes::default(),
             decisions,
             draining: CancellationToken::new(),
@@ -140,6 +147,17 @@ impl ApiState {
     /// What is being changed.
     pub(crate) fn changes(&self) -> &Changes {
         &self.0.changes
+    }
+
+    /// The whole body of a request that is no upload, within the limits.
+    pub(crate) async fn collect(&self, body: Body) -> Result<Held<'_>, Problem> {
+        let limits = self.limits();
+        let limit = BodyLimit {
+            max_bytes: limits.max_body_bytes,
+            timeout: limits.body_timeout,
+            room: &self.0.bodies,
+        };
+        body::collect(body, limit).await
     }
 
     /// A place among the queries in flight.

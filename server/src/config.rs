@@ -193,6 +193,7 @@ impl From<&Limits> for sextant_api::Limits {
     fn from(limits: &Limits) -> Self {
         Self {
             max_body_bytes: limits.max_body_bytes,
+            max_body_bytes_in_flight: limits.max_body_bytes_in_flight,
             max_model_bytes: limits.max_model_bytes,
             max_concurrent_queries: limits.max_concurrent_queries,
             body_timeout: Duration::from_millis(limits.body_timeout_ms),

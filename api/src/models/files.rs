@@ -71,7 +71,7 @@ pub async fn from_store(
         );
         return Err(Problem::new(Code::Forbidden, detail));
     }
-    let bytes = body::collect(request.into_body(), state.limits().body()).await?;
+    let bytes = state.collect(request.into_body()).await?;
     let body: NewModelBody = json::owned(&bytes)?;
     let form = Form {
         name: Some(ModelId::new(&body.name)?),

@@ -13,7 +13,7 @@ use super::{
     Named,
     wire::{self, InferBody},
 };
-use crate::{ApiState, body, problem::Problem, problem::ProblemBody, query::schema::OutputBody};
+use crate::{ApiState, problem::Problem, problem::ProblemBody, query::schema::OutputBody};
 
 /// An inference response.
 #[derive(Debug, ToSchema)]
@@ -78,11 +78,11 @@ pub async fn infer_version(
 }
 
 async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Response, Problem> {
-    let _permit = state.admit()?;
     let (parts, body) = request.into_parts();
-    let body = body::collect(body, state.limits().body()).await?;
+    let body = state.collect(body).await?;
     let arrived = Instant::now();
-    let (head, tail) = wire::split(&parts.headers, &body)?;
+    let _permit = state.admit()?;
+    let (head, tail) = wire::split(&parts.headers, body.bytes())?;
     let request = InferBody::read(&head)?;
     let selection = request.selection();
     selection.check(&named.signature.outputs)?;

@@ -1,6 +1,7 @@
 //! The wire format, through the complete router and without a socket.
 
 mod auth;
+mod bodies;
 mod budgets;
 mod changes;
 mod costs;

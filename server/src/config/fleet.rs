@@ -96,8 +96,9 @@ section! {
         mode: Option<AuthMode> = None, unset "`off` on the loopback interface, else an error";
         /// A key with every right, for making the first one; best set in the environment.
         admin_key: Option<String> = None, unset "none";
-        /// Most requests of one key in flight at one process.
-        max_concurrent_per_key: Option<usize> = None, unset "no such limit", within 1.0..=ANY;
+        /// Most requests of one key in flight at one process; 0 sets no such limit.
+        max_concurrent_per_key: Option<usize> = None,
+            unset "a quarter of `limits.max_concurrent_queries`", within 0.0..=ANY;
         /// Whether `/metrics` asks for a key, too.
         metrics: bool = false;
     }

@@ -141,13 +141,18 @@ section! {
     Limits in "limits" {
         /// Largest body of a request that is not an upload, bytes.
         max_body_bytes: usize = 16 << 20, within 1024.0..=ANY;
+        /// Most bytes of the bodies of all requests that are held at once, uploads excepted, counted as they
+        /// arrive; beyond them requests are refused. The last quarter is for small bodies, those up to a
+        /// 4096th of this. Never less than twice `limits.max_body_bytes`.
+        max_body_bytes_in_flight: usize = 256 << 20, within 1024.0..=ANY;
         /// Largest uploaded model, validation set or artefact, bytes.
         max_model_bytes: u64 = 2 << 30, within 1024.0..=ANY;
         /// Most bytes that the artefact store may hold.
         storage_bytes: Option<u64> = None, unset "what the disk has", within 1.0..=ANY;
         /// Most queries that wait for one variant.
         max_queue_per_variant: u32 = 4096, within 1.0..=ANY;
-        /// Most queries in flight; more are refused at once.
+        /// Most queries that are being answered; more are refused at once. A query counts from the last
+        /// byte of its body on.
         max_concurrent_queries: usize = 4096, within 1.0..=ANY;
         /// Longest time for the body of a request that is not an upload, milliseconds.
         body_timeout_ms: u64 = 30_000, within 100.0..=ANY;

@@ -45,8 +45,15 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
         mode: auth::check(config.listen, mode)?,
         admin_key: key.transpose().context("`auth.admin_key`")?,
         metrics: config.auth.metrics,
-        max_concurrent_per_key: config.auth.max_concurrent_per_key,
+        max_concurrent_per_key: concurrent_per_key(config),
     })
+}
+
+/// Places of one key; a quarter of all by default, so that no key takes the places of the others.
+fn concurrent_per_key(config: &Config) -> Option<usize> {
+    let quarter = config.limits.max_concurrent_queries.div_ceil(4);
+    let places = config.auth.max_concurrent_per_key.unwrap_or(quarter);
+    (places > 0).then_some(places)
 }
 
 /// Serves HTTP until the process is told to stop.
