@@ -194,10 +194,10 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> 
     else {
         return Ok(None);
     };
-    let range = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
-        (Ok(first), Ok(last)) if first <= last => (first, last.saturating_add(1).min(size)),
-        (Ok(first), Err(_)) if last.is_empty() => (first, size),
-        (Err(_), Ok(length)) if first.is_empty() => (size.saturating_sub(length), size),
+    let range = match (extract::digits(first.trim()), extract::digits(last.trim())) {
+        (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(size)),
+        (Some(first), None) if last.is_empty() => (first, size),
+        (None, Some(length)) if first.is_empty() => (size.saturating_sub(length), size),
         _ => return Ok(None),
     };
     if range.0 < range.1 {

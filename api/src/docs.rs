@@ -2,7 +2,7 @@
 
 use axum::{
     extract::Path,
-    http::{HeaderValue, header},
+    http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
 use sextant_types::Code;
@@ -11,6 +11,29 @@ use crate::{
     problem::{Problem, pages},
     query::json_response,
 };
+
+/// What the pages below `/docs` may load: their own files, and styles that the interactive description
+/// sets on its elements. They ask this service alone, and stand in no frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
+                      img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+/// Tells browsers what pages must not be used for.
+pub fn protect(path: &str, headers: &mut HeaderMap) {
+    let is_page = path
+        .strip_prefix("/docs")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if !is_page {
+        return;
+    }
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
 
 /// Where to go from here.
 #[utoipa::path(get, operation_id = "index", path = "/", tag = "documentation",

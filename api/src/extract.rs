@@ -51,3 +51,9 @@ where
             .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))
     }
 }
+
+/// A whole number in digits alone: `parse` takes a sign as well.
+pub fn digits(text: &str) -> Option<u64> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits.then(|| text.parse().ok()).flatten()
+}

@@ -1,14 +1,19 @@
 //! Reading JSON bodies so that a mistake can be found.
 
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Deserializer;
 use sextant_types::Code;
 
 use crate::problem::{Position, Problem};
 
+mod objects;
+
+use objects::Objects;
+
 /// Reads a body that may borrow from itself. A body that is refused is read a second time, with
 /// the path recorded: the cost of good messages is paid only by bad requests.
 pub fn borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+    read(body).map_err(|error| explain::<T>(body, &error))
 }
 
 /// Reads a body into an owned value.
@@ -16,13 +21,20 @@ pub fn owned<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     borrowed(body)
 }
 
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> serde_json::Result<T> {
+    let mut deserializer = Deserializer::from_slice(body);
+    let read = T::deserialize(Objects(&mut deserializer))?;
+    deserializer.end()?;
+    Ok(read)
+}
+
 fn explain<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) -> Problem {
     if body.starts_with(&[0x1f, 0x8b]) {
         let detail = "the body is compressed: send it without `Content-Encoding`";
         return Problem::new(Code::InvalidRequest, detail);
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let field = serde_path_to_error::deserialize::<_, T>(&mut deserializer)
+    let mut deserializer = Deserializer::from_slice(body);
+    let field = serde_path_to_error::deserialize::<_, T>(Objects(&mut deserializer))
         .err()
         .map(|error| error.path().to_string())
         .filter(|path| path != ".");

@@ -11,7 +11,7 @@ use axum::{
 use futures::FutureExt;
 use sextant_types::Code;
 
-use crate::{ApiState, auth::HEADERS, changes, problem::Problem};
+use crate::{ApiState, auth::HEADERS, changes, docs, problem::Problem};
 
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
@@ -27,10 +27,22 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
         let detail = "the request failed unexpectedly; the log has the cause";
         axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
     });
+    let mut response = render(&state, &uri, matched.as_ref(), response);
+    docs::protect(uri.path(), response.headers_mut());
+    response
+}
+
+/// The response, or its problem as a document, which is counted.
+fn render(
+    state: &ApiState,
+    uri: &Uri,
+    matched: Option<&MatchedPath>,
+    response: Response,
+) -> Response {
     let Some(problem) = response.extensions().get::<Problem>() else {
         return response;
     };
-    let route = matched.as_ref().map_or("none", MatchedPath::as_str);
+    let route = matched.map_or("none", MatchedPath::as_str);
     state.metrics().problem(route, problem.code());
     tracing::debug!(path = uri.path(), ?problem, "refused");
     let protocol = uri.path().starts_with("/v2");

@@ -11,7 +11,7 @@ use super::{
     decision::DecisionBody,
     feed::{News, newest},
 };
-use crate::{ApiState, auth::Caller, codec::short, problem::Problem};
+use crate::{ApiState, auth::Caller, codec::short, extract::digits, problem::Problem};
 
 /// How often a comment is sent while there is nothing else to say.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -32,7 +32,7 @@ pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get("last-event-id") else {
         return Ok(None);
     };
-    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    let number = value.to_str().ok().and_then(digits);
     number.map(Some).ok_or_else(|| {
         let given = String::from_utf8_lossy(value.as_bytes());
         let detail = format!(

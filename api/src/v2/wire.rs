@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::{
     codec::{TensorBody, TensorParameters, Text, binary, short, write},
+    extract::digits,
     json,
     problem::Problem,
     query::json_response,
@@ -86,7 +87,8 @@ pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Proble
     let length = value
         .to_str()
         .ok()
-        .and_then(|text| text.parse::<usize>().ok());
+        .and_then(digits)
+        .and_then(|length| usize::try_from(length).ok());
     match length {
         Some(length) if length > 0 && length <= body.len() => {
             Ok((body.slice(..length), body.slice(length..)))
@@ -260,7 +262,7 @@ impl Parameters<'_> {
             return Ok(None);
         };
         let text = raw.get().trim_matches('"');
-        let Ok(microseconds) = text.parse::<u64>() else {
+        let Some(microseconds) = digits(text) else {
             let text = short(text);
             let detail = format!("`timeout` is `{text}`: it must be a number of microseconds");
             return Err(Problem::new(Code::InvalidTarget, detail).field("parameters.timeout"));
@@ -276,7 +278,9 @@ fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<f64>, Proble
     let number = value
         .to_str()
         .ok()
-        .and_then(|text| text.trim().parse::<f64>().ok());
+        .map(str::trim)
+        .filter(|text| !text.starts_with('+'))
+        .and_then(|text| text.parse::<f64>().ok());
     match number.filter(|number| number.is_finite()) {
         Some(number) => Ok(Some(number)),
         None => {

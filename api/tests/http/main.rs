@@ -8,6 +8,7 @@ mod costs;
 mod documents;
 mod double;
 mod errors;
+mod forms;
 mod protocol;
 mod queries;
 mod rates;

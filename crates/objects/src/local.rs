@@ -13,8 +13,10 @@
 //! (the byte limit then counts only what was there at opening and what this process wrote).
 
 use std::{
-    fs,
+    fs::{self, DirBuilder, Permissions},
+    io,
     ops::Range,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -73,7 +75,7 @@ impl LocalStore {
     fn open_as(root: &Path, max_bytes: Option<u64>, owned: bool) -> Result<Self, Error> {
         let name = root.display().to_string();
         let failed = |fault: Fault| fault.on_write(&name);
-        fs::create_dir_all(root).map_err(|source| failed(Fault::Io(source)))?;
+        create_root(root, owned).map_err(|source| failed(Fault::Io(source)))?;
         let root = Folder::root(root).map_err(failed)?;
         let temporary = root.create_child("tmp").map_err(failed)?;
         if owned {
@@ -379,6 +381,17 @@ impl Inner {
         self.budget.release(removed.unwrap_or(0));
         Ok(removed.is_some())
     }
+}
+
+/// Creates the root for its owner alone; from that of an earlier version others lose what they had.
+fn create_root(root: &Path, owned: bool) -> io::Result<()> {
+    const OTHERS: u32 = 0o007;
+    DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+    let mode = fs::metadata(root)?.permissions().mode();
+    if owned && mode & OTHERS != 0 {
+        fs::set_permissions(root, Permissions::from_mode(mode & !OTHERS))?;
+    }
+    Ok(())
 }
 
 fn split(path: &ObjectPath) -> (impl Iterator<Item = &str>, &str) {

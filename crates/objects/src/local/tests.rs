@@ -282,3 +282,16 @@ async fn a_killed_writer_leaves_whole_objects_only() {
         assert!(store.delete(&path("file")).await.unwrap());
     }
 }
+
+#[test]
+fn a_root_is_closed_to_others() {
+    let mode = |folder: &TempDir| fs::metadata(root(folder)).unwrap().permissions().mode() & 0o777;
+    let (store, folder) = limited(None);
+    assert_eq!(mode(&folder), 0o700);
+    drop(store);
+    fs::set_permissions(root(&folder), Permissions::from_mode(0o755)).unwrap();
+    LocalStore::open_beside(root(&folder)).unwrap();
+    assert_eq!(mode(&folder), 0o755, "it is another process's");
+    LocalStore::open(root(&folder), None).unwrap();
+    assert_eq!(mode(&folder), 0o750);
+}

@@ -1,6 +1,12 @@
 //! SQLite: a file of one process.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use sqlx::{
     Connection, Sqlite, SqliteConnection, SqlitePool, Transaction,
@@ -31,15 +37,43 @@ pub(crate) struct Pools {
     pub(crate) readers: SqlitePool,
 }
 
+/// Rights of a new file: it holds addresses of webhooks, whose paths may be secrets.
+const OWN: u32 = 0o600;
+
+/// Rights of everybody who is neither the owner nor in the group.
+const OTHERS: u32 = 0o007;
+
+/// Creates the file for its owner alone, and takes from others what an earlier version gave them.
+/// SQLite gives the files beside it the same rights.
+fn keep_from_others(file: &Path) -> io::Result<()> {
+    let mut create = OpenOptions::new();
+    create.append(true).create(true).mode(OWN).open(file)?;
+    for end in ["", "-wal", "-shm"] {
+        let mut name = file.as_os_str().to_owned();
+        name.push(end);
+        let path = PathBuf::from(name);
+        let Ok(found) = fs::metadata(&path) else {
+            continue;
+        };
+        let mode = found.permissions().mode();
+        if mode & OTHERS != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(mode & !OTHERS))?;
+        }
+    }
+    Ok(())
+}
+
 impl Pools {
     /// Opens or creates the file, and brings its schema up to date.
     pub(crate) async fn open(file: &Path) -> Result<Self, Error> {
         if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
+            fs::create_dir_all(folder).map_err(|source| Error::Folder {
                 folder: folder.display().to_string(),
                 source,
             })?;
         }
+        // Where that fails the database says it in its own words, a few lines on.
+        keep_from_others(file).ok();
         let options = SqliteConnectOptions::new()
             .filename(file)
             .create_if_missing(true)

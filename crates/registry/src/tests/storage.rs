@@ -196,3 +196,23 @@ async fn a_killed_process_loses_nothing_it_was_told_is_stored(place: Place) {
         registry.close().await;
     }
 }
+
+#[tokio::test]
+async fn a_file_is_closed_to_others() {
+    use std::{fs, os::unix::fs::PermissionsExt};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("registry.sqlite");
+    let mode = |name: &str| {
+        let found = fs::metadata(folder.path().join(name)).unwrap();
+        found.permissions().mode() & 0o777
+    };
+    let registry = Registry::open(&file).await.unwrap();
+    registry.create_application(&application()).await.unwrap();
+    for name in ["registry.sqlite", "registry.sqlite-wal"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    registry.close().await;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    Registry::open(&file).await.unwrap().close().await;
+    assert_eq!(mode("registry.sqlite"), 0o640);
+}
