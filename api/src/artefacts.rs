@@ -70,7 +70,8 @@ pub async fn put(
     request: Request,
 ) -> Result<(StatusCode, Json<ArtefactBody>), Problem> {
     let max_bytes = state.limits().max_model_bytes;
-    let mut pieces = request.into_body().into_data_stream();
+    let body = upload::paced(request.into_body(), state.limits());
+    let mut pieces = body.into_data_stream();
     let bytes = upload::limited(&mut pieces, "the artefact", max_bytes);
     if let Err(error) = state.objects().put_stream(&path, bytes).await {
         body::discard(&mut pieces).await;

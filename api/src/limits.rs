@@ -17,6 +17,16 @@ pub struct Limits {
     pub max_concurrent_queries: usize,
     /// Longest time from a request's head to the last byte of its body, uploads excepted.
     pub body_timeout: Duration,
+    /// Most open connections.
+    pub max_connections: usize,
+    /// Longest time for the head of a request, and for the first byte of a connection.
+    pub head_timeout: Duration,
+    /// Longest time without a request on an open connection.
+    pub idle_timeout: Duration,
+    /// Least bytes a second of an upload or a download; 0: any.
+    pub min_transfer_bytes_per_s: u64,
+    /// The time over which they are averaged.
+    pub transfer_grace: Duration,
     /// Longest time that a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
 }
@@ -29,6 +39,12 @@ impl Default for Limits {
             max_model_bytes: 2 << 30,
             max_concurrent_queries: 4096,
             body_timeout: Duration::from_secs(30),
+            max_connections: 10_000,
+            head_timeout: Duration::from_secs(15),
+            // Above the time for which common clients keep idle connections.
+            idle_timeout: Duration::from_secs(120),
+            min_transfer_bytes_per_s: 1024,
+            transfer_grace: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
         }
     }

@@ -167,6 +167,7 @@ pub async fn create(
     request: Request,
 ) -> Result<Response, Problem> {
     let model = if is_form(request.headers()) {
+        let request = request.map(|body| upload::paced(body, state.limits()));
         let form = Multipart::from_request(request, &state)
             .await
             .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;

@@ -18,7 +18,7 @@ pub mod pages;
 mod sources;
 
 pub(crate) use body::{CandidateBody, ProblemBody};
-pub(crate) use sources::Refused;
+pub(crate) use sources::{Refused, refusal};
 
 /// Longest detail that is sent, in characters: details quote what the client sent.
 const MAX_DETAIL_CHARS: usize = 2_000;

@@ -12,6 +12,10 @@ use crate::{
     problem::{Problem, Refused},
 };
 
+mod pace;
+
+pub use pace::paced;
+
 /// Bytes of a stored file that are held in memory at once.
 const PIECE_BYTES: u64 = 1 << 20;
 

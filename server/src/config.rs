@@ -197,6 +197,11 @@ impl From<&Limits> for sextant_api::Limits {
             max_model_bytes: limits.max_model_bytes,
             max_concurrent_queries: limits.max_concurrent_queries,
             body_timeout: Duration::from_millis(limits.body_timeout_ms),
+            max_connections: limits.max_connections,
+            head_timeout: Duration::from_millis(limits.head_timeout_ms),
+            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
+            min_transfer_bytes_per_s: limits.min_transfer_bytes_per_s,
+            transfer_grace: Duration::from_millis(limits.transfer_grace_ms),
             drain_timeout: Duration::from_millis(limits.drain_timeout_ms),
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod memory;
 
 mod cuda;
+mod descriptors;
 mod devices;
 mod dispatcher;
 mod engines;
@@ -50,6 +51,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     roles::check(&config)?;
     pools::check(&config)?;
     front::check_access(&config)?;
+    descriptors::raise();
     let stores = Stores::open(&config).await?;
     let listener = TcpListener::bind(config.listen)
         .await

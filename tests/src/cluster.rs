@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     Api,
-    process::{Process, command},
+    process::{Process, command, command_behind},
 };
 
 /// What the log must never hold.
@@ -29,6 +29,8 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Whether errors in the log are expected: a test that provokes faults.
     pub faults: bool,
+    /// A program that starts the service, and its arguments before the service's own.
+    pub wrap: Vec<String>,
 }
 
 /// One service with a data folder of its own. Stopped when dropped; it must then end by itself,
@@ -97,7 +99,7 @@ impl TestCluster {
     /// Starts again over the same data.
     pub fn launch(&mut self) {
         assert!(self.process.is_none(), "the service runs already");
-        let mut command = command();
+        let mut command = command_behind(&self.settings.wrap);
         command
             .args([
                 "serve",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use sextant_tests::digits;
+use sextant_tests::{Settings, TestCluster, digits};
 
 #[tokio::test]
 async fn a_running_service_is_live_and_ready() {
@@ -104,4 +104,27 @@ async fn metrics_are_those_that_the_page_lists() {
         .filter(|name| name != "sextant_ready")
         .collect();
     assert_eq!(shown, listed);
+}
+
+/// Connections that say nothing: more than file descriptors, before and after the service has raised its
+/// limit.
+#[tokio::test]
+async fn silent_connections_shut_nobody_out() {
+    for limits in ["-Sn 256", "-n 256"] {
+        let script = format!("ulimit {limits} && exec \"$0\" \"$@\"");
+        let settings = Settings {
+            wrap: vec!["sh".to_owned(), "-c".to_owned(), script],
+            ..Settings::default()
+        };
+        let cluster = TestCluster::start(settings);
+        let address = cluster.address().trim_start_matches("http://");
+        let mut silent = Vec::new();
+        for _ in 0..300 {
+            let connected = tokio::net::TcpStream::connect(address).await;
+            silent.push(connected.expect("a connection"));
+        }
+        let api = cluster.api();
+        assert_eq!(api.get("/health/ready").await.status, 200, "{limits}");
+        drop(silent);
+    }
 }

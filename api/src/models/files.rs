@@ -14,7 +14,15 @@ use sextant_registry::NewModel;
 use sextant_types::{ApplicationId, Code, ModelId, Padding};
 
 use super::NewModelBody;
-use crate::{ApiState, auth::Caller, body, codec::short, json, problem::Problem, upload};
+use crate::{
+    ApiState,
+    auth::Caller,
+    body,
+    codec::short,
+    json,
+    problem::{Problem, refusal},
+    upload,
+};
 
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -224,5 +232,10 @@ fn not_empty(blob: PutBlob, name: &str, code: Code) -> Result<PutBlob, Problem> 
 }
 
 fn broken(error: &MultipartError) -> Problem {
+    let refused = refusal(error);
+    refused.unwrap_or_else(|| unreadable(error))
+}
+
+fn unreadable(error: &MultipartError) -> Problem {
     Problem::new(Code::InvalidRequest, error.body_text())
 }

@@ -34,11 +34,9 @@ impl From<sextant_objects::InvalidPath> for Problem {
 impl From<sextant_objects::Error> for Problem {
     fn from(error: sextant_objects::Error) -> Self {
         if let sextant_objects::Error::Input { source, .. } = &error
-            && let Some(refused) = source.get_ref().and_then(|inner| inner.downcast_ref())
+            && let Some(problem) = source.get_ref().and_then(|inner| refusal(inner))
         {
-            // The stream was ended by this crate, with its reason.
-            let Refused(problem) = refused;
-            return problem.clone();
+            return problem;
         }
         of("the artefact store", error.code(), &error)
     }
@@ -48,6 +46,18 @@ impl From<sextant_objects::Error> for Problem {
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?}")]
 pub struct Refused(pub Problem);
+
+/// The reason where a stream was ended by this crate, somewhere among the causes of its error.
+pub fn refusal(error: &(dyn Error + 'static)) -> Option<Problem> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(Refused(problem)) = error.downcast_ref() {
+            return Some(problem.clone());
+        }
+        cause = error.source();
+    }
+    None
+}
 
 fn of(store: &str, code: Code, error: &dyn Error) -> Problem {
     let problem = match code.kind() {

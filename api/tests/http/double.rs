@@ -1,7 +1,10 @@
 //! A dispatcher that decides nothing: it records what it is asked and gives the answer it was
 //! given.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use async_trait::async_trait;
 use axum::{
@@ -37,6 +40,19 @@ pub struct Recorder {
     /// What was asked, oldest first.
     pub queries: Mutex<Vec<Query>>,
     reply: Reply,
+    /// Whether queries wait for ever.
+    stalls: bool,
+    /// Queries that wait.
+    waiting: AtomicUsize,
+}
+
+/// One query that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Deletes from the stores.
@@ -82,7 +98,24 @@ impl Recorder {
         Arc::new(Self {
             queries: Mutex::default(),
             reply: Box::new(reply),
+            stalls: false,
+            waiting: AtomicUsize::new(0),
         })
+    }
+
+    /// Never answers.
+    pub fn stalling() -> Arc<Self> {
+        Arc::new(Self {
+            queries: Mutex::default(),
+            reply: Box::new(|_| Ok(answer())),
+            stalls: true,
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// Queries that wait for their answer.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     pub fn answering() -> Arc<Self> {
@@ -116,6 +149,11 @@ pub fn answer() -> Answer {
 #[async_trait]
 impl Dispatch for Recorder {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        if self.stalls {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let _one = Waiting(&self.waiting);
+            std::future::pending::<()>().await;
+        }
         let reply = (self.reply)(&query);
         self.queries.lock().expect("not poisoned").push(query);
         reply

@@ -4,6 +4,7 @@ mod auth;
 mod bodies;
 mod budgets;
 mod changes;
+mod connections;
 mod costs;
 mod documents;
 mod double;

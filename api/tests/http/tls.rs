@@ -162,6 +162,8 @@ async fn http1(stream: TlsStream<TcpStream>) -> Http1 {
 
 async fn ask(sender: &mut Http1) -> hyper::Result<StatusCode> {
     let response = sender.send_request(query()).await?;
+    let only = &response.headers()["strict-transport-security"];
+    assert_eq!(only, "max-age=31536000");
     let status = response.status();
     response.into_body().collect().await?;
     Ok(status)

@@ -156,6 +156,18 @@ section! {
         max_concurrent_queries: usize = 4096, within 1.0..=ANY;
         /// Longest time for the body of a request that is not an upload, milliseconds.
         body_timeout_ms: u64 = 30_000, within 100.0..=ANY;
+        /// Most open connections of the HTTP API. Where there are as many, the longest idle ones are closed
+        /// for new ones. Never more than seven eighths of the file descriptors that the process may open.
+        max_connections: usize = 10_000, within 1.0..=ANY;
+        /// Longest time for the head of a request, and for the first byte of a connection, milliseconds.
+        head_timeout_ms: u64 = 15_000, within 100.0..=ANY;
+        /// Longest time without a request on an open connection, milliseconds.
+        idle_timeout_ms: u64 = 120_000, within 100.0..=ANY;
+        /// Least bytes a second that an upload brings or that a client takes of an answer, averaged over
+        /// the grace; 0 is no such limit.
+        min_transfer_bytes_per_s: u64 = 1024, within 0.0..=ANY;
+        /// Time over which the rates of uploads and answers are averaged, milliseconds.
+        transfer_grace_ms: u64 = 30_000, within 100.0..=ANY;
         /// Longest time that a shutdown waits for requests in flight, milliseconds.
         drain_timeout_ms: u64 = 30_000, within 0.0..=ANY;
     }

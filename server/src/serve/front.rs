@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use sextant_api::{
-    ApiParts, ApiState, Listener, Readiness, Tls, TlsFiles, WorkerPart, Workers,
+    ApiParts, ApiState, Limits, Listener, Readiness, Tls, TlsFiles, WorkerPart, Workers,
     auth::{self, AdminKey},
 };
 use sextant_dispatcher::Dispatcher;
@@ -20,7 +20,7 @@ use sextant_types::WorkerId;
 use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
 
-use super::{Process, announce, port::Port, stores::Stores};
+use super::{Process, announce, descriptors::max_connections, port::Port, stores::Stores};
 use crate::config::{AuthMode, Config};
 
 /// What the front end finds in its process.
@@ -84,6 +84,8 @@ pub(super) async fn serve(
         follow_workers(stores, port, &workers, &parts, process)?;
     }
     let registry = stores.registry()?;
+    let mut limits: Limits = (&config.limits).into();
+    limits.max_connections = max_connections(limits.max_connections);
     let publisher =
         publisher.unwrap_or_else(|| Publisher::new(registry.clone(), Arc::clone(&stores.metadata)));
     let state = ApiState::new(ApiParts {
@@ -94,7 +96,7 @@ pub(super) async fn serve(
         metadata: Arc::clone(&stores.metadata),
         workers: parts,
         estimate_factor: config.variants.estimate_factor,
-        limits: (&config.limits).into(),
+        limits,
         auth: check_access(config)?,
         rates: Arc::clone(&stores.rates),
         metrics,

@@ -1,0 +1,154 @@
+//! Accepting connections, and making room for them.
+//!
+//! As in nginx: where there are as many connections as there may be, those are closed on which nothing is
+//! asked, the longest idle ones first, also those that have not sent a whole head yet. Where there are
+//! none, new ones wait: one that was accepted, the others in the queue of the listener. So connections
+//! that say nothing shut nobody out, and who is being answered is not cut off.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::Router;
+use tokio::{
+    net::TcpStream,
+    task::{Id, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Listener, Patience, activity::Activity, connection::Serving};
+use crate::{ApiState, Tls, router};
+
+/// Pause before another attempt where there is no room: no connection that could be closed, or no file
+/// descriptor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// So many connections are closed at once where there is no room: a part of all, so that they are looked
+/// through rarely.
+const PART_CLOSED: usize = 64;
+
+/// The open connections.
+pub(super) struct Connections {
+    tasks: JoinSet<()>,
+    open: HashMap<Id, Arc<Activity>>,
+    max: usize,
+    epoch: Instant,
+    begun: u64,
+}
+
+/// Accepts connections for ever.
+pub(super) async fn accept(
+    listener: &Listener,
+    state: &ApiState,
+    shutdown: &CancellationToken,
+    connections: &mut Connections,
+) -> Infallible {
+    let router = router(state.clone());
+    let patience = Patience::of(state.limits());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.socket.accept() => accepted,
+            () = connections.one_ended() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.wait_for_room().await;
+                let serving = |activity| Serving {
+                    router: Router::clone(&router),
+                    activity,
+                    patience,
+                    shutdown: shutdown.clone(),
+                };
+                connections.begin(serving, stream, listener.tls.clone());
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept connections");
+                connections.make_room();
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+// === impl Connections ===
+
+impl Connections {
+    /// None yet, `max` at most.
+    pub fn new(max: usize) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            open: HashMap::new(),
+            max,
+            epoch: Instant::now(),
+            begun: 0,
+        }
+    }
+
+    /// Waits until all have ended.
+    pub async fn all_ended(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Waits until there may be one more.
+    async fn wait_for_room(&mut self) {
+        while self.open.len() >= self.max {
+            self.make_room();
+            // One that is busy now may be idle after the pause.
+            timeout(ACCEPT_PAUSE, self.one_ended()).await.ok();
+        }
+    }
+
+    fn begin(
+        &mut self,
+        serving: impl FnOnce(Arc<Activity>) -> Serving,
+        stream: TcpStream,
+        tls: Option<Tls>,
+    ) {
+        self.begun += 1;
+        let activity = Arc::new(Activity::new(self.begun, self.epoch));
+        let connection = serving(Arc::clone(&activity)).connection(stream, tls);
+        let task = self.tasks.spawn(connection);
+        self.open.insert(task.id(), activity);
+    }
+
+    /// Waits until one has ended, and forgets it; for ever where there is none.
+    async fn one_ended(&mut self) {
+        let id = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, ()))) => id,
+            Some(Err(error)) => error.id(),
+            None => return std::future::pending().await,
+        };
+        self.open.remove(&id);
+    }
+
+    /// Has the longest idle ones end.
+    fn make_room(&self) {
+        let ending = self.open.values().filter(|it| it.is_told_to_end()).count();
+        let wanted = (self.max / PART_CLOSED + 1).saturating_sub(ending);
+        let mut idle: Vec<_> = self
+            .open
+            .values()
+            .filter(|it| !it.is_told_to_end())
+            .filter_map(|it| Some((it.idle_since_ms()?, it.number, it)))
+            .collect();
+        idle.sort_unstable_by_key(|(since_ms, number, _)| (*since_ms, *number));
+        for (_, _, activity) in idle.iter().take(wanted) {
+            activity.end();
+        }
+    }
+}
+
+fn is_the_clients(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
+}

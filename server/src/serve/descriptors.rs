@@ -1,0 +1,63 @@
+//! File descriptors: as many as the system allows, and a part of them for what is not a connection.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The part of all descriptors that is left to files, stores, engines and the other processes of a fleet.
+const RESERVED_PART: u64 = 8;
+
+/// Raises the limit of this process to what the system allows it. Service managers set a low one (systemd:
+/// 1,024) for the sake of programs that cannot do with more.
+pub(super) fn raise() {
+    let found = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: found.maximum,
+        maximum: found.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of file descriptors stays as it is");
+    }
+}
+
+/// Descriptors that this process may open.
+fn limit() -> u64 {
+    // Without a limit the system tells none.
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Most connections of the HTTP API: what is configured, as far as descriptors allow it.
+pub(super) fn max_connections(configured: usize) -> usize {
+    let allowed = allowed(limit());
+    if configured > allowed {
+        tracing::warn!(
+            configured,
+            allowed,
+            "the limit of file descriptors allows fewer connections than `limits.max_connections`"
+        );
+    }
+    configured.min(allowed)
+}
+
+fn allowed(descriptors: u64) -> usize {
+    let allowed = descriptors - descriptors / RESERVED_PART;
+    usize::try_from(allowed).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_the_rest() {
+        assert_eq!(allowed(1024), 896);
+        assert_eq!(allowed(0), 1);
+        assert_eq!(max_connections(1), 1);
+        assert!(max_connections(usize::MAX) <= allowed(limit()));
+    }
+
+    #[test]
+    fn the_limit_is_what_the_system_allows() {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        raise();
+        assert_eq!(limit(), most);
+    }
+}
