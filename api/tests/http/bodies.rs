@@ -19,8 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
 
-/// The smallest of these queries beyond which a body is not small any more, and so has three quarters of
-/// the room.
+/// A body of this size is no small one: it may have three quarters of the room.
 const LARGE_BYTES: usize = 1000;
 
 struct Served {
@@ -65,7 +64,7 @@ impl Served {
         client
     }
 
-    /// The status line of the answer to a query of so many bytes, and the answer.
+    /// The answer to a query of so many bytes, as it came.
     async fn ask(&self, bytes: usize) -> String {
         let mut client = self.connect().await;
         let padding = " ".repeat(bytes.saturating_sub(QUERY.len()));

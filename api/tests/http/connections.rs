@@ -73,7 +73,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Sends a query and reads the status line of its answer.
+/// Sends a query and reads its answer.
 async fn ask(client: &mut TcpStream) -> String {
     client
         .write_all(request(QUERY).as_bytes())
