@@ -209,10 +209,13 @@ fn weigh(view: &View, event: &Event) -> News {
             known.is_some_and(|known| known.state == instance.state)
         }
         Event::WorkerChanged(worker) => view.workers.get(&worker.id).is_some_and(|known| {
+            let stays = known.leaving == worker.leaving;
             let (known, told) = (&known.record, &worker.record);
             let same = known.draining == told.draining && known.endpoint == told.endpoint;
             let alike = known.device_type == told.device_type;
-            same && alike
+            stays
+                && same
+                && alike
                 && known.engines == told.engines
                 && known.memory_bytes == told.memory_bytes
         }),

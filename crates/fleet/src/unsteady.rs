@@ -134,6 +134,10 @@ impl MetadataStore for UnsteadyStore {
         self.store()?.workers(now_ms).await
     }
 
+    async fn mark_leaving(&self, worker: &WorkerId) -> Result<Option<Worker>, Error> {
+        self.store()?.mark_leaving(worker).await
+    }
+
     async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error> {
         self.store()?.remove_worker(worker).await
     }

@@ -23,6 +23,8 @@ pub type Fields = (
 );
 /// An entry of the feed: its id, then names and values by turns.
 pub type Entry = (String, Vec<String>);
+/// A worker: its name, its record, its lease and whether it is marked to leave (`1`).
+pub type WorkerFields = (String, String, u64, Option<String>);
 /// The answer of the script of snapshots.
 pub type Content = (
     u64,
@@ -30,7 +32,7 @@ pub type Content = (
     u64,
     Vec<String>,
     Vec<Fields>,
-    Vec<(String, String, u64)>,
+    Vec<WorkerFields>,
     Vec<(String, u64, u64)>,
     Vec<(Option<String>, Option<u64>)>,
 );
@@ -105,8 +107,9 @@ pub fn event(entry: &Entry) -> Result<Event, Error> {
         "instance_changed" => Event::InstanceChanged(parse(text)?),
         "instance_removed" => Event::InstanceRemoved(instance_key(name)?),
         "worker_changed" => {
-            let lease_until_ms = number(lease)?;
-            Event::WorkerChanged(worker((name.to_owned(), text.to_owned(), lease_until_ms))?)
+            let (lease_until_ms, mark) = (number(lease)?, fields.get(11).cloned());
+            let known = (name.to_owned(), text.to_owned(), lease_until_ms, mark);
+            Event::WorkerChanged(worker(known)?)
         }
         "worker_removed" => Event::WorkerRemoved(worker_id(name)?),
         "leader_changed" => {
@@ -181,11 +184,13 @@ pub fn worker_id(name: &str) -> Result<WorkerId, Error> {
     WorkerId::new(name).map_err(|error| unreadable(&error))
 }
 
-fn worker((name, record, lease_until_ms): (String, String, u64)) -> Result<Worker, Error> {
+/// A worker from its fields.
+pub fn worker((name, record, lease_until_ms, mark): WorkerFields) -> Result<Worker, Error> {
     Ok(Worker {
         id: worker_id(&name)?,
         record: parse(&record)?,
         lease_until_ms,
+        leaving: mark.as_deref() == Some("1"),
     })
 }
 

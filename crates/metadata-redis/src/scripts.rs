@@ -30,6 +30,8 @@ scripts! {
     WRITE = ["prelude", "write"];
     /// Renews a worker's lease.
     HEARTBEAT = ["prelude", "heartbeat"];
+    /// Says that a worker is to leave.
+    MARK_LEAVING = ["prelude", "mark_leaving"];
     /// Removes one worker.
     REMOVE_WORKER = ["prelude", "remove_worker"];
     /// Removes the workers whose lease has ended.

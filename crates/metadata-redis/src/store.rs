@@ -134,7 +134,8 @@ impl MetadataStore for RedisStore {
     ) -> Result<Lease, Error> {
         let document = document(&record)?;
         let ttl_ms = ttl_ms.min(LONGEST_LEASE_MS).to_string();
-        let arguments = [worker.as_str(), &document, &ttl_ms];
+        let since_ms = record.since_ms.to_string();
+        let arguments = [worker.as_str(), &document, &ttl_ms, &since_ms];
         let (until_ms, fresh) = self.run(&scripts::HEARTBEAT, now_ms, &arguments).await?;
         Ok(Lease { until_ms, fresh })
     }
@@ -144,6 +145,17 @@ impl MetadataStore for RedisStore {
         let mut workers = content.workers;
         workers.retain(|worker| worker.lease_until_ms > now_ms);
         Ok(workers)
+    }
+
+    async fn mark_leaving(&self, worker: &WorkerId) -> Result<Option<Worker>, Error> {
+        let arguments = [worker.as_str()];
+        let known = self.run(&scripts::MARK_LEAVING, 0, &arguments).await?;
+        let known: Option<(String, u64)> = known;
+        let marked = known.map(|(record, lease_until_ms)| {
+            let name = worker.to_string();
+            decode::worker((name, record, lease_until_ms, Some("1".to_owned())))
+        });
+        marked.transpose()
     }
 
     async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error> {

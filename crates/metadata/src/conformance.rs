@@ -38,7 +38,8 @@ pub use record::{
 pub use worker::{
     dead_workers_late_transition_is_refused, heartbeat_renews_the_lease_of_all_instances,
     lapsed_lease_removes_instances, late_heartbeat_renews_what_nobody_expired,
-    leaving_worker_takes_its_instances_along, worker_is_recorded_as_it_said, worker_needs_a_lease,
+    leaving_worker_takes_its_instances_along, mark_of_a_leaving_worker_ends_with_its_life,
+    worker_is_recorded_as_it_said, worker_needs_a_lease, worker_that_is_to_leave_is_marked,
 };
 
 /// A store under test.
@@ -65,6 +66,8 @@ macro_rules! bind_metadata_conformance {
             late_heartbeat_renews_what_nobody_expired
             dead_workers_late_transition_is_refused
             leaving_worker_takes_its_instances_along
+            worker_that_is_to_leave_is_marked
+            mark_of_a_leaving_worker_ends_with_its_life
             one_of_many_candidates_leads
             renewal_keeps_the_token_and_is_no_event
             lapsed_role_goes_to_another_with_a_greater_token
@@ -320,7 +323,11 @@ async fn write_record(store: &Store, choices: &mut Choices, now_ms: u64) {
 async fn disturb(store: &Store, choices: &mut Choices, now_ms: u64) {
     let worker_name = choices.pick(&["w1", "w2", "w3"]);
     let variant_name = choices.pick(&["a", "b", "c", "d"]);
-    match choices.below(14) {
+    match choices.below(15) {
+        14 => {
+            let worker = worker(worker_name);
+            store.mark_leaving(&worker).await.expect("mark");
+        }
         10 => {
             let candidate = candidate(choices.pick(&["r", "s"]), worker_name);
             let ttl_ms = 1 + choices.below(30);

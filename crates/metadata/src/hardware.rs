@@ -158,6 +158,7 @@ mod tests {
                 ..WorkerRecord::default()
             },
             lease_until_ms: 0,
+            leaving: false,
         }
     }
 

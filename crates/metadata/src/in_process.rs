@@ -122,11 +122,15 @@ impl MetadataStore for InProcessStore {
     ) -> Result<Lease, Error> {
         let until_ms = now_ms.saturating_add(ttl_ms);
         Ok(self.write(|content| {
-            let fresh = !content.view.workers.contains_key(worker);
+            let known = content.view.workers.get(worker);
+            let fresh = known.is_none();
+            let leaving = known
+                .is_some_and(|known| known.leaving && known.record.since_ms == record.since_ms);
             content.emit(Event::WorkerChanged(Worker {
                 id: worker.clone(),
                 record,
                 lease_until_ms: until_ms,
+                leaving,
             }));
             Lease { until_ms, fresh }
         }))
@@ -139,6 +143,20 @@ impl MetadataStore for InProcessStore {
             .filter(|worker| worker.lease_until_ms > now_ms)
             .cloned()
             .collect())
+    }
+
+    async fn mark_leaving(&self, worker: &WorkerId) -> Result<Option<Worker>, Error> {
+        Ok(self.write(|content| {
+            let known = content.view.workers.get(worker)?.clone();
+            let marked = Worker {
+                leaving: true,
+                ..known.clone()
+            };
+            if !known.leaving {
+                content.emit(Event::WorkerChanged(marked.clone()));
+            }
+            Some(marked)
+        }))
     }
 
     async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error> {

@@ -65,6 +65,9 @@ pub struct Worker {
     pub record: WorkerRecord,
     /// When it is taken for dead, ms since the Unix epoch.
     pub lease_until_ms: u64,
+    /// Somebody has said that it is to leave. It serves until it is told to.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// One who stands for a role that only one may play.
@@ -183,6 +186,9 @@ pub struct Transition {
 ///   [`expire`](Self::expire) finds it past `now_ms`, no earlier: a late heartbeat that comes
 ///   before still renews. After that the worker's instances are gone and its late transitions are
 ///   refused with [`Error::UnknownWorker`], until its next heartbeat starts it afresh.
+/// - **Workers that are to leave.** A worker's mark lasts as long as its life: heartbeats keep it; it
+///   is gone once the worker has been removed or expired, and when one that started at another time
+///   announces itself under the name.
 /// - **Roles.** At most one holder has a role at a time: another gets it only when the lease has
 ///   ended or the holder resigned, and always with a greater token.
 /// - **Records of leaders.** What is wanted and what is asked for are replaced as a whole. Whoever
@@ -248,6 +254,10 @@ pub trait MetadataStore: Send + Sync {
     /// Workers whose lease reaches beyond `now_ms`, sorted by id.
     async fn workers(&self, now_ms: u64) -> Result<Vec<Worker>, Error>;
 
+    /// Says that a worker is to leave, and returns it with the mark; `None` when it is not there.
+    /// What is said already changes nothing and emits nothing.
+    async fn mark_leaving(&self, worker: &WorkerId) -> Result<Option<Worker>, Error>;
+
     /// Removes a worker that leaves on its own, and its instances. Returns whether it was there.
     async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, Error>;
 
@@ -286,4 +296,13 @@ pub trait MetadataStore: Send + Sync {
     /// Waits until [`changes`](Self::changes) has something to say about `cursor`. Returns at
     /// once when it has already, be it [`Error::Trimmed`]. May be cancelled at any time.
     async fn changed(&self, cursor: Cursor) -> Result<(), Error>;
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// Whether it is to serve on: it neither drains nor is to leave.
+    pub fn stays(&self) -> bool {
+        !self.record.draining && !self.leaving
+    }
 }

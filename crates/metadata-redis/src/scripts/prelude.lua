@@ -22,16 +22,25 @@ end
 -- Positions follow the time where they can: should the server lose its last writes, those that
 -- come after never take the positions of the lost ones. Each event names the one before it. Whoever
 -- emits saves before it returns.
-local function emit(kind, id, document, lease)
+local function emit(kind, id, document, lease, ...)
   local previous = cursor
   cursor = math.max(cursor + 1, micros)
   redis.call('XADD', feed, 'MAXLEN', '~', history, text(cursor) .. '-0',
-    'p', text(previous), 'k', kind, 'i', id, 'd', document, 'l', lease)
+    'p', text(previous), 'k', kind, 'i', id, 'd', document, 'l', lease, ...)
   return cursor
 end
 
 local function save()
   redis.call('HSET', state, 'cursor', text(cursor))
+end
+
+-- A mark that a worker is to leave comes last, where it has one.
+local function worker_changed(worker, record, lease, leaving)
+  if leaving == '1' then
+    emit('worker_changed', worker, record, lease, 'm', leaving)
+  else
+    emit('worker_changed', worker, record, lease)
+  end
 end
 
 local function forget_instance(name, application)

@@ -17,8 +17,8 @@ if string.find(wanted, 'i') then
 end
 if string.find(wanted, 'w') then
   for index, id in ipairs(redis.call('ZRANGE', prefix .. 'workers', 0, -1)) do
-    local worker = redis.call('HMGET', prefix .. 'worker:' .. id, 'record', 'lease')
-    workers[index] = { id, worker[1], worker[2] }
+    local worker = redis.call('HMGET', prefix .. 'worker:' .. id, 'record', 'lease', 'leaving')
+    workers[index] = { id, worker[1], worker[2], worker[3] }
   end
 end
 if string.find(wanted, 'l') then

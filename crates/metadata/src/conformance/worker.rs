@@ -7,8 +7,9 @@ use sextant_types::EngineName;
 use super::{
     SECOND, Store,
     fixtures::{beat, key, record, step, worker},
+    follow,
 };
-use crate::{Command, Error, Event, Worker, WorkerRecord};
+use crate::{Command, Error, Event, View, Worker, WorkerRecord};
 
 /// What a worker says of itself comes back as it said it, each time.
 pub async fn worker_is_recorded_as_it_said(store: Store) {
@@ -33,6 +34,7 @@ pub async fn worker_is_recorded_as_it_said(store: Store) {
             id: name,
             record: said.clone(),
             lease_until_ms: SECOND,
+            leaving: false,
         };
         assert_eq!(workers, [wanted]);
     }
@@ -170,4 +172,64 @@ pub async fn leaving_worker_takes_its_instances_along(store: Store) {
     assert!(!store.remove_worker(&worker("w")).await.expect("remove"));
     let unchanged = store.changes(after.cursor).await.expect("changes");
     assert_eq!(unchanged.events, []);
+}
+
+/// A worker that is to leave is marked from then on, in the content and in the feed, once; heartbeats
+/// keep the mark and others do not have it.
+pub async fn worker_that_is_to_leave_is_marked(store: Store) {
+    let nobody = store.mark_leaving(&worker("w")).await.expect("an answer");
+    assert_eq!(nobody, None);
+    assert_eq!(store.workers(0).await.expect("workers"), []);
+    beat(&store, "w", 0).await;
+    beat(&store, "x", 0).await;
+    let mut view = View::from(store.snapshot().await.expect("snapshot"));
+    let known = view.workers[&worker("w")].clone();
+    let marked = store.mark_leaving(&worker("w")).await.expect("marked");
+    let wanted = Worker {
+        leaving: true,
+        ..known
+    };
+    assert_eq!(marked.as_ref(), Some(&wanted));
+    follow(&store, &mut view).await;
+    assert_eq!(view.workers[&worker("w")], wanted);
+    assert!(!view.workers[&worker("x")].leaving);
+    let again = store.mark_leaving(&worker("w")).await.expect("marked");
+    assert_eq!(again, Some(wanted));
+    let changes = store.changes(view.cursor).await.expect("changes");
+    assert_eq!(changes.events, []);
+    assert!(!beat(&store, "w", SECOND).await.fresh);
+    follow(&store, &mut view).await;
+    let leaving = store.workers(SECOND).await.expect("workers");
+    let leaving: Vec<bool> = leaving.iter().map(|worker| worker.leaving).collect();
+    assert_eq!(leaving, [true, false]);
+}
+
+/// The mark of a worker that is to leave goes with it: when it was removed, when its lease has ended,
+/// and when another life of it announces itself.
+pub async fn mark_of_a_leaving_worker_ends_with_its_life(store: Store) {
+    let is_marked = async || {
+        let workers = store.workers(0).await.expect("workers");
+        workers[0].leaving
+    };
+    let mark = async || store.mark_leaving(&worker("w")).await.expect("marked");
+    beat(&store, "w", 0).await;
+    mark().await.expect("it is there");
+    store.remove_worker(&worker("w")).await.expect("remove");
+    beat(&store, "w", 0).await;
+    assert!(!is_marked().await, "it was removed");
+    mark().await.expect("it is there");
+    store.expire(10 * SECOND).await.expect("expire");
+    beat(&store, "w", 10 * SECOND).await;
+    assert!(!is_marked().await, "its lease had ended");
+    mark().await.expect("it is there");
+    let later = WorkerRecord {
+        since_ms: 1,
+        ..record(0.5)
+    };
+    let mut view = View::from(store.snapshot().await.expect("snapshot"));
+    let name = worker("w");
+    let beat = store.heartbeat(&name, later, 10 * SECOND, 10 * SECOND);
+    assert!(!beat.await.expect("heartbeat").fresh);
+    assert!(!is_marked().await, "it has started anew");
+    follow(&store, &mut view).await;
 }
