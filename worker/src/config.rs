@@ -41,7 +41,8 @@ pub struct Config {
     /// Time between two looks at the instances, ms; heartbeats go along.
     pub period_ms: u64,
     /// Most time between the announcement that the worker leaves and its end, in which it finishes
-    /// what it is still sent; zero where nobody else sends it anything.
+    /// what it is still sent. A worker that only its own process reaches (no [`Self::endpoint`]) is sent
+    /// nothing any more when that ends, and then does not wait.
     pub drain: Duration,
     /// How long the others believe in this worker without a heartbeat, ms.
     pub lease_ms: u64,

@@ -40,7 +40,7 @@ use sextant_types::{EngineName, VariantId};
 pub use crate::{
     config::{Config, Watchdog},
     metrics::register_metrics,
-    monitor::Service,
+    monitor::{End, Service},
 };
 use crate::{
     executor::Executor, instance::Instance, ledger::Ledger, loader::turns::Turns, shared::Shared,
@@ -225,6 +225,13 @@ impl Work for Worker {
         tracing::info!(worker = %self.config.worker, ?chosen, "keeps to other cores");
         let numbers = chosen.iter().map(|core| u16::try_from(*core));
         Ok(numbers.filter_map(Result::ok).collect())
+    }
+
+    /// Always succeeds; [`Service::run`] does the rest.
+    async fn leave(&self) -> Result<(), WorkError> {
+        self.shared.draining.store(true, Ordering::Relaxed);
+        self.shared.leave.notify_one();
+        Ok(())
     }
 
     async fn stats(&self) -> Result<WorkerStats, WorkError> {

@@ -35,6 +35,15 @@ pub struct Service {
     since_ms: u64,
 }
 
+/// Why a worker has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its process ends.
+    Shutdown,
+    /// It was told to leave.
+    Left,
+}
+
 /// A worker that leaves has been left alone when no batch has come for so long.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -71,31 +80,35 @@ impl Service {
         }
     }
 
-    /// Runs until `shutdown`, then drains and unloads what is loaded.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+    /// Runs until `shutdown`, or until the worker is told to leave ([`Work::leave`]); then drains and
+    /// unloads what is loaded. Says which it was.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> End {
         let mut ticks = tokio::time::interval(self.period());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tokio::pin!(shutdown);
-        loop {
+        let end = loop {
             tokio::select! {
-                () = &mut shutdown => break,
+                () = &mut shutdown => break End::Shutdown,
+                () = self.worker.shared.leave.notified() => break End::Left,
                 _ = ticks.tick() => self.look().await,
                 () = self.worker.shared.news.notified() => self.worker.note_given_up().await,
             }
+        };
+        // Of a worker that only its own process reaches, nobody wants to know at the end of that.
+        let is_known = end == End::Left || self.worker.config.endpoint.is_some();
+        if is_known {
+            self.drain().await;
         }
-        self.drain().await;
         self.worker.stop().await;
-        if self.worker.config.endpoint.is_some() {
+        if is_known {
             self.leave().await;
         }
+        end
     }
 
     /// Tells the others that the worker leaves and goes on until they send it nothing more.
     async fn drain(&mut self) {
         let drain = self.worker.config.drain;
-        if drain.is_zero() {
-            return;
-        }
         self.worker.shared.draining.store(true, Ordering::Relaxed);
         self.heartbeat().await;
         tracing::info!(worker = %self.worker.config.worker, "drains");

@@ -30,8 +30,10 @@ pub(crate) struct Shared {
     /// Bytes of inputs that have arrived and are not answered.
     io_used: AtomicU64,
     io_bytes: u64,
-    /// Whether the worker has said that it leaves.
+    /// Whether the worker leaves: its process ends, or it was told to.
     pub(crate) draining: AtomicBool,
+    /// Told when the worker is to leave.
+    pub(crate) leave: tokio::sync::Notify,
     /// Batches that came and that were not refused for want of room.
     accepted: AtomicU64,
     /// Those of them that have been answered.
@@ -58,6 +60,7 @@ impl Shared {
             io_used: AtomicU64::new(0),
             io_bytes,
             draining: AtomicBool::new(false),
+            leave: tokio::sync::Notify::new(),
             accepted: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         }

@@ -43,6 +43,10 @@ impl Work for Idle {
         Err(WorkError::ShuttingDown)
     }
 
+    async fn leave(&self) -> Result<(), WorkError> {
+        Err(WorkError::ShuttingDown)
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         let action = ActionStats {
             succeeded: 1000,

@@ -262,6 +262,10 @@ impl Work for Echo {
         Ok(())
     }
 
+    async fn leave(&self) -> Result<(), WorkError> {
+        Ok(())
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         Ok(WorkerStats::default())
     }

@@ -86,6 +86,10 @@ impl Work for Idle {
         Ok(())
     }
 
+    async fn leave(&self) -> Result<(), WorkError> {
+        Ok(())
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         Ok(WorkerStats::default())
     }

@@ -280,9 +280,9 @@ pub struct VariantUsage {
 
 /// A worker as other roles see it.
 ///
-/// Contract: `infer` never blocks; its `done` is called exactly once, whatever happens. `load`
-/// and `unload` are idempotent and return when the instance's state says so. Nothing is retried
-/// by the worker and nothing is evicted implicitly.
+/// Contract: `infer` never blocks; its `done` is called exactly once, whatever happens. `load`,
+/// `unload` and `leave` are idempotent; the first two return when the instance's state says so.
+/// Nothing is retried by the worker and nothing is evicted implicitly.
 #[async_trait]
 pub trait Work: Send + Sync {
     /// What the worker has, now.
@@ -319,6 +319,15 @@ pub trait Work: Send + Sync {
             "this worker keeps to no cores".to_owned(),
         ))
     }
+
+    /// Has the worker leave, for good. From the return on [`Self::is_draining`] is true: what has begun
+    /// is finished, what is still sent until everyone knows is done as far as there is time, what has
+    /// not begun by then is answered with [`InferError::ShuttingDown`]. Then everything is unloaded and
+    /// the worker is gone from the metadata store. A worker that drains already succeeds at once.
+    ///
+    /// # Errors
+    /// [`WorkError::Rejected`] where the worker cannot be reached, or knows no such order.
+    async fn leave(&self) -> Result<(), WorkError>;
 
     /// Counts and mispredictions since the start.
     async fn stats(&self) -> Result<WorkerStats, WorkError>;

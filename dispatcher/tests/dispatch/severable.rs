@@ -172,6 +172,17 @@ impl Work for Severable {
         }
     }
 
+    fn is_draining(&self) -> bool {
+        self.inner.is_draining()
+    }
+
+    async fn leave(&self) -> Result<(), WorkError> {
+        match self.is_cut() {
+            true => Err(WorkError::Rejected("cut on purpose".to_owned())),
+            false => self.inner.leave().await,
+        }
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         self.inner.stats().await
     }

@@ -1,19 +1,34 @@
 //! The workers of this process: one for each device.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use sextant_api::WorkerPart;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
-use sextant_worker::{Watchdog, Worker};
+use sextant_worker::{End, Watchdog, Worker};
+use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
-use crate::config::{Config, DeviceSpec};
+use crate::config::{Config, DeviceSpec, Role};
 
 /// Time between two heartbeats and looks at the instances, ms.
 const PERIOD_MS: u64 = 1000;
+
+/// Ends a process that has nothing but workers when the last of them has left.
+struct Last {
+    /// Workers that have not left.
+    count: AtomicUsize,
+    /// Ends the process as a signal does; none where it plays other roles.
+    stop: Option<CancellationToken>,
+}
 
 /// Starts one worker for each place.
 pub(super) async fn build(
@@ -25,6 +40,7 @@ pub(super) async fn build(
 ) -> anyhow::Result<Vec<WorkerPart>> {
     let mut parts = Vec::with_capacity(places.len());
     let mut workers = Vec::with_capacity(places.len());
+    let last = Arc::new(Last::new(config, places.len(), process));
     for place in places {
         let Place {
             worker,
@@ -46,7 +62,12 @@ pub(super) async fn build(
             None => worker,
         };
         service.announce().await;
-        process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
+        let last = Arc::clone(&last);
+        process.spawn_late(|stop| async move {
+            if service.run(stop.cancelled()).await == End::Left {
+                last.left();
+            }
+        });
         tracing::info!(worker = %client.info().worker, device, "runs batches");
         parts.push(WorkerPart { device, client });
     }
@@ -84,11 +105,29 @@ fn settings(
         thresholds: settings.health.thresholds(),
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
-        drain: match port {
-            Some(_) => Duration::from_millis(config.limits.drain_timeout_ms),
-            None => Duration::ZERO,
-        },
+        drain: Duration::from_millis(config.limits.drain_timeout_ms),
         lease_ms,
         ..sextant_worker::Config::new(worker, cores, memory)
+    }
+}
+
+// === impl Last ===
+
+impl Last {
+    fn new(config: &Config, count: usize, process: &Process) -> Self {
+        let alone = config.roles.0.iter().all(|role| *role == Role::Worker);
+        Self {
+            count: AtomicUsize::new(count),
+            stop: alone.then(|| process.first()),
+        }
+    }
+
+    /// Notes that a worker was told to leave and has left.
+    fn left(&self) {
+        let was_last = self.count.fetch_sub(1, Ordering::AcqRel) == 1;
+        if let (true, Some(stop)) = (was_last, &self.stop) {
+            tracing::info!("stopping: every worker has left");
+            stop.cancel();
+        }
     }
 }

@@ -29,7 +29,7 @@ use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, NamedTensor,
     Optimization, Precision, Profile, Variant, VariantId, VariantSpec, WorkerId,
 };
-use sextant_worker::{Config, Service, Watchdog, Worker};
+use sextant_worker::{Config, End, Service, Watchdog, Worker};
 
 use double::{Double, PATIENCE, Record, Step, row, signature};
 
@@ -94,7 +94,7 @@ impl World {
         &mut self,
     ) -> (
         tokio::sync::oneshot::Sender<()>,
-        tokio::task::JoinHandle<()>,
+        tokio::task::JoinHandle<End>,
     ) {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let service = self.service.take().unwrap();

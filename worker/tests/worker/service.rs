@@ -14,7 +14,7 @@ async fn a_worker_whose_lease_lapsed_announces_what_it_holds() {
     let (stop, running) = world.serve();
     world.reaches(&variant, InstanceState::Active).await;
     drop(stop);
-    running.await.unwrap();
+    assert_eq!(running.await.unwrap(), End::Shutdown);
     assert_eq!(
         world.state(&variant).await,
         Some(InstanceState::Inactive),
@@ -233,4 +233,42 @@ async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_go
         .unwrap();
     let left = world.metadata.snapshot().await.unwrap();
     assert_eq!((left.workers.len(), left.instances.len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_told_to_leave_finishes_what_it_has_and_is_gone() {
+    let config = Config {
+        drain: Duration::from_secs(30),
+        period_ms: 10,
+        ..config()
+    };
+    let mut world = World::with(Kind::Cpu, config).await;
+    world.loaded("m-a").await;
+    world.record.hold(Step::Exec, Some(1));
+    let running = world.infer("m-a", 1, now());
+    world.record.begun(Step::Exec, 1).await;
+    let (stop, stopping) = world.serve();
+    for _ in 0..2 {
+        world.worker.leave().await.unwrap();
+        assert!(world.worker.is_draining());
+    }
+    let told = async {
+        let mut view = View::from(world.metadata.snapshot().await.unwrap());
+        while !view.workers.values().any(|it| it.record.draining) {
+            world.metadata.changed(view.cursor).await.unwrap();
+            view.follow(&world.metadata.changes(view.cursor).await.unwrap());
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await;
+    told.expect("it says that it drains");
+    assert!(!stopping.is_finished(), "a batch runs");
+    world.record.release(Step::Exec);
+    running.ok();
+    let ended = tokio::time::timeout(PATIENCE, stopping).await;
+    assert_eq!(ended.unwrap().unwrap(), End::Left);
+    let left = world.metadata.snapshot().await.unwrap();
+    assert_eq!((left.workers.len(), left.instances.len()), (0, 0));
+    let late = world.infer("m-a", 2, now());
+    assert_eq!(late.error(), InferError::ShuttingDown);
+    drop(stop);
 }

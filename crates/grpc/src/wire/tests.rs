@@ -19,6 +19,7 @@ use sextant_rpc::{
 use sextant_types::{ApplicationId, Code, DataType, ModelId, Targets, VariantId, WorkerId};
 
 use super::Wire;
+use crate::proto::{self, work_request};
 
 /// Through the bytes of a frame.
 fn round_trip<W: Wire + Clone + PartialEq + Debug>(messages: &[W], token: u64) {
@@ -140,6 +141,7 @@ fn request() -> impl Strategy<Value = Request> {
         unload.prop_map(|(id, variant)| Request::Unload { id, variant }),
         any::<u64>().prop_map(|id| Request::Stats { id }),
         any::<u64>().prop_map(|id| Request::Repin { id }),
+        any::<u64>().prop_map(|id| Request::Leave { id }),
     ]
 }
 
@@ -165,7 +167,9 @@ fn report() -> impl Strategy<Value = Report> {
         Just(Report::Beat),
         (any::<u64>(), outcome).prop_map(|(id, outcome)| Report::Inferred { id, outcome }),
         (any::<u64>(), loaded).prop_map(|(id, outcome)| Report::Loaded { id, outcome }),
-        (any::<u64>(), unloaded).prop_map(|(id, outcome)| Report::Unloaded { id, outcome }),
+        (any::<u64>(), unloaded.clone()).prop_map(|(id, outcome)| Report::Unloaded { id, outcome }),
+        (any::<u64>(), unloaded).prop_map(|(id, outcome)| Report::Leaves { id, outcome }),
+        (any::<u64>(), name()).prop_map(|(id, order)| Report::Unknown { id, order }),
         (any::<u64>(), repinned).prop_map(|(id, outcome)| Report::Repinned { id, outcome }),
     ]
 }
@@ -363,6 +367,29 @@ proptest! {
 fn refuse_or_read<W: Wire>(bytes: &Bytes) {
     if let Ok(frame) = W::Frame::decode(bytes.clone()) {
         drop(W::unpack(frame, &mut VecDeque::new()));
+    }
+}
+
+#[test]
+fn orders_of_later_versions_can_be_answered() {
+    let unpacked = |document: &'static str| {
+        let message = proto::WorkRequest {
+            stamp: Some(proto::Stamp::default()),
+            body: Some(work_request::Body::Order(Bytes::from(document))),
+        };
+        let frame = proto::WorkRequests {
+            messages: vec![message],
+            token: 0,
+        };
+        let mut unpacked = VecDeque::new();
+        ToWorker::unpack(frame, &mut unpacked).map(|()| unpacked.pop_front())
+    };
+    let read = unpacked(r#"{"compress":{"id":7,"level":{"of":[1,2]}}}"#).expect("a message");
+    let order = "compress".to_owned();
+    let wanted = Request::Unknown { id: 7, order };
+    assert_eq!(read.map(|it| it.request), Some(wanted));
+    for document in ["", "{}", "7", r#"{"compress":{"level":7}}"#] {
+        assert!(unpacked(document).is_err(), "{document}");
     }
 }
 

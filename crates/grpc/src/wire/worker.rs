@@ -1,7 +1,9 @@
 //! Between those who give a worker orders and the worker.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
+use serde::Deserialize;
 use sextant_rpc::link::wire::{
     Batch, FromWorker, Outputs, Report, Request, ToWorker, Window, WireError, WirePart, WireTimings,
 };
@@ -153,7 +155,25 @@ fn unpack_request(body: work_request::Body) -> Result<Request, Malformed> {
             },
         },
         work_request::Body::Stats(id) => Request::Stats { id },
-        work_request::Body::Order(order) => read(&order)?,
+        work_request::Body::Order(order) => unpack_order(&order)?,
+    })
+}
+
+/// An order; one that only a later version can read is known by its name and its number, so that it is
+/// answered.
+fn unpack_order(document: &Bytes) -> Result<Request, Malformed> {
+    #[derive(Deserialize)]
+    struct Call {
+        id: u64,
+    }
+    let known = read(document);
+    known.or_else(|error| {
+        let Ok(named) = read::<BTreeMap<String, Call>>(document) else {
+            return Err(error);
+        };
+        let call = named.into_iter().next().ok_or(error)?;
+        let (order, Call { id }) = call;
+        Ok(Request::Unknown { id, order })
     })
 }
 

@@ -54,6 +54,18 @@ async fn a_worker_elsewhere_is_as_a_worker_here() {
 }
 
 #[tokio::test]
+async fn a_worker_elsewhere_is_told_to_leave() {
+    let process = Process::start(config()).await;
+    let reached = reach(&dispatcher(), &process.endpoint).await;
+    assert!(!reached.worker.is_draining());
+    for _ in 0..2 {
+        assert_eq!(reached.worker.leave().await, Ok(()));
+        assert!(reached.worker.is_draining() && process.double.is_draining());
+    }
+    process.stop().await;
+}
+
+#[tokio::test]
 async fn workers_of_one_process_share_its_port() {
     let process = Process::start(config()).await;
     let (other, _kept) = Double::new("beside");

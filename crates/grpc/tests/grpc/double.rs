@@ -25,6 +25,7 @@ pub struct Double {
     pub keep: AtomicBool,
     kept: mpsc::UnboundedSender<Infer>,
     pub unloaded: Mutex<Vec<VariantId>>,
+    pub draining: AtomicBool,
 }
 
 impl Double {
@@ -37,6 +38,7 @@ impl Double {
             keep: AtomicBool::new(false),
             kept,
             unloaded: Mutex::default(),
+            draining: AtomicBool::new(false),
         };
         (Arc::new(double), keeps)
     }
@@ -99,6 +101,15 @@ impl Work for Double {
 
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
         self.unloaded.lock().expect("sound").push(variant.clone());
+        Ok(())
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    async fn leave(&self) -> Result<(), WorkError> {
+        self.draining.store(true, Ordering::Relaxed);
         Ok(())
     }
 

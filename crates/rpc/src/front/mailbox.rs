@@ -207,6 +207,10 @@ impl Work for Mailbox {
         self.worker.repin().await
     }
 
+    async fn leave(&self) -> Result<(), WorkError> {
+        self.worker.leave().await
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         self.worker.stats().await
     }

@@ -125,8 +125,23 @@ impl RemoteWorker {
         }
     }
 
-    /// Asks and waits for the report; `None` when the link breaks.
-    async fn ask(&self, request: impl FnOnce(u64) -> Request) -> Option<Report> {
+    /// Asks and waits for the report.
+    ///
+    /// # Errors
+    /// Why there is none: the link broke, or the worker cannot read the order.
+    async fn ask(&self, request: impl FnOnce(u64) -> Request) -> Result<Report, String> {
+        match self.exchange(request).await {
+            Some(Report::Unknown { order, .. }) => Err(format!(
+                "worker `{}` is of another version and cannot read the order `{order}`",
+                lock(&self.state).worker
+            )),
+            Some(report) => Ok(report),
+            None => Err(self.lost()),
+        }
+    }
+
+    /// `None` when the link breaks.
+    async fn exchange(&self, request: impl FnOnce(u64) -> Request) -> Option<Report> {
         let (id, report) = self.pending.add()?;
         self.send(request(id)).ok()?;
         report.await.ok()
@@ -136,7 +151,12 @@ impl RemoteWorker {
         self.peer().arrived(&message.stamp);
         match message.report {
             Report::Beat => {}
-            Report::State(state) => *lock(&self.state) = state,
+            Report::State(state) => {
+                let mut known = lock(&self.state);
+                // Who leaves has said it for good; this may have been looked at before.
+                let draining = known.draining || state.draining;
+                *known = State { draining, ..state };
+            }
             Report::Inferred { id, outcome } => {
                 if let Some((variant, done)) = self.pending.take_batch(id) {
                     finish(done, self.outcome(&variant, outcome));
@@ -145,6 +165,8 @@ impl RemoteWorker {
             Report::Loaded { id, .. }
             | Report::Unloaded { id, .. }
             | Report::Repinned { id, .. }
+            | Report::Leaves { id, .. }
+            | Report::Unknown { id, .. }
             | Report::Stats { id, .. } => {
                 self.pending.answer(id, message.report);
             }
@@ -180,6 +202,11 @@ impl RemoteWorker {
 
     fn peer(&self) -> MutexGuard<'_, Peer> {
         lock(&self.peer)
+    }
+
+    /// Why a call has no answer of its own.
+    fn why(&self, answer: Result<Report, String>) -> String {
+        answer.err().unwrap_or_else(|| self.lost())
     }
 
     fn lost(&self) -> String {
@@ -248,12 +275,12 @@ impl Work for RemoteWorker {
             window,
         };
         match self.ask(request).await {
-            Some(Report::Loaded { outcome, .. }) => outcome
+            Ok(Report::Loaded { outcome, .. }) => outcome
                 .map(LoadTimings::from)
                 .map_err(|error| error.into_work_error(Some(&id))),
-            _ => Err(WorkError::Failed {
+            other => Err(WorkError::Failed {
                 variant: id,
-                reason: self.lost(),
+                reason: self.why(other),
             }),
         }
     }
@@ -264,31 +291,49 @@ impl Work for RemoteWorker {
             variant: variant.clone(),
         };
         match self.ask(request).await {
-            Some(Report::Unloaded { outcome, .. }) => {
+            Ok(Report::Unloaded { outcome, .. }) => {
                 outcome.map_err(|error| error.into_work_error(Some(variant)))
             }
-            _ => Err(WorkError::Failed {
+            other => Err(WorkError::Failed {
                 variant: variant.clone(),
-                reason: self.lost(),
+                reason: self.why(other),
             }),
         }
     }
 
     async fn repin(&self) -> Result<Vec<u16>, WorkError> {
         match self.ask(|id| Request::Repin { id }).await {
-            Some(Report::Repinned { outcome, .. }) => {
+            Ok(Report::Repinned { outcome, .. }) => {
                 outcome.map_err(|error| error.into_work_error(None))
             }
-            _ => Err(WorkError::Rejected(self.lost())),
+            other => Err(WorkError::Rejected(self.why(other))),
+        }
+    }
+
+    async fn leave(&self) -> Result<(), WorkError> {
+        if !lock(&self.state).can_leave {
+            return Err(WorkError::Rejected(format!(
+                "worker `{}` is of an earlier version and knows no order `leave`: end its process",
+                lock(&self.state).worker
+            )));
+        }
+        match self.ask(|id| Request::Leave { id }).await {
+            Ok(Report::Leaves { outcome, .. }) => {
+                outcome.map_err(|error| error.into_work_error(None))?;
+                // The next look says it as well.
+                lock(&self.state).draining = true;
+                Ok(())
+            }
+            other => Err(WorkError::Rejected(self.why(other))),
         }
     }
 
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         match self.ask(|id| Request::Stats { id }).await {
-            Some(Report::Stats { outcome, .. }) => outcome
+            Ok(Report::Stats { outcome, .. }) => outcome
                 .map(wire::from_wire)
                 .map_err(|error| error.into_work_error(None)),
-            _ => Err(WorkError::Rejected(self.lost())),
+            other => Err(WorkError::Rejected(self.why(other))),
         }
     }
 }

@@ -110,6 +110,14 @@ impl Half {
                     outcome: outcome.map_err(|error| WireError::from(&error)),
                 }
             }
+            Request::Leave { id } => {
+                let outcome = self.worker.leave().await;
+                Report::Leaves {
+                    id,
+                    outcome: outcome.map_err(|error| WireError::from(&error)),
+                }
+            }
+            Request::Unknown { id, order } => Report::Unknown { id, order },
             Request::Stats { id } => {
                 let outcome = self.worker.stats().await;
                 Report::Stats {
@@ -193,6 +201,7 @@ impl Half {
             free_pages: info.pages.free,
             utilization: info.utilization,
             draining: self.worker.is_draining(),
+            can_leave: true,
             usage: usage
                 .into_iter()
                 .map(|it| (it.variant, it.idle_ms))

@@ -80,10 +80,23 @@ pub enum Request {
         /// The call.
         id: u64,
     },
+    /// The worker is to leave; answered by [`Report::Leaves`].
+    Leave {
+        /// The call.
+        id: u64,
+    },
     /// Counts and mispredictions; answered by [`Report::Stats`].
     Stats {
         /// The call.
         id: u64,
+    },
+    /// An order of another version; answered by [`Report::Unknown`]. Transports make it of what they
+    /// cannot read; nobody sends it.
+    Unknown {
+        /// The call.
+        id: u64,
+        /// What the order is called.
+        order: String,
     },
 }
 
@@ -158,6 +171,20 @@ pub enum Report {
         /// Which cores, or why they stay where they are.
         outcome: Result<Vec<u16>, WireError>,
     },
+    /// Whether the worker leaves now.
+    Leaves {
+        /// The call.
+        id: u64,
+        /// It does, or why not.
+        outcome: Result<(), WireError>,
+    },
+    /// An order that this version cannot read.
+    Unknown {
+        /// The call.
+        id: u64,
+        /// What the order is called.
+        order: String,
+    },
     /// Counts and mispredictions.
     Stats {
         /// The call.
@@ -187,6 +214,10 @@ pub struct State {
     /// It finishes what it has begun and leaves: nothing new may be sent to it.
     #[serde(default)]
     pub draining: bool,
+    /// It knows [`Request::Leave`], and answers orders that it does not know. Earlier versions break
+    /// the link.
+    #[serde(default)]
+    pub can_leave: bool,
     /// The loaded variants, and for how long each has been idle, milliseconds.
     pub usage: Vec<(VariantId, u64)>,
 }

@@ -46,6 +46,20 @@ async fn a_worker_that_drains_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_is_told_to_leave_drains_from_the_answer_on() {
+    let world = connect(0, 1).await;
+    let refusal = WorkError::Rejected("not now".to_owned());
+    *world.double.refuse_work.lock().expect("sound") = Some(refusal.clone());
+    assert_eq!(world.worker.leave().await, Err(refusal));
+    assert!(!world.worker.is_draining());
+    *world.double.refuse_work.lock().expect("sound") = None;
+    for _ in 0..2 {
+        assert_eq!(world.worker.leave().await, Ok(()));
+        assert!(world.worker.is_draining() && world.double.is_draining());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn batches_come_back_part_by_part() {
     let world = connect(0, 1).await;
     let strings = Tensor::from_strings(vec![2], vec!["a".into(), "\u{e9}".into()]);

@@ -135,6 +135,12 @@ impl Work for Double {
         Ok(())
     }
 
+    async fn leave(&self) -> Result<(), WorkError> {
+        self.refusal()?;
+        self.draining.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         self.refusal()?;
         Ok(stats())
