@@ -27,6 +27,7 @@ pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
         .map(|(ordinal, variant)| names.candidate(ordinal, variant))
         .collect();
     let workers = view.workers.values();
+    // One that somebody has taken out counts: what it has moves, and is wanted until then.
     let staying = workers.filter(|worker| !worker.record.draining);
     let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
     let wishes = wanted::wanted(&candidates, &places, memory_share);

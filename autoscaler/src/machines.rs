@@ -2,7 +2,8 @@
 //!
 //! A provider is asked what there is before anything is ordered, so who leads next finds what this one
 //! has begun and doubles nothing. A worker ends when no wanted variant depends on it: its provider tells
-//! it to finish what it has (SIGTERM), and it leaves by itself.
+//! it to finish what it has (SIGTERM), and it leaves by itself. The machine of a worker that somebody has
+//! taken out does not count, and ends once the worker drains, so that nobody starts it again.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,21 +12,18 @@ use std::{
 };
 
 use sextant_metadata::{View, Wanted};
-use sextant_policies::scaling::fleet::{Removable, leaving};
+use sextant_policies::scaling::fleet::{LONGEST_STAY, Removable, leaving};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
-use sextant_types::DeviceTypeName;
+use sextant_types::{DeviceTypeName, WorkerId};
 use tokio::{task::JoinHandle, time::timeout};
 
-use crate::seats::{Seat, copies, seats};
+use crate::seats::{Seat, copies, leavers, seats};
 
 /// Longest time that a provider may take for an order.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longest wait after a provider has failed.
 const MOST_WAIT: Duration = Duration::from_secs(60);
-
-/// How long a worker is kept that variants depend on, before it ends all the same.
-const LONGEST_STAY: Duration = Duration::from_secs(120);
 
 /// A machine whose worker has not announced itself after so many times what a start takes is given up.
 const START_FACTOR: u64 = 3;
@@ -68,8 +66,10 @@ struct Order {
     pool: Pool,
     provider: Arc<dyn Provider>,
     wanted: u32,
-    /// Workers of the type that are up, draining ones left out.
+    /// Workers of the type that are up and stay.
     workers: Vec<Seat>,
+    /// Those that somebody has taken out, and whether they drain already.
+    leavers: Vec<(WorkerId, bool)>,
     /// By wanted variant: workers that stay on which it serves.
     copies: BTreeMap<u32, u32>,
     now_ms: u64,
@@ -121,6 +121,7 @@ impl Machines {
                 provider: Arc::clone(&config.provider),
                 wanted: said.wanted,
                 workers,
+                leavers: leavers(view, name),
                 copies: copies(view, wanted),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
@@ -164,13 +165,20 @@ impl Order {
     /// Returns what is wrong though nothing failed, and the machines that there were.
     async fn run(&self) -> Result<(Option<String>, Vec<Machine>), Error> {
         let machines = self.provider.list(&self.pool).await?;
-        let (there, lost): (Vec<&Machine>, Vec<&Machine>) = machines
-            .iter()
+        let live = machines.iter();
+        let (taken_out, others): (Vec<&Machine>, Vec<&Machine>) = live
             .filter(|machine| machine.state != State::Ending)
+            .partition(|machine| self.leaver(machine).is_some());
+        let (draining, leaving): (Vec<&Machine>, Vec<&Machine>) = taken_out
+            .into_iter()
+            .partition(|machine| self.leaver(machine) == Some(true));
+        let (there, lost): (Vec<&Machine>, Vec<&Machine>) = others
+            .into_iter()
             .partition(|machine| !self.is_lost(machine));
-        if !lost.is_empty() {
-            let ids: Vec<MachineId> = lost.iter().map(|machine| machine.id.clone()).collect();
-            self.provider.end(&self.pool, &ids).await?;
+        let over = lost.iter().chain(&draining);
+        let over: Vec<MachineId> = over.map(|machine| machine.id.clone()).collect();
+        if !over.is_empty() {
+            self.provider.end(&self.pool, &over).await?;
         }
         // Workers that somebody else runs count as well.
         let others = self.workers.iter().filter(|seat| {
@@ -180,8 +188,9 @@ impl Order {
         let wanted = (self.wanted as usize).saturating_sub(others.count());
         if there.len() < wanted {
             tracing::info!(pool = %self.pool.device_type, have = there.len(), wanted, "starting workers");
+            let count = wanted + leaving.len();
             self.provider
-                .grow(&self.pool, u32::try_from(wanted).unwrap_or(u32::MAX))
+                .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
                 .await?;
         } else if there.len() > wanted {
             self.shrink(&there, there.len() - wanted).await?;
@@ -222,6 +231,13 @@ impl Order {
         }
         tracing::info!(pool = %self.pool.device_type, machines = chosen.len(), "ending workers");
         self.provider.end(&self.pool, &chosen).await
+    }
+
+    /// Whether its worker drains, where somebody has taken that out.
+    fn leaver(&self, machine: &Machine) -> Option<bool> {
+        let mut leavers = self.leavers.iter();
+        let leaver = leavers.find(|(worker, _)| machine.runs(worker));
+        leaver.map(|(_, drains)| *drains)
     }
 
     /// Whether it has run for long without its worker being there.

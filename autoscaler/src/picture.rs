@@ -287,6 +287,18 @@ fn type_of(worker: &Worker) -> Option<&DeviceTypeName> {
     Some(&worker.record.device_type.as_ref()?.name)
 }
 
+/// The workers of a type that are up and stay. Where none stays, those that somebody has taken out serve
+/// until others are there: what is planned for them is wanted meanwhile.
+fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
+    let workers = view.workers.values();
+    let serve = workers.filter(|worker| !worker.record.draining && type_of(worker) == Some(name));
+    let (staying, leaving): (Vec<&Worker>, Vec<&Worker>) = serve.partition(|worker| worker.stays());
+    match staying.is_empty() {
+        true => leaving,
+        false => staying,
+    }
+}
+
 /// The types that are configured, were seen or are there.
 fn kinds(
     view: &View,
@@ -299,10 +311,7 @@ fn kinds(
         all.insert(facts.name.clone(), Arc::clone(facts));
     }
     let kinds = all.into_iter().map(|(name, facts)| {
-        let stays = |worker: &&Worker| {
-            !worker.record.draining && type_of(worker).is_some_and(|it| *it == name)
-        };
-        let workers: Vec<&Worker> = view.workers.values().filter(stays).collect();
+        let workers = up(view, &name);
         let up = workers.len() as u32;
         let (least, most) = match config.pools.get(&name) {
             Some(pool) => (pool.least, pool.most.max(pool.least)),

@@ -15,11 +15,8 @@ pub(crate) struct Seat {
 /// Workers of a type that stay, with what depends on each. Variants are numbered by their position in
 /// what is wanted.
 pub(crate) fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<Seat> {
-    let of_type = |worker: &&Worker| {
-        let facts = worker.record.device_type.as_ref();
-        !worker.record.draining && facts.is_some_and(|facts| facts.name == *name)
-    };
-    let workers = view.workers.values().filter(of_type);
+    let workers = view.workers.values();
+    let workers = workers.filter(|worker| worker.stays() && is_of(worker, name));
     let mut holds = holdings(view, wanted);
     let emptying = view
         .wanted
@@ -38,6 +35,19 @@ pub(crate) fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<
         .collect()
 }
 
+/// Workers of a type that somebody has taken out, and whether they drain already.
+pub(crate) fn leavers(view: &View, name: &DeviceTypeName) -> Vec<(WorkerId, bool)> {
+    let workers = view.workers.values();
+    let leavers = workers.filter(|worker| worker.leaving && is_of(worker, name));
+    let leavers = leavers.map(|worker| (worker.id.clone(), worker.record.draining));
+    leavers.collect()
+}
+
+fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
+    let facts = worker.record.device_type.as_ref();
+    facts.is_some_and(|facts| facts.name == *name)
+}
+
 /// By wanted variant: workers that stay on which it serves.
 pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<u32, u32> {
     let mut copies = BTreeMap::new();
@@ -47,12 +57,14 @@ pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<u32, u32> {
     copies
 }
 
-/// Workers that are more than are wanted and on which alone something wanted serves: it is to be loaded
-/// elsewhere before they end.
+/// Workers that somebody has taken out, and those that are more than are wanted and on which alone
+/// something wanted serves: it is to be loaded elsewhere before they end.
 pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
     let copies = copies(view, wanted);
     let managed = wanted.pools.iter().filter(|pool| pool.provider.is_some());
-    let mut emptying = Vec::new();
+    let workers = view.workers.values();
+    let leavers = workers.filter(|worker| worker.leaving && !worker.record.draining);
+    let mut emptying: Vec<WorkerId> = leavers.map(|worker| worker.id.clone()).collect();
     for pool in managed {
         let seats = seats(view, wanted, &pool.device_type);
         let surplus = seats.len().saturating_sub(pool.wanted as usize);
@@ -69,7 +81,7 @@ fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<u32>> {
     let mut holdings: BTreeMap<WorkerId, Vec<u32>> = BTreeMap::new();
     let stays = |instance: &&Instance| {
         let worker = view.workers.get(&instance.key.worker);
-        instance.state.is_serving() && worker.is_some_and(|worker| !worker.record.draining)
+        instance.state.is_serving() && worker.is_some_and(Worker::stays)
     };
     for instance in view.instances.values().filter(stays) {
         let key = &instance.key;

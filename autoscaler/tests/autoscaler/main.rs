@@ -3,13 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod budgets;
+mod leaving;
 mod scaling;
 mod wanted;
 mod world;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use sextant_fleet::unsteady::UnsteadyStore;
 use sextant_metadata::{Count, MetadataStore, Wanted};
-use sextant_types::{Digest, ModelId, VariantId};
+use sextant_types::{Digest, ModelId, VariantId, WorkerId};
 use tokio::sync::watch;

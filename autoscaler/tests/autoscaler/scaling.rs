@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64},
     },
 };
 
@@ -17,7 +17,6 @@ use sextant_metadata::{
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
 use sextant_types::{
     ApplicationId, BatchLatency, DeviceType, DeviceTypeName, TargetClass, Targets, Variant,
-    WorkerId,
 };
 
 use super::{world::*, *};
@@ -25,13 +24,13 @@ use super::{world::*, *};
 /// Machines that are there as soon as they are ordered; their workers announce themselves where a test
 /// says so.
 #[derive(Default)]
-struct Shelf {
+pub(super) struct Shelf {
     machines: Mutex<Vec<Machine>>,
     next: AtomicU64,
     ended: Mutex<Vec<String>>,
     fails: AtomicBool,
     /// Machines seem to have been started so long ago, ms.
-    age_ms: AtomicU64,
+    pub(super) age_ms: AtomicU64,
 }
 
 impl Shelf {
@@ -45,11 +44,11 @@ impl Shelf {
         }
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.machines.lock().unwrap().len()
     }
 
-    fn ended(&self) -> Vec<String> {
+    pub(super) fn ended(&self) -> Vec<String> {
         self.ended.lock().unwrap().clone()
     }
 }
@@ -93,7 +92,7 @@ impl Provider for Shelf {
 }
 
 /// A pool of devices that answer 1,000 queries a second each (a variant takes 1 ms).
-fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u32) -> Config {
+pub(super) fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u32) -> Config {
     let pool = PoolConfig {
         least,
         most,
@@ -109,7 +108,7 @@ fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u32) -> Conf
     }
 }
 
-fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()> {
+pub(super) fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()> {
     let service = Service::new(config, Arc::clone(store) as _);
     tokio::spawn(service.run(std::future::pending()))
 }
@@ -141,13 +140,13 @@ async fn ask_rows(store: &UnsteadyStore, (rps, input_rows): (u64, u64), targets:
     store.set_demand(demand).await.unwrap();
 }
 
-fn wants(wanted: &Wanted, name: &str) -> Option<u32> {
+pub(super) fn wants(wanted: &Wanted, name: &str) -> Option<u32> {
     let name = DeviceTypeName::new(name).unwrap();
     wanted.pool(&name).map(|pool: &Pool| pool.wanted)
 }
 
 /// Waits until this is so.
-async fn until_true(what: &str, is: impl Fn() -> bool) {
+pub(super) async fn until_true(what: &str, is: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is() {
         assert!(begun.elapsed() < PATIENCE, "not {what}");
@@ -156,7 +155,7 @@ async fn until_true(what: &str, is: impl Fn() -> bool) {
 }
 
 /// The variant serves on a worker.
-async fn serve(store: &UnsteadyStore, variant: &str, worker: &str) {
+pub(super) async fn serve(store: &UnsteadyStore, variant: &str, worker: &str) {
     let key = InstanceKey {
         variant: VariantId::new(variant).unwrap(),
         worker: WorkerId::new(worker).unwrap(),

@@ -2,19 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use sextant_policies::{
-    scaling::fleet::{Leaver, Removable, leaving},
-    schedule::Nanos,
-};
+use sextant_policies::scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
 
 use super::{
     devices::{Device, Held, State},
     world::{Event, World, nanos},
 };
-
-/// How long a device is kept that variants depend on, before it goes all the same; as in the live
-/// autoscaler.
-const LONGEST_STAY: Nanos = 120_000_000_000;
 
 impl World<'_> {
     /// The devices that are there when the run begins.
@@ -49,7 +42,7 @@ impl World<'_> {
                 continue;
             }
             let since = *self.surplus_since[kind].get_or_insert(self.now);
-            let forced = self.now - since > LONGEST_STAY;
+            let forced = u128::from(self.now - since) > LONGEST_STAY.as_nanos();
             let removable: Vec<Removable> = there.iter().map(|at| self.removable(*at)).collect();
             let leavers = leaving(&removable, &self.copies(), there.len() - wanted);
             for leaver in &leavers {

@@ -12,9 +12,12 @@
 //! idle device starts a lone query at once: at a tenth of what full batches could carry it is busy
 //! already.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Choice, Plan, Problem, demand::Outlook};
+
+/// How long a device is kept that wanted variants depend on, before it leaves all the same.
+pub const LONGEST_STAY: Duration = Duration::from_secs(120);
 
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
 const FULL: f64 = 0.8;
