@@ -34,7 +34,7 @@ mod workers;
 
 pub mod jobs;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use sextant_fleet::Token;
@@ -42,6 +42,7 @@ use sextant_metadata::MetadataStore;
 use sextant_policies::{
     placement,
     profile::Estimation,
+    scaling::fleet::LONGEST_STAY,
     schedule::{Delay, Options},
 };
 use sextant_rpc::WorkerClient;
@@ -74,6 +75,8 @@ pub struct Config {
     /// How many times as long as where it was measured a variant takes on another type of device, until
     /// it was measured there.
     pub estimate_factor: f64,
+    /// How long a worker that somebody has taken out is kept where wanted variants depend on it.
+    pub longest_stay: Duration,
     /// What sets an application apart from others; one that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
 }
@@ -107,6 +110,7 @@ impl Default for Config {
             parallelism: None,
             estimation: Estimation::default(),
             estimate_factor: 1.0,
+            longest_stay: LONGEST_STAY,
             tenants: BTreeMap::new(),
         }
     }

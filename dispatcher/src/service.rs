@@ -18,7 +18,10 @@ use sextant_policies::{
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 
-use self::present::{Kinds, Present, places};
+use self::{
+    emptying::Leavers,
+    present::{Kinds, Present, places},
+};
 use crate::{
     Dispatcher,
     costs::Tariff,
@@ -55,6 +58,7 @@ struct Teller {
     /// What was last said about device types.
     warnings: Vec<HardwareWarning>,
     reliever: Reliever,
+    leavers: Leavers,
 }
 
 /// A variant as the driver knows it.
@@ -82,6 +86,7 @@ impl Service {
                 strays: BTreeSet::new(),
                 warnings: Vec::new(),
                 reliever: Reliever::new(),
+                leavers: Leavers::default(),
             },
         }
     }
@@ -183,19 +188,6 @@ impl Teller {
         let number = |variant: &VariantId| self.interner.ordinal(variant);
         let places = places(view, &present, number);
         self.reliever.look(&driver, &places, lives);
-    }
-
-    /// Moves what is loaded nowhere else from workers that are to leave.
-    fn empty(&mut self, view: &View) {
-        let driver = Arc::clone(&self.dispatcher.driver);
-        let wanted = view.wanted.as_ref();
-        if !driver.leads() || wanted.is_none_or(|wanted| wanted.emptying.is_empty()) {
-            return;
-        }
-        let present = self.kinds.present(&driver, view);
-        for (variant, from, to) in emptying::moves(view, &present) {
-            driver.relocate(self.interner.ordinal(variant), from, &to);
-        }
     }
 
     /// Says once what does not fit together.

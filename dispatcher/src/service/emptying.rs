@@ -1,46 +1,181 @@
-//! What has to move from workers that are to leave.
+//! What has to move from workers that are to leave, and when those that somebody has taken out are told
+//! to.
+//!
+//! A worker that is to leave serves on while what it alone has is loaded elsewhere. Who ends one that is
+//! more than are wanted is the autoscaler; one that somebody has taken out is told here, once nothing
+//! depends on it: nothing wanted serves on it alone, and no other has still to come in its place. Where
+//! that does not come about, because nothing is free or nobody else is there, it is told after a time all
+//! the same. The mark is in the metadata store, so whoever leads next goes on.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use sextant_metadata::View;
+use sextant_metadata::{Instance, View, Worker};
 use sextant_types::{VariantId, WorkerId};
 
-use super::present::Present;
+use super::{Teller, present::Present};
+use crate::driver::Driver;
 
-/// Wanted variants that serve on a worker that is to be emptied and on none that stays: which, from which
-/// position, and to which of those that stay, the least busy first.
-pub(super) fn moves<'a>(
-    view: &'a View,
-    present: &[Present],
-) -> Vec<(&'a VariantId, u32, Vec<u32>)> {
-    let Some(wanted) = &view.wanted else {
-        return Vec::new();
-    };
-    let leaves = |worker: &WorkerId| wanted.emptying.binary_search(worker).is_ok();
-    let mut stay: Vec<&Present> = present
-        .iter()
-        .filter(|one| one.is_usable(view) && !leaves(&one.id))
-        .collect();
+/// A worker that was told and does not drain is told again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Workers that somebody has taken out, as long as they are reached, by position and life.
+#[derive(Default)]
+pub(super) struct Leavers(BTreeMap<(usize, u64), Leaver>);
+
+struct Leaver {
+    since: Instant,
+    /// When it was told last.
+    told: Option<Instant>,
+}
+
+/// A wanted variant that serves on no worker that stays.
+struct Alone<'a> {
+    variant: &'a VariantId,
+    on: &'a WorkerId,
+}
+
+impl Teller {
+    /// Moves what is loaded nowhere else from workers that are to leave, and has those leave that somebody
+    /// has taken out.
+    pub(super) fn empty(&mut self, view: &View) {
+        let driver = Arc::clone(&self.dispatcher.driver);
+        let emptying = view.wanted.as_ref();
+        let none = emptying.is_none_or(|wanted| wanted.emptying.is_empty())
+            && !view.workers.values().any(|worker| worker.leaving);
+        if !driver.leads() || none {
+            self.leavers = Leavers::default();
+            return;
+        }
+        let present = self.kinds.present(&driver, view);
+        let stay = staying(view, &present);
+        let alone = alone(view, &stay);
+        let to: Vec<u32> = stay.iter().map(|one| one.at as u32).collect();
+        for of in &alone {
+            if let Some(from) = present.iter().find(|one| one.id == *of.on) {
+                let variant = self.interner.ordinal(of.variant);
+                driver.relocate(variant, from.at as u32, &to);
+            }
+        }
+        let needed: BTreeSet<&WorkerId> = alone.iter().map(|of| of.on).collect();
+        let longest = self.dispatcher.config.longest_stay;
+        self.leavers
+            .look(&driver, (view, &present), longest, &needed);
+    }
+}
+
+// === impl Leavers ===
+
+impl Leavers {
+    /// Tells those to leave on which nothing depends, or that have stayed for `longest`.
+    fn look(
+        &mut self,
+        driver: &Driver,
+        (view, present): (&View, &[Present]),
+        longest: Duration,
+        needed: &BTreeSet<&WorkerId>,
+    ) {
+        let mut before = std::mem::take(&mut self.0);
+        for one in present {
+            let worker = view.workers.get(&one.id);
+            let Some(worker) = worker.filter(|it| it.leaving && !it.record.draining) else {
+                continue;
+            };
+            let key = (one.at, one.life);
+            let mut leaver = before.remove(&key).unwrap_or_else(Leaver::new);
+            let depends = needed.contains(&one.id) || lacks_another(view, worker);
+            if !depends || leaver.since.elapsed() >= longest {
+                leaver.tell(driver, one, depends);
+            }
+            self.0.insert(key, leaver);
+        }
+    }
+}
+
+impl Leaver {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            told: None,
+        }
+    }
+
+    fn tell(&mut self, driver: &Driver, one: &Present, depends: bool) {
+        if self.told.is_some_and(|told| told.elapsed() < AGAIN) {
+            return;
+        }
+        let Some(client) = driver.workers().client_in(one.at, one.life) else {
+            return;
+        };
+        self.told = Some(Instant::now());
+        let worker = one.id.clone();
+        tokio::spawn(async move {
+            match client.leave().await {
+                Ok(()) => tracing::info!(%worker, depends, "a worker was told to leave"),
+                Err(error) => tracing::warn!(%worker, %error, "a worker was not told to leave"),
+            }
+        });
+    }
+}
+
+/// Workers that stay, the least busy first.
+fn staying<'a>(view: &View, present: &'a [Present]) -> Vec<&'a Present> {
+    let usable = present.iter().filter(|one| one.is_usable(view));
+    let mut stay: Vec<&Present> = usable.filter(|one| !leaves(view, &one.id)).collect();
     stay.sort_by(|a, b| {
         let by_load = a.info.utilization.total_cmp(&b.info.utilization);
         by_load.then(a.at.cmp(&b.at))
     });
-    let to: Vec<u32> = stay.iter().map(|one| one.at as u32).collect();
+    stay
+}
+
+/// Wanted variants that serve on workers that are to leave and on none of those that stay. Where no
+/// autoscaler has said what is wanted, it is everything that is published.
+fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<Alone<'a>> {
     let staying: BTreeSet<&WorkerId> = stay.iter().map(|one| &one.id).collect();
-    let all = view.instances.values();
-    let serving = all.filter(|instance| instance.state.is_serving());
-    let safe: BTreeSet<&VariantId> = serving
-        .clone()
-        .filter(|instance| staying.contains(&instance.key.worker))
-        .map(|instance| &instance.key.variant)
-        .collect();
-    let alone = serving.filter(|instance| {
-        let key = &instance.key;
-        leaves(&key.worker) && !safe.contains(&key.variant) && wanted.of(&key.variant).is_some()
+    let is_wanted = |variant: &VariantId| match &view.wanted {
+        Some(wanted) => wanted.of(variant).is_some(),
+        None => view.variants.contains_key(variant),
+    };
+    let serving = view
+        .instances
+        .values()
+        .filter(|it| it.state.is_serving() && is_wanted(&it.key.variant));
+    let (safe, others): (Vec<&Instance>, Vec<&Instance>) =
+        serving.partition(|it| staying.contains(&it.key.worker));
+    let safe: BTreeSet<&VariantId> = safe.iter().map(|it| &it.key.variant).collect();
+    let others = others.into_iter().map(|it| &it.key);
+    let alone = others.filter(|key| leaves(view, &key.worker) && !safe.contains(&key.variant));
+    let alone = alone.map(|key| Alone {
+        variant: &key.variant,
+        on: &key.worker,
     });
-    let moves = alone.filter_map(|instance| {
-        let from = present.iter().find(|one| one.id == instance.key.worker)?;
-        Some((&instance.key.variant, from.at as u32, to.clone()))
-    });
-    moves.collect()
+    alone.collect()
+}
+
+fn leaves(view: &View, worker: &WorkerId) -> bool {
+    let wanted = view.wanted.as_ref();
+    wanted.is_some_and(|wanted| wanted.emptying.binary_search(worker).is_ok())
+        || view.workers.get(worker).is_some_and(|it| it.leaving)
+}
+
+/// Whether one more of its type is wanted than stay, and somebody starts it.
+fn lacks_another(view: &View, worker: &Worker) -> bool {
+    let name_of = |worker: &Worker| {
+        let facts = worker.record.device_type.as_ref();
+        facts.map(|facts| facts.name.clone())
+    };
+    let name = name_of(worker);
+    let pool = name
+        .as_ref()
+        .and_then(|name| view.wanted.as_ref()?.pool(name));
+    let Some(pool) = pool.filter(|pool| pool.provider.is_some()) else {
+        return false;
+    };
+    let staying = view.workers.values().filter(|it| it.stays());
+    let alike = staying.filter(|it| name_of(it) == name);
+    alike.count() < pool.wanted as usize
 }

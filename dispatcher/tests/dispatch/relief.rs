@@ -1,16 +1,21 @@
 //! Variants move to another worker: from one that something else slows down, or that is to leave.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use sextant_dispatcher::Config;
 use sextant_metadata::{
-    Command, Count, InProcessStore, InstanceKey, InstanceState, Transition, Wanted, WantedVariant,
+    Command, Count, InProcessStore, InstanceKey, InstanceState, Pool, Transition, Wanted,
+    WantedVariant,
 };
 use sextant_rpc::{Load, WorkerClient};
-use sextant_types::Variant;
+use sextant_types::{DeviceType, DeviceTypeName, EngineName, Variant};
+use sextant_worker::End;
 
 use crate::{
     severable::{Post, Severable},
@@ -130,4 +135,98 @@ async fn what_a_worker_that_is_to_leave_has_alone_moves_to_one_that_stays() {
     moved.expect("the variant has moved to the worker that stays");
     assert_eq!(state(&world, &variant, 1).await, InstanceState::Inactive);
     world.ask(query(&[1.0, 0.0])).await.unwrap();
+}
+
+async fn take_out(world: &World, at: usize) {
+    let worker = world.workers[at].info().worker;
+    world.metadata.mark_leaving(&worker).await.unwrap();
+}
+
+/// Waits until a worker has left, and is gone from the store.
+async fn has_left(world: &World, running: tokio::task::JoinHandle<End>, at: usize) {
+    let ended = tokio::time::timeout(PATIENCE, running).await;
+    assert_eq!(ended.expect("it leaves").unwrap(), End::Left);
+    let worker = world.workers[at].info().worker;
+    let left = world.metadata.workers(0).await.unwrap();
+    assert!(left.iter().all(|it| it.id != worker), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() {
+    let (world, variant) = world(2).await;
+    let world = Arc::new(world);
+    let running = world.run_worker(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let asking = tokio::spawn({
+        let (world, stop) = (Arc::clone(&world), Arc::clone(&stop));
+        async move {
+            let mut answered = 0;
+            while !stop.load(Ordering::Relaxed) {
+                world.ask(query(&[1.0, 0.0])).await.unwrap();
+                answered += 1;
+            }
+            answered
+        }
+    });
+    take_out(&world, 0).await;
+    // No autoscaler has said what is wanted: everything that serves is.
+    has_left(&world, running, 0).await;
+    assert_eq!(state(&world, &variant, 1).await, InstanceState::Active);
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    assert!(asking.await.unwrap() > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_everything_alone_leaves_after_a_time() {
+    let config = Config {
+        longest_stay: Duration::from_millis(1),
+        ..Config::default()
+    };
+    let world = World::with(config, 1).await;
+    world.serve(Kind::default()).await;
+    let running = world.run_worker(0);
+    take_out(&world, 0).await;
+    has_left(&world, running, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_tells_it() {
+    let of = |name: &str| DeviceType {
+        name: DeviceTypeName::new(name).unwrap(),
+        engines: vec![EngineName("doubling".to_owned())],
+        slots: 1,
+        memory_bytes: 1000,
+        price_per_hour_usd: 1.0,
+        start_ms: 1000,
+    };
+    let types = vec![of("small"), of("small"), of("other")];
+    let world = World::with_types(Config::default(), types).await;
+    let wanted = |workers| {
+        let pool = Pool {
+            device_type: of("small").name,
+            wanted: workers,
+            least: 0,
+            most: 9,
+            provider: Some("process".into()),
+            facts: None,
+            trouble: None,
+        };
+        Wanted::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
+    };
+    world.metadata.set_wanted(wanted(2)).await.unwrap();
+    let running = world.run_worker(0);
+    let of_no_pool = world.run_worker(2);
+    take_out(&world, 0).await;
+    take_out(&world, 2).await;
+    has_left(&world, of_no_pool, 2).await;
+    // The same look came to this one first.
+    let stays = !world.workers[0].is_draining();
+    assert!(stays, "without it there is one less than is wanted");
+    world.dispatcher.set_leading(false);
+    world.metadata.set_wanted(wanted(1)).await.unwrap();
+    let next = world.another(world.workers.clone());
+    assert!(next.is_leading());
+    has_left(&world, running, 0).await;
+    assert!(!world.workers[1].is_draining());
 }

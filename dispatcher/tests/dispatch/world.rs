@@ -20,7 +20,7 @@ use sextant_types::{
     NamedTensor, Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant,
     VariantId, VariantSpec, WorkerId,
 };
-use sextant_worker::Worker;
+use sextant_worker::{End, Service, Worker};
 
 /// Longest wait for a state that must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -181,6 +181,8 @@ pub struct World {
     pub gate: Arc<Gate>,
     pub folder: tempfile::TempDir,
     stop: tokio::sync::watch::Sender<bool>,
+    /// Of the workers, until they are run.
+    services: Mutex<Vec<Option<Service>>>,
 }
 
 impl World {
@@ -233,11 +235,13 @@ impl World {
             gate: Arc::clone(&gate),
         });
         let mut workers: Vec<WorkerClient> = Vec::new();
+        let mut services = Vec::new();
         for (number, (cores, device_type)) in devices.into_iter().enumerate() {
             let name = WorkerId::new(format!("w{number}")).unwrap();
             let config = sextant_worker::Config {
                 page_bytes: 1,
                 lease_ms: 60_000,
+                drain: PATIENCE,
                 device_type,
                 ..sextant_worker::Config::new(name, cores, 1000)
             };
@@ -246,6 +250,7 @@ impl World {
             let (worker, mut service) = Worker::start(config, engines, stores.0, stores.1).unwrap();
             service.announce().await;
             workers.push(reach(worker));
+            services.push(Some(service));
         }
         let stop = tokio::sync::watch::Sender::new(false);
         let dispatcher = start(config, workers.clone(), &metadata, &stop);
@@ -258,7 +263,14 @@ impl World {
             gate,
             folder,
             stop,
+            services: Mutex::new(services),
         }
+    }
+
+    /// Keeps a worker's lease from now on, until it leaves.
+    pub fn run_worker(&self, at: usize) -> tokio::task::JoinHandle<End> {
+        let service = self.services.lock().unwrap()[at].take();
+        tokio::spawn(service.expect("not run before").run(std::future::pending()))
     }
 
     /// One more dispatcher over the same store.
