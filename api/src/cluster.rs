@@ -1,14 +1,16 @@
 //! `/v1/cluster`, `/v1/workers` and `/v1/instances`: who leads, what runs where, and how
 //! punctually.
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use serde::Serialize;
 use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, Worker};
 use sextant_types::{Code, DeviceType, WorkerId};
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, clock,
+    ApiState,
+    auth::Subject,
+    clock,
     extract::Name,
     problem::{Problem, ProblemBody},
 };
@@ -64,6 +66,8 @@ pub struct WorkerBody {
     /// Where other processes reach it; absent when only its own process does.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
+    /// It was taken out: it serves until what it has alone is loaded elsewhere, and then drains.
+    leaving: bool,
     /// It finishes what it has accepted and leaves.
     draining: bool,
     /// CPU cores that batches may occupy at once.
@@ -128,6 +132,29 @@ pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>,
         workers: workers.iter().map(WorkerBody::from).collect(),
         warnings: warnings.iter().map(WarningBody::from).collect(),
     }))
+}
+
+/// Takes a worker out, for good. It serves until what it has alone is loaded elsewhere and the worker that
+/// its pool lacks without it is up, for two minutes at most; then it finishes what it has and leaves. To
+/// take it out again changes nothing.
+#[utoipa::path(post, operation_id = "workers_drain", path = "/v1/workers/{worker}/drain",
+    tag = "cluster",
+    params(("worker" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The worker, which is to leave", body = WorkerBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 503, description = "The metadata store does not answer", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn drain(
+    State(state): State<ApiState>,
+    Name(name): Name<WorkerId>,
+) -> Result<(Extension<Subject>, Json<WorkerBody>), Problem> {
+    let marked = state.metadata().mark_leaving(&name).await?;
+    let worker = marked.ok_or_else(|| ApiState::no_worker(&name))?;
+    let subject = Extension(Subject(name.to_string()));
+    Ok((subject, Json(WorkerBody::from(&worker))))
 }
 
 /// What a worker did, and how well the durations of its actions were predicted.
@@ -196,6 +223,7 @@ impl From<&Worker> for WorkerBody {
                 .as_deref()
                 .map(DeviceTypeBody::from),
             endpoint: worker.record.endpoint.as_deref().map(str::to_owned),
+            leaving: worker.leaving,
             draining: worker.record.draining,
             cores: worker.record.cores,
             memory_bytes: worker.record.memory_bytes,

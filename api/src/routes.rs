@@ -87,6 +87,7 @@ fn described() -> OpenApiRouter<ApiState> {
         ))
         .routes(routes!(cluster::workers))
         .routes(routes!(cluster::stats))
+        .routes(routes!(cluster::drain))
         .routes(routes!(cluster::instances))
         .routes(routes!(cluster::get))
         .routes(routes!(costs::get))

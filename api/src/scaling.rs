@@ -36,7 +36,7 @@ pub(crate) use feed::Feed;
             example = json!({
                 "wanted_token": 4,
                 "pools": [{"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1,
-                    "draining": 1, "provider": "process", "price_per_hour_usd": 0.384,
+                    "leaving": 0, "draining": 1, "provider": "process", "price_per_hour_usd": 0.384,
                     "start_s": 60.0}],
                 "variants": [{"variant": "mlp-ort-fp32-all-t1-b32", "application": "digits",
                     "needed": 2, "wanted": 3, "ready": 1, "loading": 1, "failed": 0,

@@ -205,10 +205,14 @@ impl ApiState {
 
     /// The worker of that name.
     pub(crate) fn worker(&self, name: &WorkerId) -> Result<WorkerPart, Problem> {
-        self.0.parts.workers.get(name).ok_or_else(|| {
-            let detail = format!("there is no worker `{name}`");
-            Problem::new(Code::WorkerNotFound, detail)
-        })
+        let found = self.0.parts.workers.get(name);
+        found.ok_or_else(|| Self::no_worker(name))
+    }
+
+    /// Refuses what is asked of a worker that is not there.
+    pub(crate) fn no_worker(name: &WorkerId) -> Problem {
+        let detail = format!("there is no worker `{name}`");
+        Problem::new(Code::WorkerNotFound, detail)
     }
 
     /// Queries in flight.

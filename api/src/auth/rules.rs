@@ -94,6 +94,10 @@ const RULES: &[Rule] = &[
     write("artefacts_delete", Bound::Refused, "artefact.delete"),
     read("workers_list", Need::Key, Bound::Refused),
     read("workers_stats", Need::Key, Bound::Refused),
+    Rule {
+        audited: Some("worker.drain"),
+        ..read("workers_drain", ADMIN, Bound::Refused)
+    },
     read("instances_list", Need::Key, Bound::Refused),
     read("cluster_get", Need::Key, Bound::Refused),
     read("costs_get", ADMIN, Bound::Refused),

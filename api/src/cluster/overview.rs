@@ -23,7 +23,7 @@ pub struct ClusterBody {
     /// Changes when the metadata store has lost its content; absent while it is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     life: Option<u64>,
-    /// Workers that hold a lease, and those of them that are leaving.
+    /// Workers that hold a lease, and those of them that leave.
     workers: CountBody,
     /// `metadata`, `registry` and `artefacts`.
     stores: Vec<StoreBody>,
@@ -53,6 +53,8 @@ pub struct LeaderBody {
 pub struct CountBody {
     /// All of them.
     total: usize,
+    /// Those that were taken out and still serve.
+    leaving: usize,
     /// Those that finish what they have accepted and leave.
     draining: usize,
 }
@@ -127,13 +129,14 @@ impl LeaderBody {
 
 impl From<&Snapshot> for CountBody {
     fn from(snapshot: &Snapshot) -> Self {
-        let leaving = snapshot
-            .workers
-            .iter()
-            .filter(|worker| worker.record.draining);
+        let workers = &snapshot.workers;
+        let staying = workers.iter().filter(|worker| worker.stays()).count();
+        let draining = workers.iter().filter(|worker| worker.record.draining);
+        let draining = draining.count();
         Self {
-            total: snapshot.workers.len(),
-            draining: leaving.count(),
+            total: workers.len(),
+            leaving: workers.len() - staying - draining,
+            draining,
         }
     }
 }

@@ -65,8 +65,10 @@ pub struct PoolBody {
     /// Most; null where no autoscaler has said it.
     #[schema(required)]
     most: Option<u32>,
-    /// Workers that are there and do not drain.
+    /// Workers that are there to stay.
     up: u32,
+    /// Workers that were taken out and still serve, until what they have alone is loaded elsewhere.
+    leaving: u32,
     /// Workers that finish what they have accepted and leave.
     draining: u32,
     /// Who starts and ends them; absent where nobody does.
@@ -164,7 +166,7 @@ pub struct CostBody {
     /// yet.
     #[schema(required)]
     wanted: Option<f64>,
-    /// Those that are there, draining ones included.
+    /// Those that are there, leaving and draining ones included.
     actual: f64,
 }
 
@@ -260,6 +262,7 @@ impl PoolBody {
             least: pool.map(|pool| pool.least),
             most: pool.map(|pool| pool.most),
             up: 0,
+            leaving: 0,
             draining: 0,
             provider: pool.and_then(|pool| pool.provider.as_ref()).map(text),
             price_per_hour_usd: facts.map(|facts| facts.price_per_hour_usd),
@@ -272,9 +275,10 @@ impl PoolBody {
         for worker in &snapshot.workers {
             let own = worker.record.device_type.as_ref();
             if own.is_some_and(|own| own.name.as_str() == self.device_type) {
-                let count = match worker.record.draining {
-                    true => &mut self.draining,
-                    false => &mut self.up,
+                let count = match (worker.record.draining, worker.leaving) {
+                    (true, _) => &mut self.draining,
+                    (false, true) => &mut self.leaving,
+                    (false, false) => &mut self.up,
                 };
                 *count += 1;
             }
@@ -387,7 +391,7 @@ impl CostBody {
         let wanted = said.map(|(pool, wanted)| Some(price(pool)? * f64::from(wanted)));
         let there = pools.iter().map(|pool| {
             // A worker that is there has announced its price.
-            price(pool).unwrap_or_default() * f64::from(pool.up + pool.draining)
+            price(pool).unwrap_or_default() * f64::from(pool.up + pool.leaving + pool.draining)
         });
         Self {
             wanted: wanted.sum::<Option<f64>>().filter(|_| is_said),

@@ -18,3 +18,4 @@ mod scaling;
 mod serving;
 mod tls;
 mod worker;
+mod workers;

@@ -122,7 +122,7 @@ async fn before_an_autoscaler_has_spoken_nothing_is_wanted() {
     heartbeat(&api, "a", &device_type("cpu-8", 0.5), false).await;
     step(&api, "a", Command::Load).await;
     let pool = json!({"device_type": "cpu-8", "wanted": null, "least": null, "most": null, "up": 1,
-        "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0});
+        "leaving": 0, "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0});
     let loading = json!({"variant": variant().id.to_string(), "application": "digits",
         "needed": null, "wanted": null, "ready": 0, "loading": 1, "failed": 0, "pinned": null});
     let wanted = json!({"wanted_token": null, "pools": [pool], "variants": [loading],
@@ -144,7 +144,7 @@ async fn wanted_stands_beside_what_is_there() {
     want(&api, vec![pool("cpu-8", 3)], Vec::new()).await;
     let body = read(&api, "/v1/scaling").await;
     let pool = json!({"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1,
-        "draining": 1, "provider": "process", "price_per_hour_usd": 0.5, "start_s": 60.0});
+        "leaving": 0, "draining": 1, "provider": "process", "price_per_hour_usd": 0.5, "start_s": 60.0});
     assert_eq!(body["pools"], json!([pool]));
     let ready = json!({"variant": variant().id.to_string(), "application": "digits",
         "needed": 2, "wanted": 3, "ready": 1, "loading": 0, "failed": 0, "pinned": true});
@@ -189,11 +189,11 @@ async fn a_pool_that_has_no_worker_is_known_by_its_facts() {
     let body = read(&api, "/v1/scaling").await;
     let pools = json!([
         {"device_type": "cpu-8", "wanted": null, "least": null, "most": null, "up": 1,
-            "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0},
-        {"device_type": "gpu", "wanted": 2, "least": 1, "most": 8, "up": 0, "draining": 0,
+            "leaving": 0, "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0},
+        {"device_type": "gpu", "wanted": 2, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
             "provider": "process", "price_per_hour_usd": 3.0, "start_s": 60.0,
             "trouble": "`up` failed: raise the quota"},
-        {"device_type": "tpu", "wanted": 0, "least": 1, "most": 8, "up": 0, "draining": 0,
+        {"device_type": "tpu", "wanted": 0, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
             "provider": "process"},
     ]);
     assert_eq!(body["pools"], pools);
