@@ -96,7 +96,7 @@ enum Command {
     Workers,
     /// Ask whether the server is ready; exits with 1 and says why where it is not.
     Health,
-    /// Show what workers did.
+    /// Show what workers did, and take one out.
     #[command(subcommand)]
     Worker(worker::Worker),
     /// Show what the service decided, and why.

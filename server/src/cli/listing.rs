@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     Client, Error, Output,
     output::{Table, bytes_cell, cell, rows},
+    worker,
 };
 
 /// Lists models.
@@ -55,10 +56,19 @@ pub async fn applications(client: &Client, output: Output) -> Result<(), Error> 
 pub async fn workers(client: &Client, output: Output) -> Result<(), Error> {
     let answer: Value = client.get(&["v1", "workers"]).await?;
     output.either(&answer, || {
-        let mut table = Table::new(&["worker", "#cores", "#memory", "#used", "#utilization"]);
+        let headings = [
+            "worker",
+            "state",
+            "#cores",
+            "#memory",
+            "#used",
+            "#utilization",
+        ];
+        let mut table = Table::new(&headings);
         for worker in rows(&answer, "/workers") {
             table.row(vec![
                 cell(worker, "/name"),
+                worker::state(worker).to_owned(),
                 cell(worker, "/cores"),
                 bytes_cell(worker, "/memory_bytes"),
                 bytes_cell(worker, "/memory_used_bytes"),

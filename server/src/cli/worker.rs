@@ -1,5 +1,8 @@
-//! `sextant worker`: what a worker did, and how well it was predicted.
+//! `sextant worker`: what a worker did and how well it was predicted, and taking one out.
 
+use std::time::Duration;
+
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
@@ -7,9 +10,18 @@ use super::{
     output::{Table, bytes, cell, rows, short},
 };
 
+/// Time between two looks at a worker that is to leave.
+const PERIOD: Duration = Duration::from_millis(200);
+
 /// What workers do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Worker {
+    /// Take a worker out, for good.
+    ///
+    /// It serves until what it has alone is loaded elsewhere and the worker that its pool lacks without it is
+    /// up, for two minutes at most. Then it finishes what it has and leaves. A process that plays no other
+    /// role ends when its last worker has left.
+    Drain(Drain),
     /// Show what workers did and by how much their durations were mispredicted.
     ///
     /// For each kind of action: how many succeeded or were refused, by code; by how much actions took
@@ -17,6 +29,16 @@ pub enum Worker {
     /// later than their start and expectation said. Quantiles are of the last actions in the
     /// worker's log.
     Stats(Stats),
+}
+
+/// Which worker is to leave.
+#[derive(Debug, clap::Args)]
+pub struct Drain {
+    /// Its name.
+    name: String,
+    /// Wait until it has left.
+    #[arg(long)]
+    wait: bool,
 }
 
 /// Which worker.
@@ -36,19 +58,64 @@ const ERRORS: [(&str, &str); 3] = [
 impl Worker {
     /// Asks the server.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
-        let Self::Stats(Stats { name }) = self;
-        if let Some(name) = name {
-            let stats = stats(client, &name).await?;
-            return output.either(&stats, || text(&stats));
+        match self {
+            Self::Drain(drain) => drain.run(client, output).await,
+            Self::Stats(Stats { name: Some(name) }) => {
+                let stats = stats(client, &name).await?;
+                output.either(&stats, || text(&stats))
+            }
+            Self::Stats(Stats { name: None }) => all_stats(client, output).await,
         }
-        let answer: Value = client.get(&["v1", "workers"]).await?;
-        let mut all = Vec::new();
-        for worker in rows(&answer, "/workers") {
-            all.push(stats(client, &cell(worker, "/name")).await?);
-        }
-        let texts = || all.iter().map(text).collect::<Vec<_>>().join("\n\n");
-        output.either(&json!({ "workers": all }), texts)
     }
+}
+
+impl Drain {
+    async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let name = &self.name;
+        let request = client.request(Method::POST, &["v1", "workers", name, "drain"]);
+        let mut worker: Value = client.answer(request).await?;
+        if !self.wait {
+            return output.either(&worker, || format!("worker `{name}` is to leave"));
+        }
+        let mut told = "";
+        while let Some(now) = leaver(client, name).await? {
+            let state = state(&now);
+            if !output.json && state != told {
+                eprintln!("{name} {state}");
+            }
+            (worker, told) = (now, state);
+            tokio::time::sleep(PERIOD).await;
+        }
+        output.either(&worker, || format!("worker `{name}` has left"))
+    }
+}
+
+/// A worker that is to leave; `None` once it has left, be it that another has come under its name.
+async fn leaver(client: &Client, name: &str) -> Result<Option<Value>, Error> {
+    let answer: Value = client.get(&["v1", "workers"]).await?;
+    let mut workers = rows(&answer, "/workers").iter();
+    let worker = workers.find(|worker| worker["name"] == name);
+    Ok(worker.filter(|worker| state(worker) != "up").cloned())
+}
+
+/// `up`, `leaving` or `draining`.
+pub fn state(worker: &Value) -> &'static str {
+    let is = |what: &str| worker.get(what).and_then(Value::as_bool) == Some(true);
+    match (is("draining"), is("leaving")) {
+        (true, _) => "draining",
+        (false, true) => "leaving",
+        (false, false) => "up",
+    }
+}
+
+async fn all_stats(client: &Client, output: Output) -> Result<(), Error> {
+    let answer: Value = client.get(&["v1", "workers"]).await?;
+    let mut all = Vec::new();
+    for worker in rows(&answer, "/workers") {
+        all.push(stats(client, &cell(worker, "/name")).await?);
+    }
+    let texts = || all.iter().map(text).collect::<Vec<_>>().join("\n\n");
+    output.either(&json!({ "workers": all }), texts)
 }
 
 async fn stats(client: &Client, name: &str) -> Result<Value, Error> {
@@ -144,6 +211,20 @@ fn error(action: &str, name: &str, errors: &Value) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_drains_is_no_longer_only_to_leave() {
+        assert_eq!(state(&json!({"draining": false, "leaving": false})), "up");
+        assert_eq!(
+            state(&json!({"draining": false, "leaving": true})),
+            "leaving"
+        );
+        assert_eq!(
+            state(&json!({"draining": true, "leaving": true})),
+            "draining"
+        );
+        assert_eq!(state(&json!({"draining": true})), "draining");
+    }
 
     #[test]
     fn a_worker_is_a_line_and_two_tables() {

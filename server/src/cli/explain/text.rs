@@ -15,6 +15,7 @@ pub fn overview(scaling: &Value) -> String {
         "pool",
         "#wanted",
         "#up",
+        "#leaving",
         "#draining",
         "#least",
         "#most",
@@ -26,6 +27,7 @@ pub fn overview(scaling: &Value) -> String {
             "/device_type",
             "/wanted",
             "/up",
+            "/leaving",
             "/draining",
             "/least",
             "/most",
@@ -211,17 +213,17 @@ mod tests {
         let scaling = json!({
             "wanted_token": 4,
             "pools": [
-                {"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1, "draining": 1,
-                    "provider": "process", "price_per_hour_usd": 0.384},
-                {"device_type": "gpu", "wanted": null, "least": null, "most": null, "up": 0,
+                {"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1, "leaving": 1,
+                    "draining": 1, "provider": "process", "price_per_hour_usd": 0.384},
+                {"device_type": "gpu", "wanted": null, "least": null, "most": null, "up": 0, "leaving": 0,
                     "draining": 0, "trouble": "`up` failed: raise the quota"},
             ],
             "cost_per_hour_usd": {"wanted": 1.152, "actual": 0.768},
         });
         let wanted = "\
-pool   wanted  up  draining  least  most  $/h each  provider
-cpu-8       3   1         1      1     8     0.384  process
-gpu         -   0         0      -     -         -  -
+pool   wanted  up  leaving  draining  least  most  $/h each  provider
+cpu-8       3   1        1         1      1     8     0.384  process
+gpu         -   0        0         0      -     -         -  -
 gpu: `up` failed: raise the quota
 all workers cost 0.768 $/h, those that are wanted 1.15 $/h";
         assert_eq!(overview(&scaling), wanted);
