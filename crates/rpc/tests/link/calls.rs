@@ -3,14 +3,18 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use sextant_rpc::{
-    Infer, InferError, InferOutcome, Load, LoadTimings, Part, Work, WorkError, link::Options,
+    Infer, InferError, InferOutcome, Load, LoadTimings, Part, Work, WorkError,
+    link::{
+        Options, RemoteWorker,
+        wire::{FromWorker, Report, Request, Stamp, ToWorker},
+    },
 };
 use sextant_types::{DataType, NamedTensor, Tensor};
 use tokio::sync::oneshot;
 
 use crate::{
     double::{id, part, stats, variant},
-    transport::{World, connect},
+    transport::{HERE_NS, Near, World, cable, clock, connect},
 };
 
 /// Sends a batch that may start at once.
@@ -57,6 +61,46 @@ async fn a_worker_that_is_told_to_leave_drains_from_the_answer_on() {
         assert_eq!(world.worker.leave().await, Ok(()));
         assert!(world.worker.is_draining() && world.double.is_draining());
     }
+}
+
+/// A worker that knows signs of life and looks, and for which anything else breaks the link.
+async fn an_earlier_version(link: Near<FromWorker, ToWorker>) {
+    let state = r#"{"state":{"worker":"there","cores":1,"engines":[],"page_bytes":1,"pages":1,
+        "free_pages":1,"utilization":0.0,"usage":[]}}"#;
+    let mut clock = 0;
+    while let Ok(message) = link.receive().await {
+        clock += 1;
+        let report = match message.request {
+            Request::Beat => Report::Beat,
+            Request::Look => serde_json::from_str(state).expect("a report"),
+            _ => return,
+        };
+        let stamp = Stamp {
+            sent_at_ns: clock,
+            least_delta_ns: None,
+        };
+        if link.send(FromWorker { stamp, report }).is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_of_an_earlier_version_is_not_told_to_leave_and_keeps_its_link() {
+    let (client, server, _cable) = cable(1);
+    tokio::spawn(an_earlier_version(server));
+    let connected = RemoteWorker::connect(client, clock(HERE_NS), Options::default()).await;
+    let (worker, connection) = connected.expect("the link holds");
+    let connection = tokio::spawn(connection.run(std::future::pending()));
+    let Err(WorkError::Rejected(reason)) = worker.leave().await else {
+        panic!("it knows no such order");
+    };
+    assert!(
+        reason.contains("`there`") && reason.contains("end its process"),
+        "{reason}"
+    );
+    tokio::time::sleep(Options::default().silence / 2).await;
+    assert!(!connection.is_finished() && !worker.is_draining());
 }
 
 #[tokio::test(start_paused = true)]
