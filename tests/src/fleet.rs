@@ -1,6 +1,12 @@
 //! Several processes over real stores: each role where a test wants it.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Command, thread};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
 
 use rustix::process::Signal;
 use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
@@ -9,7 +15,7 @@ use tempfile::TempDir;
 use crate::{
     Api, Machine,
     cluster::SHORT_MEASUREMENTS,
-    process::{Process, command_behind},
+    process::{Process, command, command_behind},
 };
 
 /// How the processes of a fleet are started.
@@ -199,6 +205,14 @@ impl Fleet {
         Api::new(self.process(name).address())
     }
 
+    /// The binary's client, which is to ask the process `api`.
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut client = command();
+        client.args(["--server", self.address("api")]);
+        client.args(arguments).stdin(Stdio::null());
+        client
+    }
+
     /// `http://127.0.0.1:port` of a process.
     pub fn address(&self, name: &str) -> &str {
         self.process(name).address()
@@ -212,6 +226,12 @@ impl Fleet {
     /// Asks a process to end and waits until it has.
     pub fn stop(&mut self, name: &str) {
         let status = self.take(name).stop();
+        assert!(status.success(), "`{name}` ended with {status}");
+    }
+
+    /// Waits until a process has ended by itself, as if it had been asked to.
+    pub fn has_ended(&mut self, name: &str) {
+        let status = self.take(name).ended();
         assert!(status.success(), "`{name}` ended with {status}");
     }
 

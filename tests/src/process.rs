@@ -109,8 +109,13 @@ impl Process {
     }
 
     /// Asks it to end, waits for it, and returns how it ended.
-    pub fn stop(mut self) -> ExitStatus {
+    pub fn stop(self) -> ExitStatus {
         self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits until it ends, and returns how.
+    pub fn ended(mut self) -> ExitStatus {
         loop {
             match self.next_line() {
                 Ok(_) => {}
@@ -118,7 +123,7 @@ impl Process {
                 Err(RecvTimeoutError::Timeout) => {
                     self.child.kill().ok();
                     self.child.wait().ok();
-                    panic!("the service did not end within {PATIENCE:?} of being asked to");
+                    panic!("the service did not end within {PATIENCE:?} of having to");
                 }
             }
         }

@@ -3,6 +3,7 @@
 mod engines;
 mod faults;
 mod jobs;
+mod leaving;
 mod network;
 mod roles;
 mod scaling;

@@ -117,3 +117,32 @@ async fn workers_outlive_a_crash_of_their_autoscaler_and_end_with_it_when_it_is_
     fleet.stop("api");
     assert_eq!(children(&fleet), Vec::<u32>::new(), "all have ended");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_a_pool_that_is_taken_out_is_replaced_first() {
+    let fleet = fleet_of_one();
+    let api = fleet.api();
+    settles(&api, 1).await;
+    learn(&api).await;
+    let before = children(&fleet);
+    let names = workers(&api).await;
+    let load = Load::start(api.clone(), 2, None).await;
+    let path = format!("/v1/workers/{}/drain", names[0]);
+    let worker = api.post(&path, &json!({})).await.json(200);
+    assert_eq!(worker["leaving"], true, "{worker}");
+    let after = until("another is there in its place", async || {
+        let now = workers(&api).await;
+        (now.len() == 1 && now != names).then_some(now)
+    })
+    .await;
+    load.answers(20).await;
+    let tally = load.stop().await;
+    assert_eq!(tally.answered, tally.sent, "{tally:?}");
+    until("its process has ended", async || {
+        let now = children(&fleet);
+        (now.len() == 1 && now != before).then_some(())
+    })
+    .await;
+    settles(&api, 1).await;
+    assert_eq!(workers(&api).await, after);
+}
