@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{Method, StatusCode, Uri, header},
+    http::{HeaderValue, Method, StatusCode, Uri, Version, header},
     middleware::Next,
     response::Response,
 };
@@ -15,7 +15,7 @@ use crate::{ApiState, auth::HEADERS, changes, docs, problem::Problem};
 
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
-    let uri = request.uri().clone();
+    let (uri, version) = (request.uri().clone(), request.version());
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = response.unwrap_or_else(|panic| {
@@ -29,6 +29,11 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     });
     let mut response = render(&state, &uri, matched.as_ref(), response);
     docs::protect(uri.path(), response.headers_mut());
+    if state.is_draining() && version < Version::HTTP_2 {
+        // The client's next request goes to another process.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     response
 }
 

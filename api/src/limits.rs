@@ -29,6 +29,9 @@ pub struct Limits {
     pub transfer_grace: Duration,
     /// Longest time that a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
+    /// Time between the beginning of a shutdown, from which on the service is not ready, and the end of new
+    /// connections.
+    pub shutdown_delay: Duration,
 }
 
 impl Default for Limits {
@@ -46,6 +49,7 @@ impl Default for Limits {
             min_transfer_bytes_per_s: 1024,
             transfer_grace: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
+            shutdown_delay: Duration::ZERO,
         }
     }
 }

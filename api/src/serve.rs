@@ -82,8 +82,9 @@ impl Patience {
     }
 }
 
-/// Serves HTTP/1.1 and HTTP/2 until `shutdown`, then reports unready, takes no new connections, and waits for the
-/// requests in flight, at most [`crate::Limits::drain_timeout`].
+/// Serves HTTP/1.1 and HTTP/2 until `shutdown`. Then it reports that it is not ready and goes on for
+/// [`crate::Limits::shutdown_delay`], in which connections end with their next answer; then it takes no new connections,
+/// and waits for the requests in flight, at most [`crate::Limits::drain_timeout`].
 pub async fn serve(
     listener: impl Into<Listener>,
     state: ApiState,
@@ -91,15 +92,21 @@ pub async fn serve(
 ) -> Result<(), Error> {
     let listener = listener.into();
     let mut connections = Connections::new(state.limits().max_connections);
+    let closing = CancellationToken::new();
+    let told = async {
+        shutdown.cancelled().await;
+        state.drain();
+        sleep(state.limits().shutdown_delay).await;
+    };
     tokio::select! {
-        () = shutdown.cancelled() => {}
-        never = accept(&listener, &state, &shutdown, &mut connections) => match never {},
+        () = told => {}
+        never = accept(&listener, &state, &closing, &mut connections) => match never {},
         never = keep_current(&state) => match never {},
         never = keep_keys(&state) => match never {},
         never = keep_tokens(&state) => match never {},
         never = keep_certificate(listener.tls.as_ref()) => match never {},
     }
-    state.drain();
+    closing.cancel();
     drop(listener);
     let longest = state.limits().drain_timeout;
     let over = async {

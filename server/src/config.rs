@@ -203,6 +203,7 @@ impl From<&Limits> for sextant_api::Limits {
             min_transfer_bytes_per_s: limits.min_transfer_bytes_per_s,
             transfer_grace: Duration::from_millis(limits.transfer_grace_ms),
             drain_timeout: Duration::from_millis(limits.drain_timeout_ms),
+            shutdown_delay: Duration::from_millis(limits.shutdown_delay_ms),
         }
     }
 }

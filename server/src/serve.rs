@@ -22,7 +22,7 @@ mod roles;
 mod stores;
 mod workers;
 
-use std::{sync::Arc, time::Duration};
+use std::{io::Write, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
@@ -210,8 +210,8 @@ async fn build_autoscaler(
 }
 
 /// The one line on standard output that tells scripts where the service is.
-#[expect(clippy::print_stdout, reason = "the address is the answer of `serve`")]
 fn announce(line: &str) {
-    println!("{line}");
+    // Whoever started the service may have stopped reading.
+    writeln!(std::io::stdout(), "{line}").ok();
     tracing::info!("{line}");
 }

@@ -128,3 +128,25 @@ async fn silent_connections_shut_nobody_out() {
         drop(silent);
     }
 }
+
+/// Whoever read standard error is gone: what was to be logged is dropped, and nothing else changes.
+#[tokio::test]
+async fn a_closed_standard_error_changes_nothing() {
+    let script = "exec \"$0\" \"$@\" 2> >(exec true)".to_owned();
+    let settings = Settings {
+        wrap: vec!["bash".to_owned(), "-c".to_owned(), script],
+        set: vec![
+            "variants.engines=ort".to_owned(),
+            "variants.max_threads=1".to_owned(),
+            "log.level=debug".to_owned(),
+        ],
+        ..Settings::default()
+    };
+    let mut cluster = TestCluster::start(settings);
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let job = api.register(digits::upload("digits", "mlp", "mlp")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    assert_eq!(api.get("/health/ready").await.status, 200);
+    assert!(cluster.stop().success());
+}

@@ -103,6 +103,36 @@ async fn a_request_in_flight_is_answered_before_the_end() {
 }
 
 #[tokio::test]
+async fn who_is_told_to_stop_is_not_ready_and_answers_on_until_the_delay_is_over() {
+    let limits = Limits {
+        shutdown_delay: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let mut served = start(limits).await;
+    let address = served.client.peer_addr().expect("connected");
+    send(&mut served.client, &request(QUERY.len(), QUERY)).await;
+    let before = read_to(&mut served.client, "}}").await;
+    assert!(!before.contains("connection: close"), "{before}");
+    served.shutdown.cancel();
+    while served.api.get("/health/ready").await.status == 200 {
+        tokio::task::yield_now().await;
+    }
+    // On the connection that is there, and on a new one: each ends with its answer.
+    let new = TcpStream::connect(address).await.expect("a connection");
+    for mut client in [served.client, new] {
+        send(&mut client, &request(QUERY.len(), QUERY)).await;
+        let answer = read_to(&mut client, "}}").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.expect("closed");
+        assert!(rest.is_empty());
+    }
+    assert!(!served.serving.is_finished());
+    served.serving.abort();
+}
+
+#[tokio::test]
 async fn a_shutdown_does_not_wait_for_ever() {
     let limits = Limits {
         drain_timeout: Duration::from_millis(50),

@@ -170,6 +170,9 @@ section! {
         transfer_grace_ms: u64 = 30_000, within 100.0..=ANY;
         /// Longest time that a shutdown waits for requests in flight, milliseconds.
         drain_timeout_ms: u64 = 30_000, within 0.0..=ANY;
+        /// Time for which a service that is told to stop answers as before, but for `/health/ready`, before
+        /// it takes no more connections, milliseconds. Give balancers as long as they take to notice.
+        shutdown_delay_ms: u64 = 0, within 0.0..=600_000.0;
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) async fn serve(
         auth: check_access(config)?,
         rates: Arc::clone(&stores.rates),
         metrics,
-        readiness,
+        readiness: process.ready_if(readiness),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state
@@ -128,7 +128,13 @@ pub(super) async fn observe(
         .local_addr()
         .context("the listener has no address")?;
     announce(&format!("listening on http://{address}"));
-    Ok(sextant_api::observe(listener, always_ready(), metrics, process.first()).await?)
+    Ok(sextant_api::observe(
+        listener,
+        process.ready_if(always_ready()),
+        metrics,
+        process.first(),
+    )
+    .await?)
 }
 
 fn always_ready() -> Readiness {

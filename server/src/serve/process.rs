@@ -1,8 +1,15 @@
 //! The background work of a process and the order in which it ends.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use anyhow::Context;
+use sextant_api::Readiness;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +28,19 @@ pub(super) struct Process {
 struct Phase {
     stop: CancellationToken,
     tasks: JoinSet<()>,
+    panicked: Arc<AtomicBool>,
+}
+
+/// Notes the panic of a service.
+struct Watched(Arc<AtomicBool>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+            tracing::error!("a service of this process ended by a panic: it is not ready any more");
+        }
+    }
 }
 
 impl Process {
@@ -64,6 +84,20 @@ impl Process {
         self.last.spawn(service);
     }
 
+    /// Ready as `readiness` says, and while no service has ended by a panic.
+    pub(super) fn ready_if(&self, readiness: Readiness) -> Readiness {
+        let phases = [&self.first, &self.late, &self.last];
+        let panicked = phases.map(|phase| Arc::clone(&phase.panicked));
+        Arc::new(move || {
+            if panicked.iter().any(|it| it.load(Ordering::Acquire)) {
+                let why = "a service of this process ended by a panic: restart the process, and report what its \
+                           log says";
+                return Err(why.to_owned());
+            }
+            readiness()
+        })
+    }
+
     /// Ends everything, in order.
     pub(super) async fn stop(&mut self) {
         for phase in [&mut self.first, &mut self.late, &mut self.last] {
@@ -77,7 +111,12 @@ impl Phase {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tasks.spawn(service(self.stop.clone()));
+        let service = service(self.stop.clone());
+        let watched = Watched(Arc::clone(&self.panicked));
+        self.tasks.spawn(async move {
+            let _watched = watched;
+            service.await;
+        });
     }
 
     async fn end(&mut self) {
@@ -100,8 +139,8 @@ fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("stopping: finishing what is in flight");
         token.cancel();
+        tracing::info!("stopping: finishing what is in flight");
     });
     Ok(())
 }

@@ -102,6 +102,9 @@ spec:
           args: ["serve", "--role", {{ .roles | default .role | quote }}{{ range $key, $value := $values.set }}, "--set", {{ printf "%s=%v" $key $value | quote }}{{ end }}]
           env:
             {{- include "sextant.environment" .root | nindent 12 }}
+            {{- if eq .role "api" }}
+            - { name: SEXTANT_LIMITS__SHUTDOWN_DELAY_MS, value: {{ $values.shutdownDelayMs | quote }} }
+            {{- end }}
             {{- with .settings.devices }}
             - { name: SEXTANT_WORKER__DEVICES, value: {{ . | quote }} }
             {{- end }}
