@@ -8,7 +8,7 @@ use std::{
 };
 
 const SCALING: &str = r#"{"wanted_token":4,"pools":[{"device_type":"cpu-8","wanted":3,"least":1,
-    "most":8,"up":1,"draining":1,"provider":"process","price_per_hour_usd":0.5,"start_s":60.0}],
+    "most":8,"up":1,"leaving":0,"draining":1,"provider":"process","price_per_hour_usd":0.5,"start_s":60.0}],
     "variants":[],"demand":null,"cost_per_hour_usd":{"wanted":1.5,"actual":1.0}}"#;
 
 const GONE: &str = r#"{"type":"/docs/errors/unavailable","title":"away","status":503,
@@ -88,8 +88,8 @@ fn pools_come_first_and_decisions_with_the_newest_at_the_end() {
     let text = stdout(&output);
     assert!(output.status.success(), "{output:?}");
     let wanted = "\
-pool   wanted  up  draining  least  most  $/h each  provider
-cpu-8       3   1         1      1     8     0.500  process
+pool   wanted  up  leaving  draining  least  most  $/h each  provider
+cpu-8       3   1        0         1      1     8     0.500  process
 all workers cost 1.00 $/h, those that are wanted 1.50 $/h
 
 #11 1970-01-01 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
