@@ -20,13 +20,13 @@ fn emptied(wanted: &Wanted) -> Vec<&str> {
 async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once_it_drains() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
-    // So old that a machine without a worker that counts would be taken for lost.
-    shelf.age_ms.store(600_000, Ordering::Relaxed);
     publish(&store, variant("m-a")).await;
     run(&store, pool(&shelf, &of, 1, 1));
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
     serve(&store, "m-a", "m0").await;
+    // So old that a machine without a worker that counts would be taken for lost.
+    shelf.grow_old(600_000);
     until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
     take_out(&store, "m0").await;
     until_true("a machine in its place", || shelf.count() == 2).await;
@@ -36,7 +36,6 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
         (vec!["m0"], Some(1))
     );
     assert_eq!(wanted.variants.len(), 1, "what it has is still wanted");
-    shelf.age_ms.store(0, Ordering::Relaxed);
     beat_of(&store, "m1", &of, false).await;
     serve(&store, "m-a", "m1").await;
     // Another type makes sure that the autoscaler has looked since.

@@ -48,6 +48,13 @@ impl Shelf {
         self.machines.lock().unwrap().len()
     }
 
+    /// The machines that are there seem to be older by so much.
+    pub(super) fn grow_old(&self, ms: u64) {
+        for machine in self.machines.lock().unwrap().iter_mut() {
+            machine.since_ms -= ms;
+        }
+    }
+
     pub(super) fn ended(&self) -> Vec<String> {
         self.ended.lock().unwrap().clone()
     }
