@@ -1,66 +1,30 @@
 //! Bodies that do not end: they take no places, and no more memory than is set aside for them.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-use sextant_api::{Limits, serve};
+use sextant_api::Limits;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::double::{Api, Recorder};
-
-/// Longest wait for a state.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
+use crate::served::{CONTINUE, DEADLINE, QUERY, Served, read_to, send};
 
 /// A body of this size is no small one: it may have three quarters of the room.
 const LARGE_BYTES: usize = 1000;
 
-struct Served {
-    address: SocketAddr,
-    shutdown: CancellationToken,
-    api: Api,
-}
-
-async fn start(limits: Limits) -> Served {
-    let api = Api::limited(Recorder::answering(), limits).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let shutdown = CancellationToken::new();
-    tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
-    Served {
-        address,
-        shutdown,
-        api,
-    }
-}
-
 // === impl Served ===
 
 impl Served {
-    async fn connect(&self) -> TcpStream {
-        let connected = TcpStream::connect(self.address).await;
-        connected.expect("a connection")
-    }
-
     /// A request that the server has begun to read; all but the last byte of its body is sent.
     async fn unfinished(&self, path: &str, length: usize) -> TcpStream {
         let mut client = self.connect().await;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
         );
-        client.write_all(head.as_bytes()).await.expect("sent");
-        let mut asked = [0; 25];
-        client.read_exact(&mut asked).await.expect("asked for");
-        assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
-        let body = " ".repeat(length - 1);
-        client.write_all(body.as_bytes()).await.expect("sent");
+        send(&mut client, &head).await;
+        assert_eq!(read_to(&mut client, CONTINUE).await, CONTINUE);
+        send(&mut client, &" ".repeat(length - 1)).await;
         client
     }
 
@@ -72,7 +36,7 @@ impl Served {
         let request = format!(
             "POST /v1/queries HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{padding}{QUERY}"
         );
-        client.write_all(request.as_bytes()).await.expect("sent");
+        send(&mut client, &request).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.expect("an answer");
         answer
@@ -97,7 +61,7 @@ async fn a_query_takes_its_place_when_its_body_is_there() {
         max_concurrent_queries: 2,
         ..Limits::default()
     };
-    let served = start(limits).await;
+    let served = Served::answering(limits).await;
     let mut waiting = Vec::new();
     for path in ["/v1/queries", "/v2/models/mlp/infer"] {
         for _ in 0..4 {
@@ -119,7 +83,7 @@ async fn bytes_of_bodies_are_counted_as_they_arrive() {
         max_body_bytes_in_flight: 4 * LARGE_BYTES,
         ..Limits::default()
     };
-    let served = start(limits).await;
+    let served = Served::answering(limits).await;
     // Declared and not sent: nothing is counted.
     let mut waiting = Vec::new();
     for _ in 0..10 {
@@ -127,7 +91,7 @@ async fn bytes_of_bodies_are_counted_as_they_arrive() {
         let head = format!(
             "POST /v1/queries HTTP/1.1\r\nHost: x\r\nContent-Length: {LARGE_BYTES}\r\n\r\n"
         );
-        client.write_all(head.as_bytes()).await.expect("sent");
+        send(&mut client, &head).await;
         waiting.push(client);
     }
     let answer = served.ask(LARGE_BYTES).await;
@@ -153,7 +117,7 @@ async fn large_bodies_leave_room_for_small_ones() {
         max_body_bytes_in_flight: 400 << 10,
         ..Limits::default()
     };
-    let served = start(limits).await;
+    let served = Served::answering(limits).await;
     let mut waiting = Vec::new();
     for _ in 0..3 {
         waiting.push(served.unfinished("/v1/queries", 100 << 10).await);
@@ -186,7 +150,7 @@ async fn settings(client: &mut TcpStream) -> Vec<(u16, u32)> {
 #[tokio::test]
 async fn an_http2_connection_carries_128_requests_at_once() {
     const MAX_CONCURRENT_STREAMS: u16 = 3;
-    let served = start(Limits::default()).await;
+    let served = Served::answering(Limits::default()).await;
     let settings = settings(&mut served.connect().await).await;
     assert!(
         settings.contains(&(MAX_CONCURRENT_STREAMS, 128)),

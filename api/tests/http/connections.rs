@@ -1,46 +1,19 @@
 //! Connections that say nothing, take nothing or send nothing any more.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use sextant_api::{Error, Limits, serve};
+use sextant_api::Limits;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    net::TcpStream,
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::double::{Api, Recorder};
-
-/// Longest wait for a state.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
-
-struct Served {
-    address: SocketAddr,
-    shutdown: CancellationToken,
-    serving: JoinHandle<Result<(), Error>>,
-    api: Api,
-}
-
-async fn start(recorder: Arc<Recorder>, limits: Limits) -> Served {
-    let api = Api::limited(recorder, limits).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let shutdown = CancellationToken::new();
-    let serving = tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
-    Served {
-        address,
-        shutdown,
-        serving,
-        api,
-    }
-}
+use crate::{
+    double::Recorder,
+    served::{
+        ANSWER_END, CONTINUE, DEADLINE, QUERY, Served, ask, expecting, read_to, request, send, soon,
+    },
+};
 
 /// Long enough to play no part.
 fn patient() -> Limits {
@@ -53,15 +26,9 @@ fn patient() -> Limits {
     }
 }
 
-fn request(body: &str) -> String {
-    let length = body.len();
-    format!("POST /v1/queries HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
-}
-
-/// Waits for something that must happen.
-async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
-    let happened = tokio::time::timeout(DEADLINE, happens).await;
-    happened.unwrap_or_else(|_| panic!("{what} did not happen"))
+/// A whole query.
+fn query() -> String {
+    request(QUERY.len(), QUERY)
 }
 
 /// Waits for a state.
@@ -73,28 +40,6 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Sends a query and reads its answer.
-async fn ask(client: &mut TcpStream) -> String {
-    client
-        .write_all(request(QUERY).as_bytes())
-        .await
-        .expect("sent");
-    read_to(client, "}}").await
-}
-
-async fn read_to(client: &mut TcpStream, end: &str) -> String {
-    let mut bytes = Vec::new();
-    while !bytes.ends_with(end.as_bytes()) {
-        let mut piece = [0; 4096];
-        let count = soon("an answer", client.read(&mut piece)).await;
-        let count = count.expect("an answer");
-        let so_far = String::from_utf8_lossy(&bytes);
-        assert!(count > 0, "closed after {so_far}");
-        bytes.extend_from_slice(&piece[..count]);
-    }
-    String::from_utf8(bytes).expect("UTF-8")
-}
-
 /// Waits until the server has closed the connection.
 async fn closed(client: &mut TcpStream) {
     let mut rest = Vec::new();
@@ -103,28 +48,13 @@ async fn closed(client: &mut TcpStream) {
     assert!(read.is_err() || !text.contains("HTTP/1.1 2"), "{text}");
 }
 
-// === impl Served ===
-
-impl Served {
-    async fn connect(&self) -> TcpStream {
-        let connected = TcpStream::connect(self.address).await;
-        connected.expect("a connection")
-    }
-
-    async fn stop(self) {
-        self.shutdown.cancel();
-        let ended = soon("the end", self.serving).await;
-        ended.expect("no panic").expect("a clean end");
-    }
-}
-
 #[tokio::test]
 async fn connections_that_say_nothing_shut_nobody_out() {
     let limits = Limits {
         max_connections: 8,
         ..patient()
     };
-    let served = start(Recorder::answering(), limits).await;
+    let served = Served::answering(limits).await;
     let mut silent = Vec::new();
     for at in 0..30 {
         let mut client = served.connect().await;
@@ -150,22 +80,19 @@ async fn who_is_being_answered_is_not_cut_off_for_others() {
         max_connections: 1,
         ..patient()
     };
-    let served = start(Recorder::answering(), limits).await;
+    let served = Served::answering(limits).await;
     let mut first = served.connect().await;
-    let whole = request(QUERY).replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    let whole = expecting(&query());
     let (most, rest) = whole.split_at(whole.len() - 10);
-    first.write_all(most.as_bytes()).await.expect("sent");
-    read_to(&mut first, "100 Continue\r\n\r\n").await;
+    send(&mut first, most).await;
+    read_to(&mut first, CONTINUE).await;
     let mut second = served.connect().await;
-    second
-        .write_all(request(QUERY).as_bytes())
-        .await
-        .expect("sent");
-    first.write_all(rest.as_bytes()).await.expect("sent");
-    let answer = read_to(&mut first, "}}").await;
+    send(&mut second, &query()).await;
+    send(&mut first, rest).await;
+    let answer = read_to(&mut first, ANSWER_END).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     // The first is idle now: it makes room.
-    let answer = read_to(&mut second, "}}").await;
+    let answer = read_to(&mut second, ANSWER_END).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     closed(&mut first).await;
     served.stop().await;
@@ -174,13 +101,10 @@ async fn who_is_being_answered_is_not_cut_off_for_others() {
 #[tokio::test]
 async fn a_head_has_its_time_and_an_idle_connection_another() {
     let soon_over = Duration::from_millis(50);
-    let served = start(
-        Recorder::answering(),
-        Limits {
-            head_timeout: soon_over,
-            ..patient()
-        },
-    )
+    let served = Served::answering(Limits {
+        head_timeout: soon_over,
+        ..patient()
+    })
     .await;
     let mut silent = served.connect().await;
     closed(&mut silent).await;
@@ -189,13 +113,10 @@ async fn a_head_has_its_time_and_an_idle_connection_another() {
     slow.write_all(half).await.expect("sent");
     closed(&mut slow).await;
     served.stop().await;
-    let served = start(
-        Recorder::answering(),
-        Limits {
-            idle_timeout: soon_over,
-            ..patient()
-        },
-    )
+    let served = Served::answering(Limits {
+        idle_timeout: soon_over,
+        ..patient()
+    })
     .await;
     let mut idle = served.connect().await;
     ask(&mut idle).await;
@@ -205,11 +126,11 @@ async fn a_head_has_its_time_and_an_idle_connection_another() {
 
 #[tokio::test]
 async fn a_client_that_has_closed_its_sending_side_gets_its_answer() {
-    let served = start(Recorder::answering(), patient()).await;
+    let served = Served::answering(patient()).await;
     for path in ["/v1/queries", "/v2/models/digits/infer"] {
         let mut client = served.connect().await;
-        let request = request(QUERY).replace("/v1/queries", path);
-        client.write_all(request.as_bytes()).await.expect("sent");
+        let request = query().replace("/v1/queries", path);
+        send(&mut client, &request).await;
         client.shutdown().await.expect("closed for sending");
         let mut answer = String::new();
         let read = soon("the answer", client.read_to_string(&mut answer)).await;
@@ -236,13 +157,10 @@ async fn a_client_that_has_closed_its_sending_side_gets_its_answer() {
 #[tokio::test]
 async fn the_query_of_a_client_that_has_gone_is_given_up() {
     let recorder = Recorder::stalling();
-    let served = start(recorder.clone(), patient()).await;
+    let served = Served::start(recorder.clone(), patient()).await;
     for resets in [true, false] {
         let mut client = served.connect().await;
-        client
-            .write_all(request(QUERY).as_bytes())
-            .await
-            .expect("sent");
+        send(&mut client, &query()).await;
         until("the query", || recorder.waiting() == 1).await;
         if resets {
             client.set_zero_linger().expect("an option");
@@ -259,7 +177,7 @@ async fn an_upload_that_brings_next_to_nothing_is_ended() {
         transfer_grace: Duration::from_millis(100),
         ..patient()
     };
-    let served = start(Recorder::answering(), limits).await;
+    let served = Served::answering(limits).await;
     let form = "--edge\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nhalf a mo";
     for (head, beginning) in [
         ("PUT /v1/artefacts/a HTTP/1.1\r\nHost: x\r\n", "x"),
@@ -274,7 +192,7 @@ async fn an_upload_that_brings_next_to_nothing_is_ended() {
     ] {
         let mut client = served.connect().await;
         let sent = format!("{head}Content-Length: 1000\r\n\r\n{beginning}");
-        client.write_all(sent.as_bytes()).await.expect("sent");
+        send(&mut client, &sent).await;
         let answer = read_to(&mut client, "}").await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
         assert!(answer.contains("\"code\":\"invalid_request\""), "{answer}");
@@ -290,7 +208,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
         transfer_grace: Duration::from_millis(100),
         ..patient()
     };
-    let served = start(Recorder::answering(), limits).await;
+    let served = Served::answering(limits).await;
     let size = 32 << 20;
     served
         .api
@@ -303,12 +221,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
     client.read_exact(&mut first).await.expect("an answer");
     assert_eq!(&first, b"HTTP/1.1 200");
     // The service waits for requests in flight, and this one does not hold it up.
-    let Served {
-        shutdown, serving, ..
-    } = served;
-    shutdown.cancel();
-    let ended = soon("the end", serving).await;
-    ended.expect("no panic").expect("a clean end");
+    served.stop().await;
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).await.ok();
     assert!(rest.len() < size, "{}", rest.len());

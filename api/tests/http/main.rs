@@ -15,6 +15,7 @@ mod queries;
 mod rates;
 mod resources;
 mod scaling;
+mod served;
 mod serving;
 mod tls;
 mod worker;

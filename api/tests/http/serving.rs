@@ -3,103 +3,47 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::metrics::counter::Counter;
-use sextant_api::{Error, Limits, Metrics, Readiness, observe, serve};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use sextant_api::{Error, Limits, Metrics, Readiness, observe};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::double::{Api, Recorder};
+use crate::served::{
+    ANSWER_END, CONTINUE, QUERY, Served, ask, expecting, read_to, request, rest, send,
+};
 
-struct Served {
-    client: TcpStream,
-    shutdown: CancellationToken,
-    serving: JoinHandle<Result<(), Error>>,
-    api: Api,
+/// A front end and a client of it.
+async fn start(limits: Limits) -> (Served, TcpStream) {
+    let served = Served::answering(limits).await;
+    let client = served.connect().await;
+    (served, client)
 }
-
-async fn start(limits: Limits) -> Served {
-    let api = Api::limited(Recorder::answering(), limits).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let shutdown = CancellationToken::new();
-    let serving = tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
-    Served {
-        client: TcpStream::connect(address).await.expect("a connection"),
-        shutdown,
-        serving,
-        api,
-    }
-}
-
-fn request(length: usize, body: &str) -> String {
-    format!("POST /v1/queries HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
-}
-
-async fn send(client: &mut TcpStream, text: &str) {
-    client.write_all(text.as_bytes()).await.expect("sent");
-}
-
-/// Reads until the text ends with `end`.
-async fn read_to(client: &mut TcpStream, end: &str) -> String {
-    let mut bytes = Vec::new();
-    while !bytes.ends_with(end.as_bytes()) {
-        let mut piece = [0; 4096];
-        let count = client.read(&mut piece).await.expect("an answer");
-        assert!(
-            count > 0,
-            "closed after {}",
-            String::from_utf8_lossy(&bytes)
-        );
-        bytes.extend_from_slice(&piece[..count]);
-    }
-    String::from_utf8(bytes).expect("UTF-8")
-}
-
-const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
 
 #[tokio::test]
 async fn a_connection_is_kept_and_a_shutdown_ends_it() {
-    let mut served = start(Limits::default()).await;
+    let (served, mut client) = start(Limits::default()).await;
     for _ in 0..2 {
-        send(&mut served.client, &request(QUERY.len(), QUERY)).await;
-        let answer = read_to(&mut served.client, "}}").await;
+        let answer = ask(&mut client).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    served.shutdown.cancel();
-    served
-        .serving
-        .await
-        .expect("no panic")
-        .expect("a clean end");
-    let mut rest = Vec::new();
-    served.client.read_to_end(&mut rest).await.expect("closed");
-    assert!(rest.is_empty());
+    served.stop().await;
+    assert!(rest(&mut client).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_end() {
-    let mut served = start(Limits::default()).await;
+    let (served, mut client) = start(Limits::default()).await;
     let (first, second) = QUERY.split_at(10);
-    let head = request(QUERY.len(), "").replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
-    send(&mut served.client, &head).await;
+    let head = expecting(&request(QUERY.len(), ""));
+    send(&mut client, &head).await;
     // The server asks for the body: the request is in flight.
-    read_to(&mut served.client, "100 Continue\r\n\r\n").await;
-    send(&mut served.client, first).await;
+    read_to(&mut client, CONTINUE).await;
+    send(&mut client, first).await;
     served.shutdown.cancel();
-    while served.api.get("/health/ready").await.status == 200 {
-        tokio::task::yield_now().await;
-    }
-    send(&mut served.client, second).await;
-    let answer = read_to(&mut served.client, "}}").await;
+    served.until_unready().await;
+    send(&mut client, second).await;
+    let answer = read_to(&mut client, ANSWER_END).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    served
-        .serving
-        .await
-        .expect("no panic")
-        .expect("a clean end");
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -108,25 +52,18 @@ async fn who_is_told_to_stop_is_not_ready_and_answers_on_until_the_delay_is_over
         shutdown_delay: Duration::from_secs(3600),
         ..Limits::default()
     };
-    let mut served = start(limits).await;
-    let address = served.client.peer_addr().expect("connected");
-    send(&mut served.client, &request(QUERY.len(), QUERY)).await;
-    let before = read_to(&mut served.client, "}}").await;
+    let (served, mut client) = start(limits).await;
+    let before = ask(&mut client).await;
     assert!(!before.contains("connection: close"), "{before}");
     served.shutdown.cancel();
-    while served.api.get("/health/ready").await.status == 200 {
-        tokio::task::yield_now().await;
-    }
+    served.until_unready().await;
     // On the connection that is there, and on a new one: each ends with its answer.
-    let new = TcpStream::connect(address).await.expect("a connection");
-    for mut client in [served.client, new] {
-        send(&mut client, &request(QUERY.len(), QUERY)).await;
-        let answer = read_to(&mut client, "}}").await;
+    let new = served.connect().await;
+    for mut client in [client, new] {
+        let answer = ask(&mut client).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.contains("connection: close"), "{answer}");
-        let mut rest = Vec::new();
-        client.read_to_end(&mut rest).await.expect("closed");
-        assert!(rest.is_empty());
+        assert!(rest(&mut client).await.is_empty());
     }
     assert!(!served.serving.is_finished());
     served.serving.abort();
@@ -138,34 +75,25 @@ async fn a_shutdown_does_not_wait_for_ever() {
         drain_timeout: Duration::from_millis(50),
         ..Limits::default()
     };
-    let mut served = start(limits).await;
-    let head = request(QUERY.len(), "").replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
-    send(&mut served.client, &head).await;
-    read_to(&mut served.client, "100 Continue\r\n\r\n").await;
+    let (served, mut client) = start(limits).await;
+    let head = expecting(&request(QUERY.len(), ""));
+    send(&mut client, &head).await;
+    read_to(&mut client, CONTINUE).await;
     served.shutdown.cancel();
     let ended = served.serving.await.expect("no panic");
     assert!(matches!(ended, Err(Error::Drain(_))), "{ended:?}");
-    let mut rest = Vec::new();
-    served.client.read_to_end(&mut rest).await.expect("cut off");
-    assert!(rest.is_empty());
+    assert!(rest(&mut client).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_stream_ends_with_the_service() {
-    let mut served = start(Limits::default()).await;
+    let (served, mut client) = start(Limits::default()).await;
     let events = "GET /v1/scaling/events HTTP/1.1\r\nHost: x\r\n\r\n";
-    send(&mut served.client, events).await;
-    let head = read_to(&mut served.client, "\r\n\r\n").await;
+    send(&mut client, events).await;
+    let head = read_to(&mut client, "\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    served.shutdown.cancel();
-    served
-        .serving
-        .await
-        .expect("no panic")
-        .expect("a clean end");
-    let mut rest = Vec::new();
-    served.client.read_to_end(&mut rest).await.expect("closed");
-    assert_eq!(rest, b"0\r\n\r\n", "the end of the body");
+    served.stop().await;
+    assert_eq!(rest(&mut client).await, b"0\r\n\r\n", "the end of the body");
 }
 
 #[tokio::test]
@@ -179,10 +107,10 @@ async fn a_client_that_sends_too_much_sees_the_refusal() {
     let body = " ".repeat(size);
     let put = format!("PUT /v1/artefacts/a HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n");
     for head in [request(size, ""), put] {
-        let mut served = start(limits.clone()).await;
-        send(&mut served.client, &head).await;
-        send(&mut served.client, &body).await;
-        let answer = read_to(&mut served.client, "}").await;
+        let (_served, mut client) = start(limits.clone()).await;
+        send(&mut client, &head).await;
+        send(&mut client, &body).await;
+        let answer = read_to(&mut client, "}").await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
         assert!(answer.contains("\"code\":\"too_large\""), "{answer}");
     }
@@ -194,9 +122,9 @@ async fn a_body_that_never_comes_is_given_up() {
         body_timeout: Duration::from_millis(50),
         ..Limits::default()
     };
-    let mut served = start(limits).await;
-    send(&mut served.client, &request(100, "{")).await;
-    let answer = read_to(&mut served.client, "}").await;
+    let (_served, mut client) = start(limits).await;
+    send(&mut client, &request(100, "{")).await;
+    let answer = read_to(&mut client, "}").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("did not arrive"), "{answer}");
 }

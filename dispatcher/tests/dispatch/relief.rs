@@ -58,23 +58,42 @@ async fn state(world: &World, variant: &Variant, at: usize) -> InstanceState {
     of.map_or(InstanceState::Inactive, |instance| instance.state)
 }
 
+/// Queries one after another, each of which must be answered.
+struct Asking {
+    stop: Arc<AtomicBool>,
+    answered: tokio::task::JoinHandle<u32>,
+}
+
+// === impl Asking ===
+
+impl Asking {
+    fn begin(world: &Arc<World>) -> Self {
+        let (world, stop) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let answered = tokio::spawn(async move {
+            let mut answered = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                world.ask(query(&[1.0, 0.0])).await.unwrap();
+                answered += 1;
+            }
+            answered
+        });
+        Self { stop, answered }
+    }
+
+    /// How many were answered.
+    async fn end(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.answered.await.unwrap()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     interfere(&world, &variant, 0).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let asking = tokio::spawn({
-        let (world, stop) = (Arc::clone(&world), Arc::clone(&stop));
-        async move {
-            let mut answered = 0;
-            while !stop.load(Ordering::Relaxed) {
-                world.ask(query(&[1.0, 0.0])).await.unwrap();
-                answered += 1;
-            }
-            answered
-        }
-    });
+    let asking = Asking::begin(&world);
     let moved = async {
         loop {
             let states = [0, 1].map(|at| state(&world, &variant, at));
@@ -87,8 +106,7 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     };
     let moved = tokio::time::timeout(PATIENCE, moved).await;
     moved.expect("the variant has moved");
-    stop.store(true, Ordering::Relaxed);
-    assert!(asking.await.unwrap() > 0);
+    assert!(asking.end().await > 0);
     world.ask(query(&[1.0, 0.0])).await.unwrap();
 }
 
@@ -156,25 +174,13 @@ async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() 
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     let running = world.run_worker(0);
-    let stop = Arc::new(AtomicBool::new(false));
-    let asking = tokio::spawn({
-        let (world, stop) = (Arc::clone(&world), Arc::clone(&stop));
-        async move {
-            let mut answered = 0;
-            while !stop.load(Ordering::Relaxed) {
-                world.ask(query(&[1.0, 0.0])).await.unwrap();
-                answered += 1;
-            }
-            answered
-        }
-    });
+    let asking = Asking::begin(&world);
     take_out(&world, 0).await;
     // No autoscaler has said what is wanted: everything that serves is.
     has_left(&world, running, 0).await;
     assert_eq!(state(&world, &variant, 1).await, InstanceState::Active);
     world.ask(query(&[1.0, 0.0])).await.unwrap();
-    stop.store(true, Ordering::Relaxed);
-    assert!(asking.await.unwrap() > 0);
+    assert!(asking.end().await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

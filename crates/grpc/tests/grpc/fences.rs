@@ -13,6 +13,17 @@ fn calling(caller: Caller, token: Option<u64>) -> GrpcConnector {
     connector(Limits::default(), hello(caller, token))
 }
 
+/// A dispatcher that does not lead, and the token that it may be given.
+fn standing_by() -> (watch::Sender<Option<u64>>, GrpcConnector) {
+    let token = watch::Sender::new(None);
+    let hello = Hello {
+        fleet: FLEET.into(),
+        caller: Caller::Dispatcher,
+        fence: Fence::following(token.subscribe()),
+    };
+    (token, connector(Limits::default(), hello))
+}
+
 #[tokio::test]
 async fn a_leader_that_has_been_succeeded_gives_no_orders() {
     let process = Process::start(config()).await;
@@ -58,15 +69,7 @@ async fn a_token_that_the_store_does_not_know_harms_nobody() {
         assert!(infer(&*leader.worker, vec![part(1.0)]).await.is_ok());
     }
     // Nor does one that is named on a link that is there.
-    let token = watch::Sender::new(None);
-    let standby = connector(
-        Limits::default(),
-        Hello {
-            fleet: FLEET.into(),
-            caller: Caller::Dispatcher,
-            fence: Fence::following(token.subscribe()),
-        },
-    );
+    let (token, standby) = standing_by();
     let standby = reach(&standby, &process.endpoint).await;
     token.send_replace(Some(u64::MAX));
     assert!(infer(&*standby.worker, vec![part(1.0)]).await.is_err());
@@ -81,15 +84,7 @@ async fn a_token_that_the_store_does_not_know_harms_nobody() {
 #[tokio::test]
 async fn who_stands_by_may_look_and_takes_over_on_the_same_link() {
     let process = Process::start(config()).await;
-    let token = watch::Sender::new(None);
-    let standby = connector(
-        Limits::default(),
-        Hello {
-            fleet: FLEET.into(),
-            caller: Caller::Dispatcher,
-            fence: Fence::following(token.subscribe()),
-        },
-    );
+    let (token, standby) = standing_by();
     let reached = reach(&standby, &process.endpoint).await;
     assert_eq!(reached.worker.info(), process.double.info());
     assert_eq!(reached.worker.stats().await, Ok(stats()));
