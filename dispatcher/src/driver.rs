@@ -274,13 +274,16 @@ impl Driver {
         } = state;
         controller.take_changed_pools(pools);
         for pool in pools.iter() {
-            self.gauges.set_load(*pool, controller.load(*pool));
+            let backlogs = controller.backlogs(*pool);
+            self.gauges
+                .set_load(*pool, controller.load(*pool), &backlogs);
         }
         controller.take_changed_models(models);
         for model in models.iter() {
             let of = controller.runs_on(*model);
+            let tenant = controller.tenant(*model);
             self.gauges
-                .set_model(*model, of, controller.excesses(*model));
+                .set_model(*model, tenant, of, controller.excesses(*model));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU16, AtomicU64, Ordering},
+    atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
 use sextant_policies::{
     controller::Excess,
-    schedule::{NEVER, Nanos, PoolLoad},
+    schedule::{Backlog, NEVER, Nanos, PoolLoad, ahead},
 };
 
 /// Copies of estimates, written under the scheduler's lock.
@@ -22,12 +22,24 @@ pub(crate) struct Gauges {
 struct Pool {
     busy_until: AtomicU64,
     queued: AtomicU64,
+    slots: AtomicU32,
+    /// What waits by tenant; empty where one has the pool for itself.
+    backlogs: ArcSwap<Vec<Waiting>>,
+}
+
+/// What waits of a tenant.
+struct Waiting {
+    of: Backlog,
+    work: AtomicU64,
+    lag: AtomicU64,
 }
 
 #[derive(Default)]
 struct Model {
     /// Where it is loaded.
     places: ArcSwap<Vec<Place>>,
+    /// Whose it is.
+    tenant: AtomicU32,
     /// How long its batches have run, all together, ns.
     ran: AtomicU64,
     /// Where it runs slower than by its profile, if its queries come in several sizes.
@@ -49,22 +61,28 @@ struct Grown<T>(ArcSwap<Vec<Arc<T>>>);
 
 impl Gauges {
     /// Called by one thread at a time.
-    pub(crate) fn set_load(&self, pool: u32, load: PoolLoad) {
+    pub(crate) fn set_load(&self, pool: u32, load: PoolLoad, backlogs: &[Backlog]) {
         self.pools.with(pool as usize, |pool| {
             pool.busy_until.store(load.busy_until, Ordering::Relaxed);
             pool.queued.store(load.queued, Ordering::Relaxed);
+            pool.slots.store(load.slots, Ordering::Relaxed);
+            pool.set_backlogs(if backlogs.len() > 1 { backlogs } else { &[] });
         });
     }
 
-    /// Pool, kind and excess wherever a model is loaded, and what is known of single sizes of its
+    /// Whose it is, pool, kind and excess wherever a model is loaded, and what is known of single sizes of its
     /// queries. Called by one thread at a time.
     pub(crate) fn set_model(
         &self,
         model: u32,
+        tenant: Option<u32>,
         runs_on: impl Iterator<Item = (u32, u32, Nanos)> + Clone,
         excesses: impl Iterator<Item = Excess>,
     ) {
         self.models.with(model as usize, |of| {
+            if let Some(tenant) = tenant {
+                of.tenant.store(tenant, Ordering::Relaxed);
+            }
             let excesses: Vec<Excess> = excesses.collect();
             if **of.excesses.load() != excesses {
                 of.excesses.store(Arc::new(excesses));
@@ -127,10 +145,11 @@ impl Gauges {
             return NEVER;
         };
         let pools = self.pools.0.load();
+        let tenant = of.tenant.load(Ordering::Relaxed);
         let places = of.places.load();
         let of_kind = places.iter().filter(|place| place.kind == kind);
         let waits = of_kind.filter_map(|place| {
-            let wait = pools.get(place.pool as usize)?.wait(now);
+            let wait = pools.get(place.pool as usize)?.wait(now, tenant);
             Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
         });
         let wait = waits.min().unwrap_or(NEVER);
@@ -154,9 +173,63 @@ impl Place {
 }
 
 impl Pool {
-    fn wait(&self, now: Nanos) -> Nanos {
+    /// Until a query of a tenant could start.
+    fn wait(&self, now: Nanos, tenant: u32) -> Nanos {
         let busy = self.busy_until.load(Ordering::Relaxed).saturating_sub(now);
-        busy.saturating_add(self.queued.load(Ordering::Relaxed))
+        let queued = self.queued.load(Ordering::Relaxed);
+        let backlogs = self.backlogs.load();
+        if queued == 0 || backlogs.is_empty() {
+            return busy.saturating_add(queued);
+        }
+        let slots = Nanos::from(self.slots.load(Ordering::Relaxed).max(1));
+        let fair = ahead(tenant, backlogs.iter().map(Waiting::now));
+        busy.saturating_add(fair.map_or(queued, |work| queued.min(work / slots)))
+    }
+
+    fn set_backlogs(&self, backlogs: &[Backlog]) {
+        let known = self.backlogs.load();
+        if known.len() == backlogs.len() && known.iter().zip(backlogs).all(|(a, b)| a.is(b)) {
+            return known
+                .iter()
+                .zip(backlogs)
+                .for_each(|(known, now)| known.set(now));
+        }
+        let backlogs = backlogs.iter().map(Waiting::new);
+        self.backlogs.store(Arc::new(backlogs.collect()));
+    }
+}
+
+impl Waiting {
+    fn new(of: &Backlog) -> Self {
+        Self {
+            of: *of,
+            work: AtomicU64::new(of.work),
+            lag: AtomicU64::new(of.lag),
+        }
+    }
+
+    /// Whether it is of the same tenant, on the same terms.
+    fn is(&self, other: &Backlog) -> bool {
+        let Backlog { work, lag, .. } = self.of;
+        self.of
+            == Backlog {
+                work,
+                lag,
+                ..*other
+            }
+    }
+
+    fn set(&self, now: &Backlog) {
+        self.work.store(now.work, Ordering::Relaxed);
+        self.lag.store(now.lag, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Backlog {
+        Backlog {
+            work: self.work.load(Ordering::Relaxed),
+            lag: self.lag.load(Ordering::Relaxed),
+            ..self.of
+        }
     }
 }
 

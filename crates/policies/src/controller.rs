@@ -26,8 +26,8 @@ use crate::{
     placement::{self, Placement, Shared},
     profile::{Estimates, Estimation, Rolling10, Surface},
     schedule::{
-        self, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolLoad, QueueSpec, Request,
-        Scheduler,
+        self, Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolLoad, QueueSpec,
+        Request, Scheduler, ahead,
     },
 };
 
@@ -273,6 +273,33 @@ impl<T> Controller<T> {
     /// The scheduler's view of a pool.
     pub fn load(&self, pool: u32) -> PoolLoad {
         self.scheduler.load(pool)
+    }
+
+    /// What waits for a pool, by tenant, where several share it.
+    pub fn backlogs(&self, pool: u32) -> SmallVec<[Backlog; 2]> {
+        let mut backlogs = SmallVec::new();
+        self.scheduler
+            .backlogs(pool, &mut |backlog| backlogs.push(backlog));
+        backlogs
+    }
+
+    /// Whose a model is; `None` for one that is not known.
+    pub fn tenant(&self, model: u32) -> Option<u32> {
+        Some(self.model(model)?.spec.queue.tenant)
+    }
+
+    /// Device time that goes before a request of a model that comes now, on a slot of a pool, ns.
+    pub fn ahead(&self, pool: u32, model: u32) -> Nanos {
+        let load = self.load(pool);
+        if load.queued == 0 {
+            return 0;
+        }
+        let backlogs = self.backlogs(pool);
+        let fair = self
+            .tenant(model)
+            .and_then(|tenant| ahead(tenant, backlogs.iter().copied()));
+        let slots = Nanos::from(load.slots.max(1));
+        fair.map_or(load.queued, |work| load.queued.min(work / slots))
     }
 
     /// The pools whose load is another one than at the last call, in place of what is in `pools`.

@@ -18,6 +18,7 @@ mod local;
 mod pool;
 mod queue;
 mod rule;
+mod shares;
 mod slots;
 mod spec;
 
@@ -28,6 +29,7 @@ pub use local::{Dropped, LocalQueue};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 pub use rule::{Cause, Eagerness, Formed, Rule, Surroundings, View};
+pub use shares::{Backlog, ahead};
 
 mod clipper;
 mod clockwork;
@@ -66,6 +68,9 @@ pub struct QueueSpec {
     pub latency: LatencyTable,
     /// Most rows waiting.
     pub max_waiting_rows: u32,
+    /// Whose it is: what tenants get of a pool that cannot serve all is by their weights. The same
+    /// priority and weight for all queues of a tenant.
+    pub tenant: u32,
     /// Higher goes first, whatever the deadlines.
     pub priority: u8,
     /// Share of what is served when not everything can be; 1 is normal.
@@ -227,6 +232,9 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
 
     /// The state of a pool for selection and scaling.
     fn load(&self, pool: u32) -> PoolLoad;
+
+    /// What waits for a pool by tenant, where the policy shares devices out among several.
+    fn backlogs(&self, _pool: u32, _each: &mut dyn FnMut(Backlog)) {}
 }
 
 /// Makes the scheduler that `options` names.

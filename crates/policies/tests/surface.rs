@@ -123,6 +123,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
             slots: 1,
             latency: surface.table(8),
             max_waiting_rows: 100,
+            tenant: 0,
             priority: 100,
             weight: 1.0,
             price: 1.0,

@@ -62,6 +62,7 @@ fn settings(models: u32, slots: u32) -> ShardedSettings {
         slots: 1,
         latency: LatencyTable::linear(ALPHA, BETA, MAX_ROWS).expect("a valid line"),
         max_waiting_rows: u32::MAX,
+        tenant: 0,
         priority: 0,
         weight: 1.0,
         price: 1.0,

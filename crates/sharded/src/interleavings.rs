@@ -143,6 +143,7 @@ fn spec(max_rows: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::new(vec![10, 12, 14]).expect("rises"),
         max_waiting_rows: 100,
+        tenant: 0,
         priority: 0,
         weight: 1.0,
         price: 1.0,

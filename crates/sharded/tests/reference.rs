@@ -56,6 +56,7 @@ fn spec(queue: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::new(line.collect()).expect("rises"),
         max_waiting_rows: 40,
+        tenant: 0,
         priority: u8::from(queue == 3),
         weight: 1.0,
         price: 1.0,

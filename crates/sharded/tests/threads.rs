@@ -27,6 +27,7 @@ fn settings(slots: u32) -> ShardedSettings {
         slots: 1,
         latency: LatencyTable::linear(0.001, 0.01, 8).expect("a valid line"),
         max_waiting_rows: u32::MAX,
+        tenant: 0,
         priority: 0,
         weight: 1.0,
         price: 1.0,

@@ -236,6 +236,7 @@ impl Known {
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),
             max_waiting_rows: config.max_waiting_rows,
+            tenant: self.application,
             priority: set.priority.unwrap_or(tenant.priority),
             weight: set.weight.map_or(tenant.weight, |weight| weight as f32),
             price: 1.0,

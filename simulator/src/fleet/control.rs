@@ -166,6 +166,7 @@ fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
             slots: variant.slots.max(1),
             latency,
             max_waiting_rows: u32::MAX,
+            tenant: variant.application,
             priority: tenant.priority,
             weight: tenant.weight as f32,
             price: 1.0,
@@ -213,9 +214,10 @@ impl select::Load for Waits<'_> {
         let on = self.controller.runs_on(ordinal);
         let here = on.filter(|(_, of, _)| *of == kind);
         let waits = here.map(|(pool, _, excess)| {
-            let load = self.controller.load(pool);
-            let busy = load.busy_until.saturating_sub(self.now);
-            busy.saturating_add(load.queued).saturating_add(excess)
+            let busy = self.controller.load(pool).busy_until;
+            let busy = busy.saturating_sub(self.now);
+            let ahead = self.controller.ahead(pool, ordinal);
+            busy.saturating_add(ahead).saturating_add(excess)
         });
         match waits.min().unwrap_or(NEVER) {
             NEVER => f64::INFINITY,

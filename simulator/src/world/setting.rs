@@ -187,6 +187,7 @@ impl Model {
             slots: 1,
             latency: latency.clone(),
             max_waiting_rows: u32::MAX,
+            tenant: 0,
             priority: self.priority,
             weight: self.weight,
             price: 1.0,

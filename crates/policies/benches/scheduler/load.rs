@@ -258,6 +258,7 @@ fn spec() -> QueueSpec {
         slots: 1,
         latency: LatencyTable::linear(PROFILE_MS.0, PROFILE_MS.1, 32).expect("a valid profile"),
         max_waiting_rows: u32::MAX,
+        tenant: 0,
         priority: 0,
         weight: 1.0,
         price: 1.0,

@@ -16,7 +16,8 @@ use ranks::{Entries, Ranks};
 use super::{
     Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, LatencyTable,
     NEVER, Nanos, Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
-    rule::{PATIENCE, earliest},
+    rule::{KEPT_BACK, PATIENCE, earliest},
+    shares::Shares,
 };
 
 /// A scheduler after a [`Rule`].
@@ -175,8 +176,9 @@ impl<T, R: Rule> Candidates<T, R> {
             }
             seat.latest = formed.latest;
             let slots = seat.spec.slots;
-            let rank = formed.key(seat.spec.priority, &of.requests);
             let ranks = &mut self.ranks[pool as usize];
+            let kept_back = ranks.keeps_back(&seat.spec, self.fleet.pool(pool));
+            let rank = formed.key(seat.spec.priority, kept_back, &of.requests);
             let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
             let place = self.fleet.pool(pool).and_then(|of| of.find(slots));
             match place.filter(|_| overtakes && cause != Cause::Promotion) {
@@ -224,8 +226,13 @@ impl<T, R: Rule> Candidates<T, R> {
             pool: devices,
             delay: self.delay,
         };
-        let view = around.view(&of.requests, &seat.spec, of.rate_changed);
-        let formed = self.rule.form(&view, &mut seat.memory);
+        let most = ranks.shares.most_rows(now, &seat.spec, devices.slots());
+        let formed = seat.form(
+            &mut self.rule,
+            around,
+            (&of.requests, of.rate_changed),
+            most,
+        );
         let formed = seat.hold_back(&of.requests, &self.fleet, self.delay, formed);
         if formed.passed > 0 || formed.rows == 0 {
             return false;
@@ -236,7 +243,8 @@ impl<T, R: Rule> Candidates<T, R> {
         }
         if formed.ready_at <= now {
             seat.latest = formed.latest;
-            let rank = formed.key(seat.spec.priority, &of.requests);
+            let kept_back = ranks.keeps_back(&seat.spec, Some(devices));
+            let rank = formed.key(seat.spec.priority, kept_back, &of.requests);
             ranks.make_ready(queue, &mut seat.entries, rank, wake);
         } else {
             let worth = ranks.eager.may_allow(&formed);
@@ -294,15 +302,22 @@ impl<T, R: Rule> Candidates<T, R> {
         if of.requests.is_empty() {
             return Some((pool, None));
         }
+        let devices = self.fleet.pool(pool)?;
         let around = Surroundings {
             now,
             cause,
             free_at,
-            pool: self.fleet.pool(pool)?,
+            pool: devices,
             delay: self.delay,
         };
-        let view = around.view(&of.requests, &seat.spec, of.rate_changed);
-        let formed = self.rule.form(&view, &mut seat.memory);
+        let shares = &self.ranks[pool as usize].shares;
+        let most = shares.most_rows(now, &seat.spec, devices.slots());
+        let formed = seat.form(
+            &mut self.rule,
+            around,
+            (&of.requests, of.rate_changed),
+            most,
+        );
         let mut formed = seat.hold_back(&of.requests, &self.fleet, self.delay, formed);
         // A slot that is not free yet may be too late for requests that another one is in time for:
         // it passes them over, as a slower device does.
@@ -379,7 +394,8 @@ impl<T, R: Rule> Candidates<T, R> {
             return Start::Later(NEVER);
         }
         let (count, rows) = of.admit_patient::<R>(now, formed.passed, fitted, most);
-        let expected = of.seats[at].spec.latency.of(rows);
+        let spec = &of.seats[at].spec;
+        let (expected, tenant, slots) = (spec.latency.of(rows), spec.tenant, spec.slots);
         let requests = self.take(queue, formed.passed, count, true);
         let start = earliest(self.delay, now, place.free_at, rows);
         let until = start.saturating_add(expected);
@@ -392,6 +408,10 @@ impl<T, R: Rule> Candidates<T, R> {
             of.share(start, until);
         }
         let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
+        let work = expected.saturating_mul(Nanos::from(slots));
+        let ranks = &mut self.ranks[pool as usize];
+        ranks.shares.charge(tenant, work);
+        ranks.bring_forward();
         self.pool_changed(pool);
         actions.push(Action::Infer {
             queue,
@@ -412,12 +432,17 @@ impl<T, R: Rule> Candidates<T, R> {
             if !self.fleet.pool(pool).is_some_and(Pool::has_free) {
                 return;
             }
-            let Some((_, queue)) = self.ranks[pool as usize].ready.first() else {
+            let Some((rank, queue)) = self.ranks[pool as usize].ready.first() else {
                 return;
             };
             let Some((at, slots)) = self.seat_of(queue, pool) else {
                 return;
             };
+            if rank & KEPT_BACK == 0 && self.keeps_back(queue, at, pool) {
+                let ready = &mut self.ranks[pool as usize].ready;
+                ready.set(queue, rank | KEPT_BACK);
+                continue;
+            }
             if self.rank_anew(now, queue, at, actions) {
                 continue;
             }
@@ -443,6 +468,14 @@ impl<T, R: Rule> Candidates<T, R> {
                 }
             }
         }
+    }
+
+    /// Whether the candidate of a seat is kept back for the sake of other tenants.
+    fn keeps_back(&mut self, queue: u32, at: usize, pool: u32) -> bool {
+        let of = self.queues.get(queue as usize).and_then(Option::as_ref);
+        let seat = of.and_then(|of| of.seats.get(at));
+        let ranks = &mut self.ranks[pool as usize];
+        seat.is_some_and(|seat| ranks.keeps_back(&seat.spec, self.fleet.pool(pool)))
     }
 
     /// Corrects the place of a candidate whose latest start has passed while it was ready: what is
@@ -489,8 +522,9 @@ impl<T, R: Rule> Candidates<T, R> {
         let work = of.estimate_work() / of.seats.len().max(1) as Nanos;
         let before = std::mem::replace(&mut of.work, work);
         for seat in &of.seats {
-            let queued = &mut self.ranks[seat.pool as usize].queued;
-            *queued = queued.saturating_sub(before).saturating_add(work);
+            let ranks = &mut self.ranks[seat.pool as usize];
+            ranks.shares.count(seat.spec.tenant, before, work);
+            ranks.bring_forward();
         }
     }
 }

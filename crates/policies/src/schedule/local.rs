@@ -41,7 +41,7 @@ impl<T, R: Rule> LocalQueue<T, R> {
 
     /// Where a candidate stands among the ready ones of all queues, least first.
     pub fn key(&self, formed: &Formed) -> u64 {
-        formed.key(self.spec.priority, &self.requests)
+        formed.key(self.spec.priority, false, &self.requests)
     }
 
     /// Requests waiting.

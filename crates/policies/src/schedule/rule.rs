@@ -34,6 +34,8 @@ pub struct View<'a, T> {
     pub delay: Delay,
     /// Whether the average rate has changed since the last call.
     pub rate_changed: bool,
+    /// Most rows in the batch: those of the spec, or fewer for the sake of other tenants.
+    pub max_rows: u32,
 }
 
 /// What surrounds a queue when its candidate is formed.
@@ -162,6 +164,7 @@ impl<'a> Surroundings<'a> {
             pool: self.pool,
             delay: self.delay,
             rate_changed,
+            max_rows: spec.max_rows,
         }
     }
 }
@@ -186,7 +189,7 @@ impl<T> View<'_, T> {
     /// Most rows of a batch that ends by `deadline`, at most `most` and the seat's maximum.
     #[inline]
     pub fn rows_within(&self, deadline: Nanos, most: u32) -> u32 {
-        let most = most.min(self.spec.max_rows);
+        let most = most.min(self.max_rows);
         if deadline == NEVER {
             return most;
         }
@@ -255,14 +258,15 @@ impl<T> View<'_, T> {
 // === impl Formed ===
 
 impl Formed {
-    /// Its place among the ready candidates of all queues, least first.
+    /// Its place among the ready candidates of all queues, least first, kept back for the sake
+    /// of other tenants or not.
     #[inline]
-    pub fn key<T>(&self, priority: u8, queue: &RequestQueue<T>) -> u64 {
+    pub fn key<T>(&self, priority: u8, kept_back: bool, queue: &RequestQueue<T>) -> u64 {
         let by_rank = match self.rank {
             NEVER => queue.arrived(self.passed).saturating_add(PATIENCE),
             rank => rank,
         };
-        rank(priority, by_rank)
+        rank(priority, by_rank) | if kept_back { KEPT_BACK } else { 0 }
     }
 
     /// No batch: the first `passed` requests cannot be met.
@@ -286,9 +290,11 @@ pub(super) fn earliest(delay: Delay, now: Nanos, free_at: Nanos, rows: u32) -> N
     now.saturating_add(delay.before_start(rows)).max(free_at)
 }
 
-/// Priority above rank in one key: 8 bits and 56 bits, two years of nanoseconds.
+/// Set in the key of a candidate that is kept back: behind all others of its priority.
+pub(super) const KEPT_BACK: u64 = 1 << 55;
+
+/// Priority, then [`KEPT_BACK`], then rank in one key: 8 bits, 1 bit and 55 bits, a year of nanoseconds.
 #[inline]
 fn rank(priority: u8, rank: Nanos) -> u64 {
-    const MOST: u64 = (1 << 56) - 1;
-    (u64::from(u8::MAX - priority) << 56) | rank.min(MOST)
+    (u64::from(u8::MAX - priority) << 56) | rank.min(KEPT_BACK - 1)
 }

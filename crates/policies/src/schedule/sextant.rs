@@ -166,7 +166,7 @@ impl Sextant {
         let queue = view.queue;
         let deadline = queue.deadline(passed);
         let latest = view.latest(deadline, rows);
-        let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
+        let full = rows >= view.max_rows || deadline == NEVER || !view.spec.batched;
         let quiet_at = quiet_at(queue);
         let waits = !full && view.now < quiet_at && !self.can_afford(view.pool, account, rows);
         let ready_at = match waits {
@@ -308,7 +308,7 @@ impl Account {
     fn heads_to_drop<T>(&self, view: &View<'_, T>, from: usize, rows: u32) -> (usize, u32) {
         let queue = view.queue;
         let mut left = queue.rows_from(from);
-        if rows >= left || rows >= view.spec.max_rows {
+        if rows >= left || rows >= view.max_rows {
             return (0, rows);
         }
         // A queue that has had its part of the misses drops only while devices are really scarce.

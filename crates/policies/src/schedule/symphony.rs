@@ -69,7 +69,7 @@ impl Rule for Symphony {
         let deadline = view.queue.deadline(passed);
         let latest = view.latest(deadline, rows);
         let now = view.earliest(rows);
-        let full = rows >= view.spec.max_rows || deadline == NEVER || !view.spec.batched;
+        let full = rows >= view.max_rows || deadline == NEVER || !view.spec.batched;
         let early = self.beta_lambda && f64::from(rows) > beta(view.latency()) * view.queue.rate();
         let want = if full || early {
             now
@@ -106,7 +106,7 @@ impl Window {
     /// The window drop: how many first requests to give up, and the rows of the batch after them.
     pub(super) fn choose<T>(&mut self, view: &View<'_, T>) -> Option<(usize, u32)> {
         let queue = view.queue;
-        let most = view.spec.max_rows;
+        let most = view.max_rows;
         self.prefix = self.prefix.min(queue.len());
         let mut rest = queue.rows_from(self.prefix);
         while self.prefix < queue.len()

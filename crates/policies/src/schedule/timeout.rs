@@ -48,7 +48,7 @@ impl Rule for Timeout {
         if passed == queue.len() {
             return Formed::none(passed, reason);
         }
-        let (rows, complete) = self.rows(queue.rows_from(passed), view.spec.max_rows);
+        let (rows, complete) = self.rows(queue.rows_from(passed), view.max_rows);
         let arrived = queue.arrived(passed);
         Formed {
             passed,

@@ -38,6 +38,7 @@ fn queue_spec(pool: u32, queue: u32) -> QueueSpec {
     QueueSpec {
         batched,
         max_waiting_rows: 64,
+        tenant: 0,
         priority: if queue == 2 { 120 } else { 100 },
         ..spec(slower, 4.0 * slower, max_rows)
     }

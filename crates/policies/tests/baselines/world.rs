@@ -68,6 +68,7 @@ pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::linear(alpha_ms, beta_ms, max_rows).expect("a line"),
         max_waiting_rows: 100_000,
+        tenant: 0,
         priority: 100,
         weight: 1.0,
         price: 1.0,

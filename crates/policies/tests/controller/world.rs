@@ -178,6 +178,7 @@ impl Setting {
                 slots: 1,
                 latency,
                 max_waiting_rows: 500,
+                tenant: 0,
                 priority: 100,
                 weight: 1.0,
                 price: 1.0,

@@ -7,6 +7,7 @@ mod eager;
 mod histories;
 mod mixed;
 mod rest;
+mod shares;
 mod small;
 mod symphony;
 mod world;

@@ -29,6 +29,7 @@ pub fn spec(max_rows: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).unwrap(),
         max_waiting_rows: 64,
+        tenant: 0,
         priority: 100,
         weight: 1.0,
         price: 1.0,

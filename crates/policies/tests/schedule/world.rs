@@ -109,6 +109,7 @@ fn spec(pool: u32, queue: u32) -> QueueSpec {
         slots,
         latency: table(SLOWNESS[pool as usize]),
         max_waiting_rows: 64,
+        tenant: 0,
         priority,
         weight: 1.0,
         price: 1.0,

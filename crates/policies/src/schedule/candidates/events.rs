@@ -1,7 +1,7 @@
 //! What candidates make of a scheduler's events.
 
 use super::{
-    super::{BatchId, PoolLoad, Scheduler, WorkerSpec},
+    super::{Backlog, BatchId, PoolLoad, Scheduler, WorkerSpec},
     Action, Actions, Candidates, Cause, DropReason, Nanos, Queue, QueueSpec, Request, Rule, Seat,
 };
 
@@ -67,12 +67,20 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let of = self.queues[at].get_or_insert_with(Queue::new);
         let work = std::mem::take(&mut of.work);
         for seat in &of.seats {
-            let queued = &mut self.ranks[seat.pool as usize].queued;
-            *queued = queued.saturating_sub(work);
+            let shares = &mut self.ranks[seat.pool as usize].shares;
+            shares.count(seat.spec.tenant, work, 0);
         }
+        let shares = &mut self.ranks[pool as usize].shares;
         match of.seats.iter_mut().find(|seat| seat.pool == pool) {
-            Some(seat) => seat.spec = spec,
-            None => of.seats.push(Seat::new(pool, spec)),
+            Some(seat) => {
+                shares.leave(queue, seat.spec.tenant);
+                shares.enter(queue, &spec);
+                seat.spec = spec;
+            }
+            None => {
+                shares.enter(queue, &spec);
+                of.seats.push(Seat::new(pool, spec));
+            }
         }
         of.arrange();
         self.count_work(queue);
@@ -89,7 +97,8 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         of.arrange();
         let (work, empty) = (of.work, of.seats.is_empty());
         let ranks = &mut self.ranks[pool as usize];
-        ranks.queued = ranks.queued.saturating_sub(work);
+        ranks.shares.count(seat.spec.tenant, work, 0);
+        ranks.shares.leave(queue, seat.spec.tenant);
         ranks.remove(queue, &mut seat.entries);
         self.mark(pool);
         if empty {
@@ -176,7 +185,8 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let Some(of) = self.fleet.pool(pool) else {
             return PoolLoad::default();
         };
-        let queued = self.ranks.get(pool as usize).map_or(0, |r| r.queued);
+        let ranks = self.ranks.get(pool as usize);
+        let queued = ranks.map_or(0, |ranks| ranks.shares.work());
         PoolLoad {
             slots: of.slots(),
             idle: of.idle(),
@@ -185,6 +195,12 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
                 false => of.next_free().unwrap_or(0),
             },
             queued: queued / Nanos::from(of.slots().max(1)),
+        }
+    }
+
+    fn backlogs(&self, pool: u32, each: &mut dyn FnMut(Backlog)) {
+        if let Some(ranks) = self.ranks.get(pool as usize) {
+            ranks.shares.backlogs().for_each(each);
         }
     }
 }
@@ -209,6 +225,14 @@ impl<T: std::fmt::Debug + Send, R: Rule> Candidates<T, R> {
             return false;
         }
         request.deadline = delay.inward(request.deadline);
+        let room = of.seats.iter().map(|seat| {
+            let own = delay.before_start(request.rows) + seat.spec.latency.of(request.rows);
+            let room = request.deadline.saturating_sub(now).saturating_sub(own);
+            (seat.pool, seat.spec.tenant, room)
+        });
+        for (pool, tenant, room) in room {
+            self.ranks[pool as usize].shares.note(now, tenant, room);
+        }
         let (at, rate_changed) = of.requests.push(now, request);
         of.rate_changed |= rate_changed;
         if at + 1 < of.requests.len() {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{
     Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, QueueSpec,
-    Request, RequestQueue, Rule,
+    Request, RequestQueue, Rule, Surroundings,
 };
 
 #[derive(Debug)]
@@ -141,6 +141,26 @@ impl<M: Default> Seat<M> {
 }
 
 impl<M> Seat<M> {
+    /// The candidate by the rule, of at most `most` rows where a batch of as many has room for its first
+    /// request.
+    #[inline]
+    pub(super) fn form<T, R: Rule<Memory = M>>(
+        &mut self,
+        rule: &mut R,
+        around: Surroundings<'_>,
+        (requests, rate_changed): (&RequestQueue<T>, bool),
+        most: u32,
+    ) -> Formed {
+        let mut view = around.view(requests, &self.spec, rate_changed);
+        view.max_rows = view.max_rows.min(most);
+        let formed = rule.form(&view, &mut self.memory);
+        if formed.rows == 0 || formed.rows >= requests.rows_of(formed.passed) {
+            return formed;
+        }
+        view.max_rows = self.spec.max_rows;
+        rule.form(&view, &mut self.memory)
+    }
+
     /// What a cheaper pool can still run in time is left to it: a candidate may start here from the
     /// moment on at which its first request could not start there any more.
     #[inline]

@@ -1,6 +1,6 @@
 //! The order of a pool's candidates.
 
-use super::{Eagerness, IndexedHeap, Nanos, Pool};
+use super::{Eagerness, IndexedHeap, KEPT_BACK, Nanos, Pool, QueueSpec, Shares};
 
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
@@ -12,7 +12,8 @@ pub(super) struct Ranks {
     pub(super) ready: IndexedHeap,
     /// By the time at which they have to be formed anew: every candidate.
     pub(super) expiry: IndexedHeap,
-    pub(super) queued: Nanos,
+    /// What waits, and who goes first when that is too much.
+    pub(super) shares: Shares,
     /// How eager the pool is in its present state.
     pub(super) eager: Eagerness,
     /// Whether the pool's timer has to be set anew.
@@ -85,6 +86,22 @@ impl Ranks {
     pub(super) fn expire(&mut self, queue: u32, entries: &mut Entries, wake: Nanos) {
         if entries.expiry.replace(wake) != Some(wake) {
             self.expiry.set(queue, wake);
+        }
+    }
+
+    /// Whether the candidates of a queue are kept back for the sake of other tenants.
+    #[inline]
+    pub(super) fn keeps_back(&mut self, spec: &QueueSpec, pool: Option<&Pool>) -> bool {
+        pool.is_some_and(|pool| self.shares.keeps_back(spec.tenant, pool.slots()))
+    }
+
+    /// Candidates that were kept back come forward where that is over.
+    #[inline]
+    pub(super) fn bring_forward(&mut self) {
+        while let Some(queue) = self.shares.next_due() {
+            if let Some(rank) = self.ready.key(queue) {
+                self.ready.set(queue, rank & !KEPT_BACK);
+            }
         }
     }
 
