@@ -31,6 +31,7 @@ mod layer;
 mod metrics;
 mod models;
 mod observe;
+mod places;
 mod query;
 mod resources;
 mod routes;

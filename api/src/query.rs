@@ -115,6 +115,7 @@ async fn create_inner(
     let _permit = state.admit()?;
     let (query, id) = read(state, &body, explain, arrived)?;
     let route = asked.insert(query.route.clone());
+    let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let answer = state.dispatcher().query(query).await?;
     let out = answer_json(&answer, id.as_deref());

@@ -9,7 +9,7 @@ use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_types::{ApplicationId, Code, Metric, Targets, WorkerId};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     body::{self, BodyLimit, Held, Room},
     changes::Changes,
     directory::Directory,
+    places::{Places, Share},
     problem::Problem,
     scaling::Feed,
     targets::TargetsBody,
@@ -64,7 +65,7 @@ struct Shared {
     metrics: Metrics,
     directory: ArcSwap<Directory>,
     keyring: Keyring,
-    queries: Semaphore,
+    places: Places,
     bodies: Room,
     changes: Changes,
     decisions: Feed,
@@ -74,7 +75,7 @@ struct Shared {
 impl ApiState {
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
-        let queries = Semaphore::new(parts.limits.max_concurrent_queries);
+        let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
         let bodies = Room::new(limits.max_body_bytes_in_flight.max(least));
@@ -87,7 +88,7 @@ impl ApiState {
             metrics,
             directory: ArcSwap::default(),
             keyring,
-            queries,
+            places,
             bodies,
             changes: Changes::default(),
             decisions,
@@ -162,11 +163,12 @@ impl ApiState {
 
     /// A place among the queries in flight.
     pub(crate) fn admit(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        self.0.queries.try_acquire().map_err(|_| {
-            let most = self.0.parts.limits.max_concurrent_queries;
-            let detail = format!("`{most}` queries are in flight already");
-            Problem::new(Code::Overloaded, detail).retry_after_ms(100)
-        })
+        self.0.places.take()
+    }
+
+    /// Counts a place for the application of a query.
+    pub(crate) fn admit_for(&self, route: &Route) -> Result<Share<'_>, Problem> {
+        self.0.places.count(self.application_of(route))
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -217,12 +219,7 @@ impl ApiState {
 
     /// Queries in flight.
     pub(crate) fn in_flight(&self) -> usize {
-        let free = self.0.queries.available_permits();
-        self.0
-            .parts
-            .limits
-            .max_concurrent_queries
-            .saturating_sub(free)
+        self.0.places.taken()
     }
 
     /// Reads again what requests need to know about applications and keys. [`crate::serve`] does so
@@ -265,12 +262,17 @@ impl ApiState {
                 _ => directory.found(&Route::Model(answer.model.clone())),
             }),
             Err(code) => {
-                let found = route.and_then(|route| match route {
-                    Route::Variant(id) => metrics.application_of(id),
-                    route => directory.found(route),
-                });
+                let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(found.as_ref(), code);
             }
+        }
+    }
+
+    /// The application that a route belongs to, as far as that is known without asking.
+    fn application_of(&self, route: &Route) -> Option<ApplicationId> {
+        match route {
+            Route::Variant(id) => self.metrics().application_of(id),
+            route => self.0.directory.load().found(route),
         }
     }
 

@@ -96,6 +96,7 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
         arrived,
     };
     let id = request.id.map(|id| id.0.into_owned());
+    let _share = state.admit_for(&named.route)?;
     let answer = state.dispatcher().query(query).await?;
     let response = wire::answer(&named.name, id.as_deref(), &answer, &selection);
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));

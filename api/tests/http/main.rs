@@ -10,6 +10,7 @@ mod documents;
 mod double;
 mod errors;
 mod forms;
+mod places;
 mod protocol;
 mod queries;
 mod rates;
