@@ -52,12 +52,20 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     pools::check(&config)?;
     front::check_access(&config)?;
     descriptors::raise();
-    let stores = Stores::open(&config).await?;
+    let told = process::stop_on_signal()?;
+    process::keep_up(&told, process::PAUSES, async |process: &mut Process| {
+        live(&config, process).await
+    })
+    .await
+}
+
+/// Runs the configured roles once, until they end.
+async fn live(config: &Config, process: &mut Process) -> anyhow::Result<()> {
+    let stores = Stores::open(config).await?;
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on `{}`", config.listen))?;
-    let mut process = Process::stopped_by_signals()?;
-    let served = play(&config, &stores, listener, &mut process).await;
+    let served = play(config, &stores, listener, process).await;
     process.stop().await;
     stores.close().await;
     served
