@@ -28,6 +28,7 @@ class Graph:
         self.name, self.inputs = name, inputs
         self.nodes, self.weights = [], []
         self.random = np.random.default_rng(SEED)
+        self.properties = {}
 
     def weight(self, values, dtype=np.float32):
         name = f"w{len(self.weights)}"
@@ -84,6 +85,7 @@ class Graph:
             ir_version=IR_VERSION,
             producer_name="sextant-xtask-models",
         )
+        helper.set_model_props(model, self.properties)
         onnx.checker.check_model(model, full_check=True)
         return model
 
@@ -118,6 +120,13 @@ def mlp():
     x = g.relu(g.dense(x, 256, 256))
     g.dense(x, 256, 10, output="scores")
     return g, 10, 512
+
+
+def emulated():
+    """The same with a profile for the engine `emulated`: 4 ms a row and 6 ms a batch."""
+    g, outputs, rows = mlp()
+    g.properties = {"sextant.alpha_ms": "4", "sextant.beta_ms": "6", "sextant.load_ms": "100"}
+    return g, outputs, rows
 
 
 def stem(g):
@@ -248,7 +257,7 @@ def transformer(name, words, tokens, most):
     return g, 2, 64
 
 
-ARCHITECTURES = {f.__name__: f for f in (mlp, resnet18, resnet50, mobilenet, bert, encoder)}
+ARCHITECTURES = {f.__name__: f for f in (mlp, emulated, resnet18, resnet50, mobilenet, bert, encoder)}
 
 
 def answers(model, inputs):

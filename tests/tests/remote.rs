@@ -1,7 +1,12 @@
 //! Models of a server that the service starts: registered by a manifest, asked as any other, lost
 //! and replaced when the server crashes or hangs. Everything else goes on.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -9,6 +14,52 @@ use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, digits, until};
 
 /// A runtime with models that do harm when their first number is negative.
 const SCRIPT: &str = "crates/engine-remote/tests/support/faulty.py";
+
+fn script() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(SCRIPT)
+}
+
+/// A runtime that somebody else starts and kills.
+struct Foreign {
+    address: SocketAddr,
+    process: Child,
+}
+
+impl Foreign {
+    /// On a free port.
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        Self::start_at(address).await
+    }
+
+    async fn start_at(address: SocketAddr) -> Self {
+        let process = Command::new("python3")
+            .arg("-B")
+            .arg(script())
+            .args(["--end-with-parent", "--port", &address.port().to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let foreign = Self { address, process };
+        until("the runtime listens", || async {
+            TcpStream::connect(address).ok()
+        })
+        .await;
+        foreign
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
 
 /// A service with the digits' models and a runtime `python`.
 struct Bed {
@@ -19,9 +70,7 @@ struct Bed {
 
 impl Bed {
     async fn start(set: &[&str]) -> Self {
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .join(SCRIPT);
+        let script = script();
         let unique = tempfile::tempdir().expect("a temporary folder");
         let mark = unique.path().display().to_string();
         let words = [
@@ -35,9 +84,19 @@ impl Bed {
             &mark,
         ];
         let command = format!("worker.remote.python.command={}", words.join(","));
-        let set = set.iter().map(|pair| (*pair).to_owned());
+        Self::with(&command, set, mark).await
+    }
+
+    /// With a runtime that is there already.
+    async fn beside(foreign: &Foreign) -> Self {
+        let url = format!("worker.remote.python.url=http://{}", foreign.address);
+        Self::with(&url, &[], String::new()).await
+    }
+
+    async fn with(runtime: &str, set: &[&str], mark: String) -> Self {
+        let set = [runtime].into_iter().chain(set.iter().copied());
         let settings = Settings {
-            set: std::iter::once(command).chain(set).collect(),
+            set: set.map(str::to_owned).collect(),
             faults: true,
             ..Settings::default()
         };
@@ -175,6 +234,32 @@ async fn a_crash_costs_its_batch_and_the_next_load_starts_anew() {
     );
     bed.others_answer(&api).await;
     assert_eq!(doubled(&api, "crash").await[0]["data"], json!([42.0, 2.0]));
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_lost_and_returns_is_used_again() {
+    let foreign = Foreign::start().await;
+    let bed = Bed::beside(&foreign).await;
+    let api = bed.cluster.api();
+    let job = bed.register("double").await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    doubled(&api, "double").await;
+    let address = foreign.address;
+    drop(foreign);
+    // Nobody is told that it can never be done, as often as they ask.
+    for _ in 0..20 {
+        let answer = ask(&api, "double", 1.0).await;
+        let status = answer.status.as_u16();
+        assert!([500, 503].contains(&status), "{}", answer.text());
+        if status == 503 {
+            let problem = answer.problem(503, "unavailable");
+            assert!(problem["retry_after_ms"].is_number(), "{problem}");
+        }
+        bed.others_answer(&api).await;
+    }
+    let _returned = Foreign::start_at(address).await;
+    let outputs = doubled(&api, "double").await;
+    assert_eq!(outputs[0]["data"], json!([42.0, 2.0]));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod main_job;
 mod report;
 mod scheduler;
 mod selection;
+mod trust;
 mod worker;
 
 use std::path::PathBuf;
@@ -22,10 +23,11 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, controller, fleet, main-job, scheduler, worker
+    /// Experiments to run [default: all]: autoscaling, controller, fleet, main-job, scheduler, trust,
+    /// worker
     names: Vec<String>,
     /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
-    /// controller and scheduler; simulator, agreement, prices of scheduler; clockwork, serf, shapes, weights, windows of worker
+    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness of trust; clockwork, serf, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -71,6 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "fleet",
             "main-job",
             "scheduler",
+            "trust",
             "worker",
         ],
         "experiment",
@@ -79,6 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &fleet::PARTS[..],
         &main_job::PARTS,
         &scheduler::PARTS,
+        &trust::PARTS,
         &worker::PARTS,
     ];
     let parts = parts.concat();
@@ -98,6 +102,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("scheduler") {
         scheduler::run(arguments, &mut report)?;
+    }
+    if arguments.includes("trust") {
+        trust::run(arguments, &mut report)?;
     }
     if arguments.includes("worker") {
         worker::run(arguments, &mut report)?;

@@ -35,7 +35,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         tools::wrk()?;
         let binary = server::build()?;
-        let models = models::write(&provisioned.python, &["mlp", "resnet18"])?;
+        let models = models::write(&provisioned.python, &["mlp", "emulated", "resnet18"])?;
         let folder = paths::empty_target(folder)?;
         Ok(Self {
             arguments,
@@ -67,11 +67,17 @@ impl<'a> Bench<'a> {
 
     /// Registers a model of `target/models` for an application of its own of the same name.
     pub fn register(&self, server: &Server, name: &str) -> Result<()> {
+        self.register_for(server, name, name)
+    }
+
+    /// Registers a model of `target/models` for `application`, which gives the model its name.
+    pub fn register_for(&self, server: &Server, application: &str, name: &str) -> Result<()> {
         let address = format!("http://{}", server.address);
         let mut command = shell::command(&self.binary);
         command
             .args(["--server", &address, "register"])
-            .args(["--application", name, "--metric", "top1", "--name", name])
+            .args(["--application", application, "--metric", "top1"])
+            .args(["--name", application])
             .arg("--model")
             .arg(self.models.join(format!("{name}.onnx")))
             .arg("--validation")

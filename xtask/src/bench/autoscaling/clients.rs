@@ -13,8 +13,7 @@ use serde_json::Value;
 use super::arrivals::Arrival;
 use crate::{http::Connection, shell};
 
-/// Connections, each with one query under way. Where all are busy, queries are sent later than they are
-/// due, which [`Tally::lag_ms`] shows.
+/// Connections that are enough where queries have targets.
 const CLIENTS: usize = 256;
 
 /// What an application is asked.
@@ -62,6 +61,18 @@ pub fn run(
     address: SocketAddr,
     questions: &[Question],
     arrivals: &[Arrival],
+    times: (Instant, f64),
+) -> Tally {
+    run_with(CLIENTS, address, questions, arrivals, times)
+}
+
+/// The same over so many connections, each with one query under way. Where all are busy, queries are
+/// sent later than they are due, which [`Tally::lag_ms`] shows.
+pub fn run_with(
+    clients: usize,
+    address: SocketAddr,
+    questions: &[Question],
+    arrivals: &[Arrival],
     (begin, from_s): (Instant, f64),
 ) -> Tally {
     let next = AtomicUsize::new(0);
@@ -81,7 +92,7 @@ pub fn run(
     };
     let mut tally = Tally::default();
     thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
         for client in clients {
             let ends = client.join().expect("a client does not panic");
             ends.into_iter().for_each(|end| tally.add(end));

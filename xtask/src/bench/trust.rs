@@ -1,0 +1,32 @@
+//! What others cannot do to those who ask: figures of fairness and of faults.
+
+mod fairness;
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::{Arguments, bed::Bench, report::Figure, report::Report};
+use crate::{provision, shell};
+
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 1] = ["fairness"];
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if !PARTS.iter().any(|part| arguments.wants(part)) {
+        return Ok(());
+    }
+    let bench = Bench::prepare(arguments, provision::runtime()?, "bench-trust")?;
+    let version = shell::output(Command::new(&bench.binary).arg("--version"))?;
+    report.version("sextant", version.trim().trim_start_matches("sextant "));
+    if arguments.wants("fairness") {
+        fairness::run(&bench, report)?;
+    }
+    Ok(())
+}
+
+/// A figure of this experiment.
+fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static str>) -> Figure {
+    Figure::new("trust", metric, value, unit, goal)
+}
