@@ -22,7 +22,19 @@ impl Keys {
     /// The first two digits come twice: some servers keep keys as files in folders.
     pub(crate) fn blob(&self, digest: &Digest) -> String {
         let name = digest.to_string();
-        format!("{}blobs/{}/{name}", self.prefix, &name[..2])
+        format!("{}{}/{name}", self.blobs(), &name[..2])
+    }
+
+    /// What the keys of all blobs begin with.
+    pub(crate) fn blobs(&self) -> String {
+        format!("{}blobs/", self.prefix)
+    }
+
+    /// The digest of a listed key; `None` for what no blob of ours can be called.
+    pub(crate) fn digest(&self, key: &str) -> Option<Digest> {
+        let (_, name) = key.rsplit_once('/')?;
+        let digest = name.parse().ok()?;
+        (self.blob(&digest) == key).then_some(digest)
     }
 
     pub(crate) fn file(&self, path: &ObjectPath) -> String {

@@ -21,6 +21,7 @@ mod config;
 mod failure;
 mod get;
 mod keys;
+mod list;
 mod put;
 mod retry;
 mod store;

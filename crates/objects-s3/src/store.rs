@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_s3::{Client, error::SdkError};
 use bytes::Bytes;
 use sextant_objects::{
-    ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
+    BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
 };
 use sextant_types::Digest;
 
@@ -19,9 +19,6 @@ use crate::{
 
 /// The slowest line that is waited for, bytes/s.
 const SLOWEST_BYTES_PER_S: u64 = 128 << 10;
-
-/// The most that a page of S3's listing holds.
-const MAX_PAGE: usize = 1000;
 
 /// Artefacts in an S3 bucket. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -100,9 +97,19 @@ impl ObjectStore for S3Store {
         Ok(found.map(|found| found.size_bytes))
     }
 
-    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
+    async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error> {
+        let listed = self.inner.list_blobs(after, limit).await;
+        listed.map_err(|failure| failure.into_error("blobs"))
+    }
+
+    async fn delete_blob_stored_by(
+        &self,
+        digest: &Digest,
+        stored_by_ms: u64,
+    ) -> Result<bool, Error> {
         let key = self.inner.keys.blob(digest);
-        self.inner.delete(&key, &digest.to_string()).await
+        let object = digest.to_string();
+        self.inner.delete(&key, stored_by_ms, &object).await
     }
 
     async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error> {
@@ -141,7 +148,7 @@ impl ObjectStore for S3Store {
 
     async fn delete(&self, path: &ObjectPath) -> Result<bool, Error> {
         let key = self.inner.keys.file(path);
-        self.inner.delete(&key, path.as_str()).await
+        self.inner.delete(&key, u64::MAX, path.as_str()).await
     }
 }
 
@@ -230,10 +237,12 @@ impl Inner {
         }
     }
 
-    async fn delete(&self, key: &str, object: &str) -> Result<bool, Error> {
+    /// Removes an object unless it was written after a time.
+    async fn delete(&self, key: &str, written_by_ms: u64, object: &str) -> Result<bool, Error> {
         let deleted = async {
             // S3 answers alike whether there was something to delete.
-            if self.head(key).await?.is_none() {
+            let found = self.head(key).await?;
+            if found.is_none_or(|found| found.modified_ms > written_by_ms) {
                 return Ok(false);
             }
             let mut attempts = self.attempts();
@@ -249,67 +258,17 @@ impl Inner {
             .await
             .map_err(|failure: Failure| failure.into_error(object))
     }
-
-    async fn list(&self, request: &ListRequest) -> Result<Page, Failure> {
-        let limit = request.limit.max(1);
-        let mut page = Page::default();
-        let mut after = request.after.as_ref().map(|path| self.keys.file(path));
-        loop {
-            let wanted = (limit - page.objects.len()).min(MAX_PAGE);
-            let listed = self.list_once(&request.prefix, after, wanted).await?;
-            let more = listed.is_truncated().unwrap_or(false);
-            // What is not called as a file of ours is passed over.
-            after = listed
-                .contents()
-                .last()
-                .and_then(|it| it.key().map(str::to_owned));
-            page.objects
-                .extend(listed.contents().iter().filter_map(|object| {
-                    Some(ObjectInfo {
-                        path: self.keys.path(object.key()?)?,
-                        size_bytes: size(object.size()),
-                        modified_ms: millis(object.last_modified()),
-                    })
-                }));
-            if !more || after.is_none() {
-                return Ok(page);
-            }
-            if page.objects.len() >= limit {
-                page.next = page.objects.last().map(|last| last.path.clone());
-                return Ok(page);
-            }
-        }
-    }
-
-    async fn list_once(
-        &self,
-        prefix: &str,
-        after: Option<String>,
-        limit: usize,
-    ) -> Result<aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output, Failure> {
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let mut attempts = self.attempts();
-        loop {
-            let request = self.client.list_objects_v2().bucket(&self.bucket);
-            let request = request.prefix(self.keys.files(prefix)).max_keys(limit);
-            let request = request.set_start_after(after.clone());
-            match self.within(0, request.send()).await {
-                Ok(listed) => return Ok(listed),
-                Err(failure) => attempts.again(failure).await?,
-            }
-        }
-    }
 }
 
 pub(crate) fn no_answer() -> Failure {
     Failure::new(Reason::Passing, "no answer in time")
 }
 
-fn size(length: Option<i64>) -> u64 {
+pub(crate) fn size(length: Option<i64>) -> u64 {
     length.and_then(|it| u64::try_from(it).ok()).unwrap_or(0)
 }
 
-fn millis(time: Option<&aws_sdk_s3::primitives::DateTime>) -> u64 {
+pub(crate) fn millis(time: Option<&aws_sdk_s3::primitives::DateTime>) -> u64 {
     let millis = time.and_then(|time| time.to_millis().ok());
     millis.and_then(|it| u64::try_from(it).ok()).unwrap_or(0)
 }

@@ -33,7 +33,8 @@ use sextant_types::Digest;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob, digest_of,
+    BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
+    digest_of,
 };
 
 mod disk;
@@ -270,8 +271,17 @@ impl ObjectStore for CachedStore {
         self.store.stat_blob(digest).await
     }
 
-    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
-        let deleted = self.store.delete_blob(digest).await?;
+    async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error> {
+        self.store.list_blobs(after, limit).await
+    }
+
+    async fn delete_blob_stored_by(
+        &self,
+        digest: &Digest,
+        stored_by_ms: u64,
+    ) -> Result<bool, Error> {
+        let deleted = self.store.delete_blob_stored_by(digest, stored_by_ms);
+        let deleted = deleted.await?;
         let digest = *digest;
         self.on_disk(move |disk| disk.remove(&digest)).await;
         Ok(deleted)

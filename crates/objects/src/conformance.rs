@@ -24,6 +24,8 @@ macro_rules! bind_object_conformance {
             blob_is_read_in_pieces
             missing_blob_is_not_found
             deleted_blob_is_gone
+            blobs_are_listed_in_pages
+            blob_that_was_stored_again_stays
             file_is_replaced_as_a_whole
             file_streams_in
             broken_stream_stores_nothing
@@ -159,6 +161,64 @@ pub async fn deleted_blob_is_gone(store: Store) {
     assert_not_found(store.get_blob(&digest).await);
     store.put_blob(bytes.clone()).await.expect("put");
     assert_eq!(store.get_blob(&digest).await.expect("get"), bytes);
+}
+
+/// However small the pages are, together they have every blob once, in order, with its size.
+pub async fn blobs_are_listed_in_pages(store: Store) {
+    let page = store.list_blobs(None, 10).await.expect("list");
+    assert_eq!((page.blobs, page.next), (vec![], None));
+    store.put(&path("file"), "x".into()).await.expect("put");
+    let mut wanted = Vec::new();
+    for index in 0..7_usize {
+        let digest = store.put_blob(vec![7; index].into()).await.expect("put");
+        wanted.push((digest, index as u64));
+    }
+    wanted.sort_unstable();
+    for limit in 1..=wanted.len() + 1 {
+        let (mut joined, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.list_blobs(after.as_ref(), limit).await.expect("list");
+            assert!(page.blobs.len() <= limit);
+            assert!(page.blobs.iter().all(|blob| blob.stored_ms > 0));
+            joined.extend(page.blobs.iter().map(|blob| (blob.digest, blob.size_bytes)));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(joined, wanted, "limit {limit}");
+    }
+}
+
+/// A blob that was stored again since is not removed as the old one that it was, however it came.
+pub async fn blob_that_was_stored_again_stays(store: Store) {
+    let bytes = Bytes::from(vec![3; 70_000]);
+    let digest = store.put_blob(bytes.clone()).await.expect("put");
+    for streamed in [false, true] {
+        let old = stored_ms(&store).await;
+        // Clocks of stores are coarse, some tell seconds alone.
+        while stored_ms(&store).await == old {
+            match streamed {
+                true => {
+                    let again = store.put_blob_stream(stream(vec![Ok(bytes.clone())]));
+                    assert_eq!(again.await.expect("put").digest, digest);
+                }
+                false => assert_eq!(store.put_blob(bytes.clone()).await.expect("put"), digest),
+            }
+        }
+        let deleted = store.delete_blob_stored_by(&digest, old).await;
+        assert!(!deleted.expect("delete"));
+        assert_eq!(store.get_blob(&digest).await.expect("get"), bytes);
+    }
+    let now = stored_ms(&store).await;
+    let deleted = store.delete_blob_stored_by(&digest, now).await;
+    assert!(deleted.expect("delete"));
+    assert!(!store.has_blob(&digest).await.expect("has"));
+}
+
+async fn stored_ms(store: &Store) -> u64 {
+    let page = store.list_blobs(None, 10).await.expect("list");
+    page.blobs.first().expect("there is a blob").stored_ms
 }
 
 /// A put replaces all that was there, also by something shorter or empty.

@@ -20,4 +20,6 @@ pub use cached::{CacheStats, CachedStore};
 pub use error::Error;
 pub use local::LocalStore;
 pub use path::{InvalidPath, MAX_COMPONENT_BYTES, MAX_PATH_BYTES, ObjectPath};
-pub use store::{ByteStream, ListRequest, ObjectInfo, ObjectStore, Page, PutBlob, digest_of};
+pub use store::{
+    BlobInfo, BlobPage, ByteStream, ListRequest, ObjectInfo, ObjectStore, Page, PutBlob, digest_of,
+};

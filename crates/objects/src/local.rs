@@ -28,9 +28,11 @@ use sextant_types::Digest;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob, digest_of,
+    BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
+    digest_of,
 };
 
+mod blobs;
 mod budget;
 mod folder;
 mod listing;
@@ -160,7 +162,7 @@ impl ObjectStore for LocalStore {
         self.blocking("blob", move |inner, _| {
             let digest = digest_of(&bytes);
             let name = digest.to_string();
-            if inner.blob_is_sound(&digest)? {
+            if inner.renew_blob(&digest)? {
                 return Ok(digest);
             }
             let mut temporary = inner.begin(&name, false)?;
@@ -178,9 +180,7 @@ impl ObjectStore for LocalStore {
         self.blocking("blob", move |inner, _| {
             let digest = temporary.digest();
             let size_bytes = temporary.size_bytes();
-            if !inner.blob_is_sound(&digest)? {
-                inner.commit_blob(&digest, temporary)?;
-            }
+            inner.commit_blob(&digest, temporary)?;
             Ok(PutBlob { digest, size_bytes })
         })
         .await
@@ -219,11 +219,23 @@ impl ObjectStore for LocalStore {
         .await
     }
 
-    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
+    async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error> {
+        let after = after.copied();
+        self.blocking("blobs", move |inner, object| {
+            blobs::list(&inner.blobs, after, limit).map_err(|fault| fault.on_read(object))
+        })
+        .await
+    }
+
+    async fn delete_blob_stored_by(
+        &self,
+        digest: &Digest,
+        stored_by_ms: u64,
+    ) -> Result<bool, Error> {
         let digest = *digest;
         self.blocking(digest.to_string(), move |inner, name| {
             let folder = inner.blob_folder(&digest);
-            inner.delete(folder, name, name)
+            inner.delete(folder, (name, stored_by_ms), name)
         })
         .await
     }
@@ -296,7 +308,7 @@ impl ObjectStore for LocalStore {
         let path = path.clone();
         self.blocking(path.to_string(), move |inner, object| {
             let (folder, name) = inner.locate(&path);
-            inner.delete(folder, name, object)
+            inner.delete(folder, (name, u64::MAX), object)
         })
         .await
     }
@@ -313,30 +325,6 @@ impl Inner {
     fn locate<'a>(&self, path: &'a ObjectPath) -> (Result<Folder, Fault>, &'a str) {
         let (folders, name) = split(path);
         (self.files.descend(folders), name)
-    }
-
-    fn blob_folder(&self, digest: &Digest) -> Result<Folder, Fault> {
-        self.blobs.descend([shard(digest).as_str()])
-    }
-
-    /// Whether the blob is there with the right bytes. Its folder is synced, since another writer
-    /// may have put it there a moment ago.
-    fn blob_is_sound(&self, digest: &Digest) -> Result<bool, Error> {
-        let name = digest.to_string();
-        let stored = self.blob_folder(digest).and_then(|folder| {
-            let stored = folder.digest(&name)?;
-            folder.sync()?;
-            Ok(stored)
-        });
-        Ok(absent_as_none(stored, &name)? == Some(*digest))
-    }
-
-    fn commit_blob(&self, digest: &Digest, temporary: Temporary) -> Result<(), Error> {
-        let name = digest.to_string();
-        self.blobs
-            .create_descend([shard(digest).as_str()])
-            .and_then(|folder| self.commit(temporary, &folder, &name))
-            .map_err(|fault| fault.on_write(&name))
     }
 
     fn commit_file(&self, path: &ObjectPath, temporary: Temporary) -> Result<(), Error> {
@@ -364,18 +352,22 @@ impl Inner {
         folder.sync()
     }
 
+    /// Removes a file unless it was written after a time.
     fn delete(
         &self,
         folder: Result<Folder, Fault>,
-        name: &str,
+        (name, written_by_ms): (&str, u64),
         object: &str,
     ) -> Result<bool, Error> {
         let removed = folder.and_then(|folder| {
             let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
-            let size = folder.size(name)?;
+            let file = folder.file(name)?;
+            if file.modified_ms() > written_by_ms {
+                return Err(Fault::Missing);
+            }
             folder.unlink(name)?;
             folder.sync()?;
-            Ok(size)
+            Ok(file.size_bytes())
         });
         let removed = absent_as_none(removed, object)?;
         self.budget.release(removed.unwrap_or(0));
@@ -400,11 +392,6 @@ fn split(path: &ObjectPath) -> (impl Iterator<Item = &str>, &str) {
         .rsplit_once('/')
         .unwrap_or(("", path.as_str()));
     (folders.split('/').filter(|folder| !folder.is_empty()), name)
-}
-
-/// The folder of a blob: the first two digits, so that no folder grows too large.
-fn shard(digest: &Digest) -> String {
-    format!("{:02x}", digest.as_bytes()[0])
 }
 
 fn absent_as_none<T>(found: Result<T, Fault>, object: &str) -> Result<Option<T>, Error> {

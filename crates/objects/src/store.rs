@@ -55,6 +55,27 @@ pub struct Page {
     pub next: Option<ObjectPath>,
 }
 
+/// A stored blob as listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobInfo {
+    /// Its name.
+    pub digest: Digest,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// When its bytes were last stored, ms since the Unix epoch, by the store's clock, which may count
+    /// in whole seconds.
+    pub stored_ms: u64,
+}
+
+/// One page of a listing of blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlobPage {
+    /// In the order of their digests.
+    pub blobs: Vec<BlobInfo>,
+    /// Behind which blob the next page begins, if there is more.
+    pub next: Option<Digest>,
+}
+
 /// A blob that was streamed into the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutBlob {
@@ -75,9 +96,9 @@ pub fn digest_of(bytes: &[u8]) -> Digest {
 /// - **Whole or not at all.** A reader, also one after a crash, sees an object as one `put` wrote
 ///   it. A call that returned has been made durable. Of concurrent puts to one path the last to
 ///   finish stands.
-/// - **Blobs are named by content.** Storing the same bytes again is no error and heals a blob
-///   that was damaged; reading verifies, and answers damage with [`Error::Corrupt`], never with
-///   wrong bytes.
+/// - **Blobs are named by content.** Storing the same bytes again is no error, heals a blob that was
+///   damaged and makes it as young as a new one; reading verifies, and answers damage with
+///   [`Error::Corrupt`], never with wrong bytes.
 /// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat` and `stat_blob`, `false` for
 ///   deletes and `has_blob`. Of two deletes at the same moment both may answer `true`.
 /// - **Full** is [`Error::StorageFull`], and leaves nothing behind that takes up room.
@@ -107,8 +128,23 @@ pub trait ObjectStore: Send + Sync {
         Ok(self.stat_blob(digest).await?.is_some())
     }
 
+    /// Blobs behind `after`, at least one of `limit` where there are more.
+    async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error>;
+
+    /// Removes a blob unless it was stored again after `stored_by_ms`, a time that
+    /// [`list_blobs`](Self::list_blobs) has told. Returns whether it did. Where others than this
+    /// process write, one that is stored at this very moment, or was in the same tick of the store's
+    /// clock, may be removed all the same.
+    async fn delete_blob_stored_by(
+        &self,
+        digest: &Digest,
+        stored_by_ms: u64,
+    ) -> Result<bool, Error>;
+
     /// Removes a blob. Returns whether it was there.
-    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error>;
+    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        self.delete_blob_stored_by(digest, u64::MAX).await
+    }
 
     /// Writes a file, replacing what it held.
     async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error>;

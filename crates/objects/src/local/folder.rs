@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW},
     io::Errno,
 };
 
@@ -99,6 +99,14 @@ impl FileInfo {
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             modified_ms: seconds * 1000 + millis,
         }
+    }
+
+    pub(super) fn size_bytes(self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(super) fn modified_ms(self) -> u64 {
+        self.modified_ms
     }
 
     pub(super) fn info(self, path: ObjectPath) -> ObjectInfo {
@@ -229,6 +237,20 @@ impl Folder {
 
     pub(super) fn rename_to(&self, name: &str, to: &Self, new_name: &str) -> Result<(), Fault> {
         Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?)
+    }
+
+    /// Makes a file as young as one that is written now; links are not followed.
+    pub(super) fn touch(&self, name: &str) -> Result<(), Fault> {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
+        let times = Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(rustix::fs::utimensat(&self.0, name, &times, flags)?)
     }
 
     pub(super) fn unlink(&self, name: &str) -> Result<(), Fault> {

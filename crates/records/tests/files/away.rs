@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use sextant_objects::{
-    ByteStream, Error, ListRequest, LocalStore, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
+    BlobPage, ByteStream, Error, ListRequest, LocalStore, ObjectInfo, ObjectPath, ObjectStore,
+    Page, PutBlob,
 };
 use sextant_records::{Answered, Chunk, Files, Join, Tally};
 use sextant_rpc::offline::RecordFormat;
@@ -62,8 +63,16 @@ impl ObjectStore for Away {
         self.store.stat_blob(digest).await
     }
 
-    async fn delete_blob(&self, digest: &Digest) -> Result<bool, Error> {
-        self.store.delete_blob(digest).await
+    async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error> {
+        self.store.list_blobs(after, limit).await
+    }
+
+    async fn delete_blob_stored_by(
+        &self,
+        digest: &Digest,
+        stored_by_ms: u64,
+    ) -> Result<bool, Error> {
+        self.store.delete_blob_stored_by(digest, stored_by_ms).await
     }
 
     async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error> {
