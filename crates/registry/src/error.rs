@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
+use sextant_types::{ApplicationId, Code, Digest, ErrorKind, JobId};
 use sqlx::migrate::MigrateError;
 
 /// A kind of row.
@@ -20,6 +20,8 @@ pub enum Entity {
     Key,
     /// An entry of the audit record.
     Audit,
+    /// A blob that is about to be removed.
+    Blob,
 }
 
 impl fmt::Display for Entity {
@@ -31,6 +33,7 @@ impl fmt::Display for Entity {
             Self::Job => "job",
             Self::Key => "API key",
             Self::Audit => "audit entry",
+            Self::Blob => "condemned blob",
         })
     }
 }
@@ -86,6 +89,12 @@ pub enum Error {
         job: JobId,
         /// Who asked.
         owner: String,
+    },
+    /// A blob that is about to be removed: store it again, and try again a moment later.
+    #[error("file `{digest}` is being removed, since nothing referred to it: send it again")]
+    Condemned {
+        /// Which blob.
+        digest: Digest,
     },
     /// The disk or the file's limit is reached.
     #[error("no room left in the registry")]
@@ -166,17 +175,19 @@ impl Error {
                 Entity::Variant => Code::VariantNotFound,
                 Entity::Job => Code::JobNotFound,
                 Entity::Key => Code::KeyNotFound,
-                Entity::Audit => Code::Internal,
+                Entity::Audit | Entity::Blob => Code::Internal,
             },
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,
                 Entity::Model => Code::ModelExists,
-                Entity::Variant | Entity::Job | Entity::Key | Entity::Audit => Code::InUse,
+                Entity::Variant | Entity::Job | Entity::Key | Entity::Audit | Entity::Blob => {
+                    Code::InUse
+                }
             },
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
             Self::SignatureMismatch { .. } => Code::SignatureMismatch,
             Self::StorageFull(_) => Code::StorageFull,
-            Self::Busy(_) | Self::Unavailable(_) => Code::Unavailable,
+            Self::Busy(_) | Self::Unavailable(_) | Self::Condemned { .. } => Code::Unavailable,
             Self::Text(_) => Code::InvalidRequest,
             Self::Corrupt { .. }
             | Self::Url { .. }

@@ -16,7 +16,7 @@ mod queue;
 mod run;
 
 pub(crate) use extension::cancel_all as cancel_extensions;
-pub(crate) use queue::{create, registration_of, unfinished_of};
+pub(crate) use queue::{create, job as read, registration_of, unfinished_of};
 
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,6 +10,7 @@
 
 mod application;
 mod audit;
+mod blob;
 mod database;
 mod error;
 mod job;
@@ -17,12 +18,14 @@ mod key;
 mod model;
 mod profile;
 mod registry;
+mod retention;
 mod rows;
 mod sql;
 mod variant;
 
 pub use application::Application;
 pub use audit::{Audit, AuditFilter};
+pub use blob::{BlobRole, BlobUse, Condemned};
 #[cfg(feature = "postgres")]
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};

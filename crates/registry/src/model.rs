@@ -4,7 +4,7 @@ use serde_json::Value;
 use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding, VariantId};
 
 use crate::{
-    Entity, Error, Job, NewJob, Registry, application,
+    Entity, Error, Job, NewJob, Registry, application, blob,
     database::{Row, Session},
     job,
     rows::{Columns, document, int},
@@ -132,6 +132,7 @@ impl Registry {
     /// Creates a model's row with status [`ModelStatus::Registering`]. Idempotent on the same
     /// application, file, validation set and padding; [`Error::Exists`] on other content, unless the
     /// earlier registration failed: then it is replaced, with its steps and variants.
+    /// [`Error::Condemned`] when one of its files is being removed.
     pub async fn create_model(&self, model: &NewModel, now_ms: u64) -> Result<Created, Error> {
         let mut tx = self.begin().await?;
         let created = create(&mut tx, model, now_ms).await?;
@@ -253,13 +254,10 @@ pub(crate) async fn put_step(
     result: &Value,
 ) -> Result<(), Error> {
     get(connection, model).await?;
-    connection
-        .run(sql::PUT_STEP.bind(model.as_str()).bind(name).bind(document(
-            Entity::Model,
-            model,
-            result,
-        )?))
-        .await?;
+    let result = document(Entity::Model, model, result)?;
+    blob::refuse_condemned(connection, blob::mentioned(&result.0)).await?;
+    let row = sql::PUT_STEP.bind(model.as_str()).bind(name).bind(result);
+    connection.run(row).await?;
     Ok(())
 }
 
@@ -309,6 +307,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
             .run(sql::DELETE_MODEL.bind(new.id.as_str()))
             .await?;
     }
+    blob::refuse_condemned(connection, [new.digest, new.validation]).await?;
     let padding = new.padding.as_ref();
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     connection

@@ -99,17 +99,27 @@ impl<'r> Columns<'r> {
         &self,
         column: &'static str,
     ) -> Result<Option<T>, Error> {
-        let document: Option<String> = match self.row {
-            Row::Sqlite(row) => row.try_get(column)?,
-            #[cfg(feature = "postgres")]
-            Row::Postgres(row) => {
-                let found: Option<Json> = row.try_get(column).map_err(Error::of_server)?;
-                found.map(|document| document.0)
-            }
-        };
+        let document = self.optional_json_text(column)?;
         document
             .map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(column, error)))
             .transpose()
+    }
+
+    /// A document as it is written.
+    pub(crate) fn json_text(&self, column: &'static str) -> Result<String, Error> {
+        let document = self.optional_json_text(column)?;
+        document.ok_or_else(|| self.corrupt(column, "it is null"))
+    }
+
+    fn optional_json_text(&self, column: &'static str) -> Result<Option<String>, Error> {
+        match self.row {
+            Row::Sqlite(row) => Ok(row.try_get(column)?),
+            #[cfg(feature = "postgres")]
+            Row::Postgres(row) => {
+                let found: Option<Json> = row.try_get(column).map_err(Error::of_server)?;
+                Ok(found.map(|document| document.0))
+            }
+        }
     }
 
     /// The pair of error columns; a code that this version does not know is an internal one.

@@ -223,6 +223,44 @@ statements! {
          where id = $1"
     );
 
+    ENDED_JOBS = (
+        "select " {jobs} " from jobs where state in ('succeeded', 'failed', 'cancelled') \
+         and updated_ms < $1 and (kind = 'offline' \
+         or not exists (select 1 from models where models.id = jobs.model) \
+         or (kind = 'register' and exists (select 1 from jobs later where later.model = jobs.model \
+             and later.kind = 'register' \
+             and (later.created_ms, later.id) > (jobs.created_ms, jobs.id)))) \
+         order by updated_ms, id limit $2"
+    );
+    FORGET_JOB = (
+        "delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')"
+    );
+    // A model that failed before its job was kept is as old as its row.
+    FAILED_MODELS = (
+        "select id, application from models where status = 'failed' and coalesce( \
+             (select max(updated_ms) from jobs where jobs.model = models.id \
+              and jobs.kind = 'register'), created_ms) < $1 \
+         and not exists (select 1 from jobs where jobs.model = models.id \
+             and jobs.state in ('queued', 'running', 'paused')) order by id"
+    );
+
+    BLOBS_OF_MODELS = (
+        "select id as model, application, digest, validation from models order by id"
+    );
+    DOCUMENTS_OF_VARIANTS = (
+        "select model, application, document from variants order by id"
+    );
+    DOCUMENTS_OF_STEPS = (
+        "select steps.model, models.application, steps.result as document from steps \
+         join models on models.id = steps.model order by steps.model, steps.name"
+    );
+    CONDEMN = (
+        "insert into condemned (digest, since_ms) values ($1, $2) on conflict (digest) do nothing"
+    );
+    CONDEMNED = ("select digest from condemned where digest = $1");
+    ALL_CONDEMNED = ("select digest, since_ms from condemned order by digest");
+    ACQUIT = ("delete from condemned where digest = $1");
+
     KEY = ("select " {api_keys} " from api_keys where id = $1");
     KEY_BY_HASH = ("select " {api_keys} " from api_keys where hash = $1");
     KEYS = ("select " {api_keys} " from api_keys order by created_ms, id");

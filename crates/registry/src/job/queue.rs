@@ -211,7 +211,7 @@ async fn find(connection: &mut Session, id: &JobId) -> Result<Option<Job>, Error
     row.as_ref().map(job).transpose()
 }
 
-pub(super) fn job(row: &Row) -> Result<Job, Error> {
+pub(crate) fn job(row: &Row) -> Result<Job, Error> {
     let columns = Columns::new(row, Entity::Job, "id")?;
     Ok(Job {
         id: columns.parse("id")?,

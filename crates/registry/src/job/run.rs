@@ -65,7 +65,9 @@ impl Registry {
         name: &str,
         result: &Value,
     ) -> Result<(), Error> {
-        let Held { mut tx, job } = self.held(id, owner).await?;
+        // It may refer to a blob.
+        let tx = self.begin().await?;
+        let Held { mut tx, job } = held_in(tx, id, owner).await?;
         let model = job
             .model
             .ok_or_else(|| Error::not_found(Entity::Model, "of the job"))?;
@@ -172,19 +174,23 @@ impl Registry {
 
     /// A transaction in which the job is the caller's.
     async fn held(&self, id: &JobId, owner: &str) -> Result<Held, Error> {
-        let mut tx = self.begin_rows().await?;
-        let job = queue::to_change(&mut tx, id).await?;
-        if job.state == JobState::Cancelled {
-            return Err(Error::Cancelled { job: job.id });
-        }
-        if job.state.is_final() || job.owner.as_deref() != Some(owner) {
-            return Err(Error::LeaseLost {
-                job: job.id,
-                owner: owner.to_owned(),
-            });
-        }
-        Ok(Held { tx, job })
+        held_in(self.begin_rows().await?, id, owner).await
     }
+}
+
+/// The transaction, in which the job is the caller's.
+async fn held_in(mut tx: Session, id: &JobId, owner: &str) -> Result<Held, Error> {
+    let job = queue::to_change(&mut tx, id).await?;
+    if job.state == JobState::Cancelled {
+        return Err(Error::Cancelled { job: job.id });
+    }
+    if job.state.is_final() || job.owner.as_deref() != Some(owner) {
+        return Err(Error::LeaseLost {
+            job: job.id,
+            owner: owner.to_owned(),
+        });
+    }
+    Ok(Held { tx, job })
 }
 
 struct Held {

@@ -1,0 +1,169 @@
+//! Which blobs of the artefact store rows refer to, and which are about to be removed.
+//!
+//! A blob that is condemned is one to which nothing refers, and to which nothing can refer until it is
+//! acquitted: [`Registry::condemn`] looks for references and condemns in one transaction, whatever adds a
+//! reference looks for the condemned in its own, and both are of the kind of which there is one at a time.
+
+use std::collections::BTreeSet;
+
+use sextant_types::{ApplicationId, Digest, ModelId};
+
+use crate::{
+    Entity, Error, Registry,
+    database::{Row, Session},
+    rows::{Columns, int},
+    sql,
+};
+
+/// Digits of a digest in text.
+const DIGITS: usize = 64;
+
+/// What a blob is to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlobRole {
+    /// The file that it was registered from.
+    Model,
+    /// Its validation set.
+    Validation,
+    /// A file that was made of it.
+    Variant,
+}
+
+/// A row's reference to a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobUse {
+    /// The blob.
+    pub digest: Digest,
+    /// What it is.
+    pub role: BlobRole,
+    /// To which model.
+    pub model: ModelId,
+    /// Of which application.
+    pub application: ApplicationId,
+}
+
+/// A blob that is about to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Condemned {
+    /// The blob.
+    pub digest: Digest,
+    /// Since when, ms since the Unix epoch.
+    pub since_ms: u64,
+}
+
+impl Registry {
+    /// All references to blobs: those of models first, in the order of their names. A blob may be used
+    /// several times, also by one model.
+    pub async fn blob_uses(&self) -> Result<Vec<BlobUse>, Error> {
+        let mut reader = self.read().await?;
+        uses(&mut reader).await
+    }
+
+    /// Condemns those blobs to which nothing refers and that are not condemned, and returns them. Until
+    /// they are acquitted, whatever would refer to one is refused with [`Error::Condemned`].
+    pub async fn condemn(&self, digests: &[Digest], now_ms: u64) -> Result<Vec<Digest>, Error> {
+        let mut tx = self.begin().await?;
+        let used = uses(&mut tx).await?.into_iter();
+        let used: BTreeSet<Digest> = used.map(|used| used.digest).collect();
+        let mut condemned = Vec::new();
+        for digest in digests.iter().filter(|digest| !used.contains(digest)) {
+            let row = sql::CONDEMN.bind(digest.to_string()).bind(int(now_ms));
+            if tx.run(row).await? > 0 {
+                condemned.push(*digest);
+            }
+        }
+        tx.commit().await?;
+        Ok(condemned)
+    }
+
+    /// The condemned blobs, sorted by digest.
+    pub async fn condemned(&self) -> Result<Vec<Condemned>, Error> {
+        let mut reader = self.read().await?;
+        let rows = reader.rows((&sql::ALL_CONDEMNED).into()).await?;
+        let read = |row: &Row| {
+            let columns = Columns::new(row, Entity::Blob, "digest")?;
+            Ok(Condemned {
+                digest: columns.parse("digest")?,
+                since_ms: columns.count("since_ms")?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Lets rows refer to blobs again. One that is not condemned is no error.
+    pub async fn acquit(&self, digests: &[Digest]) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        for digest in digests {
+            tx.run(sql::ACQUIT.bind(digest.to_string())).await?;
+        }
+        tx.commit().await
+    }
+}
+
+/// Refuses a reference to a blob that is about to be removed.
+pub(crate) async fn refuse_condemned(
+    connection: &mut Session,
+    digests: impl IntoIterator<Item = Digest>,
+) -> Result<(), Error> {
+    for digest in digests {
+        let row = sql::CONDEMNED.bind(digest.to_string());
+        if connection.any(row).await? {
+            return Err(Error::Condemned { digest });
+        }
+    }
+    Ok(())
+}
+
+/// The digests that stand in a document, wherever they do.
+pub(crate) fn mentioned(text: &str) -> impl Iterator<Item = Digest> {
+    let words = text.split(|c: char| !c.is_ascii_hexdigit());
+    words
+        .filter(|word| word.len() == DIGITS)
+        .filter_map(|word| word.parse().ok())
+}
+
+async fn uses(connection: &mut Session) -> Result<Vec<BlobUse>, Error> {
+    let mut uses = Vec::new();
+    for row in connection.rows((&sql::BLOBS_OF_MODELS).into()).await? {
+        let columns = Columns::new(&row, Entity::Model, "model")?;
+        for (column, role) in [
+            ("digest", BlobRole::Model),
+            ("validation", BlobRole::Validation),
+        ] {
+            uses.push(used(&columns, columns.parse(column)?, role)?);
+        }
+    }
+    for sql in [&sql::DOCUMENTS_OF_VARIANTS, &sql::DOCUMENTS_OF_STEPS] {
+        for row in connection.rows(sql.into()).await? {
+            let columns = Columns::new(&row, Entity::Model, "model")?;
+            for digest in mentioned(&columns.json_text("document")?) {
+                uses.push(used(&columns, digest, BlobRole::Variant)?);
+            }
+        }
+    }
+    Ok(uses)
+}
+
+fn used(columns: &Columns<'_>, digest: Digest, role: BlobRole) -> Result<BlobUse, Error> {
+    Ok(BlobUse {
+        digest,
+        role,
+        model: columns.parse("model")?,
+        application: columns.parse("application")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_found_wherever_they_stand() {
+        let (one, other) = ("ab".repeat(32), "0".repeat(64));
+        let text = format!(
+            r#"{{"artefact": "{one}", "deep": [{{"x": "sha256:{other}"}}], "long": "{one}0", "short": "ab"}}"#
+        );
+        let found: Vec<String> = mentioned(&text).map(|digest| digest.to_string()).collect();
+        assert_eq!(found, [one, other]);
+    }
+}
