@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use sextant_fleet::unix_ms;
+use sextant_fleet::{turned, unix_ms};
 use sextant_objects::ObjectStore;
 use sextant_policies::throttle::Throttle;
 use sextant_records::Files;
@@ -211,11 +211,4 @@ impl JobService {
 
 fn hold(held: &Mutex<Option<JobId>>, job: Option<&Job>) {
     *held.lock().unwrap_or_else(PoisonError::into_inner) = job.map(|job| job.id.clone());
-}
-
-/// Waits until the value is `wanted`; for ever when nobody can change it any more.
-pub(crate) async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
-    if leading.wait_for(|now| *now == wanted).await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }

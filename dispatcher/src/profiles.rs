@@ -17,14 +17,14 @@ mod measure;
 
 use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
-use sextant_fleet::unix_ms;
+use sextant_fleet::{turned, unix_ms};
 use sextant_metadata::MetadataStore;
 use sextant_registry::{Failure, Registry};
 use sextant_rpc::WorkerClient;
 use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
 use tokio::sync::watch;
 
-use crate::{Dispatcher, index::Snapshot, jobs::turned};
+use crate::{Dispatcher, index::Snapshot};
 
 /// How variants are measured on further types of devices.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -18,4 +18,4 @@ pub mod unsteady;
 pub use clock::unix_ms;
 pub use expiry::{Leases, expire_leases};
 pub use follower::{Follower, GRACE, News};
-pub use leadership::{Leadership, Token, always};
+pub use leadership::{Leadership, Token, always, turned};

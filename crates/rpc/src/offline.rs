@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sextant_types::{Targets, VariantId};
+use sextant_types::{JobId, Targets, VariantId};
 
 use crate::Route;
 
@@ -150,6 +150,31 @@ fn read_step(text: &str) -> Option<OfflineStep> {
         failed: failed.parse().ok()?,
         left_s,
     })
+}
+
+/// What is appended to an output's name for the lines about records without an answer.
+pub const ERRORS_SUFFIX: &str = ".errors.jsonl";
+
+/// The file in a job's [`notes_folder`] that says what became of its webhook.
+pub const WEBHOOK_NOTE: &str = "webhook.json";
+
+/// What is appended to an output's name for the folder of the parts.
+const PARTS_SUFFIX: &str = ".parts";
+
+/// `{output}.parts`, below which jobs with this output keep their parts, each in a folder of its name.
+pub fn parts_folder(output: &str) -> String {
+    format!("{}{PARTS_SUFFIX}", output.trim_end_matches('/'))
+}
+
+/// Whether jobs with some output keep their parts below a folder of this name.
+pub fn is_parts_folder(folder: &str) -> bool {
+    let output = folder.strip_suffix(PARTS_SUFFIX);
+    output.is_some_and(|output| !output.is_empty() && !output.ends_with('/'))
+}
+
+/// Where it is noted what was told of a job.
+pub fn notes_folder(job: &JobId) -> String {
+    format!(".jobs/{job}")
 }
 
 /// Longest accepted address of a webhook, bytes.

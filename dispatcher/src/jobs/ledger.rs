@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use sextant_objects::{InvalidPath, ObjectPath};
 use sextant_records::Files;
 use sextant_registry::{Job, JobState, Registry};
+use sextant_rpc::offline::parts_folder;
 use sextant_types::{Code, JobId};
 
 use super::{plan::Plan, stop::Stop};
@@ -33,17 +34,12 @@ pub(crate) struct Claim {
     plan: u32,
 }
 
-/// `{output}.parts`, where jobs with this output keep their parts.
-fn parts_of(output: &str) -> String {
-    format!("{}.parts", output.trim_end_matches('/'))
-}
-
 impl Ledger {
     /// Reads what earlier claims of the job wrote.
     pub(crate) async fn open(files: &Files, output: &str, job: &Job) -> Result<Self, Stop> {
         let mut ledger = Self {
             files: files.clone(),
-            folder: format!("{}/{}", parts_of(output), job.id),
+            folder: format!("{}/{}", parts_folder(output), job.id),
             number: job.attempts,
             claims: Vec::new(),
         };
@@ -98,7 +94,7 @@ impl Ledger {
 
     /// Removes everything that the job kept.
     pub(crate) async fn remove(files: &Files, output: &str, job: &JobId) {
-        let prefix = format!("{}/{job}/", parts_of(output));
+        let prefix = format!("{}/{job}/", parts_folder(output));
         remove_below(files, &prefix, |_| true).await;
     }
 
@@ -134,7 +130,7 @@ fn plan_name(number: u32) -> String {
 /// Removes what jobs with the same output left behind that have come to their end: a crash may
 /// have come between the end of a job and the removal of its parts.
 pub(crate) async fn sweep(files: &Files, registry: &Registry, output: &str, own: &JobId) {
-    let prefix = format!("{}/", parts_of(output));
+    let prefix = format!("{}/", parts_folder(output));
     let Ok(found) = files.list(&prefix, MOST_LEFTOVERS).await else {
         return;
     };

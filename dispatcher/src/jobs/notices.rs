@@ -17,7 +17,9 @@ use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
 use sextant_registry::{Job, JobFilter, JobKind, Registry};
-use sextant_rpc::offline::{NotDelivered, Notice, Notify, OfflineStep, shown_webhook};
+use sextant_rpc::offline::{
+    NotDelivered, Notice, Notify, OfflineStep, WEBHOOK_NOTE, notes_folder, shown_webhook,
+};
 use sextant_types::JobId;
 use tokio::task::JoinSet;
 
@@ -174,7 +176,8 @@ impl Notices {
 /// Where the delivery is noted.
 fn record_path(job: &JobId) -> ObjectPath {
     // Names of jobs are made of what paths are made of, and shorter.
-    ObjectPath::parse(&format!(".jobs/{job}/webhook.json")).expect("a job's name fits a path")
+    let path = format!("{}/{WEBHOOK_NOTE}", notes_folder(job));
+    ObjectPath::parse(&path).expect("a job's name fits a path")
 }
 
 fn notice(waiting: &Waiting) -> Notice {

@@ -6,6 +6,7 @@ use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::{Error, Join};
 use sextant_registry::Job;
+use sextant_rpc::offline::ERRORS_SUFFIX;
 use sextant_types::Signature;
 
 use super::{
@@ -77,6 +78,6 @@ impl JobService {
 
 /// Where the lines about records without an answer go.
 fn errors_of(output: &ObjectPath) -> Result<ObjectPath, Error> {
-    let path = output.with_suffix(".errors.jsonl");
+    let path = output.with_suffix(ERRORS_SUFFIX);
     path.map_err(|error| sextant_objects::Error::from(error).into())
 }

@@ -1,0 +1,28 @@
+//! What can go wrong over two stores.
+
+use sextant_types::Code;
+
+/// An error of one of the stores. What was done before it stays done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] sextant_registry::Error),
+    /// The artefact store failed.
+    #[error(transparent)]
+    Objects(#[from] sextant_objects::Error),
+    /// The service is shutting down.
+    #[error("the sweep was ended: the service is shutting down")]
+    Stopped,
+}
+
+impl Error {
+    /// The stable public code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Registry(source) => source.code(),
+            Self::Objects(source) => source.code(),
+            Self::Stopped => Code::Unavailable,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Sweeping from time to time.
+
+use std::{future::Future, sync::atomic::Ordering, time::Duration};
+
+use sextant_fleet::turned;
+use tokio::sync::watch;
+
+use crate::Storage;
+
+/// Pause behind a sweep that failed, where sweeps are rarer.
+const RETRY: Duration = Duration::from_secs(60);
+
+impl Storage {
+    /// Sweeps until `shutdown`, and only while `leading` holds: of several processes one does. The first
+    /// sweep is at once, for what an earlier life has left. When the sender of `leading` is gone, its last
+    /// value stands.
+    pub async fn run_while(
+        self,
+        mut leading: watch::Receiver<bool>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.sweep_again_and_again(&mut leading) => {}
+        }
+        self.settle().await;
+    }
+
+    async fn sweep_again_and_again(&self, leading: &mut watch::Receiver<bool>) {
+        let Some(every) = self.inner.config.every else {
+            return std::future::pending().await;
+        };
+        loop {
+            turned(leading, true).await;
+            let pause = tokio::select! {
+                swept = self.sweep(None) => match swept {
+                    Ok(_) => every,
+                    Err(error) => {
+                        tracing::warn!(%error, "the storage was not swept");
+                        every.min(RETRY)
+                    }
+                },
+                () = turned(leading, false) => continue,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Ends what is being removed, and removes no more.
+    async fn settle(&self) {
+        self.inner.stopping.store(true, Ordering::Release);
+        drop(self.inner.removing.lock().await);
+    }
+}

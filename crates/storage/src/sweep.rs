@@ -1,0 +1,58 @@
+//! One sweep.
+
+use std::time::Duration;
+
+use crate::{Amount, Error, Storage, files::before};
+
+/// What a sweep gave back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Freed {
+    /// Rows of jobs that had ended.
+    pub jobs: u64,
+    /// Models whose registration had failed; their files are among the blobs.
+    pub models: u64,
+    /// Parts of jobs that were over.
+    pub parts: Amount,
+    /// Notes on webhooks of forgotten jobs.
+    pub notes: Amount,
+    /// Blobs to which nothing referred.
+    pub blobs: Amount,
+}
+
+impl Storage {
+    /// Gives back what nobody needs. With `grace` in place of the configured one: with none, uploads that
+    /// are on their way may have to be sent again. One that is under way is waited for.
+    pub async fn sweep(&self, grace: Option<Duration>) -> Result<Freed, Error> {
+        let inner = &self.inner;
+        let _one_at_a_time = inner.sweeping.lock().await;
+        let mut freed = Freed::default();
+        if let Some(keep) = inner.config.keep_failed_models {
+            let forgotten = inner.registry.forget_failed_models(before(keep)).await?;
+            freed.models = forgotten.len() as u64;
+        }
+        inner.forget_jobs(&mut freed).await?;
+        inner.remove_leftovers(&mut freed).await?;
+        let grace = grace.unwrap_or(inner.config.grace);
+        inner.remove_blobs(grace, &mut freed.blobs).await?;
+        if freed != Freed::default() {
+            tracing::info!(
+                jobs = freed.jobs,
+                models = freed.models,
+                parts = freed.parts.objects,
+                blobs = freed.blobs.objects,
+                bytes = freed.bytes(),
+                "storage was given back"
+            );
+        }
+        Ok(freed)
+    }
+}
+
+// === impl Freed ===
+
+impl Freed {
+    /// Bytes of all that was removed.
+    pub fn bytes(&self) -> u64 {
+        self.parts.bytes + self.notes.bytes + self.blobs.bytes
+    }
+}

@@ -1,0 +1,203 @@
+//! Who uses what.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sextant_objects::ObjectPath;
+use sextant_registry::{BlobRole, Job, JobFilter, JobKind};
+use sextant_rpc::offline;
+use sextant_types::{ApplicationId, Digest, ModelId};
+
+use crate::{
+    Amount, Error, Inner, Storage,
+    files::{Files, specification},
+    names::{KeptFor, kept_for},
+};
+
+/// Jobs that are read at once.
+const PAGE: u32 = 1000;
+
+/// What stored bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Files that models were registered from.
+    Model,
+    /// Validation sets.
+    Validation,
+    /// Files that were made of models.
+    Variant,
+    /// Files that jobs read.
+    Input,
+    /// Files that jobs wrote.
+    Output,
+    /// What jobs keep until they are over.
+    Parts,
+    /// What is noted about the webhooks of jobs.
+    Notes,
+    /// Files that no job names.
+    File,
+    /// Blobs to which nothing refers.
+    Unreferenced,
+}
+
+/// What somebody uses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// What it is.
+    pub kind: Kind,
+    /// Whose, where it belongs to somebody.
+    pub application: Option<ApplicationId>,
+    /// Of which model, where it is of one.
+    pub model: Option<ModelId>,
+}
+
+/// Who uses what. Every object counts once: a blob that several models use counts for the first of them
+/// by name, a file that one job wrote and another reads for the one that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Sorted by kind, application and model.
+    pub uses: Vec<(Use, Amount)>,
+    /// All together.
+    pub total: Amount,
+    /// Most bytes that there may be, where that is set.
+    pub limit_bytes: Option<u64>,
+}
+
+/// What jobs say about files.
+#[derive(Default)]
+struct Named {
+    files: HashMap<String, Use>,
+    /// Their names end in `/`.
+    folders: HashMap<String, Use>,
+    /// By the folder of the parts.
+    parts: HashMap<String, Use>,
+}
+
+impl Storage {
+    /// Who uses what, now. Takes as long as listing the whole store.
+    pub async fn usage(&self) -> Result<Usage, Error> {
+        let inner = &self.inner;
+        let mut uses = BTreeMap::new();
+        inner.count_blobs(&mut uses).await?;
+        inner.count_files(&mut uses).await?;
+        let mut total = Amount::default();
+        for amount in uses.values() {
+            total.objects += amount.objects;
+            total.bytes += amount.bytes;
+        }
+        Ok(Usage {
+            uses: uses.into_iter().collect(),
+            total,
+            limit_bytes: inner.config.limit_bytes,
+        })
+    }
+}
+
+impl Inner {
+    async fn count_blobs(&self, uses: &mut BTreeMap<Use, Amount>) -> Result<(), Error> {
+        let mut users: HashMap<Digest, Use> = HashMap::new();
+        for used in self.registry.blob_uses().await? {
+            users.entry(used.digest).or_insert(Use {
+                kind: match used.role {
+                    BlobRole::Model => Kind::Model,
+                    BlobRole::Validation => Kind::Validation,
+                    BlobRole::Variant => Kind::Variant,
+                },
+                application: Some(used.application),
+                model: Some(used.model),
+            });
+        }
+        self.each_blob(|blob| {
+            let user = users.get(&blob.digest).cloned();
+            let user = user.unwrap_or(Use::of_nobody(Kind::Unreferenced));
+            uses.entry(user).or_default().add(blob.size_bytes);
+        })
+        .await
+    }
+
+    async fn count_files(&self, uses: &mut BTreeMap<Use, Amount>) -> Result<(), Error> {
+        let named = self.named().await?;
+        let mut files = Files::below("");
+        while let Some(page) = files.page(self).await? {
+            for file in page {
+                let user = named.user(&file.path);
+                uses.entry(user).or_default().add(file.size_bytes);
+            }
+        }
+        Ok(())
+    }
+
+    async fn named(&self) -> Result<Named, Error> {
+        let mut filter = JobFilter {
+            kind: Some(JobKind::Offline),
+            limit: Some(PAGE),
+            ..JobFilter::default()
+        };
+        let mut named = Named::default();
+        loop {
+            let jobs = self.registry.jobs(&filter).await?;
+            for job in &jobs {
+                named.enter(job);
+            }
+            match jobs.last() {
+                Some(last) if jobs.len() == PAGE as usize => filter.before = Some(last.id.clone()),
+                _ => return Ok(named),
+            }
+        }
+    }
+}
+
+// === impl Use ===
+
+impl Use {
+    fn of_nobody(kind: Kind) -> Self {
+        Self {
+            kind,
+            application: None,
+            model: None,
+        }
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    fn enter(&mut self, job: &Job) {
+        let Some(spec) = specification(job) else {
+            return;
+        };
+        let of = |kind| Use {
+            application: Some(job.application.clone()),
+            ..Use::of_nobody(kind)
+        };
+        let parts = offline::parts_folder(&spec.output);
+        self.parts.entry(parts).or_insert_with(|| of(Kind::Parts));
+        if spec.output.ends_with('/') {
+            self.folders.insert(spec.output, of(Kind::Output));
+        } else {
+            let errors = format!("{}{}", spec.output, offline::ERRORS_SUFFIX);
+            self.files.insert(errors, of(Kind::Output));
+            self.files.insert(spec.output, of(Kind::Output));
+        }
+        let inputs = match spec.input.ends_with('/') {
+            true => &mut self.folders,
+            false => &mut self.files,
+        };
+        inputs.entry(spec.input).or_insert_with(|| of(Kind::Input));
+    }
+
+    fn user(&self, path: &ObjectPath) -> Use {
+        match kept_for(path) {
+            Some(KeptFor::Parts { folder, .. }) => {
+                let known = self.parts.get(&folder).cloned();
+                return known.unwrap_or(Use::of_nobody(Kind::Parts));
+            }
+            Some(KeptFor::Notes(_)) => return Use::of_nobody(Kind::Notes),
+            None => {}
+        }
+        let path = path.as_str();
+        let mut folders = path.match_indices('/').rev();
+        let below = || folders.find_map(|(end, _)| self.folders.get(&path[..=end]));
+        let named = self.files.get(path).or_else(below).cloned();
+        named.unwrap_or(Use::of_nobody(Kind::File))
+    }
+}

@@ -1,0 +1,14 @@
+//! The storage over real stores.
+
+#[path = "storage/blobs.rs"]
+mod blobs;
+#[path = "storage/jobs.rs"]
+mod jobs;
+#[path = "storage/race.rs"]
+mod race;
+#[path = "storage/service.rs"]
+mod service;
+#[path = "storage/support.rs"]
+mod support;
+#[path = "storage/usage.rs"]
+mod usage;

@@ -1,0 +1,169 @@
+//! A registry and an artefact store, of one process and of a fleet.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use sextant_objects::{LocalStore, ObjectPath, ObjectStore};
+use sextant_objects_s3::{Credentials, S3Config, S3Store, Secret};
+use sextant_registry::{Application, Job, JobKind, NewJob, NewModel, Registration, Registry};
+use sextant_rpc::{OfflineSpec, Route};
+use sextant_storage::{Config, Storage};
+use sextant_test_servers::{postgres::Postgres, s3::S3};
+use sextant_types::{ApplicationId, Digest, Metric, ModelId, Targets};
+use tempfile::TempDir;
+
+/// Nothing is forgotten, and everything is old enough.
+pub const CONFIG: Config = Config {
+    every: None,
+    grace: Duration::ZERO,
+    keep_ended_jobs: None,
+    keep_failed_models: None,
+    limit_bytes: None,
+};
+
+/// Stores and what lives as long as they.
+pub struct Bench {
+    pub registry: Registry,
+    pub objects: Arc<dyn ObjectStore>,
+    _folder: Option<TempDir>,
+    _bucket: Option<S3>,
+}
+
+impl Bench {
+    /// A file and a folder.
+    pub async fn folder() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let registry = Registry::open(folder.path().join("registry.sqlite"));
+        let objects = LocalStore::open(folder.path().join("objects"), None);
+        let bench = Self {
+            registry: registry.await.expect("a registry"),
+            objects: Arc::new(objects.expect("a store")),
+            _folder: Some(folder),
+            _bucket: None,
+        };
+        bench.with_application().await
+    }
+
+    /// A database and a bucket.
+    pub async fn fleet(name: &str) -> Self {
+        let url = Postgres::shared().database(name);
+        let server = S3::start();
+        let config = S3Config {
+            endpoint: Some(server.endpoint()),
+            path_style: true,
+            credentials: Credentials::Given {
+                access_key: server.access_key().into(),
+                secret_key: Secret::new(server.secret_key()),
+            },
+            ..S3Config::new(server.bucket())
+        };
+        let objects = S3Store::open(config).await.expect("the bucket is there");
+        let bench = Self {
+            registry: Registry::connect(&url).await.expect("a registry"),
+            objects: Arc::new(objects),
+            _folder: None,
+            _bucket: Some(server),
+        };
+        bench.with_application().await
+    }
+
+    async fn with_application(self) -> Self {
+        let application = Application {
+            id: application(),
+            metric: Metric::TopK(1),
+            description: String::new(),
+            default_targets: Targets::default(),
+            signature: None,
+            resources: Default::default(),
+        };
+        let created = self.registry.create_application(&application).await;
+        created.expect("an application");
+        self
+    }
+
+    pub fn storage(&self, config: Config) -> Storage {
+        Storage::new(self.registry.clone(), Arc::clone(&self.objects), config)
+    }
+
+    pub async fn put(&self, content: impl Into<Bytes>) -> Digest {
+        self.objects.put_blob(content.into()).await.expect("stored")
+    }
+
+    pub async fn has(&self, digest: &Digest) -> bool {
+        self.objects.has_blob(digest).await.expect("an answer")
+    }
+
+    pub async fn put_file(&self, name: &str, content: impl Into<Bytes>) {
+        let stored = self.objects.put(&path(name), content.into()).await;
+        stored.expect("stored");
+    }
+
+    pub async fn has_file(&self, name: &str) -> bool {
+        let found = self.objects.stat(&path(name)).await;
+        found.expect("an answer").is_some()
+    }
+
+    pub async fn register(&self, name: &str, files: (Digest, Digest)) -> Registration {
+        let new = new_model(name, files);
+        let job = register_job(name);
+        let registered = self.registry.register_model(&new, &job, 1).await;
+        registered.expect("registered")
+    }
+
+    /// An offline job that is held by `me`.
+    pub async fn held_job(&self, output: &str, now_ms: u64) -> Job {
+        let new = NewJob::new(JobKind::Offline, application(), spec("in.jsonl", output));
+        let created = self.registry.create_job(&new, now_ms).await;
+        created.expect("created");
+        let claimed = self.registry.claim(JobKind::Offline, "me", 60_000, now_ms);
+        claimed.await.expect("an answer").expect("a job")
+    }
+
+    /// An offline job that has come to its end.
+    pub async fn ended_job(&self, output: &str, now_ms: u64) -> Job {
+        let job = self.held_job(output, now_ms).await;
+        let nothing = serde_json::Value::Null;
+        let ended = self.registry.finish(&job.id, "me", &nothing, now_ms).await;
+        ended.expect("ended");
+        job
+    }
+}
+
+pub fn application() -> ApplicationId {
+    ApplicationId::new("digits").expect("a name")
+}
+
+pub fn path(path: &str) -> ObjectPath {
+    ObjectPath::parse(path).expect("a valid path")
+}
+
+pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel {
+    NewModel {
+        id: ModelId::new(name).expect("a name"),
+        application: application(),
+        digest,
+        validation,
+        size_bytes: 1,
+        padding: None,
+    }
+}
+
+pub fn register_job(name: &str) -> NewJob {
+    let model = ModelId::new(name).expect("a name");
+    NewJob::new(JobKind::Register, application(), serde_json::json!({})).for_model(model)
+}
+
+/// What an offline job is asked to do.
+pub fn spec(input: &str, output: &str) -> serde_json::Value {
+    let spec = OfflineSpec {
+        route: Route::Application(application()),
+        targets: Targets::default(),
+        input: input.to_owned(),
+        output: output.to_owned(),
+        chunk: 1,
+        input_format: None,
+        output_format: None,
+        webhook: None,
+    };
+    serde_json::to_value(spec).expect("a document")
+}
