@@ -1,6 +1,7 @@
 //! One artefact per precision.
 
 use bytes::Bytes;
+use sextant_objects::digest_of;
 use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static};
 use sextant_types::Precision;
 
@@ -25,28 +26,43 @@ impl Registration<'_> {
             return Ok(generated);
         }
         self.begin(&name).await?;
-        let generated = match precision {
+        let (generated, made) = match precision {
             // Engines that compute in these convert the weights while they load.
             Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
-                Generated::Made {
+                let generated = Generated::Made {
                     artefact: self.model.digest,
                     size_bytes: self.model.size_bytes,
                     nodes: Vec::new(),
-                }
+                };
+                (generated, None)
             }
             Precision::Int8Dynamic | Precision::Int8Static => {
                 self.quantize(precision, inspected).await?
             }
         };
         self.store(&name, &generated).await?;
+        if let Some(made) = made {
+            self.keep(made).await?;
+        }
         Ok(generated)
     }
 
+    /// Stores a file again where a sweep of the artefact store was quicker than the step that names it;
+    /// from now on none can be.
+    async fn keep(&self, made: Bytes) -> Result<(), Error> {
+        let objects = &self.parts.objects;
+        if !objects.has_blob(&digest_of(&made)).await? {
+            objects.put_blob(made).await?;
+        }
+        Ok(())
+    }
+
+    /// The artefact, and its bytes where there is one.
     async fn quantize(
         &mut self,
         precision: Precision,
         inspected: &Inspected,
-    ) -> Result<Generated, Error> {
+    ) -> Result<(Generated, Option<Bytes>), Error> {
         let model = self.read_artefact(self.model.digest).await?;
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model, inspected).await?,
@@ -59,14 +75,14 @@ impl Registration<'_> {
         };
         let Quantized { model, nodes } = match quantized {
             Ok(quantized) => quantized,
-            Err(reason) => return Ok(Generated::Skipped { reason }),
+            Err(reason) => return Ok((Generated::Skipped { reason }, None)),
         };
-        let size_bytes = model.len() as u64;
-        Ok(Generated::Made {
-            artefact: self.parts.objects.put_blob(model).await?,
-            size_bytes,
+        let generated = Generated::Made {
+            artefact: self.parts.objects.put_blob(model.clone()).await?,
+            size_bytes: model.len() as u64,
             nodes,
-        })
+        };
+        Ok((generated, Some(model)))
     }
 
     async fn quantize_static(
