@@ -90,6 +90,21 @@ impl Directory {
         }
     }
 
+    /// Whether there is a model of that name.
+    pub fn has_model(&self, name: &str) -> bool {
+        let id = ModelId::new(name);
+        id.is_ok_and(|id| self.models.contains_key(&id))
+    }
+
+    /// Applications that a later directory does not have.
+    pub fn applications_not_in<'a>(
+        &'a self,
+        later: &'a Self,
+    ) -> impl Iterator<Item = &'a ApplicationId> {
+        let known = self.applications.keys();
+        known.filter(|id| !later.applications.contains_key(id))
+    }
+
     /// How accuracy is measured for an application.
     pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
         let known = self.applications.get(application);

@@ -22,7 +22,7 @@ use self::{
     families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels, text},
     gauges::{Gauges, gauge},
 };
-use crate::{ApiState, problem::Problem};
+use crate::{ApiState, directory::Directory, problem::Problem};
 
 mod families;
 mod gauges;
@@ -133,6 +133,25 @@ impl Metrics {
             code: code.as_str(),
         };
         self.families.problems.get_or_create(&labels).inc();
+    }
+
+    /// Forgets the series of models and applications that have been deleted: those of variants that have
+    /// answered and whose model is not in `now`, and those of applications that were in `before`.
+    pub(crate) fn forget_deleted(&self, before: &Directory, now: &Directory) {
+        for application in before.applications_not_in(now) {
+            self.families.forget_application(application.as_str());
+        }
+        let mut known = self
+            .variants
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, handles| {
+            let stays = now.has_model(handles.model_name());
+            if !stays {
+                self.families.forget(handles);
+            }
+            stays
+        });
     }
 
     /// Sets the gauges from the stores.

@@ -227,6 +227,8 @@ impl ApiState {
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
         self.refresh_keys().await?;
         let directory = Directory::load(self.registry()).await?;
+        let before = self.0.directory.load();
+        self.metrics().forget_deleted(&before, &directory);
         self.0.directory.store(Arc::new(directory));
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::{
 
 use sextant_fleet::unix_ms;
 use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
-use sextant_types::{DeviceType, DeviceTypeName, Variant, WorkerId};
+use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId};
 use tokio::time::Instant;
 
 pub(crate) use self::book::Tally;
@@ -184,6 +184,12 @@ impl Costs {
             unattributed_usd: ledger.led.unattributed_usd(),
             rows: rows.collect(),
         }
+    }
+
+    /// Forgets what was counted since the process's start for variants that are no more; what is told to
+    /// the store stays.
+    pub(crate) fn forget_deleted(&self, exists: impl Fn(&VariantId) -> bool) {
+        self.lock().ever.retain(exists);
     }
 
     /// Since the process's start, by application and variant, and what nobody is counted for, US

@@ -201,7 +201,10 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         let labels = labels(variant);
         ConstCounter::new(*seconds).encode(family.encode_family(&labels)?)?;
     }
-    let (sums, unattributed_usd) = dispatcher.driver.costs().ever();
+    // The series of a deleted variant end with it.
+    let costs = dispatcher.driver.costs();
+    costs.forget_deleted(|variant| snapshot.variant(variant).is_some());
+    let (sums, unattributed_usd) = costs.ever();
     for (name, help, of) in BY_PAYER {
         let mut family = counters(encoder, name, help)?;
         for ((application, variant), tally) in &sums {

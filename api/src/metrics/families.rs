@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use sextant_rpc::Answer;
-use sextant_types::ApplicationId;
+use sextant_types::{ApplicationId, Code};
 
 pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 
@@ -31,6 +31,7 @@ pub struct Families {
 /// The metrics of one variant, found by one look-up.
 pub struct Handles {
     pub application: Option<ApplicationId>,
+    labels: VariantLabels,
     /// `selections` with outcome `met`.
     pub met: Counter,
     pub missed: Counter,
@@ -75,6 +76,22 @@ pub struct ProblemLabels {
 /// The label of an application; empty where none was found, which is no label at all.
 pub fn text(application: Option<&ApplicationId>) -> String {
     application.map(ToString::to_string).unwrap_or_default()
+}
+
+// === impl Handles ===
+
+impl Handles {
+    /// The model whose variant it is.
+    pub fn model_name(&self) -> &str {
+        &self.labels.model
+    }
+
+    fn model(&self) -> ModelLabels {
+        ModelLabels {
+            application: self.labels.application.clone(),
+            model: self.labels.model.clone(),
+        }
+    }
 }
 
 // === impl Families ===
@@ -172,6 +189,38 @@ impl Families {
             queue: self.queue.get_or_create_owned(&model),
             compute: self.compute.get_or_create_owned(&model),
             rows: self.rows.get_or_create_owned(&model),
+            labels: variant,
+        }
+    }
+
+    /// Forgets the series of a variant and of its model.
+    pub fn forget(&self, handles: &Handles) {
+        self.queries.remove(&handles.labels);
+        let model = handles.model();
+        for histograms in [&self.duration, &self.queue, &self.compute, &self.rows] {
+            histograms.remove(&model);
+        }
+    }
+
+    /// Forgets the series of an application.
+    pub fn forget_application(&self, application: &str) {
+        let application = || application.to_owned();
+        for code in Code::ALL {
+            let code = code.as_str();
+            self.failures.remove(&CodeLabels {
+                application: application(),
+                code,
+            });
+            self.selections.remove(&OutcomeLabels {
+                application: application(),
+                outcome: code,
+            });
+        }
+        for outcome in ["met", "missed"] {
+            self.selections.remove(&OutcomeLabels {
+                application: application(),
+                outcome,
+            });
         }
     }
 }

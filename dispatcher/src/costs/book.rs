@@ -103,6 +103,12 @@ impl Book {
         self.unattributed_usd
     }
 
+    /// Forgets the rows of variants that do not stay.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&VariantId) -> bool) {
+        self.variants.retain(|variant, _| stays(variant));
+        self.named = self.variants.values().map(Vec::len).sum();
+    }
+
     /// Sorted by who pays.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&Named, &Tally)> {
         let named = self.variants.values().flatten();

@@ -3,7 +3,7 @@
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_types::Code;
 
-use crate::world::{Kind, World, query, targets};
+use crate::world::{Kind, World, query, targets, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_batches_and_loads_are_shown() {
@@ -67,6 +67,20 @@ async fn a_load_that_fails_is_shown() {
     let shown = text(&registry);
     let line = "sextant_dispatcher_load_failures_total 1";
     assert!(shown.lines().any(|it| it == line), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_variant_cost_is_shown_until_it_is_deleted() {
+    let world = World::new().await;
+    let mut registry = Registry::with_prefix("sextant");
+    world.dispatcher.register_metrics(&mut registry);
+    let variant = world.publish(Kind::default()).await;
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+    let of = "variant=\"m-a\"";
+    assert!(text(&registry).contains(of));
+    let retired = world.metadata.retire_variant(&variant.id).await;
+    assert!(retired.unwrap());
+    wait_until(|| !text(&registry).contains(of)).await;
 }
 
 fn text(registry: &Registry) -> String {
