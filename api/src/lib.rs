@@ -39,6 +39,7 @@ mod scaling;
 mod serve;
 mod signature;
 mod state;
+mod storage;
 mod targets;
 mod tls;
 mod upload;

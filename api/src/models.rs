@@ -3,30 +3,29 @@
 use std::collections::BTreeMap;
 
 use axum::{
-    Extension, Json,
+    Json,
     body::Body,
     extract::{FromRequest, Multipart, Request, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use sextant_registry::{
-    Failure, JobFilter, JobKind, Model, ModelStatus, NewJob, NewModel, Registration,
-};
+use sextant_registry::{Failure, JobFilter, JobKind, Model};
 use sextant_types::{ApplicationId, Code, ModelId};
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
-    auth::{Caller, Subject},
-    clock,
+    auth::Caller,
     extract::{Name, Params},
     problem::{Problem, ProblemBody},
     upload,
 };
 
 mod files;
+mod registration;
+
+use registration::{register, registered};
 
 /// Where a model's files lie in the artefact store.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -267,30 +266,6 @@ fn is_form(headers: &HeaderMap) -> bool {
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.starts_with("multipart/form-data"))
-}
-
-async fn register(state: &ApiState, model: &NewModel) -> Result<Registration, Problem> {
-    let spec = json!({"model": model.id.as_str(), "application": model.application.as_str()});
-    let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-    let job = job.for_model(model.id.clone());
-    let now_ms = clock::now_ms();
-    Ok(state.registry().register_model(model, &job, now_ms).await?)
-}
-
-fn registered(registration: &Registration) -> Response {
-    let finished = registration.model.status == ModelStatus::Ready;
-    let status = if finished {
-        StatusCode::OK
-    } else {
-        StatusCode::ACCEPTED
-    };
-    let location = format!("/v1/jobs/{}", registration.job.id);
-    let body = Json(RegistrationBody {
-        model: registration.model.id.to_string(),
-        job: registration.job.id.to_string(),
-    });
-    let subject = Extension(Subject(registration.model.id.to_string()));
-    (status, subject, [(header::LOCATION, location)], body).into_response()
 }
 
 async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> {

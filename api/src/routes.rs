@@ -10,7 +10,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, scaling, v2, variants,
+    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, scaling, storage, v2,
+    variants,
 };
 
 /// The complete front end.
@@ -97,6 +98,8 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))
+        .routes(routes!(storage::get))
+        .routes(routes!(storage::sweep))
         .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

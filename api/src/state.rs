@@ -8,6 +8,7 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
+use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, Targets, WorkerId};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,8 @@ pub struct ApiParts {
     pub registry: Registry,
     /// Uploaded files.
     pub objects: Arc<dyn ObjectStore>,
+    /// Who uses what of these, and what is given back.
+    pub storage: Storage,
     /// Instances and workers.
     pub metadata: Arc<dyn MetadataStore>,
     /// The workers that can be asked what they did.
@@ -177,6 +180,10 @@ impl ApiState {
 
     pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.0.parts.objects
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.0.parts.storage
     }
 
     pub(crate) fn metadata(&self) -> &dyn MetadataStore {

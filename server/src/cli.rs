@@ -31,6 +31,7 @@ mod query;
 mod register;
 mod settings;
 mod simulate;
+mod storage;
 mod targets;
 mod trust;
 mod upload;
@@ -92,6 +93,8 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Key),
+    /// Show who uses what of the artefact store, and give back what nobody does.
+    Storage(storage::Storage),
     /// List workers.
     Workers,
     /// Ask whether the server is ready; exits with 1 and says why where it is not.
@@ -162,6 +165,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,
+        Command::Storage(storage) => storage.run(client, output).await,
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
         Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Measure(_) => Ok(()),
     }

@@ -19,6 +19,7 @@ mod port;
 mod process;
 mod remote;
 mod roles;
+mod storage;
 mod stores;
 mod workers;
 
@@ -103,8 +104,10 @@ async fn play(
         true => Some(dispatcher::build(config, stores, &clients, port, process)?),
         false => None,
     };
+    let storage = storage::build(config, stores);
     if let Some(dispatcher) = &dispatcher {
         dispatcher.register_metrics(&mut metrics);
+        storage::sweep(storage.clone(), dispatcher.leading(), process);
     }
     let publisher = match plays(Role::VariantGen) || port.is_none() {
         true => {
@@ -124,6 +127,7 @@ async fn play(
                 dispatcher,
                 workers: parts,
                 publisher,
+                storage,
                 metrics,
             };
             front::serve(config, stores, roles, port, listener, process).await

@@ -215,7 +215,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// The files below a folder, however deep; none where there is no folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .flat_map(|entry| match entry.path() {

@@ -25,7 +25,7 @@ mod wait;
 
 pub use api::{Answer, Api, Upload};
 pub use binary::root;
-pub use cluster::{Settings, TestCluster};
+pub use cluster::{Settings, TestCluster, files};
 pub use fleet::{Fleet, FleetSettings};
 pub use load::{Load, Tally};
 pub use network::Machine;

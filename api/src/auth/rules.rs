@@ -114,6 +114,11 @@ const RULES: &[Rule] = &[
         ..read("keys_revoke", ADMIN, Bound::Refused)
     },
     read("audit_list", ADMIN, Bound::Refused),
+    read("storage_get", ADMIN, Bound::Refused),
+    Rule {
+        audited: Some("storage.sweep"),
+        ..read("storage_sweep", ADMIN, Bound::Refused)
+    },
 ];
 
 /// An operation without a rule: an oversight, which a test finds and which opens nothing.

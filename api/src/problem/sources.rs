@@ -42,6 +42,18 @@ impl From<sextant_objects::Error> for Problem {
     }
 }
 
+impl From<sextant_storage::Error> for Problem {
+    fn from(error: sextant_storage::Error) -> Self {
+        match error {
+            sextant_storage::Error::Registry(source) => source.into(),
+            sextant_storage::Error::Objects(source) => source.into(),
+            stopped @ sextant_storage::Error::Stopped => {
+                of("the storage", stopped.code(), &stopped)
+            }
+        }
+    }
+}
+
 /// A problem on its way through a stream's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?}")]

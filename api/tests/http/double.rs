@@ -1,9 +1,12 @@
 //! A dispatcher that decides nothing: it records what it is asked and gives the answer it was
 //! given.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -25,6 +28,7 @@ use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore}
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Route, Timings};
+use sextant_storage::Storage;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
     NamedTensor, Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant,
@@ -376,6 +380,17 @@ impl Api {
             }),
             registry: stores.registry.clone(),
             objects: Arc::clone(&stores.objects),
+            storage: Storage::new(
+                stores.registry.clone(),
+                Arc::clone(&stores.objects),
+                sextant_storage::Config {
+                    every: None,
+                    grace: Duration::from_secs(3600),
+                    keep_ended_jobs: None,
+                    keep_failed_models: None,
+                    limit_bytes: None,
+                },
+            ),
             metadata: Arc::clone(&stores.metadata),
             workers: std::iter::once(WorkerPart {
                 device: "emulated:0".to_owned(),

@@ -18,6 +18,7 @@ mod resources;
 mod scaling;
 mod served;
 mod serving;
+mod storage;
 mod tls;
 mod worker;
 mod workers;

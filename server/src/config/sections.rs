@@ -58,6 +58,8 @@ section! {
             limits: Limits;
             /// Offline jobs.
             jobs: Jobs;
+            /// What is kept for how long.
+            storage: Storage;
             /// The asynchronous runtime.
             runtime: Runtime;
         }
@@ -190,6 +192,22 @@ section! {
 }
 
 section! {
+    /// What is kept for how long in the artefact store and in the registry.
+    Storage in "storage" {
+        /// Time between two sweeps, which give back what nobody needs, seconds; 0 sweeps only when asked to.
+        sweep_every_s: u64 = 3600, within 0.0..=31_536_000.0;
+        /// Files that were sent or made and that nothing refers to are kept for so long, seconds. An upload
+        /// that takes longer may be refused at its end.
+        grace_s: u64 = 21_600, within 0.0..=31_536_000.0;
+        /// Jobs are listed for so long after their end, seconds; 0 keeps them for ever. With less than a day
+        /// what could not be told to a webhook at once may be lost.
+        keep_ended_jobs_s: u64 = 2_592_000, within 0.0..=3_153_600_000.0;
+        /// Models whose registration failed are listed for so long, seconds; 0 keeps them for ever.
+        keep_failed_models_s: u64 = 604_800, within 0.0..=3_153_600_000.0;
+    }
+}
+
+section! {
     /// The asynchronous runtime that serves connections.
     Runtime in "runtime" {
         /// Its threads.
@@ -198,7 +216,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 26] = [
+pub(super) static SECTIONS: [Section; 27] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -224,6 +242,7 @@ pub(super) static SECTIONS: [Section; 26] = [
     Pool::SECTION,
     Limits::SECTION,
     Jobs::SECTION,
+    Storage::SECTION,
     Runtime::SECTION,
 ];
 

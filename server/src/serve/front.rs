@@ -16,6 +16,7 @@ use sextant_rpc::{
     front::{FrontEnd, FrontOptions},
     link::Clock,
 };
+use sextant_storage::Storage;
 use sextant_types::WorkerId;
 use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
@@ -29,6 +30,7 @@ pub(super) struct Roles {
     pub(super) workers: Vec<WorkerPart>,
     /// Of a process that publishes: what changes there takes turns.
     pub(super) publisher: Option<Publisher>,
+    pub(super) storage: Option<Storage>,
     /// Of the other roles.
     pub(super) metrics: Registry,
 }
@@ -72,6 +74,7 @@ pub(super) async fn serve(
         dispatcher,
         workers,
         publisher,
+        storage,
         metrics,
     } = roles;
     let parts: Workers = workers.iter().cloned().collect();
@@ -93,6 +96,7 @@ pub(super) async fn serve(
         publisher: Arc::new(publisher),
         registry,
         objects: Arc::clone(&stores.objects),
+        storage: storage.context("role `api` needs the registry")?,
         metadata: Arc::clone(&stores.metadata),
         workers: parts,
         estimate_factor: config.variants.estimate_factor,

@@ -90,6 +90,11 @@ async fn open_registry(config: &Config, now_ms: u64) -> anyhow::Result<Registry>
                 .void_leases(now_ms)
                 .await
                 .context("jobs cannot be taken over")?;
+            if config.objects.url.is_none() {
+                end_sweep(&registry)
+                    .await
+                    .context("an interrupted sweep cannot be ended")?;
+            }
             if resumed > 0 {
                 tracing::info!(jobs = resumed, "going on with jobs of an earlier life");
             }
@@ -100,6 +105,13 @@ async fn open_registry(config: &Config, now_ms: u64) -> anyhow::Result<Registry>
         #[cfg(not(feature = "fleet"))]
         Some(_) => anyhow::bail!("`registry.url`: {UNBUILT}"),
     }
+}
+
+/// Whoever was removing files from the folder is dead as well, and removes nothing any more.
+async fn end_sweep(registry: &Registry) -> Result<(), sextant_registry::Error> {
+    let condemned = registry.condemned().await?.into_iter();
+    let condemned: Vec<_> = condemned.map(|blob| blob.digest).collect();
+    registry.acquit(&condemned).await
 }
 
 async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {

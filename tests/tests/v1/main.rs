@@ -9,4 +9,5 @@ mod jobs;
 mod models;
 mod queries;
 mod sizes;
+mod storage;
 mod workers;

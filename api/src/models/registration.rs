@@ -1,0 +1,84 @@
+//! The rows of a model whose files are stored.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+use sextant_registry::{Error, JobKind, ModelStatus, NewJob, NewModel, Registration};
+use sextant_types::Code;
+use tokio::time::Instant;
+
+use super::RegistrationBody;
+use crate::{ApiState, auth::Subject, clock, problem::Problem};
+
+/// How long a removal of a file is waited for that began before the file was sent again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Begins a registration.
+pub async fn register(state: &ApiState, model: &NewModel) -> Result<Registration, Problem> {
+    let spec = json!({"model": model.id.as_str(), "application": model.application.as_str()});
+    let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
+    let job = job.for_model(model.id.clone());
+    let until = Instant::now() + PATIENCE;
+    let registration = loop {
+        let registered = state
+            .registry()
+            .register_model(model, &job, clock::now_ms());
+        match registered.await {
+            Err(Error::Condemned { .. }) if Instant::now() < until => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            registered => break registered?,
+        }
+    };
+    if registration.created {
+        look_again(state, model, &registration).await?;
+    }
+    Ok(registration)
+}
+
+/// A sweep may have removed a file before there was a row that refers to it: where the rest of an upload
+/// took very long. From now on none can.
+async fn look_again(
+    state: &ApiState,
+    model: &NewModel,
+    registration: &Registration,
+) -> Result<(), Problem> {
+    for (digest, field) in [(model.digest, "model"), (model.validation, "validation")] {
+        if state.objects().has_blob(&digest).await? {
+            continue;
+        }
+        let job = &registration.job.id;
+        state.registry().cancel(job, clock::now_ms()).await?;
+        let detail = format!(
+            "the file of `{field}` was removed before the registration began: send the model again, and \
+             raise `storage.grace_s` if it takes longer than that to send"
+        );
+        return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
+    }
+    Ok(())
+}
+
+/// The answer to one that has begun or was there.
+pub fn registered(registration: &Registration) -> Response {
+    let finished = registration.model.status == ModelStatus::Ready;
+    let status = if finished {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    let location = format!("/v1/jobs/{}", registration.job.id);
+    let body = Json(RegistrationBody {
+        model: registration.model.id.to_string(),
+        job: registration.job.id.to_string(),
+    });
+    let subject = Extension(Subject(registration.model.id.to_string()));
+    (status, subject, [(header::LOCATION, location)], body).into_response()
+}

@@ -1,0 +1,178 @@
+//! `/v1/storage`: who uses what of the artefact store, and giving back what nobody does.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    extract::{Request, State},
+};
+use serde::{Deserialize, Serialize};
+use sextant_storage::{Amount, Freed, Kind, Usage, Use};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::Subject,
+    json,
+    problem::{Problem, ProblemBody},
+};
+
+/// Who uses what.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Storage)]
+pub struct StorageBody {
+    /// Sorted by kind, application and model; every object counts once.
+    uses: Vec<UseBody>,
+    /// Objects in the store.
+    objects: u64,
+    /// Bytes of all.
+    bytes: u64,
+    /// Most bytes that there may be, where `limits.storage_bytes` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_bytes: Option<u64>,
+}
+
+/// What somebody uses.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StorageUse)]
+pub struct UseBody {
+    /// `model`, `validation` and `variant` (files of models), `input`, `output`, `parts` and `notes` (files
+    /// of jobs), `file` (what no job names), or `unreferenced`, which nobody uses.
+    kind: &'static str,
+    /// Whose, where it belongs to an application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// Of which model, where it is of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// How many objects.
+    objects: u64,
+    /// Bytes of all.
+    bytes: u64,
+}
+
+/// How to sweep.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewSweep)]
+pub struct SweepBody {
+    /// Blobs to which nothing refers are removed when they were last stored longer ago than this, seconds;
+    /// `storage.grace_s` unless it is given. With less than an upload takes, one that is on its way may be
+    /// refused and has to be sent again.
+    grace_s: Option<u64>,
+}
+
+/// What a sweep gave back.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Sweep)]
+pub struct FreedBody {
+    /// Bytes of everything that was removed.
+    bytes: u64,
+    /// Blobs to which nothing referred.
+    blobs: AmountBody,
+    /// Parts of jobs that were over.
+    parts: AmountBody,
+    /// Notes on the webhooks of forgotten jobs.
+    notes: AmountBody,
+    /// Ended jobs that were forgotten.
+    jobs: u64,
+    /// Models whose registration had failed and that were forgotten.
+    models: u64,
+}
+
+/// A number of objects and their size.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StorageAmount)]
+pub struct AmountBody {
+    /// How many.
+    objects: u64,
+    /// Bytes of all.
+    bytes: u64,
+}
+
+/// Who uses what of the artefact store. Takes as long as listing it.
+#[utoipa::path(get, operation_id = "storage_get", path = "/v1/storage", tag = "storage",
+    responses((status = 200, description = "Who uses what", body = StorageBody)))]
+pub async fn get(State(state): State<ApiState>) -> Result<Json<StorageBody>, Problem> {
+    Ok(Json(state.storage().usage().await?.into()))
+}
+
+/// Gives back what nobody needs, now, and says what that was.
+#[utoipa::path(post, operation_id = "storage_sweep", path = "/v1/storage/sweep", tag = "storage",
+    request_body(content = Option<SweepBody>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "What was given back", body = FreedBody),
+        (status = 400, description = "The body is no such document", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn sweep(
+    State(state): State<ApiState>,
+    request: Request,
+) -> Result<(Extension<Subject>, Json<FreedBody>), Problem> {
+    let bytes = state.collect(request.into_body()).await?;
+    let body: SweepBody = match bytes.is_empty() {
+        true => SweepBody::default(),
+        false => json::owned(&bytes)?,
+    };
+    let grace = body.grace_s.map(Duration::from_secs);
+    let freed = state.storage().sweep(grace).await?;
+    // Models may be among it.
+    state.refresh().await?;
+    Ok((Extension(Subject("storage".to_owned())), Json(freed.into())))
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Model => "model",
+        Kind::Validation => "validation",
+        Kind::Variant => "variant",
+        Kind::Input => "input",
+        Kind::Output => "output",
+        Kind::Parts => "parts",
+        Kind::Notes => "notes",
+        Kind::File => "file",
+        Kind::Unreferenced => "unreferenced",
+    }
+}
+
+impl From<Usage> for StorageBody {
+    fn from(usage: Usage) -> Self {
+        Self {
+            uses: usage.uses.into_iter().map(UseBody::from).collect(),
+            objects: usage.total.objects,
+            bytes: usage.total.bytes,
+            limit_bytes: usage.limit_bytes,
+        }
+    }
+}
+
+impl From<(Use, Amount)> for UseBody {
+    fn from((used, amount): (Use, Amount)) -> Self {
+        Self {
+            kind: name(used.kind),
+            application: used.application.map(|name| name.to_string()),
+            model: used.model.map(|name| name.to_string()),
+            objects: amount.objects,
+            bytes: amount.bytes,
+        }
+    }
+}
+
+impl From<Amount> for AmountBody {
+    fn from(Amount { objects, bytes }: Amount) -> Self {
+        Self { objects, bytes }
+    }
+}
+
+impl From<Freed> for FreedBody {
+    fn from(freed: Freed) -> Self {
+        Self {
+            bytes: freed.bytes(),
+            blobs: freed.blobs.into(),
+            parts: freed.parts.into(),
+            notes: freed.notes.into(),
+            jobs: freed.jobs,
+            models: freed.models,
+        }
+    }
+}

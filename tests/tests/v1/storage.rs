@@ -1,0 +1,201 @@
+//! `/v1/storage`: who uses what, and what is given back.
+
+use std::fs;
+
+use reqwest::multipart::{Form, Part};
+use serde_json::{Value, json};
+use sextant_tests::{Api, Settings, TestCluster, digits, files, until};
+
+/// Bytes of a file in a form that is refused.
+const REFUSED_BYTES: usize = 140_000;
+
+/// Bytes that the store may hold.
+const LIMIT_BYTES: u64 = 3_000_000;
+
+/// Objects and bytes in the folder of the store.
+fn stored(cluster: &TestCluster) -> (u64, u64) {
+    let objects = cluster.data().join("objects");
+    let found = ["blobs", "files"].map(|kind| files(&objects.join(kind)));
+    let found = found.concat();
+    let sizes = found.iter().filter_map(|file| file.metadata().ok());
+    (found.len() as u64, sizes.map(|it| it.len()).sum())
+}
+
+fn bytes_of(usage: &Value, kind: &str) -> u64 {
+    let uses = usage["uses"].as_array().expect("a list").iter();
+    let of_kind = uses.filter(|used| used["kind"] == kind);
+    of_kind.filter_map(|used| used["bytes"].as_u64()).sum()
+}
+
+/// What the command line says, as JSON.
+fn command(cluster: &TestCluster, arguments: &[&str]) -> Value {
+    let output = cluster.client(&[&["--json", "storage"], arguments].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("a document")
+}
+
+/// A form with a field behind its file that no form has.
+async fn send_refused(api: &Api, number: u8) {
+    let mut content = vec![0; REFUSED_BYTES];
+    content[0] = number;
+    let form = Form::new()
+        .text("name", "refused")
+        .text("application", "digits")
+        .part("model", Part::bytes(content).file_name("model.onnx"))
+        .text("unknown", "field");
+    let refused = api.multipart("/v1/models", form).await;
+    refused.problem(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn what_refused_uploads_left_is_given_back() {
+    let mut cluster = TestCluster::start(Settings {
+        set: vec![format!("limits.storage_bytes={LIMIT_BYTES}")],
+        ..Settings::default()
+    });
+    cluster.api().create_application("digits").await;
+    for number in 0..20 {
+        send_refused(&cluster.api(), number).await;
+    }
+    // Full, also after a restart: they might be on their way to a registration.
+    for _ in 0..2 {
+        let full = cluster.api().put("/v1/artefacts/a", vec![0; 400_000]).await;
+        full.problem(507, "storage_full");
+        assert!(cluster.stop().success());
+        cluster.launch();
+    }
+    let usage = command(&cluster, &[]);
+    assert_eq!(bytes_of(&usage, "unreferenced"), 20 * REFUSED_BYTES as u64);
+    assert_eq!(usage["limit_bytes"], LIMIT_BYTES);
+    let young = command(&cluster, &["sweep"]);
+    assert_eq!(young["bytes"], 0, "they are younger than the grace");
+    let freed = command(&cluster, &["sweep", "--grace", "0"]);
+    assert_eq!(freed["blobs"]["objects"], 20);
+    assert_eq!(freed["bytes"], 20 * REFUSED_BYTES);
+    // The limit counts what is there.
+    assert_eq!(stored(&cluster), (0, 0));
+    let api = cluster.api();
+    let whole = vec![0; LIMIT_BYTES as usize - 200_000];
+    api.put("/v1/artefacts/a", whole).await.json(201);
+    assert_eq!(api.delete("/v1/artefacts/a").await.status, 204);
+    let job = api.register(digits::upload("digits", "mlp", "mlp")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let audit = api.get("/v1/audit?action=storage.sweep").await.json(200);
+    assert_eq!(
+        audit["entries"].as_array().map(Vec::len),
+        Some(2),
+        "{audit}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_swept_by_the_next() {
+    let mut cluster = digits::service(Settings::default()).await;
+    let api = cluster.api();
+    let pixels = digits::Images::load("test").pixels(0).to_vec();
+    let record = json!({"inputs": {"pixels": pixels}}).to_string();
+    api.put("/v1/artefacts/in.jsonl", record).await.json(201);
+    let body = json!({"model": "logistic", "input": "in.jsonl", "output": "out.jsonl"});
+    let queued = api.post("/v1/jobs", &body).await.json(202);
+    let id = queued["id"].as_str().expect("an id");
+    let job = api.job_over(id).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let folder = cluster
+        .data()
+        .join("objects/files/out.jsonl.parts")
+        .join(id);
+    until("the job has removed its parts", || async {
+        files(&folder).is_empty().then_some(())
+    })
+    .await;
+    cluster.kill();
+    // As if it had been killed behind the end of the job and before that.
+    fs::create_dir_all(&folder).expect("a folder");
+    for name in ["plan-1.json", "claim-1.json", "00000000-1.part"] {
+        fs::write(folder.join(name), "left").expect("written");
+    }
+    fs::write(folder.join("mine.txt"), "a user's").expect("written");
+    cluster.launch();
+    until("the parts are swept", || async {
+        (files(&folder).len() == 1).then_some(())
+    })
+    .await;
+    let api = cluster.api();
+    assert_eq!(api.get("/v1/artefacts/out.jsonl").await.status, 200);
+    let own = format!("/v1/artefacts/out.jsonl.parts/{id}/mine.txt");
+    assert_eq!(api.get(&own).await.text(), "a user's");
+}
+
+#[tokio::test]
+async fn what_ended_long_ago_is_forgotten() {
+    let cluster = TestCluster::start(Settings {
+        set: [
+            "storage.sweep_every_s=1",
+            "storage.grace_s=0",
+            "storage.keep_ended_jobs_s=1",
+            "storage.keep_failed_models_s=1",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let mut upload = digits::upload("digits", "broken", "mlp");
+    upload.model = b"no model".to_vec();
+    let accepted = api.upload(upload).await.json(202);
+    let id = accepted["job"].as_str().expect("an id");
+    until("the failed model and its job are forgotten", || async {
+        let (model, job) = ("/v1/models/broken".to_owned(), format!("/v1/jobs/{id}"));
+        let gone = api.get(&model).await.status == 404 && api.get(&job).await.status == 404;
+        gone.then_some(())
+    })
+    .await;
+    until("its files are swept", || async {
+        (stored(&cluster) == (0, 0)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_figures_are_those_of_the_folder() {
+    let cluster = digits::service(Settings::default()).await;
+    let api = cluster.api();
+    let input = digits::input(&json!(digits::Images::load("test").pixels(0)));
+    let query = json!({"model": "mlp", "inputs": input});
+    api.post("/v1/queries", &query).await.json(200);
+    api.put("/v1/artefacts/mine", "12345").await.json(201);
+    let usage = command(&cluster, &[]);
+    let shown = (usage["objects"].as_u64(), usage["bytes"].as_u64());
+    let (objects, bytes) = stored(&cluster);
+    assert_eq!(shown, (Some(objects), Some(bytes)));
+    let uses = usage["uses"].as_array().expect("a list").iter();
+    let sum: u64 = uses.filter_map(|used| used["bytes"].as_u64()).sum();
+    assert_eq!(sum, bytes);
+    let models = digits::MODELS.map(|model| digits::bytes(&format!("{model}.onnx")).len() as u64);
+    assert_eq!(bytes_of(&usage, "model"), models.iter().sum::<u64>());
+    // The models share it.
+    let validation = digits::bytes("validation.npz").len() as u64;
+    assert_eq!(bytes_of(&usage, "validation"), validation);
+    assert!(bytes_of(&usage, "variant") > 0, "{usage}");
+    assert_eq!(bytes_of(&usage, "file"), 5);
+    assert_eq!(bytes_of(&usage, "unreferenced"), 0);
+    let table = cluster.client(&["storage"]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let row = table
+        .lines()
+        .find(|line| line.starts_with("model") && line.contains("mlp"));
+    assert!(row.is_some_and(|row| row.contains("digits")), "{table}");
+    let metrics = api.get("/metrics").await.text();
+    assert!(metrics.contains(r#"model="mlp""#), "{metrics}");
+    for model in digits::MODELS {
+        assert_eq!(api.delete(&format!("/v1/models/{model}")).await.status, 204);
+    }
+    assert_eq!(api.delete("/v1/applications/digits").await.status, 204);
+    let freed = command(&cluster, &["sweep", "--grace", "0"]);
+    assert_eq!(freed["bytes"], bytes - 5);
+    assert_eq!(stored(&cluster), (1, 5));
+    let metrics = api.get("/metrics").await.text();
+    assert!(!metrics.contains(r#"model="mlp""#), "{metrics}");
+}
