@@ -174,7 +174,12 @@ pub async fn create(
     } else {
         files::from_store(&state, &caller, request).await?
     };
-    let registration = register(&state, &model).await?;
+    let registration = register(&state, &model).await;
+    if registration.is_err() {
+        let stored = [model.digest, model.validation];
+        state.storage().give_back(&stored).await;
+    }
+    let registration = registration?;
     state.refresh().await?;
     Ok(registered(&registration))
 }

@@ -16,6 +16,8 @@ pub struct Response {
     pub status: u16,
     /// The body, undecoded.
     pub body: Vec<u8>,
+    /// Whether the server closes the connection after it.
+    pub closes: bool,
 }
 
 impl Response {
@@ -90,12 +92,13 @@ impl Connection {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.context("not an HTTP status line")?;
-        let (mut length, mut chunked) = (0, false);
+        let (mut length, mut chunked, mut closes) = (0, false, false);
         loop {
             let line = self.line()?.to_ascii_lowercase();
             match line.split_once(':') {
                 None => break,
                 Some(("content-length", value)) => length = value.trim().parse()?,
+                Some(("connection", value)) => closes = value.trim() == "close",
                 Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
                 Some(_) => {}
             }
@@ -105,7 +108,11 @@ impl Connection {
         } else {
             self.exactly(length)?
         };
-        Ok(Response { status, body })
+        Ok(Response {
+            status,
+            body,
+            closes,
+        })
     }
 
     fn line(&mut self) -> Result<String> {

@@ -11,7 +11,7 @@ use axum::extract::{
 };
 use sextant_objects::{ObjectPath, PutBlob};
 use sextant_registry::NewModel;
-use sextant_types::{ApplicationId, Code, ModelId, Padding};
+use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding};
 
 use super::NewModelBody;
 use crate::{
@@ -36,6 +36,8 @@ struct Form {
     validation: Option<PutBlob>,
     mask: Option<String>,
     pad: BTreeMap<String, f64>,
+    /// All files that were stored.
+    stored: Vec<Digest>,
 }
 
 /// Takes a model from a form.
@@ -44,19 +46,17 @@ pub async fn from_form(
     caller: &Caller,
     mut parts: Multipart,
 ) -> Result<NewModel, Problem> {
-    let form = read(state, caller, &mut parts).await;
-    if form.is_err() {
+    let mut form = Form::default();
+    let read = form.read(state, caller, &mut parts).await;
+    if read.is_err() {
         discard(&mut parts).await;
     }
-    form?.complete()
-}
-
-async fn read(state: &ApiState, caller: &Caller, parts: &mut Multipart) -> Result<Form, Problem> {
-    let mut form = Form::default();
-    while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
-        form.take(state, caller, field).await?;
+    let stored = std::mem::take(&mut form.stored);
+    let model = read.and_then(|()| form.complete());
+    if model.is_err() {
+        state.storage().give_back(&stored).await;
     }
-    Ok(form)
+    model
 }
 
 /// Reads past the fields that nobody wants any more, so that the client sees the refusal.
@@ -88,6 +88,7 @@ pub async fn from_store(
         validation: Some(copy(state, &body.validation_path, "validation").await?),
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
+        stored: Vec::new(),
     };
     form.complete()
 }
@@ -95,6 +96,18 @@ pub async fn from_store(
 // === impl Form ===
 
 impl Form {
+    async fn read(
+        &mut self,
+        state: &ApiState,
+        caller: &Caller,
+        parts: &mut Multipart,
+    ) -> Result<(), Problem> {
+        while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
+            self.take(state, caller, field).await?;
+        }
+        Ok(())
+    }
+
     async fn take(
         &mut self,
         state: &ApiState,
@@ -109,13 +122,14 @@ impl Form {
                 let application = existing_application(state, &name).await?;
                 once("application", &mut self.application, application)
             }
-            "model" => once(
-                "model",
-                &mut self.model,
-                store(state, field, "model").await?,
-            ),
+            "model" => {
+                let blob = store(state, field, "model").await?;
+                self.stored.push(blob.digest);
+                once("model", &mut self.model, blob)
+            }
             "validation" => {
                 let blob = store(state, field, "validation").await?;
+                self.stored.push(blob.digest);
                 once("validation", &mut self.validation, blob)
             }
             "mask" => once("mask", &mut self.mask, text(field).await?),

@@ -66,6 +66,17 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes these blobs where nothing refers to them, however young they are.
+    pub(crate) async fn remove_these(self: &Arc<Self>, digests: &[Digest]) -> Result<(), Error> {
+        let stored_ms = unix_ms();
+        let blobs = digests.iter().map(|digest| BlobInfo {
+            digest: *digest,
+            size_bytes: 0,
+            stored_ms,
+        });
+        self.remove_batch(blobs.collect()).await.map(drop)
+    }
+
     /// In a task of its own: what was condemned is acquitted, also when nobody waits for it any more.
     async fn remove_batch(self: &Arc<Self>, batch: Vec<BlobInfo>) -> Result<Amount, Error> {
         let removing = Arc::clone(&self.removing).lock_owned().await;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sextant_types::Digest;
+
 use crate::{Amount, Error, Storage, files::before};
 
 /// What a sweep gave back.
@@ -45,6 +47,20 @@ impl Storage {
             );
         }
         Ok(freed)
+    }
+}
+
+impl Storage {
+    /// Removes blobs that were stored for something which was refused, where nothing else refers to them.
+    /// Who stores the same content at this moment may have to send it again. What a store whose clock is
+    /// ahead keeps is left to the next sweep.
+    pub async fn give_back(&self, blobs: &[Digest]) {
+        if blobs.is_empty() {
+            return;
+        }
+        if let Err(error) = self.inner.remove_these(blobs).await {
+            tracing::warn!(%error, "what a refused upload left stays until the next sweep");
+        }
     }
 }
 

@@ -55,24 +55,36 @@ async fn what_refused_uploads_left_is_given_back() {
         ..Settings::default()
     });
     cluster.api().create_application("digits").await;
-    for number in 0..20 {
+    let job = cluster
+        .api()
+        .register(digits::upload("digits", "logistic", "logistic"))
+        .await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let (before, _) = stored(&cluster);
+    for number in 0..30 {
         send_refused(&cluster.api(), number).await;
     }
-    // Full, also after a restart: they might be on their way to a registration.
+    assert_eq!(stored(&cluster).0, before, "refused and removed at once");
+    // A name that is taken by other content, with files that something else needs.
+    let taken = digits::upload("digits", "logistic", "mlp");
+    let taken = cluster.api().upload(taken).await;
+    taken.problem(409, "model_exists");
+    let api = cluster.api();
+    let query = json!({"model": "logistic", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    // What a model leaves that is deleted might be on its way to the next registration.
+    assert_eq!(api.delete("/v1/models/logistic").await.status, 204);
     for _ in 0..2 {
-        let full = cluster.api().put("/v1/artefacts/a", vec![0; 400_000]).await;
-        full.problem(507, "storage_full");
+        let usage = command(&cluster, &[]);
+        assert!(bytes_of(&usage, "unreferenced") > 0, "{usage}");
+        assert_eq!(usage["limit_bytes"], LIMIT_BYTES);
+        let young = command(&cluster, &["sweep"]);
+        assert_eq!(young["bytes"], 0, "they are younger than the grace");
         assert!(cluster.stop().success());
         cluster.launch();
     }
-    let usage = command(&cluster, &[]);
-    assert_eq!(bytes_of(&usage, "unreferenced"), 20 * REFUSED_BYTES as u64);
-    assert_eq!(usage["limit_bytes"], LIMIT_BYTES);
-    let young = command(&cluster, &["sweep"]);
-    assert_eq!(young["bytes"], 0, "they are younger than the grace");
     let freed = command(&cluster, &["sweep", "--grace", "0"]);
-    assert_eq!(freed["blobs"]["objects"], 20);
-    assert_eq!(freed["bytes"], 20 * REFUSED_BYTES);
+    assert!(freed["blobs"]["objects"].as_u64() >= Some(2), "{freed}");
     // The limit counts what is there.
     assert_eq!(stored(&cluster), (0, 0));
     let api = cluster.api();
@@ -84,7 +96,7 @@ async fn what_refused_uploads_left_is_given_back() {
     let audit = api.get("/v1/audit?action=storage.sweep").await.json(200);
     assert_eq!(
         audit["entries"].as_array().map(Vec::len),
-        Some(2),
+        Some(3),
         "{audit}"
     );
 }

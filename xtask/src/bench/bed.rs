@@ -48,7 +48,17 @@ impl<'a> Bench<'a> {
 
     /// `sextant serve` on a free port over the data folder `name`, and where it will listen.
     pub fn command(&self, name: &str, settings: &[&str]) -> Result<(Command, SocketAddr)> {
-        let address = server::free_address()?;
+        self.command_at(None, name, settings)
+    }
+
+    /// The same at an address, or at one that is free.
+    pub fn command_at(
+        &self,
+        at: Option<SocketAddr>,
+        name: &str,
+        settings: &[&str],
+    ) -> Result<(Command, SocketAddr)> {
+        let address = at.map_or_else(server::free_address, Ok)?;
         let data = self.folder.join(name);
         let mut command = server::sextant(&self.binary, &self.provisioned, address, &data);
         command.args(["--log-level", "warn"]);

@@ -4,7 +4,7 @@
 //! loopback interface.
 
 mod failover;
-mod members;
+pub(super) mod members;
 mod overhead;
 
 use anyhow::{Context, Result};

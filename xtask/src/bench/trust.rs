@@ -1,6 +1,7 @@
 //! What others cannot do to those who ask: figures of fairness and of faults.
 
 mod fairness;
+mod restarts;
 
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 1] = ["fairness"];
+pub const PARTS: [&str; 2] = ["fairness", "restarts"];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
@@ -22,6 +23,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     report.version("sextant", version.trim().trim_start_matches("sextant "));
     if arguments.wants("fairness") {
         fairness::run(&bench, report)?;
+    }
+    if arguments.wants("restarts") {
+        restarts::run(&bench, report)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The processes that are measured.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
@@ -47,6 +48,31 @@ impl Fleet {
 
     /// Adds a process.
     pub fn spawn(&mut self, bench: &Bench<'_>, name: &'static str, role: &str) -> Result<()> {
+        self.spawn_at(bench, name, role, (None, &[]))
+    }
+
+    /// Asks a process to end, waits until it has, and starts it again at the same address with more
+    /// settings.
+    pub fn restart(
+        &mut self,
+        bench: &Bench<'_>,
+        name: &'static str,
+        role: &str,
+        settings: &[&str],
+    ) -> Result<()> {
+        let server = self.members.remove(name);
+        let address = server.with_context(|| format!("`{name}` runs"))?.address;
+        self.spawn_at(bench, name, role, (Some(address), settings))
+    }
+
+    /// Adds a process with more settings at an address, or at one that is free.
+    pub fn spawn_at(
+        &mut self,
+        bench: &Bench<'_>,
+        name: &'static str,
+        role: &str,
+        (at, settings): (Option<SocketAddr>, &[&str]),
+    ) -> Result<()> {
         let own = [
             format!("worker.name={name}"),
             "fleet.listen=127.0.0.1:0".to_owned(),
@@ -56,8 +82,9 @@ impl Fleet {
             format!("objects.endpoint={}", self.s3.endpoint()),
         ];
         let own = own.iter().map(String::as_str);
-        let settings: Vec<&str> = SETTINGS.into_iter().chain(own).collect();
-        let (mut command, address) = bench.command(name, &settings)?;
+        let more = settings.iter().copied();
+        let settings: Vec<&str> = SETTINGS.into_iter().chain(own).chain(more).collect();
+        let (mut command, address) = bench.command_at(at, name, &settings)?;
         command
             .args(["--role", role])
             .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
@@ -67,9 +94,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// A process.
+    pub fn member(&self, name: &str) -> Result<&Server> {
+        let server = self.members.get(name);
+        server.with_context(|| format!("`{name}` runs"))
+    }
+
     /// The front end.
     pub fn api(&self) -> Result<&Server> {
-        self.members.get("api").context("the front end runs")
+        self.member("api")
     }
 
     /// Ends a process as a power cut would.
