@@ -6,7 +6,7 @@ use sextant_policies::{
     schedule::DropReason,
     select::{Decision, Demand, Index},
 };
-use sextant_rpc::{InferError, QueryError, front::INPUTS_MISSING};
+use sextant_rpc::{InferError, QueryError, failure, front::INPUTS_MISSING};
 use sextant_types::Code;
 
 use crate::{
@@ -176,10 +176,10 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError
             },
             format!("the inputs did not reach the worker of variant `{id}` in time"),
         ),
-        Refusal::Worker(InferError::Failed(reason)) => (
-            Code::EngineFailed,
-            format!("variant `{id}` failed: {reason}"),
-        ),
+        Refusal::Worker(InferError::Failed(text)) => {
+            let (code, reason) = failure::read(text);
+            (code, format!("variant `{id}` failed: {reason}"))
+        }
         Refusal::Worker(InferError::BadShape(reason)) => (
             Code::InvalidTensor,
             format!("variant `{id}` does not take these inputs: {reason}"),

@@ -148,6 +148,26 @@ impl TestCluster {
         kibibytes.expect("the kernel knows its memory") * 1024
     }
 
+    /// Names of the threads of the process that compute now.
+    pub fn busy_threads(&self) -> Vec<String> {
+        let threads = self.threads().into_iter();
+        let busy = threads.filter(|(state, _)| state == "R");
+        busy.map(|(_, name)| name).collect()
+    }
+
+    /// State (`R` computes, `S` waits) and name of each thread of the process.
+    pub fn threads(&self) -> Vec<(String, String)> {
+        let tasks = format!("/proc/{}/task", self.process().id());
+        let tasks = fs::read_dir(tasks).expect("the process runs");
+        // A thread may end meanwhile.
+        let thread = tasks.filter_map(|task| {
+            let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            let (name, state) = stat.split_once('(')?.1.rsplit_once(") ")?;
+            Some((state.chars().take(1).collect(), name.to_owned()))
+        });
+        thread.collect()
+    }
+
     fn process(&self) -> &Process {
         self.process.as_ref().expect("the service runs")
     }

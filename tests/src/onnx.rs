@@ -174,6 +174,10 @@ pub enum Hostile {
     Chain(usize),
     /// It needs so many bytes for one value.
     Huge(u64),
+    /// It turns a loop as often as the largest value of `x` says, and answers as [`Self::No`].
+    Turns,
+    /// It makes a value of as many floats as the largest value of `x` says, and answers `x + 1`.
+    Room,
 }
 
 impl Hostile {
@@ -201,6 +205,26 @@ impl Hostile {
                 graph.message(1, &looping);
                 graph.message(5, &scalar("turns", 7, &(1i64 << 62).to_le_bytes()));
                 graph.message(5, &scalar("always", 9, &[1]));
+            }
+            Self::Turns => {
+                largest_whole(&mut graph);
+                let mut looping = node("Loop", &["whole", "always", "x"], "looped");
+                looping.message(5, &attribute("body", 5, 6, &endless_body()));
+                graph.message(1, &looping);
+                graph.message(1, &node("Relu", &["looped"], "y"));
+                graph.message(5, &scalar("always", 9, &[1]));
+            }
+            Self::Room => {
+                largest_whole(&mut graph);
+                graph.message(1, &node("Unsqueeze", &["whole", "first"], "size"));
+                let mut fill = node("ConstantOfShape", &["size"], "filled");
+                fill.message(5, &attribute("value", 4, 5, &floats("", &[1])));
+                graph.message(1, &fill);
+                graph.message(1, &node("ReduceMax", &["filled"], "most"));
+                graph.message(1, &node("Add", &["x", "most"], "y"));
+                let mut first = Message::default();
+                first.number(1, 1).number(2, 7).text(8, "first");
+                graph.message(5, first.bytes(9, &0i64.to_le_bytes()));
             }
             Self::Chain(count) => {
                 for at in 0..count {
@@ -235,6 +259,22 @@ impl Hostile {
             .message(12, &value("y", 2));
         graph
     }
+}
+
+/// `whole`: the largest value of `x` as a whole number.
+fn largest_whole(graph: &mut Message) {
+    let mut largest = node("ReduceMax", &["x"], "largest");
+    largest.message(5, &number_attribute("keepdims", 0));
+    graph.message(1, &largest);
+    let mut cast = node("Cast", &["largest"], "whole");
+    cast.message(5, &number_attribute("to", 7));
+    graph.message(1, &cast);
+}
+
+fn number_attribute(name: &str, value: u64) -> Message {
+    let mut attribute = Message::default();
+    attribute.text(1, name).number(3, value).number(20, 2);
+    attribute
 }
 
 fn endless_body() -> Message {

@@ -1,10 +1,11 @@
 //! The threads that run batches: EXEC, IO and their watchdog.
 //!
 //! A CPU device has an EXEC thread for each of its cores; a device of its own has exactly one, and
-//! an IO thread beside it. Every call of an engine is timed: one that does not come back within its
-//! limit is given up, its batch answered and its instance failed, and another thread takes the
-//! place of the one that is stuck. Should that one ever come back, what it computed is discarded
-//! and it ends; until then it holds the instance and thereby the pages.
+//! an IO thread beside it. Every call of an engine is timed. A run past its limit is ended where the
+//! engine can do that: its query is told so, and nothing else has happened. What cannot be ended is
+//! given up, its batch answered and its instance failed, and another thread takes the place of the one
+//! that is stuck. Should that one ever come back, what it computed is discarded and it ends; until then
+//! it holds the instance and thereby the pages.
 
 mod batch;
 mod crew;

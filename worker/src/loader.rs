@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, LoadRequest};
+use sextant_engine::{Engine, Interrupt, LoadRequest};
 use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_objects::Error as ObjectError;
 use sextant_rpc::{ActionKind, Load, LoadTimings, WorkError};
@@ -136,7 +136,9 @@ impl Worker {
     ) -> Result<(Opened, Instant), WorkError> {
         let (began_sender, began) = oneshot::channel();
         let (reply, opened) = oneshot::channel();
+        let interrupt = Interrupt::default();
         self.turns.push(Turn {
+            interrupt: interrupt.clone(),
             variant: Arc::clone(&load.variant),
             engine,
             request,
@@ -159,6 +161,7 @@ impl Worker {
             Ok(Ok(opened)) => Ok((opened?, began)),
             Ok(Err(_)) => Err(failed("the worker lost the load".to_owned())),
             Err(_) => {
+                interrupt.raise();
                 self.turns.give_up();
                 let limit_ms = limit.as_millis();
                 Err(failed(format!(

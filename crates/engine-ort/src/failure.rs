@@ -26,8 +26,21 @@ pub(crate) fn run(error: &ort::Error) -> Error {
     let message = shorten(error.message());
     match error.code() {
         ErrorCode::InvalidArgument => Error::InvalidInput(message),
+        _ if is_allocation(&message) => Error::MemoryExceeded(message),
         _ => Error::Failed(message),
     }
+}
+
+/// Whether an allocation was refused: by the system, or by the runtime where the size of a buffer does
+/// not fit a number.
+fn is_allocation(message: &str) -> bool {
+    [
+        "bad_alloc",
+        "Failed to allocate memory",
+        "bad_array_new_length",
+    ]
+    .iter()
+    .any(|said| message.contains(said))
 }
 
 /// The operator in the messages of ONNX Runtime about operators it does not have:

@@ -4,9 +4,9 @@ use std::{collections::HashMap, sync::Arc, thread};
 
 use ort::{
     environment::Environment,
-    session::{Session, SessionInputValue},
+    session::{RunOptions, Session, SessionInputValue},
 };
-use sextant_engine::{Error, LiveMap, LoadRequest, LoadedModel, check_inputs};
+use sextant_engine::{Error, Interrupt, LiveMap, LoadRequest, LoadedModel, check_inputs};
 use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
 use crate::{failure, pool::Pool, tensors, weights::Weights};
@@ -107,6 +107,14 @@ impl LoadedModel for OrtModel {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        self.run_interruptible(inputs, &Interrupt::default())
+    }
+
+    fn run_interruptible(
+        &self,
+        inputs: &[NamedTensor],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Tensor>, Error> {
         check_inputs(&self.signature, inputs)?;
         let aligned: Vec<Option<Vec<u64>>> = inputs.iter().map(tensors::realign).collect();
         let values = inputs
@@ -114,14 +122,32 @@ impl LoadedModel for OrtModel {
             .zip(&aligned)
             .map(|(input, aligned)| tensors::borrow(input, aligned.as_deref()))
             .collect::<Result<Vec<SessionInputValue<'_>>, Error>>()?;
-        self.pool.with(|session| {
-            let outputs = session
-                .run(values.as_slice())
-                .map_err(|error| failure::run(&error))?;
-            outputs
-                .iter()
-                .map(|(name, value)| tensors::extract(name, &value))
-                .collect()
+        let options = RunOptions::new().map_err(|error| failure::run(&error))?;
+        let options = Arc::new(options);
+        let end = {
+            let options = Arc::clone(&options);
+            move || {
+                if let Err(error) = options.terminate() {
+                    tracing::error!(%error, "a run cannot be ended");
+                }
+            }
+        };
+        // The wait for a session is part of what is ended: it lasts as long as the runs of others.
+        let ran: Result<_, Error> = interrupt.over(end, || {
+            self.pool.with(|session| {
+                let outputs = session
+                    .run_with_options(values.as_slice(), &options)
+                    .map_err(|error| failure::run(&error))?;
+                outputs
+                    .iter()
+                    .map(|(name, value)| tensors::extract(name, &value))
+                    .collect()
+            })
+        });
+        // Whatever it says of its end.
+        ran.map_err(|error| match interrupt.is_raised() {
+            true => Error::Interrupted,
+            false => error,
         })
     }
 

@@ -26,7 +26,7 @@ pub use compare::assert_close;
 pub use inputs::random_inputs;
 pub use refusal::{
     broken_files_are_refused, failed_runs_leave_the_model_usable, files_of_others_are_refused,
-    unknown_operators_are_named, wrong_inputs_are_refused,
+    interrupted_runs_leave_the_model_usable, unknown_operators_are_named, wrong_inputs_are_refused,
 };
 pub use sharing::{
     dropped_models_are_unloaded, dropped_models_give_memory_back, loads_are_concurrent,
@@ -79,7 +79,8 @@ macro_rules! bind_conformance {
             runs_equal_reference, rows_are_independent, runs_are_concurrent,
             optimizations_and_threads_agree, shapes_are_dynamic, data_types_pass,
             signatures_follow_the_file, wrong_inputs_are_refused,
-            failed_runs_leave_the_model_usable, broken_files_are_refused,
+            failed_runs_leave_the_model_usable, interrupted_runs_leave_the_model_usable,
+            broken_files_are_refused,
             unknown_operators_are_named, loads_share_weights, loads_are_concurrent,
             dropped_models_are_unloaded, dropped_models_give_memory_back,
             files_of_others_are_refused, devices_have_pages, staged_batches_equal_reference,

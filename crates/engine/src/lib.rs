@@ -1,7 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
 //! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
-//! [`check_inputs`] and [`LiveMap`] are what engines have in common.
+//! [`check_inputs`] and [`LiveMap`] are what engines have in common; an [`Interrupt`] ends what they run.
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -14,10 +14,12 @@ use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Sign
 pub mod conformance;
 pub mod emulated;
 mod inputs;
+mod interrupt;
 mod live;
 pub mod pages;
 
 pub use inputs::check_inputs;
+pub use interrupt::Interrupt;
 pub use live::LiveMap;
 
 /// What an engine can be asked for.
@@ -72,6 +74,12 @@ pub enum Error {
     /// The inputs do not fit the model.
     #[error("the inputs do not fit the model: {0}")]
     InvalidInput(String),
+    /// The batch was ended because an [`Interrupt`] was raised; the handle can be used further.
+    #[error("it was ended after it had taken too long")]
+    Interrupted,
+    /// The batch needs more memory than a batch can have; the handle can be used further.
+    #[error("it needs more memory than it may take: {0}")]
+    MemoryExceeded(String),
     /// No memory of the engine's device is left for a load or a batch.
     #[error("the device has no memory for it: {0}")]
     OutOfMemory(String),
@@ -149,6 +157,17 @@ pub trait Engine: Send + Sync {
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
 
+    /// The same, to be ended when `interrupt` is raised, with whatever error. Engines that cannot end a
+    /// load go on to its end.
+    fn load_interruptible(
+        &self,
+        request: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<dyn LoadedModel>, Error> {
+        let _ = interrupt;
+        self.load(request)
+    }
+
     /// Bytes of weights that live handles hold now, each copy counted once; 0 where an engine
     /// cannot tell. What an engine derives from weights, such as packed copies, is not counted.
     fn resident_weights_bytes(&self) -> u64 {
@@ -173,6 +192,17 @@ pub trait LoadedModel: Send + Sync {
 
     /// Runs one batch: INPUT, EXEC and OUTPUT one after the other.
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error>;
+
+    /// The same, to be ended when `interrupt` is raised: it then fails with [`Error::Interrupted`], soon
+    /// but not at once, and the model stays usable. Engines that cannot end a run go on to its end.
+    fn run_interruptible(
+        &self,
+        inputs: &[NamedTensor],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Tensor>, Error> {
+        let _ = interrupt;
+        self.run(inputs)
+    }
 
     /// INPUT alone: takes the inputs to the device, so that EXEC can begin at once. `None` from
     /// engines that read the host's memory, whose batches are [`Self::run`].

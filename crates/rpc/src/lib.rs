@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 pub mod dispatch;
+pub mod failure;
 pub mod front;
 pub mod link;
 pub mod offline;

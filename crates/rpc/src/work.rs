@@ -56,7 +56,8 @@ pub type InferOutcome = Result<BatchResult, InferError>;
 /// The outputs of one batch.
 #[derive(Debug, Clone)]
 pub struct BatchResult {
-    /// For each part of the batch, its outputs in the signature's order, or why it alone failed.
+    /// For each part of the batch, its outputs in the signature's order, or why it alone failed
+    /// ([`crate::failure`]).
     pub outputs: Vec<Result<Vec<Tensor>, String>>,
     /// Where the time went.
     pub timings: BatchTimings,
@@ -100,7 +101,7 @@ pub enum InferError {
     /// The inputs are not what the variant takes.
     #[error("{0}")]
     BadShape(String),
-    /// The engine failed or the parts could not be joined.
+    /// The engine failed or the parts could not be joined ([`crate::failure`]).
     #[error("{0}")]
     Failed(String),
     /// The engine did not come back, or is gone; the instance has been given up.

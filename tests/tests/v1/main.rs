@@ -5,6 +5,7 @@ mod artefacts;
 mod budgets;
 mod costs;
 mod hardware;
+mod harmful;
 mod jobs;
 mod models;
 mod queries;

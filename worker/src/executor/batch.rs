@@ -3,14 +3,16 @@
 //! The parts of a batch are queries of different users, and one must not spoil the others. A part
 //! that the model does not take is answered alone, before EXEC. The others run joined; where they
 //! cannot be joined, or the joined run fails, EXEC is one run for each part. That is how this batch
-//! is executed, inside its window and under its time limit, and not another attempt at it: no part
-//! that has been answered runs again, and the result's times cover all of it.
+//! is executed, inside its window, and not another attempt at it: no part that has been answered runs
+//! again, and the result's times cover all of it. The time limit is that of one run: where one part
+//! takes for ever and the joined run was ended for it, the others are answered none the less.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use sextant_engine::{Error, Staged, check_inputs};
+use sextant_engine::{Error, Interrupt, Staged, check_inputs};
 use sextant_types::{InvalidTensor, NamedTensor, Padding, Tensor};
 
+use super::open::{Post, failure_text};
 use crate::instance::Instance;
 
 /// Outputs of each part, or why it alone failed.
@@ -167,26 +169,26 @@ impl Prepared {
     }
 
     /// EXEC. Fails as a whole only where no part can be answered.
-    pub(super) fn exec(&mut self) -> Result<Ran, Error> {
+    pub(super) fn exec(&mut self, post: &Post) -> Result<Ran, Error> {
         let Some(joined) = self.joined.take() else {
-            return self.exec_apart();
+            return self.exec_apart(post);
         };
-        match self.exec_joined(joined) {
+        match self.exec_joined(joined, post) {
             Ok(ran) => Ok(ran),
             Err(error) if error.is_loss() => Err(error),
             Err(error) if self.lone().is_some() => Err(error),
-            Err(_) => self.exec_apart(),
+            Err(_) => self.exec_apart(post),
         }
     }
 
-    fn exec_joined(&self, joined: Joined) -> Result<Ran, Error> {
-        let instance = &self.instance;
+    fn exec_joined(&self, joined: Joined, post: &Post) -> Result<Ran, Error> {
+        let (instance, interrupt) = (&self.instance, next_run(post)?);
         if let Some(mut staged) = joined.staged {
             let device = instance.run(|| staged.exec())?;
             return Ok(Ran::Staged(staged, device));
         }
         let inputs = self.lone().unwrap_or(&joined.inputs);
-        let outputs = instance.run(|| instance.model.run(inputs))?;
+        let outputs = instance.run(|| instance.model.run_interruptible(inputs, &interrupt))?;
         let rows = self.rows();
         if self.lone().is_none() && outputs.iter().any(|output| output.rows() < rows) {
             return Err(fewer_rows());
@@ -194,10 +196,10 @@ impl Prepared {
         Ok(Ran::Joined(outputs))
     }
 
-    fn exec_apart(&self) -> Result<Ran, Error> {
-        let mut alone = |part: &[NamedTensor]| match self.exec_alone(part) {
+    fn exec_apart(&self, post: &Post) -> Result<Ran, Error> {
+        let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, post) {
             Err(error) if error.is_loss() => Err(error),
-            outputs => Ok(outputs.map_err(|error| error.to_string())),
+            outputs => Ok(outputs.map_err(|error| failure_text(&error))),
         };
         self.answer(&mut alone).map(Ran::Apart)
     }
@@ -216,10 +218,10 @@ impl Prepared {
             .collect()
     }
 
-    fn exec_alone(&self, part: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        let model = &self.instance.model;
+    fn exec_alone(&self, part: &[NamedTensor], post: &Post) -> Result<Vec<Tensor>, Error> {
+        let (model, interrupt) = (&self.instance.model, next_run(post)?);
         self.instance.run(|| match model.stage(part)? {
-            None => model.run(part),
+            None => model.run_interruptible(part, &interrupt),
             Some(mut staged) => {
                 staged.exec()?;
                 staged.collect()
@@ -261,6 +263,13 @@ impl Prepared {
             }
         })
     }
+}
+
+/// What ends the run that begins now.
+fn next_run(post: &Post) -> Result<Interrupt, Error> {
+    // Nobody waits for the answer any more.
+    let given_up = || Error::Lost("it was given up".to_owned());
+    post.next_run().ok_or_else(given_up)
 }
 
 /// The complaint itself: that it is about the inputs is what the batch's error says.

@@ -10,12 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::Error;
-use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part};
-use sextant_types::{NamedTensor, VariantId};
+use sextant_engine::{Error, Interrupt};
+use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part, failure};
+use sextant_types::{Code, NamedTensor, VariantId};
 
 use super::queue::Key;
 use crate::{instance::Instance, log::Action, shared::Shared};
+
+/// How long an engine that was asked to end a run may take to come back.
+const END_GRACE: Duration = Duration::from_secs(5);
 
 /// What is left of a batch without its inputs: to whom it is answered. Answered exactly once; one
 /// that is dropped is answered as failed.
@@ -47,8 +50,14 @@ pub(super) struct Post {
 pub(super) struct Running {
     pub(super) open: Open,
     pub(super) instance: Arc<Instance>,
+    /// When the present run began; the calls before it count with the first.
     pub(super) since: Instant,
+    /// Most time of one run.
     pub(super) limit: Duration,
+    /// Ends the present run.
+    pub(super) interrupt: Interrupt,
+    /// When that was asked to end.
+    pub(super) asked: Option<Instant>,
     /// Its place in the queue, where its inputs are being taken to the device ahead of its turn.
     pub(super) place: Option<Key>,
 }
@@ -175,13 +184,25 @@ impl Post {
         self.lock().take()
     }
 
-    /// Takes the batch away from a thread that is past its limit.
+    /// Another run of the batch begins, which has the whole time for itself. `None` when the batch was
+    /// given up in the meantime.
+    pub(super) fn next_run(&self) -> Option<Interrupt> {
+        let mut running = self.lock();
+        let running = running.as_mut()?;
+        running.since = Instant::now();
+        running.asked = None;
+        running.interrupt = Interrupt::default();
+        Some(running.interrupt.clone())
+    }
+
+    /// Asks a run that is past its limit to end. Takes the batch away from a thread whose run cannot be
+    /// ended, or does not.
     pub(super) fn take_overdue(&self, now: Instant) -> Option<Running> {
         let mut running = self.lock();
-        let overdue = running
-            .as_ref()
-            .is_some_and(|it| now.saturating_duration_since(it.since) > it.limit);
-        if overdue { running.take() } else { None }
+        if running.as_mut().is_some_and(|it| it.is_stuck(now)) {
+            return running.take();
+        }
+        None
     }
 
     /// The thread has left its work for good.
@@ -198,6 +219,35 @@ impl Post {
     }
 }
 
+// === impl Running ===
+
+impl Running {
+    /// Whether the thread is given up. A run that is past its limit is asked to end first.
+    fn is_stuck(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) <= self.limit {
+            return false;
+        }
+        match self.asked {
+            Some(asked) => now.saturating_duration_since(asked) > END_GRACE,
+            None => {
+                let is_heard = self.interrupt.raise();
+                self.asked = is_heard.then_some(now);
+                !is_heard
+            }
+        }
+    }
+}
+
+/// An engine's error as the text of a failure.
+pub(super) fn failure_text(error: &Error) -> String {
+    let code = match error {
+        Error::Interrupted => Code::TimeExceeded,
+        Error::MemoryExceeded(_) => Code::MemoryExceeded,
+        _ => Code::EngineFailed,
+    };
+    failure::write(code, &error.to_string())
+}
+
 /// An engine's error as the answer to a batch of `variant`.
 pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
     match error {
@@ -208,6 +258,6 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
             reason,
         },
         Error::Gone(_) => InferError::NotLoaded(variant.clone()),
-        error => InferError::Failed(error.to_string()),
+        error => InferError::Failed(failure_text(&error)),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::Error;
+use sextant_engine::{Error, Interrupt};
 use sextant_rpc::{BatchResult, BatchTimings, InferError};
 
 use super::{
@@ -146,7 +146,7 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
         offline_rows: open.offline_rows,
     };
     post.begin(running(core, open, &instance, begun, None));
-    let ran = input_and_exec(core, &instance, ready.ok_or(parts), turn);
+    let ran = input_and_exec(core, post, &instance, (ready.ok_or(parts), turn));
     let open = post.end().ok_or(Replaced)?.open;
     // The weights' version is compared again: what was unloaded meanwhile is not answered with.
     let ran = match ran {
@@ -172,9 +172,9 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
 /// INPUT, unless it was done ahead, and EXEC, unless INPUT took until after `latest`.
 fn input_and_exec(
     core: &Core,
+    post: &Post,
     instance: &Arc<Instance>,
-    ready: Result<Prepared, Vec<Vec<NamedTensor>>>,
-    turn: Turn,
+    (ready, turn): (Result<Prepared, Vec<Vec<NamedTensor>>>, Turn),
 ) -> Result<Option<After>, Error> {
     let begun = turn.begun;
     let (mut prepared, started) = match ready {
@@ -190,7 +190,7 @@ fn input_and_exec(
         return Ok(None);
     }
     let held = core.hold(&prepared, started, turn.offline_rows);
-    let ran = prepared.exec();
+    let ran = prepared.exec(post);
     drop(held);
     let ended = Instant::now();
     let last_used = core.shared.nanos_at(ended);
@@ -280,6 +280,8 @@ fn running(
     let expected = open.expected.max(profiled.unwrap_or_default());
     Running {
         limit: core.config.watchdog.batch_limit(expected),
+        interrupt: Interrupt::default(),
+        asked: None,
         instance: Arc::clone(instance),
         since,
         place,

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, pages::Short};
+use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel, pages::Short};
 use sextant_rpc::WorkError;
 use sextant_types::Variant;
 use tokio::sync::oneshot;
@@ -54,6 +54,8 @@ pub(crate) struct Turn {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) earliest: Instant,
     pub(crate) latest: Option<Instant>,
+    /// Ends it, where the engine can.
+    pub(crate) interrupt: Interrupt,
     /// Told when it begins.
     pub(crate) began: oneshot::Sender<Instant>,
     pub(crate) reply: oneshot::Sender<Result<Opened, WorkError>>,
@@ -203,13 +205,16 @@ impl Turn {
             variant,
             engine,
             request,
+            interrupt,
             began: told,
             reply,
             ..
         } = self;
         // Whoever waited may have gone; the pages are free again when the model is dropped below.
         told.send(began).ok();
-        let loaded = catch_unwind(AssertUnwindSafe(|| engine.load(&request)));
+        let loaded = catch_unwind(AssertUnwindSafe(|| {
+            engine.load_interruptible(&request, &interrupt)
+        }));
         let loaded = loaded.unwrap_or_else(|panic| {
             let text = panic_text(&*panic);
             Err(Error::Failed(format!("the engine panicked: {text}")))

@@ -2,13 +2,15 @@
 //! can be held at every step.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Condvar, Mutex},
     thread::ThreadId,
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Capabilities, Device, Engine, Error, LoadRequest, LoadedModel, Staged};
+use sextant_engine::{
+    Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, Staged,
+};
 use sextant_types::{
     DataType, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
 };
@@ -56,6 +58,10 @@ struct State {
     calls: Vec<Call>,
     /// Keys that are held at a step; `None` holds all.
     held: BTreeMap<Step, Option<i64>>,
+    /// Whether runs end when they are asked to.
+    heeds: bool,
+    /// Runs that were asked to end, by key.
+    ended: BTreeSet<i64>,
 }
 
 impl Record {
@@ -72,6 +78,21 @@ impl Record {
     pub fn release_all(&self) {
         self.state.lock().unwrap().held.clear();
         self.changed.notify_all();
+    }
+
+    /// From now on runs end when they are asked to.
+    pub fn heed(&self) {
+        self.state.lock().unwrap().heeds = true;
+    }
+
+    fn end(&self, key: i64) {
+        self.state.lock().unwrap().ended.insert(key);
+        self.changed.notify_all();
+    }
+
+    /// Whether the run of the key was asked to end, which is forgotten.
+    fn has_ended(&self, key: i64) -> bool {
+        self.state.lock().unwrap().ended.remove(&key)
     }
 
     /// Calls of a step, in order of their beginning.
@@ -109,6 +130,7 @@ impl Record {
         let is_held = |state: &mut State| {
             let held = state.held.get(&step);
             held.is_some_and(|held| held.is_none_or(|held| held == key))
+                && !(step == Step::Exec && state.ended.contains(&key))
         };
         drop(self.changed.wait_while(state, is_held).unwrap());
         let result = work();
@@ -182,6 +204,22 @@ impl LoadedModel for Loaded {
         let key = key(inputs);
         self.record.call(Step::Exec, key, || exec(inputs))?;
         Ok(doubled(inputs))
+    }
+
+    fn run_interruptible(
+        &self,
+        inputs: &[NamedTensor],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Tensor>, Error> {
+        if !self.record.state.lock().unwrap().heeds {
+            return self.run(inputs);
+        }
+        let (record, key) = (Arc::clone(&self.record), key(inputs));
+        let outputs = interrupt.over(move || record.end(key), || self.run(inputs));
+        match self.record.has_ended(key) {
+            true => Err(Error::Interrupted),
+            false => outputs,
+        }
     }
 
     fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {

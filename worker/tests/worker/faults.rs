@@ -1,5 +1,10 @@
 //! What breaks is said once, with a code, and disturbs nothing else.
 
+use std::collections::HashSet;
+
+use sextant_rpc::failure;
+use sextant_types::Code;
+
 use super::{
     double::{FAILS, LOSES, PANICS},
     *,
@@ -97,6 +102,36 @@ async fn a_run_that_does_not_come_back_is_given_up_alone() {
         until(|| world.used() == 200).await;
         world.load(&stuck).await.unwrap();
         world.infer("m-1", 4, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_can_be_ended_costs_its_query_alone() {
+    for kind in [Kind::Cpu, Kind::Dedicated] {
+        let mut world = World::with(kind, impatient()).await;
+        let (_stop, _service) = world.serve();
+        world.record.heed();
+        let variant = world.loaded("m-1").await;
+        let threads = || {
+            let calls = world.record.calls(Step::Exec).into_iter();
+            calls.map(|call| call.thread).collect::<HashSet<_>>().len()
+        };
+        world.record.hold(Step::Exec, Some(1));
+        for _ in 0..5 {
+            let error = world.infer("m-1", 1, now()).error();
+            assert_eq!(error.code(), "failed", "{error}");
+            let text = error.to_string();
+            assert_eq!(failure::read(&text).0, Code::TimeExceeded, "{text}");
+            world.infer("m-1", 2, now()).ok();
+        }
+        // Beside it, in the same batch, others are answered: their runs have time of their own.
+        let parts = vec![row(1, 2), row(2, 2), row(3, 2)];
+        let answers = answers(world.send("m-1", parts, now()).ok());
+        let fault = answers[0].as_ref().unwrap_err();
+        assert_eq!(failure::read(fault).0, Code::TimeExceeded, "{fault}");
+        assert_eq!(answers[1..], [Ok(vec![4.0; 2]), Ok(vec![6.0; 2])]);
+        assert_eq!(threads(), 1, "no thread was given up");
+        assert_ne!(world.state(&variant).await, Some(InstanceState::Failed));
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sextant_types::{DataType, Digest, NamedTensor, Tensor};
 
 use super::{Fixtures, assert_close, load, random_inputs, request, run};
-use crate::{Engine, Error, LoadRequest};
+use crate::{Engine, Error, Interrupt, LoadRequest};
 
 /// Inputs that do not fit the signature are [`Error::InvalidInput`].
 pub fn wrong_inputs_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
@@ -26,6 +26,32 @@ pub fn failed_runs_leave_the_model_usable(engine: &dyn Engine, fixtures: &Fixtur
     for (what, inputs) in wrong(fixtures) {
         assert!(model.run(&inputs).is_err(), "{what}: accepted");
         assert_close(&run(&*model, &good), &before, what);
+    }
+}
+
+/// A run that is asked to end before or while it runs fails with [`Error::Interrupted`] or answers as any
+/// other, and the next one answers as before. What has ended is told nothing.
+pub fn interrupted_runs_leave_the_model_usable(engine: &dyn Engine, fixtures: &Fixtures) {
+    let model = load(engine, &fixtures.dense);
+    let good = random_inputs(&fixtures.dense.signature, &[3], 3);
+    let before = run(&*model, &good);
+    for round in 0..20 {
+        let interrupt = Interrupt::default();
+        let ran = std::thread::scope(|scope| {
+            if round == 0 {
+                interrupt.raise();
+            } else {
+                scope.spawn(|| interrupt.raise());
+            }
+            model.run_interruptible(&good, &interrupt)
+        });
+        match ran {
+            Ok(outputs) => assert_close(&outputs, &before, "a run that was not ended"),
+            Err(Error::Interrupted) => {}
+            Err(other) => panic!("ended as `{other}`"),
+        }
+        assert!(!interrupt.raise(), "what has ended can be ended");
+        assert_close(&run(&*model, &good), &before, "after a run that was ended");
     }
 }
 

@@ -5,7 +5,7 @@ use sextant_types::{Code, WorkerId};
 
 use super::{DispatcherEnd, MailboxEnd, State, lost_worker};
 use crate::{
-    Assignment, InferError, QueryError, Ticket,
+    Assignment, InferError, QueryError, Ticket, failure,
     front::{
         DispatcherLink, INPUTS_MISSING, MailboxLink,
         end::entry::{Phase, Ran, Settled},
@@ -289,10 +289,11 @@ fn final_error(assignment: &Assignment, error: &InferError) -> Option<QueryError
             Code::InvalidTensor,
             format!("variant `{id}` does not take these inputs: {reason}"),
         )),
-        InferError::Failed(reason) if reason != INPUTS_MISSING => Some(QueryError::new(
-            Code::EngineFailed,
-            format!("variant `{id}` failed: {reason}"),
-        )),
+        InferError::Failed(text) if text != INPUTS_MISSING => {
+            let (code, reason) = failure::read(text);
+            let message = format!("variant `{id}` failed: {reason}");
+            Some(QueryError::new(code, message))
+        }
         _ => None,
     }
 }
