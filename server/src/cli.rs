@@ -114,6 +114,9 @@ enum Command {
     /// Measure models for the process that has started this one.
     #[command(hide = true)]
     Measure(serve::Measure),
+    /// Serve models for the process that has started this one.
+    #[command(hide = true)]
+    Host(serve::Host),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -136,6 +139,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
+        Command::Host(host) => host.run().map_err(Error::Service),
         Command::Openapi => output.value(&sextant_api::openapi()),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
@@ -167,7 +171,11 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Key(key) => key.run(client, output).await,
         Command::Storage(storage) => storage.run(client, output).await,
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
-        Command::Serve(_) | Command::Config(_) | Command::Openapi | Command::Measure(_) => Ok(()),
+        Command::Serve(_)
+        | Command::Config(_)
+        | Command::Openapi
+        | Command::Measure(_)
+        | Command::Host(_) => Ok(()),
     }
 }
 

@@ -32,7 +32,7 @@ pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
 pub use sections::{Config, DevicePrice, Limits, Log, LogFormat, Prices, Runtime};
-pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote};
+pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote, WorkerIsolation};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.
@@ -55,6 +55,7 @@ impl Config {
         self.worker.name = Some(self.worker_name());
         self.worker.cores = Some(self.worker_cores());
         self.worker.memory_bytes = Some(self.worker_memory_bytes());
+        self.worker.process_memory_bytes = Some(self.process_memory_bytes());
         self.worker.device_type = Some(self.device_type());
         self.variants.max_threads = Some(self.max_threads());
         self.variants.memory_bytes = Some(self.variants_memory_bytes());
@@ -111,6 +112,12 @@ impl Config {
     pub fn worker_memory_bytes(&self) -> u64 {
         let configured = self.worker.memory_bytes;
         configured.unwrap_or_else(|| machine::memory_bytes() / 2)
+    }
+
+    /// Bytes that an artefact's process may take for weights and runs.
+    pub fn process_memory_bytes(&self) -> u64 {
+        let configured = self.worker.process_memory_bytes;
+        configured.unwrap_or_else(|| self.worker_memory_bytes())
     }
 }
 

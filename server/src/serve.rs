@@ -13,6 +13,7 @@ mod dispatcher;
 mod engines;
 mod folder;
 mod front;
+mod host;
 mod measure;
 mod pools;
 mod port;
@@ -39,6 +40,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{Config, Role};
 use devices::Fleet;
+pub(crate) use host::Host;
 pub(crate) use measure::Measure;
 use port::Port;
 use process::Process;

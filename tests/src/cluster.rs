@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::{
@@ -153,6 +154,31 @@ impl TestCluster {
         let threads = self.threads().into_iter();
         let busy = threads.filter(|(state, _)| state == "R");
         busy.map(|(_, name)| name).collect()
+    }
+
+    /// Processes that the service has started with this subcommand.
+    pub fn children(&self, subcommand: &str) -> Vec<u32> {
+        let parent = format!("PPid:\t{}", self.process().id());
+        let processes = fs::read_dir("/proc").expect("Linux has /proc");
+        let children = processes.filter_map(|process| {
+            let process = process.ok()?;
+            let id = process.file_name().to_str()?.parse().ok()?;
+            // One that ends meanwhile is none.
+            let status = fs::read_to_string(process.path().join("status")).ok()?;
+            let arguments = fs::read(process.path().join("cmdline")).ok()?;
+            let is_named = arguments.split(|byte| *byte == 0).nth(1) == Some(subcommand.as_bytes());
+            (is_named && status.lines().any(|line| line == parent)).then_some(id)
+        });
+        let mut children: Vec<u32> = children.collect();
+        children.sort_unstable();
+        children
+    }
+
+    /// Kills a process that the service has started.
+    pub fn kill_child(&self, id: u32) {
+        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+        // It may have ended.
+        kill_process(id.expect("a process has an id"), Signal::KILL).ok();
     }
 
     /// State (`R` computes, `S` waits) and name of each thread of the process.

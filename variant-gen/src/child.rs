@@ -11,12 +11,13 @@ use std::{
 
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, STACK_BYTES};
+use sextant_isolation::frame;
 use sextant_types::Code;
 
 use crate::{
     Error,
     generator::calibrate::{self, Sample},
-    isolation::protocol::{self, Action, Answer, Order},
+    isolation::protocol::{Action, Answer, Head, Order},
     measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
     score::ScoreError,
     validation::{self, Expected, ValidationSet},
@@ -37,12 +38,12 @@ pub fn serve_measurements(
     let answers = Arc::new(Mutex::new(answers));
     let mut validation: Option<Arc<ValidationSet>> = None;
     let mut artefact = Bytes::new();
-    while let Some(head) = protocol::read_head(&mut orders)? {
+    while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
-        let file = file.map(|length| protocol::read_file(&mut orders, length));
+        let file = file.map(|length| frame::read_bytes(&mut orders, length));
         let file = file.transpose()?;
         if let Some(length) = head.artefact_bytes {
-            artefact = protocol::read_file(&mut orders, length)?;
+            artefact = frame::read_bytes(&mut orders, length)?;
         }
         let order = head.order;
         if let Some(file) = file {

@@ -9,17 +9,15 @@
 //! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
 
 use std::{
-    ffi::OsString,
-    io::{BufRead, BufReader, Read},
-    os::unix::process::ExitStatusExt,
-    path::PathBuf,
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    io::{BufRead, BufReader},
+    process::{ChildStdin, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use sextant_isolation::{Child, Death, Program, frame};
 use sextant_onnx::quantize::Ranges;
 use sextant_types::{Code, Digest};
 
@@ -32,24 +30,13 @@ use protocol::{Answer, Head, Order};
 /// Time between two looks at whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Most of what a child said on standard error that is kept.
-const MOST_STDERR_BYTES: u64 = 4 << 10;
-
-/// Signals that say why a process ended.
-const SIGABRT: i32 = 6;
-const SIGKILL: i32 = 9;
-
 /// How engines are isolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
-    /// What is run: this program.
-    pub program: PathBuf,
-    /// With these arguments, which make it call [`crate::serve_measurements`].
-    pub arguments: Vec<OsString>,
+    /// What is run: this program, with arguments which make it call [`crate::serve_measurements`].
+    pub program: Program,
     /// The engines that the child has, by name. Others are measured in this process.
     pub engines: Vec<String>,
-    /// Memory that the child is told to keep to, for the reason of a failure, bytes.
-    pub memory_bytes: u64,
     /// Longest time of one load or one run.
     pub longest_step: Duration,
 }
@@ -63,7 +50,6 @@ struct Running {
     child: Child,
     orders: ChildStdin,
     answers: mpsc::Receiver<Answer>,
-    stderr: thread::JoinHandle<String>,
     validation: Digest,
     artefact: Option<Digest>,
 }
@@ -141,33 +127,23 @@ impl Isolation {
                 ))
             }
             Wait::Ended => {
-                let (status, said) = running.end();
-                Err(self.explain(status, &said))
+                let (code, text) = running.end().explain();
+                Err(refused(code, text))
             }
         }
     }
 
     fn start(&self, task: &Task) -> Result<Running, MeasureError> {
         let failed = |error: std::io::Error| {
-            let program = self.program.display();
+            let program = self.program.program.display();
             refused(
                 Code::Internal,
                 format!("`{program}` cannot be started to measure the model: {error}"),
             )
         };
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
-            .env_clear()
-            // As in the service: an arena for each thread would keep what the thread has freed.
-            .env("MALLOC_ARENA_MAX", "2")
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(orders), Some(stdout), Some(mut stderr)) = pipes else {
+        let child = self.program.start(Stdio::piped(), Stdio::piped());
+        let mut child = child.map_err(failed)?;
+        let Some((orders, stdout)) = child.pipes() else {
             return Err(failed(std::io::Error::other("it has no pipes")));
         };
         let (sender, answers) = mpsc::channel();
@@ -179,42 +155,13 @@ impl Isolation {
                 }
             }
         });
-        let stderr = thread::spawn(move || {
-            let mut said = Vec::new();
-            let mut first = stderr.by_ref().take(MOST_STDERR_BYTES);
-            first.read_to_end(&mut said).ok();
-            // What is not read would stop it.
-            std::io::copy(&mut stderr, &mut std::io::sink()).ok();
-            String::from_utf8_lossy(&said).into_owned()
-        });
         Ok(Running {
             child,
             orders,
             answers,
-            stderr,
             validation: task.validation.0,
             artefact: None,
         })
-    }
-
-    /// Why a child ended in the middle of a measurement.
-    fn explain(&self, status: Option<ExitStatus>, said: &str) -> MeasureError {
-        let signal = status.and_then(|status| status.signal());
-        let out_of_memory = said.contains("memory allocation of") || said.contains("bad_alloc");
-        if out_of_memory || signal == Some(SIGKILL) {
-            let memory = self.memory_bytes;
-            let text = format!("it needs more than the `{memory}` bytes that it may take");
-            return refused(Code::MemoryExceeded, text);
-        }
-        let how = match signal {
-            Some(SIGABRT) if said.contains("stack") => "a stack overflow".to_owned(),
-            Some(signal) => format!("signal {signal}"),
-            None => "an exit".to_owned(),
-        };
-        refused(
-            Code::EngineCrashed,
-            format!("the engine's process ended by {how}"),
-        )
     }
 }
 
@@ -253,11 +200,12 @@ impl Running {
             validation_bytes: is_first.then_some(task.validation.1.len() as u64),
             artefact_bytes: (!is_known).then_some(bytes.len() as u64),
         };
-        let blobs = [
+        let files = [
             is_first.then_some(&task.validation.1),
             (!is_known).then_some(bytes),
         ];
-        protocol::write(&mut self.orders, &head, blobs)
+        let files: Vec<Bytes> = files.into_iter().flatten().cloned().collect();
+        frame::write(&mut self.orders, &head, &files)
     }
 
     fn wait(&self, longest_step: Duration, told: bool, cancel: &Cancel) -> Wait {
@@ -279,16 +227,10 @@ impl Running {
         }
     }
 
-    /// Ends it; how it ended, and what it said.
-    fn end(mut self) -> (Option<ExitStatus>, String) {
+    /// Ends it, unless it has ended; how it has.
+    fn end(self) -> Death {
         drop(self.orders);
-        // It has ended, or is to.
-        let ended = self.child.try_wait().ok().flatten();
-        if ended.is_none() {
-            self.child.kill().ok();
-        }
-        let status = ended.or_else(|| self.child.wait().ok());
-        (status, self.stderr.join().unwrap_or_default())
+        self.child.end()
     }
 }
 

@@ -80,6 +80,13 @@ pub enum Error {
     /// The batch needs more memory than a batch can have; the handle can be used further.
     #[error("it needs more memory than it may take: {0}")]
     MemoryExceeded(String),
+    /// What ran the model ended with this batch, and because of it; the handle can be used further.
+    #[error("{0}")]
+    Crashed(String),
+    /// What ran the model ended while it had the batch, for a reason of its own; the handle can be used
+    /// further, also for this batch.
+    #[error("the engine starts again: {0}")]
+    Restarted(String),
     /// No memory of the engine's device is left for a load or a batch.
     #[error("the device has no memory for it: {0}")]
     OutOfMemory(String),

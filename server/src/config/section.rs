@@ -331,6 +331,7 @@ setting! {
     super::ProviderKind => Kind::Word(super::ProviderKind::NAMES);
     super::AuthMode => Kind::Word(super::AuthMode::NAMES);
     super::Binary => Kind::Word(super::Binary::NAMES);
+    super::WorkerIsolation => Kind::Word(super::WorkerIsolation::NAMES);
 }
 
 impl<T: Setting> Setting for Option<T> {

@@ -33,6 +33,13 @@ section! {
         page_bytes: u64 = 1 << 20, within 4096.0..=1_073_741_824.0;
         /// Bytes of inputs that may wait at a worker or run; batches beyond are refused.
         io_bytes: u64 = 512 << 20, within 65_536.0..=ANY;
+        /// Where the CPU's engines run what users bring: `none`, in this process; `process`, in a process of
+        /// its own for each artefact, so that an input that crashes an engine or takes all memory ends its
+        /// own query and nothing else.
+        isolation: WorkerIsolation = WorkerIsolation::None;
+        /// Memory that such a process may take for weights and runs, bytes.
+        process_memory_bytes: Option<u64> = None, unset "`worker.memory_bytes`",
+            within 67_108_864.0..=ANY;
         /// Cores that the threads of the CPU's worker keep to, one thread to a core in this order;
         /// an empty list leaves them to the operating system.
         pin: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
@@ -168,6 +175,16 @@ pub enum Binary {
     Never,
 }
 
+/// Where engines run what users bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerIsolation {
+    /// In the worker's process.
+    None,
+    /// In a process for each artefact.
+    Process,
+}
+
 /// Most emulated devices of one process.
 const MOST_EMULATED: u32 = 1024;
 
@@ -254,6 +271,13 @@ impl std::fmt::Display for DeviceSpec {
             Self::Emulated(count, Some(name)) => write!(f, "emulated:{count}@{name}"),
         }
     }
+}
+
+// === impl WorkerIsolation ===
+
+impl WorkerIsolation {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &["none", "process"];
 }
 
 // === impl Binary ===

@@ -12,7 +12,7 @@ use sextant_types::{
     device::ACCELERATOR_HOUR_USD,
 };
 
-use super::{cuda, engines, remote};
+use super::{cuda, engines, host, remote};
 use crate::config::{Config, DeviceSpec};
 
 /// A device with the engines that run on it: one worker.
@@ -70,7 +70,7 @@ impl Fleet {
             worker: config.worker_name(),
             device: DeviceSpec::Cpu.to_string(),
             device_type,
-            engines,
+            engines: host::isolate(config, engines)?,
         });
         Ok(())
     }

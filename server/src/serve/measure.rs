@@ -3,8 +3,8 @@
 use std::{ffi::OsString, io, time::Duration};
 
 use anyhow::Context;
-use rustix::process::{Resource, Rlimit, Signal};
 use sextant_engine::{Engine, emulated};
+use sextant_isolation::Program;
 use sextant_variant_gen::Isolation;
 
 use super::engines;
@@ -27,7 +27,7 @@ pub struct Measure {
 impl Measure {
     /// Carries out the orders on standard input.
     pub fn run(self) -> anyhow::Result<()> {
-        limit(self.memory_bytes)?;
+        sextant_isolation::confine(self.memory_bytes)?;
         let mut config = Config::default();
         config.variants.engines.0 = self.engines;
         config.onnxruntime_library = self.library;
@@ -36,18 +36,6 @@ impl Measure {
         sextant_variant_gen::serve_measurements(&engines, orders, io::stdout())
             .context("whoever gives the orders is gone")
     }
-}
-
-/// Dies with whoever started it, leaves no image of its memory behind, and takes no more than it may.
-fn limit(memory_bytes: u64) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let most = |bytes| Rlimit {
-        current: Some(bytes),
-        maximum: Some(bytes),
-    };
-    rustix::process::setrlimit(Resource::Core, most(0))?;
-    rustix::process::setrlimit(Resource::As, most(memory_bytes))?;
-    Ok(())
 }
 
 /// How the engines of this process are isolated, if they are.
@@ -79,10 +67,12 @@ pub(super) fn isolation(
         arguments.extend(["--library".into(), engines::library(config)?.into()]);
     }
     Ok(Some(Isolation {
-        program: std::env::current_exe().context("the path of this program is unknown")?,
-        arguments,
+        program: Program {
+            program: std::env::current_exe().context("the path of this program is unknown")?,
+            arguments,
+            memory_bytes,
+        },
         engines: names,
-        memory_bytes,
         longest_step: Duration::from_millis(config.variants.longest_step_ms),
     }))
 }

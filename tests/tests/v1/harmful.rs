@@ -81,3 +81,96 @@ async fn a_query_that_never_ends_is_ended_and_costs_nobody_else() {
     })
     .await;
 }
+
+/// Two models, the engine of each in a process of its own that may take 1 GB.
+fn isolated() -> TestCluster {
+    service(&[
+        "worker.isolation=process",
+        "worker.process_memory_bytes=1073741824",
+    ])
+}
+
+#[tokio::test]
+async fn a_query_that_takes_too_much_memory_is_answered_and_costs_nobody_else() {
+    let cluster = isolated();
+    let api = cluster.api();
+    register(&api, "room", onnx::Hostile::Room).await;
+    register(&api, "good", onnx::Hostile::No).await;
+    assert_eq!(answered(&api, "room").await, json!([4.0, 0.0]));
+    assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+    // 100 MB is within the limit, 8 GB and more are not.
+    ask(&api, "room", 25e6).await.json(200);
+    for floats in [2e9, 1e12, 4e18] {
+        let harmful = ask(&api, "room", floats);
+        let beside = async {
+            for _ in 0..5 {
+                assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+            }
+        };
+        let (harmful, ()) = tokio::join!(harmful, beside);
+        harmful.problem(400, "memory_exceeded");
+        assert_eq!(answered(&api, "room").await, json!([4.0, 0.0]));
+    }
+}
+
+#[tokio::test]
+async fn an_isolated_query_that_never_ends_is_ended_with_its_process() {
+    let cluster = isolated();
+    let api = cluster.api();
+    register(&api, "turns", onnx::Hostile::Turns).await;
+    register(&api, "good", onnx::Hostile::No).await;
+    assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
+    assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+    let [first, other] = cluster.children("host")[..] else {
+        panic!("not a process for each artefact");
+    };
+    let endless = ask(&api, "turns", 1e18).await;
+    endless.problem(400, "time_exceeded");
+    assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
+    assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+    let now = cluster.children("host");
+    assert_eq!(now.len(), 2, "{now:?}");
+    assert!(
+        !(now.contains(&first) && now.contains(&other)),
+        "one is new"
+    );
+}
+
+#[tokio::test]
+async fn processes_that_are_killed_under_load_lose_no_query() {
+    let cluster = isolated();
+    let api = cluster.api();
+    register(&api, "good", onnx::Hostile::No).await;
+    assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+    let asking = (0..4).map(|_| async {
+        for _ in 0..200 {
+            let answer = ask(&api, "good", 3.0).await;
+            // Answered, or told to come back: each query has one outcome.
+            match answer.status.as_u16() {
+                503 => drop(answer.problem(503, "unavailable")),
+                _ => assert_eq!(answer.json(200)["outputs"][0]["data"], json!([3.0, 0.0])),
+            }
+        }
+    });
+    let killing = async {
+        for _ in 0..5 {
+            let before = cluster.children("host");
+            before
+                .iter()
+                .for_each(|process| cluster.kill_child(*process));
+            until("another process serves", || async {
+                answered_or_none(&api, "good").await?;
+                let now = cluster.children("host");
+                (!now.is_empty() && now != before).then_some(())
+            })
+            .await;
+        }
+    };
+    tokio::join!(futures::future::join_all(asking), killing);
+    assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
+}
+
+async fn answered_or_none(api: &Api, application: &str) -> Option<()> {
+    let answer = ask(api, application, 3.0).await;
+    (answer.status == 200).then_some(())
+}

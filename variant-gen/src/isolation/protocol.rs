@@ -1,11 +1,8 @@
 //! What a process that measures is told, and what it answers.
 //!
-//! An order is the length of its head in 4 bytes, little-endian, the head as JSON, and the files that the
-//! head announces. An answer is a line of JSON.
+//! An order is a frame ([`sextant_isolation::frame`]): a head and the files that it announces. An answer is
+//! a line of JSON.
 
-use std::io::{self, Read, Write};
-
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sextant_onnx::quantize::Ranges;
 use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature};
@@ -14,9 +11,6 @@ use crate::{
     measure::{Effort, Measurement, Refused},
     validation::Limits,
 };
-
-/// Most bytes of a head.
-const MOST_HEAD_BYTES: u32 = 16 << 20;
 
 /// What is to be done, beside files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,41 +86,4 @@ pub enum Answer {
     Calibrated(Result<Ranges, String>),
     /// The end of an order that cannot be measured.
     Refused(Refused),
-}
-
-/// Writes an order and its files.
-pub fn write(to: &mut impl Write, head: &Head, files: [Option<&Bytes>; 2]) -> io::Result<()> {
-    let text = serde_json::to_vec(head)?;
-    let length = u32::try_from(text.len()).map_err(io::Error::other)?;
-    to.write_all(&length.to_le_bytes())?;
-    to.write_all(&text)?;
-    for file in files.into_iter().flatten() {
-        to.write_all(file)?;
-    }
-    to.flush()
-}
-
-/// Reads the head of the next order; none at the end.
-pub fn read_head(from: &mut impl Read) -> io::Result<Option<Head>> {
-    let mut length = [0; 4];
-    match from.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    }
-    let length = u32::from_le_bytes(length);
-    if length > MOST_HEAD_BYTES {
-        return Err(io::Error::other("an order is too long"));
-    }
-    let text = read_file(from, length.into())?;
-    Ok(Some(serde_json::from_slice(&text)?))
-}
-
-/// Reads a file of this length.
-pub fn read_file(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
-    let mut file = Vec::new();
-    let read = from.take(length).read_to_end(&mut file)?;
-    if read as u64 != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(file.into())
 }

@@ -198,7 +198,7 @@ impl Prepared {
 
     fn exec_apart(&self, post: &Post) -> Result<Ran, Error> {
         let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, post) {
-            Err(error) if error.is_loss() => Err(error),
+            Err(error) if error.is_loss() || matches!(error, Error::Restarted(_)) => Err(error),
             outputs => Ok(outputs.map_err(|error| failure_text(&error))),
         };
         self.answer(&mut alone).map(Ran::Apart)

@@ -227,12 +227,13 @@ impl Running {
         if now.saturating_duration_since(self.since) <= self.limit {
             return false;
         }
+        // Asked again at each look: it may just have been about to run what can be ended.
+        let is_heard = self.interrupt.raise();
         match self.asked {
-            Some(asked) => now.saturating_duration_since(asked) > END_GRACE,
+            Some(asked) => !is_heard || now.saturating_duration_since(asked) > END_GRACE,
             None => {
-                let is_heard = self.interrupt.raise();
-                self.asked = is_heard.then_some(now);
-                !is_heard
+                self.asked = Some(now);
+                false
             }
         }
     }
@@ -243,6 +244,7 @@ pub(super) fn failure_text(error: &Error) -> String {
     let code = match error {
         Error::Interrupted => Code::TimeExceeded,
         Error::MemoryExceeded(_) => Code::MemoryExceeded,
+        Error::Crashed(_) => Code::EngineCrashed,
         _ => Code::EngineFailed,
     };
     failure::write(code, &error.to_string())
@@ -258,6 +260,8 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
             reason,
         },
         Error::Gone(_) => InferError::NotLoaded(variant.clone()),
+        // It is loaded anew: what of it ran is void.
+        Error::Restarted(_) => InferError::WeightsChanged(variant.clone()),
         error => InferError::Failed(failure_text(&error)),
     }
 }

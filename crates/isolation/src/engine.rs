@@ -1,0 +1,79 @@
+//! An engine whose models are served by processes of their own.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use sextant_engine::{
+    Capabilities, Device, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
+};
+use sextant_types::Digest;
+
+use crate::{host::Host, model::IsolatedModel, program::Program};
+
+/// See the module. What it can be asked for is what the engine can that it stands for; only its models
+/// are elsewhere. Each artefact has a process, which all of its variants share.
+pub struct IsolatedEngine {
+    engine: Arc<dyn Engine>,
+    program: Program,
+    hosts: LiveMap<Digest, Host>,
+}
+
+impl IsolatedEngine {
+    /// In place of `engine`, which `program` serves ([`crate::serve`]).
+    pub fn new(engine: Arc<dyn Engine>, program: Program) -> Self {
+        Self {
+            engine,
+            program,
+            hosts: LiveMap::default(),
+        }
+    }
+}
+
+impl Engine for IsolatedEngine {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn device(&self) -> Device {
+        self.engine.device()
+    }
+
+    fn device_model(&self) -> Option<String> {
+        self.engine.device_model()
+    }
+
+    fn reads(&self, model: &Bytes) -> bool {
+        self.engine.reads(model)
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.load_interruptible(request, &Interrupt::default())
+    }
+
+    fn load_interruptible(
+        &self,
+        request: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<dyn LoadedModel>, Error> {
+        let made = || Ok::<_, Infallible>(Host::new(self.program.clone()));
+        let host = match self.hosts.get_or_make(request.artefact, made) {
+            Ok(host) => host,
+            Err(never) => match never {},
+        };
+        Ok(Arc::new(IsolatedModel::load(host, request, interrupt)?))
+    }
+
+    fn resident_weights_bytes(&self) -> u64 {
+        let hosts = self.hosts.values().into_iter();
+        hosts
+            .map(|host| host.resident_bytes.load(Ordering::Relaxed))
+            .sum()
+    }
+}

@@ -1,0 +1,118 @@
+//! A connection between a process and a child: one request at a time.
+//!
+//! The child's standard input is a socket over which it is sent the ends of further sockets, one for
+//! each batch that may run at once. So no batch waits for another, and no thread stands between.
+
+use std::{
+    io::{self, BufReader, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use bytes::Bytes;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use sextant_types::NamedTensor;
+
+use crate::{
+    frame,
+    message::{Reply, Request},
+};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// See the module.
+pub(crate) struct Link {
+    from: BufReader<UnixStream>,
+    to: UnixStream,
+}
+
+/// An answer with what followed it.
+pub(crate) type Answer = (Reply, Vec<NamedTensor>);
+
+impl Link {
+    pub(crate) fn over(stream: UnixStream) -> io::Result<Self> {
+        Ok(Self {
+            to: stream.try_clone()?,
+            from: BufReader::with_capacity(READ_BYTES, stream),
+        })
+    }
+
+    /// Opens one to the child behind a control socket.
+    pub(crate) fn open(control: &UnixStream) -> io::Result<Self> {
+        let (own, other) = UnixStream::pair()?;
+        send(control, &other)?;
+        Self::over(own)
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn call(&mut self, request: &Request, blobs: &[Bytes]) -> io::Result<Answer> {
+        frame::write(&mut self.to, request, blobs)?;
+        let mut reply: Reply =
+            frame::read_head(&mut self.from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let heads = match &mut reply {
+            Reply::Ran { outputs } => std::mem::take(outputs),
+            _ => Vec::new(),
+        };
+        let outputs = heads.into_iter().map(|head| head.unpack(&mut self.from));
+        let outputs = outputs.collect::<io::Result<_>>()?;
+        Ok((reply, outputs))
+    }
+
+    /// The next request; the reader has what follows it.
+    pub(crate) fn next(&mut self) -> io::Result<Option<(Request, &mut BufReader<UnixStream>)>> {
+        let request = frame::read_head(&mut self.from)?;
+        Ok(request.map(|request| (request, &mut self.from)))
+    }
+
+    pub(crate) fn answer(&mut self, reply: &Reply, blobs: &[Bytes]) -> io::Result<()> {
+        frame::write(&mut self.to, reply, blobs)
+    }
+}
+
+/// Sends the end of a socket along.
+fn send(control: &UnixStream, end: &UnixStream) -> io::Result<()> {
+    let ends = [end.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&ends)) {
+        return Err(io::Error::other("there is no room for a socket"));
+    }
+    sendmsg(
+        control,
+        &[IoSlice::new(&[0])],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
+
+/// Receives the end of a socket; none when whoever sends them is gone.
+pub(crate) fn receive(control: &UnixStream) -> io::Result<Option<UnixStream>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(
+        control,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut ancillary,
+        flags,
+    )?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut sent = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
+        _ => None,
+    });
+    let end: Option<OwnedFd> = sent.next();
+    let end = end.ok_or_else(|| io::Error::other("no socket comes along"))?;
+    Ok(Some(UnixStream::from(end)))
+}

@@ -1,0 +1,169 @@
+//! What a child that serves models is told, and what it answers.
+
+use std::io::{self, Read};
+
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use sextant_engine::Error;
+use sextant_types::{
+    Data, DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor,
+};
+
+use crate::frame;
+
+/// What a child is to do.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Load a model, whose file follows.
+    Load {
+        artefact: Digest,
+        precision: Precision,
+        optimization: Optimization,
+        threads: u16,
+        model_bytes: u64,
+    },
+    /// Run a batch, whose inputs follow.
+    Run { model: u32, inputs: Vec<Head> },
+    /// Forget a model.
+    Unload { model: u32 },
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reply {
+    Loaded(Loaded),
+    /// The outputs follow.
+    Ran {
+        outputs: Vec<Head>,
+    },
+    Unloaded {
+        resident_bytes: u64,
+    },
+    Failed(Failure),
+}
+
+/// A loaded model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Loaded {
+    /// What the child calls it.
+    pub(crate) model: u32,
+    pub(crate) signature: Signature,
+    pub(crate) weights_bytes: u64,
+    pub(crate) working_bytes: Option<u64>,
+    /// Weights that the child holds now, each copy counted once.
+    pub(crate) resident_bytes: u64,
+}
+
+/// A tensor without its elements, which follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Head {
+    name: String,
+    data_type: DataType,
+    shape: Vec<usize>,
+    bytes: u64,
+    /// Lengths of the elements of strings.
+    strings: Option<Vec<usize>>,
+}
+
+/// An engine's error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    InvalidModel,
+    Unsupported,
+    Failed,
+    InvalidInput,
+    OutOfMemory,
+    MemoryExceeded,
+    Lost,
+}
+
+/// A tensor's head and elements.
+pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Bytes) {
+    let (elements, strings) = match tensor.data() {
+        Data::Plain(bytes) => (bytes.clone(), None),
+        Data::Strings(strings) => {
+            let mut all = BytesMut::new();
+            strings
+                .iter()
+                .for_each(|string| all.extend_from_slice(string));
+            let lengths = strings.iter().map(Bytes::len).collect();
+            (all.freeze(), Some(lengths))
+        }
+    };
+    let head = Head {
+        name: name.to_owned(),
+        data_type: tensor.data_type(),
+        shape: tensor.shape().to_vec(),
+        bytes: elements.len() as u64,
+        strings,
+    };
+    (head, elements)
+}
+
+impl Head {
+    /// Reads the elements that follow.
+    pub(crate) fn unpack(self, from: &mut impl Read) -> io::Result<NamedTensor> {
+        let elements = frame::read_bytes(from, self.bytes)?;
+        let tensor = match self.strings {
+            None => Tensor::from_bytes(self.data_type, self.shape, elements),
+            Some(lengths) => Tensor::from_strings(self.shape, cut(&elements, &lengths)?),
+        };
+        let tensor = tensor.map_err(io::Error::other)?;
+        Ok(NamedTensor::new(self.name, tensor))
+    }
+}
+
+fn cut(elements: &Bytes, lengths: &[usize]) -> io::Result<Vec<Bytes>> {
+    let mut start = 0usize;
+    let strings = lengths.iter().map(|length| {
+        let end = start.checked_add(*length);
+        let end = end.filter(|end| *end <= elements.len());
+        let end = end.ok_or_else(|| io::Error::other("strings are longer than what follows"))?;
+        let string = elements.slice(start..end);
+        start = end;
+        Ok(string)
+    });
+    strings.collect()
+}
+
+// === impl Failure ===
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (kind, text) = match error {
+            Error::InvalidModel(text) => (Kind::InvalidModel, text),
+            Error::Unsupported(text) => (Kind::Unsupported, text),
+            Error::InvalidInput(text) => (Kind::InvalidInput, text),
+            Error::OutOfMemory(text) => (Kind::OutOfMemory, text),
+            Error::MemoryExceeded(text) => (Kind::MemoryExceeded, text),
+            Error::Lost(text) | Error::Gone(text) => (Kind::Lost, text),
+            Error::Failed(text) => (Kind::Failed, text),
+            error => (Kind::Failed, error.to_string()),
+        };
+        Self { kind, text }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let Failure { kind, text } = failure;
+        match kind {
+            Kind::InvalidModel => Self::InvalidModel(text),
+            Kind::Unsupported => Self::Unsupported(text),
+            Kind::Failed => Self::Failed(text),
+            Kind::InvalidInput => Self::InvalidInput(text),
+            Kind::OutOfMemory => Self::OutOfMemory(text),
+            Kind::MemoryExceeded => Self::MemoryExceeded(text),
+            Kind::Lost => Self::Lost(text),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A model in another process, which is loaded there again when that has ended.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering};
+
+use bytes::Bytes;
+use sextant_engine::{Error, Interrupt, LoadRequest, LoadedModel, check_inputs};
+use sextant_types::{NamedTensor, Signature, Tensor};
+
+use crate::{
+    host::{Host, Process},
+    link::Answer,
+    message::{Loaded, Reply, Request, pack},
+};
+
+/// See the module.
+pub(crate) struct IsolatedModel {
+    host: Arc<Host>,
+    /// With the file, for another process.
+    request: LoadRequest,
+    signature: Signature,
+    weights_bytes: u64,
+    working_bytes: Option<u64>,
+    /// What it is called in the process that has it.
+    there: Mutex<(Weak<Process>, u32)>,
+}
+
+impl IsolatedModel {
+    pub(crate) fn load(
+        host: Arc<Host>,
+        request: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Error> {
+        let process = host.process()?;
+        let loaded = load(&host, &process, request, interrupt)?;
+        Ok(Self {
+            host,
+            request: request.clone(),
+            signature: loaded.signature,
+            weights_bytes: loaded.weights_bytes,
+            working_bytes: loaded.working_bytes,
+            there: Mutex::new((Arc::downgrade(&process), loaded.model)),
+        })
+    }
+
+    /// The process, and what the model is called there.
+    fn there(&self, interrupt: &Interrupt) -> Result<(Arc<Process>, u32), Error> {
+        let process = self.host.process()?;
+        let mut there = self.lock();
+        if !std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(&process)) {
+            let loaded = load(&self.host, &process, &self.request, interrupt);
+            let loaded = loaded.map_err(|error| match error {
+                // What could be loaded before is to be given up, not the batch.
+                Error::Interrupted | Error::Restarted(_) => error,
+                error => Error::Lost(format!("it cannot be loaded again: {error}")),
+            })?;
+            *there = (Arc::downgrade(&process), loaded.model);
+        }
+        Ok((process, there.1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Weak<Process>, u32)> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LoadedModel for IsolatedModel {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        self.run_interruptible(inputs, &Interrupt::default())
+    }
+
+    fn run_interruptible(
+        &self,
+        inputs: &[NamedTensor],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Tensor>, Error> {
+        check_inputs(&self.signature, inputs)?;
+        let (process, model) = self.there(interrupt)?;
+        let packed = inputs.iter().map(|input| pack(&input.name, &input.tensor));
+        let (inputs, blobs): (Vec<_>, Vec<_>) = packed.unzip();
+        let request = Request::Run { model, inputs };
+        match ask(&self.host, &process, (&request, &blobs), interrupt)? {
+            (Reply::Ran { .. }, outputs) => Ok(outputs.into_iter().map(|it| it.tensor).collect()),
+            _ => Err(off_topic()),
+        }
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    fn working_bytes(&self) -> Option<u64> {
+        self.working_bytes
+    }
+}
+
+impl Drop for IsolatedModel {
+    fn drop(&mut self) {
+        // The process ends with the last model of the artefact. Until then it forgets this one.
+        if Arc::strong_count(&self.host) == 1 {
+            return;
+        }
+        let (process, model) = {
+            let there = self.lock();
+            (there.0.upgrade(), there.1)
+        };
+        if let Some(process) = process {
+            let request = Request::Unload { model };
+            // One that has ended has forgotten everything.
+            let nobody = Interrupt::default();
+            ask(&self.host, &process, (&request, &[]), &nobody).ok();
+        }
+    }
+}
+
+fn load(
+    host: &Host,
+    process: &Arc<Process>,
+    request: &LoadRequest,
+    interrupt: &Interrupt,
+) -> Result<Loaded, Error> {
+    let order = Request::Load {
+        artefact: request.artefact,
+        precision: request.precision,
+        optimization: request.optimization,
+        threads: request.threads,
+        model_bytes: request.model.len() as u64,
+    };
+    let file = std::slice::from_ref(&request.model);
+    match ask(host, process, (&order, file), interrupt)? {
+        (Reply::Loaded(loaded), _) => Ok(loaded),
+        _ => Err(off_topic()),
+    }
+}
+
+fn ask(
+    host: &Host,
+    process: &Arc<Process>,
+    (request, blobs): (&Request, &[Bytes]),
+    interrupt: &Interrupt,
+) -> Result<Answer, Error> {
+    match process.call(request, blobs, interrupt) {
+        Ok((Reply::Failed(failure), _)) => Err(failure.into()),
+        Ok(answer) => {
+            match &answer.0 {
+                // The answer came just before it was killed.
+                Reply::Ran { .. } if process.was_ended() => host.forget(process),
+                Reply::Ran { .. } => host.answered(),
+                Reply::Loaded(Loaded { resident_bytes, .. })
+                | Reply::Unloaded { resident_bytes } => {
+                    host.resident_bytes
+                        .store(*resident_bytes, Ordering::Relaxed);
+                }
+                Reply::Failed(_) => {}
+            }
+            Ok(answer)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a connection to an engine's process ended");
+            Err(host.explain(process, interrupt))
+        }
+    }
+}
+
+fn off_topic() -> Error {
+    Error::Failed("the engine's process answers something else".to_owned())
+}

@@ -1,0 +1,157 @@
+//! A child process, from its start to the reason of its end.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{self, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
+    thread,
+};
+
+use sextant_types::Code;
+
+use crate::spawner;
+
+/// Most of what a child said on standard error that is kept.
+const MOST_STDERR_BYTES: u64 = 4 << 10;
+
+/// Signals that say why a process ended.
+const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
+
+/// What is run in a child: this program with other arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Memory that it is told to keep to, for the reason of its end, bytes.
+    pub memory_bytes: u64,
+}
+
+/// A child that runs.
+#[derive(Debug)]
+pub struct Child {
+    child: process::Child,
+    stderr: thread::JoinHandle<String>,
+    memory_bytes: u64,
+}
+
+/// How a child ended.
+#[derive(Debug, Clone)]
+pub struct Death {
+    signal: Option<i32>,
+    said: String,
+    memory_bytes: u64,
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Starts it with these as its standard input and output. It has no environment, so no secrets.
+    ///
+    /// # Errors
+    /// When the system cannot start it.
+    pub fn start(&self, stdin: Stdio, stdout: Stdio) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            // As in the service: an arena for each thread would keep what the thread has freed.
+            .env("MALLOC_ARENA_MAX", "2")
+            .current_dir("/")
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(Stdio::piped());
+        let mut child = spawner::run(move || command.spawn())?;
+        let Some(stderr) = child.stderr.take() else {
+            return Err(io::Error::other("it has no standard error"));
+        };
+        Ok(Child {
+            stderr: thread::spawn(move || first_words(stderr)),
+            child,
+            memory_bytes: self.memory_bytes,
+        })
+    }
+}
+
+fn first_words(mut stderr: impl Read) -> String {
+    let mut said = Vec::new();
+    let mut first = stderr.by_ref().take(MOST_STDERR_BYTES);
+    first.read_to_end(&mut said).ok();
+    // What is not read would stop it.
+    io::copy(&mut stderr, &mut io::sink()).ok();
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+// === impl Child ===
+
+impl Child {
+    /// Its standard input and output, where those are pipes; once.
+    pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
+    }
+
+    /// Kills it; its end is not waited for.
+    pub fn kill(&mut self) {
+        // It may have ended.
+        self.child.kill().ok();
+    }
+
+    /// Ends it, unless it has ended by itself.
+    pub fn end(mut self) -> Death {
+        let ended = self.child.try_wait().ok().flatten();
+        if ended.is_none() {
+            self.kill();
+        }
+        let status = ended.or_else(|| self.child.wait().ok());
+        self.death(status)
+    }
+
+    /// Waits for the end of one that ends by itself, or was killed.
+    pub fn wait(mut self) -> Death {
+        let status = self.child.wait().ok();
+        self.death(status)
+    }
+
+    fn death(self, status: Option<ExitStatus>) -> Death {
+        Death {
+            signal: status.and_then(|status| status.signal()),
+            said: self.stderr.join().unwrap_or_default(),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+// === impl Death ===
+
+impl Death {
+    /// Whether somebody killed it: whoever has started it, the system where it had no memory left, or an
+    /// administrator.
+    pub fn was_killed(&self) -> bool {
+        self.signal == Some(SIGKILL) && !self.ran_out_of_memory()
+    }
+
+    /// Whether an allocation was refused.
+    pub fn ran_out_of_memory(&self) -> bool {
+        self.said.contains("memory allocation of") || self.said.contains("bad_alloc")
+    }
+
+    /// Why it ended in the middle of its work. The system kills what takes the last memory of the machine.
+    pub fn explain(&self) -> (Code, String) {
+        if self.ran_out_of_memory() || self.signal == Some(SIGKILL) {
+            let memory = self.memory_bytes;
+            let text = format!("it needs more than the `{memory}` bytes that it may take");
+            return (Code::MemoryExceeded, text);
+        }
+        let how = match self.signal {
+            Some(SIGABRT) if self.said.contains("stack") => "a stack overflow".to_owned(),
+            Some(signal) => format!("signal {signal}"),
+            None => "an exit".to_owned(),
+        };
+        let text = format!("the engine's process ended by {how}");
+        (Code::EngineCrashed, text)
+    }
+}

@@ -1,0 +1,41 @@
+//! The thread that starts children.
+//!
+//! A child that asks to die with its parent dies with the *thread* that has started it. So one thread
+//! starts all, and lives as long as the process.
+
+use std::{
+    io,
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    thread,
+};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Does `work` on that thread, and waits for it.
+pub(crate) fn run<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, done) = mpsc::channel();
+    let work = move || {
+        // It is waited for.
+        sender.send(work()).ok();
+    };
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    spawner()?.send(Box::new(work)).map_err(|_| gone())?;
+    done.recv().map_err(|_| gone())?
+}
+
+fn spawner() -> io::Result<mpsc::Sender<Work>> {
+    static SPAWNER: OnceLock<Mutex<Option<mpsc::Sender<Work>>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(Mutex::default);
+    let mut spawner = spawner.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sender) = &*spawner {
+        return Ok(sender.clone());
+    }
+    let (sender, works) = mpsc::channel::<Work>();
+    thread::Builder::new()
+        .name("sextant-spawn".to_owned())
+        .spawn(move || works.into_iter().for_each(|work| work()))?;
+    *spawner = Some(sender.clone());
+    Ok(sender)
+}

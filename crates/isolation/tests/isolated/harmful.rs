@@ -1,0 +1,107 @@
+//! An engine that does what its input says: it doubles what is positive, and is hard on its process
+//! otherwise.
+
+use std::{hint, process, sync::Arc};
+
+use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
+use sextant_types::{
+    DataType, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
+};
+
+/// Ends the process as a fault in its code would.
+pub const ABORTS: f32 = -1.0;
+
+/// Never comes back.
+pub const HANGS: f32 = -2.0;
+
+/// Takes more memory than there is.
+pub const FILLS: f32 = -3.0;
+
+/// Descends for ever.
+pub const DESCENDS: f32 = -4.0;
+
+/// Ends the process as a script would.
+pub const EXITS: f32 = -5.0;
+
+/// See the module.
+pub struct Harmful;
+
+struct Loaded(Signature);
+
+impl Engine for Harmful {
+    fn name(&self) -> &'static str {
+        "harmful"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            precisions: vec![Precision::Fp32],
+            optimizations: vec![Optimization::All],
+            threads: false,
+            data_types: vec![DataType::Fp32],
+        }
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        match &request.model[..] {
+            b"aborts" => process::abort(),
+            b"hangs" => hang(),
+            _ => Ok(Arc::new(Loaded(signature()))),
+        }
+    }
+}
+
+impl LoadedModel for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        let value = inputs[0].tensor.to_vec::<f32>().unwrap()[0];
+        match value {
+            ABORTS => process::abort(),
+            HANGS => hang(),
+            FILLS => {
+                let filled = vec![1u8; 100 << 30];
+                assert_eq!(filled.iter().max(), Some(&1));
+            }
+            DESCENDS => assert_eq!(descend(1), 0),
+            EXITS => process::exit(3),
+            _ => {}
+        }
+        Ok(vec![
+            Tensor::from_elements(vec![1, 1], &[value * 2.0]).unwrap(),
+        ])
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        100
+    }
+}
+
+fn hang() -> ! {
+    loop {
+        hint::spin_loop();
+    }
+}
+
+fn descend(depth: u64) -> u64 {
+    let below = [depth; 64];
+    match hint::black_box(&below)[0] {
+        0 => 0,
+        depth => descend(depth + 1) + hint::black_box(&below)[1],
+    }
+}
+
+pub fn signature() -> Signature {
+    let spec = |name: &str| TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape: vec![None, Some(1)],
+    };
+    Signature {
+        inputs: vec![spec("x")],
+        outputs: vec![spec("y")],
+        batched: true,
+    }
+}

@@ -1,0 +1,86 @@
+//! The processes in which engines serve what users bring.
+
+use std::{ffi::OsString, sync::Arc};
+
+use anyhow::Context;
+use sextant_engine::{Engine, STACK_BYTES, emulated};
+use sextant_isolation::{IsolatedEngine, Program};
+
+use super::engines;
+use crate::config::{Config, WorkerIsolation};
+
+/// Address space that such a process has before it loads anything: the program, the engine's library,
+/// the allocator's arenas.
+const OWN_BYTES: u64 = 512 << 20;
+
+/// What the process is told on its command line. It reads no configuration, which has secrets.
+#[derive(Debug, clap::Args)]
+pub struct Host {
+    /// The engine that it has.
+    #[arg(long)]
+    engine: String,
+    /// The ONNX Runtime library.
+    #[arg(long)]
+    library: Option<std::path::PathBuf>,
+    /// Address space that it may take, bytes.
+    #[arg(long)]
+    memory_bytes: u64,
+}
+
+impl Host {
+    /// Serves the models that come over standard input, a socket.
+    pub fn run(self) -> anyhow::Result<()> {
+        sextant_isolation::confine(self.memory_bytes)?;
+        let mut config = Config::default();
+        config.variants.engines.0 = vec![self.engine];
+        config.onnxruntime_library = self.library;
+        let engine = engines::build(&config)?.pop();
+        let engine = engine.context("the process has no engine")?;
+        sextant_isolation::serve(engine).context("standard input is not what is expected")
+    }
+}
+
+/// The engines of the CPU's worker, isolated where the configuration says so. An emulated engine runs
+/// nothing of what users bring.
+pub(super) fn isolate(
+    config: &Config,
+    engines: Vec<Arc<dyn Engine>>,
+) -> anyhow::Result<Vec<Arc<dyn Engine>>> {
+    if config.worker.isolation == WorkerIsolation::None {
+        return Ok(engines);
+    }
+    let isolated = engines
+        .into_iter()
+        .map(|engine| match engine.name() == emulated::NAME {
+            true => Ok(engine),
+            false => Ok(Arc::new(IsolatedEngine::new(
+                Arc::clone(&engine),
+                program(config, engine.name())?,
+            )) as Arc<dyn Engine>),
+        });
+    isolated.collect()
+}
+
+fn program(config: &Config, engine: &str) -> anyhow::Result<Program> {
+    let memory_bytes = config.process_memory_bytes();
+    // Each batch that may run at once has a thread with a stack.
+    let stacks = (u64::from(config.worker_cores()) + 1).saturating_mul(STACK_BYTES as u64);
+    let address_space = memory_bytes
+        .saturating_add(stacks)
+        .saturating_add(OWN_BYTES);
+    let mut arguments: Vec<OsString> = vec![
+        "host".into(),
+        "--engine".into(),
+        engine.into(),
+        "--memory-bytes".into(),
+        address_space.to_string().into(),
+    ];
+    if engine == "ort" {
+        arguments.extend(["--library".into(), engines::library(config)?.into()]);
+    }
+    Ok(Program {
+        program: std::env::current_exe().context("the path of this program is unknown")?,
+        arguments,
+        memory_bytes,
+    })
+}
