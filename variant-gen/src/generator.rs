@@ -32,6 +32,7 @@ use crate::{
     validation::{self, Expected, ValidationSet},
 };
 
+mod begun;
 pub(crate) mod calibrate;
 mod extend;
 mod generate;

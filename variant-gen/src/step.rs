@@ -15,6 +15,11 @@ pub const INSPECT: &str = "inspect";
 /// Name of the last step.
 pub const PUBLISH: &str = "publish";
 
+/// Name under which stands how often a step was begun; no step itself.
+pub fn begun(step: &str) -> String {
+    format!("begun:{step}")
+}
+
 /// Name of the step that makes a precision's artefact.
 pub fn generate(precision: Precision) -> String {
     format!("generate:{}", precision.name())

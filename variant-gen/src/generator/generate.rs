@@ -36,9 +36,13 @@ impl Registration<'_> {
                 };
                 (generated, None)
             }
-            Precision::Int8Dynamic | Precision::Int8Static => {
-                self.quantize(precision, inspected).await?
-            }
+            Precision::Int8Dynamic | Precision::Int8Static => match self.count(&name).await {
+                Ok(()) => self.quantize(precision, inspected).await?,
+                Err(Error::Interrupted { attempts }) => Generated::Skipped {
+                    reason: format!("the process ended `{attempts}` times while it was made"),
+                },
+                Err(error) => return Err(error),
+            },
         };
         self.store(&name, &generated).await?;
         if let Some(made) = made {

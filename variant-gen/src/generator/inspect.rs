@@ -19,6 +19,7 @@ impl Registration<'_> {
             return Ok(inspected);
         }
         self.begin(step::INSPECT).await?;
+        self.count(step::INSPECT).await?;
         self.check_name()?;
         let bytes = self.read_artefact(self.model.digest).await?;
         let engines = self.parts.engines.iter().filter(|it| it.reads(&bytes));

@@ -151,6 +151,31 @@ async fn a_configuration_that_ends_the_process_again_and_again_is_left_out() {
     assert_eq!(bed.visible().await.len(), 6);
 }
 
+/// The same of what comes before: no step takes the process down without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_that_end_the_process_again_and_again_are_not_begun_for_ever() {
+    for (step, succeeds) in [("inspect", false), ("generate:int8d", true)] {
+        let mut bed = Bed::new().await;
+        let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+        for _ in 0..quick().starts {
+            let trap = Trap::new(step, Phase::Worked, Action::Hang);
+            let service = RegistrationService::new(bed.watched(quick(), trap.clone()), "killed");
+            tokio::select! {
+                () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
+                () = trap.reached.notified() => {}
+            }
+            bed.restart().await;
+        }
+        let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+        let state = match succeeds {
+            true => JobState::Succeeded,
+            false => JobState::Failed,
+        };
+        assert_eq!(job.state, state, "{step}: {:?}", job.error);
+        assert_eq!(bed.visible().await.is_empty(), !succeeds, "{step}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_cancelled_stops_and_shows_nothing() {
     for (step, phase) in [
