@@ -119,7 +119,8 @@ impl Instance {
             .profile
             .as_ref()
             .map(|it| it.latency_ms(rows.max(1) as u32));
-        let expected = expected_ms.map_or(ran, |ms| (ms * 1e6) as u64);
+        let overhead = self.model.overhead().as_nanos() as u64;
+        let expected = expected_ms.map_or(ran, |ms| (ms * 1e6) as u64 + overhead);
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.run_nanos.fetch_add(ran, Ordering::Relaxed);
         self.expected_nanos.fetch_add(expected, Ordering::Relaxed);

@@ -221,6 +221,12 @@ pub trait LoadedModel: Send + Sync {
     /// Bytes of weights, shared by all handles of the artefact.
     fn weights_bytes(&self) -> u64;
 
+    /// What a run takes of late beyond the engine's own time, such as the way to another process and back:
+    /// where the model was measured there was none of it.
+    fn overhead(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Bytes of the device's pages that are held beside those of the weights, whatever batch runs;
     /// 0 where batches work in memory that the engine has taken once for all. `None` where it is the
     /// host's memory, and the growth of the process tells.

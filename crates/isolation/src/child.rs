@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, STACK_BYTES};
@@ -79,7 +80,10 @@ impl Served {
                     Box::new(move || {
                         let model = self.models().get(&model).cloned();
                         let gone = || Error::Gone("it is not loaded".to_owned());
-                        model.ok_or_else(gone)?.run(&inputs).map(Answer::Ran)
+                        let model = model.ok_or_else(gone)?;
+                        let begun = Instant::now();
+                        let outputs = model.run(&inputs)?;
+                        Ok(Answer::Ran(outputs, begun.elapsed()))
                     })
                 }
                 Request::Unload { model } => Box::new(move || {
@@ -118,7 +122,7 @@ impl Served {
 /// What a request came to.
 enum Answer {
     Loaded(Loaded),
-    Ran(Vec<Tensor>),
+    Ran(Vec<Tensor>, Duration),
     Unloaded(u64),
 }
 
@@ -127,10 +131,11 @@ impl Answer {
         match self {
             Self::Loaded(loaded) => link.answer(&Reply::Loaded(loaded), &[]),
             Self::Unloaded(resident_bytes) => link.answer(&Reply::Unloaded { resident_bytes }, &[]),
-            Self::Ran(outputs) => {
+            Self::Ran(outputs, took) => {
+                let nanos = took.as_nanos() as u64;
                 let packed = outputs.iter().map(|output| pack("", output));
                 let (outputs, blobs): (Vec<_>, Vec<_>) = packed.unzip();
-                link.answer(&Reply::Ran { outputs }, &blobs)
+                link.answer(&Reply::Ran { outputs, nanos }, &blobs)
             }
         }
     }

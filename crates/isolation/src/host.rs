@@ -91,8 +91,7 @@ impl Host {
                 format!("its process has ended again and again and is started in `{ms}` ms");
             return Err(Error::Restarted(reason));
         }
-        // Others that want the process wait as well.
-        std::thread::sleep(pause);
+        rest(pause);
         let process = Process::start(&self.program).map_err(|error| {
             let program = self.program.program.display();
             Error::Lost(format!("`{program}` cannot be started: {error}"))
@@ -144,6 +143,15 @@ impl Host {
             _ => Error::Restarted(end.text()),
         }
     }
+}
+
+/// Lets a pause pass. Others that want the process wait as well.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is time that is waited for, not a state"
+)]
+fn rest(pause: Duration) {
+    std::thread::sleep(pause);
 }
 
 impl State {

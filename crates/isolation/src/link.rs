@@ -57,7 +57,7 @@ impl Link {
         let mut reply: Reply =
             frame::read_head(&mut self.from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let heads = match &mut reply {
-            Reply::Ran { outputs } => std::mem::take(outputs),
+            Reply::Ran { outputs, .. } => std::mem::take(outputs),
             _ => Vec::new(),
         };
         let outputs = heads.into_iter().map(|head| head.unpack(&mut self.from));

@@ -37,6 +37,8 @@ pub(crate) enum Reply {
     /// The outputs follow.
     Ran {
         outputs: Vec<Head>,
+        /// How long the engine took.
+        nanos: u64,
     },
     Unloaded {
         resident_bytes: u64,

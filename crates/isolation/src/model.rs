@@ -1,6 +1,12 @@
 //! A model in another process, which is loaded there again when that has ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use sextant_engine::{Error, Interrupt, LoadRequest, LoadedModel, check_inputs};
@@ -22,7 +28,12 @@ pub(crate) struct IsolatedModel {
     working_bytes: Option<u64>,
     /// What it is called in the process that has it.
     there: Mutex<(Weak<Process>, u32)>,
+    /// Mean of what runs took beyond the engine's own time, nanoseconds.
+    overhead: AtomicU64,
 }
+
+/// Runs over which that mean forgets.
+const MEMORY: u64 = 16;
 
 impl IsolatedModel {
     pub(crate) fn load(
@@ -39,6 +50,7 @@ impl IsolatedModel {
             weights_bytes: loaded.weights_bytes,
             working_bytes: loaded.working_bytes,
             there: Mutex::new((Arc::downgrade(&process), loaded.model)),
+            overhead: AtomicU64::new(0),
         })
     }
 
@@ -56,6 +68,17 @@ impl IsolatedModel {
             *there = (Arc::downgrade(&process), loaded.model);
         }
         Ok((process, there.1))
+    }
+
+    fn note(&self, overhead: Duration) {
+        let nanos = overhead.as_nanos() as u64;
+        let before = self.overhead.load(Ordering::Relaxed);
+        // A run beside this one may be forgotten.
+        let after = match before {
+            0 => nanos,
+            before => before - before / MEMORY + nanos / MEMORY,
+        };
+        self.overhead.store(after, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, (Weak<Process>, u32)> {
@@ -82,14 +105,22 @@ impl LoadedModel for IsolatedModel {
         let packed = inputs.iter().map(|input| pack(&input.name, &input.tensor));
         let (inputs, blobs): (Vec<_>, Vec<_>) = packed.unzip();
         let request = Request::Run { model, inputs };
+        let begun = Instant::now();
         match ask(&self.host, &process, (&request, &blobs), interrupt)? {
-            (Reply::Ran { .. }, outputs) => Ok(outputs.into_iter().map(|it| it.tensor).collect()),
+            (Reply::Ran { nanos, .. }, outputs) => {
+                self.note(begun.elapsed().saturating_sub(Duration::from_nanos(nanos)));
+                Ok(outputs.into_iter().map(|it| it.tensor).collect())
+            }
             _ => Err(off_topic()),
         }
     }
 
     fn weights_bytes(&self) -> u64 {
         self.weights_bytes
+    }
+
+    fn overhead(&self) -> Duration {
+        Duration::from_nanos(self.overhead.load(Ordering::Relaxed))
     }
 
     fn working_bytes(&self) -> Option<u64> {

@@ -75,6 +75,7 @@ fn what_ends_a_process_is_answered_and_the_next_run_is_too() {
     let engine = engine("mark=ends");
     let model = engine.load(&request(1, "a")).unwrap();
     assert_eq!(run(&*model, 3.0), Ok(6.0));
+    assert_ne!(model.overhead(), Duration::ZERO, "the way there takes time");
     for (value, code) in [
         (ABORTS, "signal 6"),
         (FILLS, "more than the"),
@@ -94,14 +95,12 @@ fn what_ends_a_process_is_answered_and_the_next_run_is_too() {
 
 #[test]
 fn a_run_that_hangs_is_ended() {
-    let mark = "mark=hangs";
-    let engine = engine(mark);
+    let engine = engine("mark=hangs");
     let model = engine.load(&request(2, "a")).unwrap();
     let interrupt = Interrupt::default();
     let ended = thread::scope(|scope| {
         let hanging = scope.spawn(|| model.run_interruptible(&inputs(HANGS), &interrupt));
-        wait_until_it_computes(processes(mark)[0]);
-        assert!(interrupt.raise(), "it can be ended");
+        raise(&interrupt, || hanging.is_finished());
         hanging.join().unwrap()
     });
     assert_eq!(ended.unwrap_err(), Error::Interrupted);
@@ -110,26 +109,14 @@ fn a_run_that_hangs_is_ended() {
 
 #[test]
 fn loads_that_crash_or_hang_fail_alone() {
-    let mark = "mark=loads";
-    let engine = engine(mark);
+    let engine = engine("mark=loads");
     let good = engine.load(&request(3, "a")).unwrap();
-    let first = processes(mark)[0];
     let crashed = engine.load(&request(4, "aborts"));
     assert!(matches!(crashed.err(), Some(Error::Crashed(_))));
     let interrupt = Interrupt::default();
     let hanging = thread::scope(|scope| {
         let hanging = scope.spawn(|| engine.load_interruptible(&request(5, "hangs"), &interrupt));
-        // Until the other process is there.
-        let begun = Instant::now();
-        let other = loop {
-            if let Some(other) = processes(mark).into_iter().find(|it| *it != first) {
-                break other;
-            }
-            assert!(begun.elapsed() < PATIENCE, "it does not begin");
-            thread::yield_now();
-        };
-        wait_until_it_computes(other);
-        assert!(interrupt.raise(), "it can be ended");
+        raise(&interrupt, || hanging.is_finished());
         hanging.join().unwrap()
     });
     assert_eq!(hanging.err(), Some(Error::Interrupted));
@@ -189,6 +176,15 @@ fn a_process_that_is_killed_from_outside_is_nobodys_fault() {
         });
         assert!(matches!(killed, Err(Error::Restarted(_))), "{killed:?}");
         assert_eq!(eventually(&*model, 5.0), Ok(10.0));
+    }
+}
+
+/// Raises it until something has heard it, or has ended for it as soon as it began.
+fn raise(interrupt: &Interrupt, has_ended: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !interrupt.raise() && !has_ended() {
+        assert!(begun.elapsed() < PATIENCE, "it does not begin");
+        thread::yield_now();
     }
 }
 
