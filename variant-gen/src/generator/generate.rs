@@ -38,9 +38,10 @@ impl Registration<'_> {
             }
             Precision::Int8Dynamic | Precision::Int8Static => match self.count(&name).await {
                 Ok(()) => self.quantize(precision, inspected).await?,
-                Err(Error::Interrupted { attempts }) => Generated::Skipped {
-                    reason: format!("the process ended `{attempts}` times while it was made"),
-                },
+                Err(Error::Interrupted { attempts }) => {
+                    let reason = format!("the process ended `{attempts}` times while it was made");
+                    (Generated::Skipped { reason }, None)
+                }
                 Err(error) => return Err(error),
             },
         };

@@ -103,7 +103,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
             scope.spawn(|| watch(front_end, &tally));
         }
         for at in 0..CLIENTS {
-            scope.spawn(|| client(at, &front_ends, &query, &tally));
+            let (front_ends, query, tally) = (&front_ends, &query, &tally);
+            scope.spawn(move || client(at, front_ends, query, tally));
         }
         let restarted = restart_all(bench, &mut fleet, &front_ends);
         tally.over.store(true, Ordering::SeqCst);
