@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1.7
 # Builds the one binary and puts it, with the pinned ONNX Runtime library, into a small image.
 #
 #   docker build -t sextant .
@@ -47,8 +46,9 @@ ENV ORT_DYLIB_PATH=/usr/local/lib/libonnxruntime.so \
     SEXTANT_DATA_DIR=/var/lib/sextant \
     SEXTANT_LOG__FORMAT=json
 USER 10001:10001
+# No VOLUME: it would leave the cache of models behind for each container that goes. Mount one here where
+# something is to stay: with everything in one process, or under the role `variant-gen`.
 WORKDIR /var/lib/sextant
-VOLUME /var/lib/sextant
 EXPOSE 8080 7070
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s CMD ["sextant", "health"]

@@ -21,6 +21,7 @@ fn the_variables_of_the_images_are_settings() {
     let known = variables(&text("docs/config.md"));
     let known_elsewhere = [
         "SEXTANT_IMAGE",
+        "SEXTANT_PORT",
         "SEXTANT_GPU_IMAGE",
         "SEXTANT_CONFIG",
         "SEXTANT_SERVER",
@@ -81,6 +82,85 @@ fn workers_with_gpus_make_the_variants_for_them() {
     for wanted in ["register: false", "nvidia.com/gpu: 1", "devices: cuda"] {
         assert!(gpu.contains(wanted), "{wanted}");
     }
+}
+
+/// The services of the Compose file: their names and what is said of each.
+fn services() -> Vec<(String, String)> {
+    let compose = text("docker-compose.yml");
+    let services = compose.split("\nservices:\n").nth(1).expect("services");
+    let services = services.split("\nvolumes:\n").next().expect("services");
+    let mut found: Vec<(String, String)> = Vec::new();
+    for line in services.lines() {
+        let name = line
+            .strip_prefix("  ")
+            .and_then(|line| line.strip_suffix(':'));
+        match name.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())) {
+            Some(name) => found.push((name.to_owned(), String::new())),
+            None => found.last_mut().expect("a service").1 += &format!("{line}\n"),
+        }
+    }
+    found
+}
+
+#[test]
+fn prometheus_looks_for_every_service_that_plays_a_role() {
+    let watched = text("deploy/prometheus/prometheus.yml");
+    let services = services();
+    let playing = services
+        .iter()
+        .filter(|(_, text)| text.contains("\"serve\", \"--role\""));
+    let playing: Vec<&str> = playing.map(|(name, _)| name.as_str()).collect();
+    assert!(playing.len() > 5, "{playing:?}");
+    for name in playing {
+        assert!(watched.contains(&format!("- {name}\n")), "{name}");
+    }
+}
+
+#[test]
+fn what_is_published_stays_on_the_machine_and_can_move() {
+    let mut published = 0;
+    for (name, text) in services() {
+        for line in text.lines().filter(|line| line.contains("ports: ")) {
+            published += 1;
+            assert!(line.contains("\"127.0.0.1:${"), "{name}: {line}");
+        }
+    }
+    assert_eq!(published, 3);
+}
+
+/// While PostgreSQL makes its database, a server answers on the socket alone and then ends.
+#[test]
+fn postgres_is_healthy_once_others_reach_it() {
+    let services = services();
+    let (_, postgres) = services
+        .iter()
+        .find(|(name, _)| name == "postgres")
+        .expect("a service");
+    assert!(
+        postgres.contains("pg_isready --host 127.0.0.1 "),
+        "{postgres}"
+    );
+}
+
+/// A volume without a name stays behind, with all models that were cached in it, for each container that goes.
+#[test]
+fn containers_leave_no_volumes_behind() {
+    assert!(!text("Dockerfile").contains("\nVOLUME"));
+    let services = services();
+    let (_, keeper) = services.iter().find(|(name, _)| name == "variant-gen").expect("a service");
+    assert!(keeper.contains("variant-gen:/var/lib/sextant"), "{keeper}");
+}
+
+/// A `syntax` line has BuildKit fetch a front end from Docker Hub before anything else; `rust-toolchain.toml`
+/// has rustup fetch lints and a formatter that a build does not need.
+#[test]
+fn the_image_is_built_without_fetching_tools() {
+    assert!(!text("Dockerfile").contains("# syntax="));
+    assert!(
+        text(".dockerignore")
+            .lines()
+            .any(|line| line == "rust-toolchain.toml")
+    );
 }
 
 #[tokio::test]
