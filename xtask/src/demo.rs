@@ -34,7 +34,8 @@ pub const MODELS: [&str; 4] = ["logistic", "mlp", "cnn-small", "cnn-large"];
 /// Row 0 of `examples/digits/test.npz`: its pixels, and the digit they show.
 const IMAGE: &str = "0,0,10,16,15,1,0,0,0,0,16,12,5,0,0,0,0,2,16,9,4,0,0,0,0,4,16,16,16,14,2,0,\
     0,1,10,4,1,16,4,0,0,0,0,0,2,16,7,0,0,0,7,8,14,16,3,0,0,0,6,13,10,4,0,0";
-const DIGIT: usize = 5;
+/// What the image of [`query`] shows.
+pub const DIGIT: usize = 5;
 
 /// A query to try: what it is about, and its targets.
 struct Try {
@@ -194,7 +195,7 @@ pub fn query(targets: &Value) -> Value {
 }
 
 /// Position of the greatest score.
-fn best(scores: &Value) -> Option<usize> {
+pub fn best(scores: &Value) -> Option<usize> {
     let scores = scores
         .as_array()?
         .iter()

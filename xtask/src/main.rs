@@ -4,7 +4,9 @@
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod bench;
+mod chart_test;
 mod checks;
+mod compose_test;
 mod demo;
 mod gpu_test;
 mod http;
@@ -36,6 +38,10 @@ enum Task {
     Demo(demo::Arguments),
     /// Run all tests, then the format, lint, dependency and documentation checks
     Test(checks::Arguments),
+    /// Lint and render the Helm chart, and hold it against the schemas of three Kubernetes versions
+    ChartTest,
+    /// Start the local stack with Docker, break and upgrade it under load, and count the answers
+    ComposeTest(compose_test::Arguments),
     /// Compare the CUDA engine with ONNX Runtime on a GPU and measure it
     GpuTest(gpu_test::Arguments),
     /// Write large models with random weights into `target/models`, for performance work
@@ -51,6 +57,8 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Provision => provision::everything().map(|_| ())?,
         Task::Demo(arguments) => demo::run(&arguments)?,
         Task::Test(arguments) => return checks::run(&arguments),
+        Task::ChartTest => chart_test::run()?,
+        Task::ComposeTest(arguments) => return compose_test::run(&arguments),
         Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,

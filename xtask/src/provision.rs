@@ -5,6 +5,8 @@
 //! folder, so that a second run needs no network. Downloads come from package registries only
 //! (PyPI, crates.io, the system's packages) and are checked against pinned versions or checksums.
 
+pub mod compose;
+pub mod helm;
 pub mod nvrtc;
 pub mod onnxruntime;
 pub mod python;

@@ -1,0 +1,176 @@
+//! What is done to the stack while queries come, in order. Each phase leaves it healthy, with two workers.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::engine::docker;
+use super::stack::{Container, Stack};
+use crate::shell;
+
+/// How long networks are cut and processes stopped.
+const AWAY: Duration = Duration::from_secs(8);
+/// Workers of `docker-compose.yml`.
+const WORKERS: usize = 2;
+
+/// One thing that is done.
+pub struct Phase {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Does it, and returns once it is done.
+    pub act: fn(&Stack) -> Result<()>,
+    /// What clients may see beside answers.
+    pub allowed: Allowed,
+}
+
+/// What clients may see of a phase beside answers. Lost queries and wrong answers are never allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowed {
+    /// Nothing: every query is answered.
+    Nothing,
+    /// Refusals with a code.
+    Refusals,
+    /// Refusals, and connections that are refused or end without an answer: there is one front end.
+    BrokenConnections,
+}
+
+/// All phases.
+pub const PHASES: [Phase; 16] = [
+    phase("steady", |_| Ok(()), Allowed::Nothing),
+    phase(
+        "scale workers to 4",
+        |stack| scale(stack, 4),
+        Allowed::Nothing,
+    ),
+    phase(
+        "scale workers to 1",
+        |stack| scale(stack, 1),
+        Allowed::Refusals,
+    ),
+    phase(
+        "scale workers to 2",
+        |stack| scale(stack, 2),
+        Allowed::Nothing,
+    ),
+    phase("kill -9 a worker", kill_worker, Allowed::Refusals),
+    phase("cut a worker off", cut_worker, Allowed::Refusals),
+    phase("pause a worker", pause_worker, Allowed::Refusals),
+    phase(
+        "restart redis",
+        |stack| restart(stack, "redis"),
+        Allowed::Refusals,
+    ),
+    phase(
+        "restart postgres",
+        |stack| restart(stack, "postgres"),
+        Allowed::Nothing,
+    ),
+    phase("restart s3", |stack| restart(stack, "s3"), Allowed::Nothing),
+    phase("add a dispatcher", add_dispatcher, Allowed::Nothing),
+    phase("kill -9 the leader", kill_leader, Allowed::Refusals),
+    phase("upgrade the workers", upgrade_workers, Allowed::Refusals),
+    phase(
+        "upgrade the dispatchers",
+        upgrade_dispatchers,
+        Allowed::Refusals,
+    ),
+    phase("upgrade the others", upgrade_others, Allowed::Nothing),
+    phase(
+        "upgrade the front end",
+        |stack| recreate(stack, "api"),
+        Allowed::BrokenConnections,
+    ),
+];
+
+const fn phase(name: &'static str, act: fn(&Stack) -> Result<()>, allowed: Allowed) -> Phase {
+    Phase { name, act, allowed }
+}
+
+fn scale(stack: &Stack, count: usize) -> Result<()> {
+    let scale = format!("worker={count}");
+    stack.up_one("worker", &["--no-recreate", "--scale", &scale])?;
+    stack.await_workers(count)
+}
+
+fn kill_worker(stack: &Stack) -> Result<()> {
+    stack.crash(&first(stack, "worker")?)?;
+    restored(stack)
+}
+
+fn cut_worker(stack: &Stack) -> Result<()> {
+    let worker = first(stack, "worker")?;
+    stack.network(&worker, false)?;
+    shell::pause(AWAY);
+    stack.network(&worker, true)?;
+    restored(stack)
+}
+
+fn pause_worker(stack: &Stack) -> Result<()> {
+    let worker = first(stack, "worker")?;
+    shell::run(&mut docker(&["pause", &worker.id]))?;
+    shell::pause(AWAY);
+    shell::run(&mut docker(&["unpause", &worker.id]))?;
+    restored(stack)
+}
+
+fn restart(stack: &Stack, service: &str) -> Result<()> {
+    shell::run(&mut stack.compose(&["restart", "--no-deps", service]))?;
+    restored(stack)
+}
+
+fn add_dispatcher(stack: &Stack) -> Result<()> {
+    stack.up_one("dispatcher-standby", &[])
+}
+
+fn kill_leader(stack: &Stack) -> Result<()> {
+    let services = ["dispatcher", "dispatcher-standby"];
+    for service in services {
+        let dispatcher = first(stack, service)?;
+        let metrics = stack.get_inside(&dispatcher, "/metrics")?;
+        if metrics
+            .lines()
+            .any(|line| line.trim() == "sextant_dispatcher_leading 1.0")
+        {
+            stack.crash(&dispatcher)?;
+            return restored(stack);
+        }
+    }
+    bail!("none of {services:?} leads")
+}
+
+/// New workers first; then the old ones are told to end, one by one.
+fn upgrade_workers(stack: &Stack) -> Result<()> {
+    let old = stack.containers("worker")?;
+    scale(stack, WORKERS + old.len())?;
+    for worker in old {
+        shell::run(&mut docker(&["stop", &worker.id]))?;
+        shell::run(&mut docker(&["rm", "--volumes", &worker.id]))?;
+    }
+    stack.await_workers(WORKERS)
+}
+
+fn upgrade_dispatchers(stack: &Stack) -> Result<()> {
+    recreate(stack, "dispatcher")?;
+    recreate(stack, "dispatcher-standby")
+}
+
+fn upgrade_others(stack: &Stack) -> Result<()> {
+    recreate(stack, "autoscaler")?;
+    recreate(stack, "variant-gen")
+}
+
+fn recreate(stack: &Stack, service: &str) -> Result<()> {
+    stack.up_one(service, &["--force-recreate"])?;
+    restored(stack)
+}
+
+/// Waits until all is as it was.
+fn restored(stack: &Stack) -> Result<()> {
+    stack.await_healthy()?;
+    stack.await_workers(WORKERS)
+}
+
+fn first(stack: &Stack, service: &str) -> Result<Container> {
+    let containers = stack.containers(service)?;
+    containers.into_iter().next().context("a container")
+}

@@ -1,0 +1,226 @@
+//! What was seen, as tables or as JSON lines, and what of it must not be.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::Seen;
+use super::images::Images;
+use super::outcomes::Tally;
+use super::phases::{Allowed, Phase};
+use crate::shell::say;
+
+/// Times since `docker compose up`.
+pub struct FirstAnswer {
+    /// All containers are healthy.
+    pub healthy: Duration,
+    /// The first model is registered.
+    pub registered: Duration,
+    /// A query is answered.
+    pub answered: Duration,
+}
+
+/// Collects and prints.
+pub struct Report {
+    json: bool,
+    failures: Vec<String>,
+    rows: Vec<String>,
+}
+
+impl Report {
+    /// An empty one.
+    pub fn new(json: bool) -> Self {
+        Self {
+            json,
+            failures: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Nothing can be tested here.
+    pub fn skipped(&self, reason: &str) {
+        match self.json {
+            true => println!("{}", json!({"experiment": "compose", "skipped": reason})),
+            false => println!("compose-test: skipped: {reason}"),
+        }
+    }
+
+    /// Which images are not what their names say.
+    pub fn stand_ins(&self, images: &Images) {
+        match self.json {
+            true => println!(
+                "{}",
+                json!({"experiment": "compose", "stand_ins": images.stand_ins, "missing": images.missing})
+            ),
+            false => println!("stand-ins: {}", or_none(&images.stand_ins)),
+        }
+    }
+
+    /// How long it took from nothing to the first answer.
+    pub fn first_answer(&self, times: &FirstAnswer) {
+        for (metric, time) in [
+            ("compose_healthy_s", times.healthy),
+            ("compose_registered_s", times.registered),
+            ("compose_first_answer_s", times.answered),
+        ] {
+            let value = (time.as_secs_f64() * 10.0).round() / 10.0;
+            let figure =
+                json!({"experiment": "compose", "metric": metric, "value": value, "unit": "s"});
+            match self.json {
+                true => println!("{figure}"),
+                false => println!("{metric} = {value}"),
+            }
+        }
+    }
+
+    /// What became of the queries of a phase.
+    pub fn phase(&mut self, phase: &Phase, seen: &Seen) {
+        for problem in problems(phase, seen) {
+            self.fail(format!("{}: {problem}", phase.name));
+        }
+        if self.json {
+            println!("{}", line(phase, seen));
+            return;
+        }
+        let row = row(phase, seen);
+        say(&row);
+        self.rows.push(row);
+    }
+
+    /// What became of something that watches the stack; nothing where its image cannot be had.
+    pub fn observed(&mut self, name: &str, outcome: Option<Result<()>>) {
+        let said = match outcome {
+            None => "skipped: its image cannot be had".to_owned(),
+            Some(Ok(())) => "sees the stack".to_owned(),
+            Some(Err(error)) => {
+                self.fail(format!("{name}: {error:#}"));
+                format!("{error:#}")
+            }
+        };
+        match self.json {
+            true => println!(
+                "{}",
+                json!({"experiment": "compose", "cell": name, "observed": said})
+            ),
+            false => println!("{name}: {said}"),
+        }
+    }
+
+    /// Notes what must not be.
+    pub fn fail(&mut self, what: String) {
+        say(&what);
+        self.failures.push(what);
+    }
+
+    /// Whether there is something that must not be.
+    pub fn has_failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// Prints the table and what must not be.
+    pub fn finish(self) -> ExitCode {
+        if !self.rows.is_empty() {
+            println!(
+                "\n| while | took, s | asked | answered | refused | broken | lost or wrong | longest wait, ms | longest gap, ms |"
+            );
+            println!("|---|---|---|---|---|---|---|---|---|");
+            self.rows.iter().for_each(|row| println!("{row}"));
+        }
+        for failure in &self.failures {
+            say(format!("FAILED: {failure}"));
+        }
+        match self.failures.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// What of a phase must not be.
+fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
+    let mut problems = Vec::new();
+    if tally.answered == 0 {
+        problems.push("nothing was answered".to_owned());
+    }
+    if tally.lost > 0 {
+        problems.push(format!("{} queries got nothing back", tally.lost));
+    }
+    if let Some(wrong) = tally.wrong.first() {
+        problems.push(format!("{} wrong answers: {wrong}", tally.wrong.len()));
+    }
+    if phase.allowed != Allowed::BrokenConnections && tally.without_an_answer() > 0 {
+        problems.push(format!("{} connections broke", tally.without_an_answer()));
+    }
+    if phase.allowed == Allowed::Nothing && tally.refusals() > 0 {
+        problems.push(format!("refused: {}", codes(tally)));
+    }
+    // A front end that began anew has forgotten what it counted.
+    let same = *counted == Some(tally.with_an_answer());
+    if phase.allowed != Allowed::BrokenConnections && !same {
+        problems.push(format!(
+            "clients got {} outcomes, the front end counted {counted:?}",
+            tally.with_an_answer()
+        ));
+    }
+    problems
+}
+
+fn line(
+    phase: &Phase,
+    Seen {
+        tally,
+        took,
+        counted,
+    }: &Seen,
+) -> Value {
+    json!({
+        "experiment": "compose",
+        "cell": phase.name,
+        "took_s": took.as_secs_f64(),
+        "asked": tally.asked,
+        "answered": tally.answered,
+        "refused": tally.refused,
+        "not_connected": tally.not_connected,
+        "broken": tally.broken,
+        "lost": tally.lost,
+        "wrong": tally.wrong.len(),
+        "counted": counted,
+        "longest_wait_ms": tally.longest.as_millis() as u64,
+        "longest_gap_ms": tally.longest_gap.as_millis() as u64,
+    })
+}
+
+fn row(phase: &Phase, Seen { tally, took, .. }: &Seen) -> String {
+    format!(
+        "| {} | {:.1} | {} | {} | {} | {} | {} | {} | {} |",
+        phase.name,
+        took.as_secs_f64(),
+        tally.asked,
+        tally.answered,
+        codes(tally),
+        tally.without_an_answer(),
+        tally.lost + tally.wrong.len() as u64,
+        tally.longest.as_millis(),
+        tally.longest_gap.as_millis(),
+    )
+}
+
+fn codes(tally: &Tally) -> String {
+    let codes = tally.refused.iter();
+    let codes: Vec<String> = codes
+        .map(|(code, count)| format!("{count} {code}"))
+        .collect();
+    match codes.is_empty() {
+        true => "0".to_owned(),
+        false => codes.join(", "),
+    }
+}
+
+fn or_none(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
