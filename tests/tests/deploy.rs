@@ -147,7 +147,10 @@ fn postgres_is_healthy_once_others_reach_it() {
 fn containers_leave_no_volumes_behind() {
     assert!(!text("Dockerfile").contains("\nVOLUME"));
     let services = services();
-    let (_, keeper) = services.iter().find(|(name, _)| name == "variant-gen").expect("a service");
+    let (_, keeper) = services
+        .iter()
+        .find(|(name, _)| name == "variant-gen")
+        .expect("a service");
     assert!(keeper.contains("variant-gen:/var/lib/sextant"), "{keeper}");
 }
 

@@ -224,3 +224,64 @@ fn or_none(names: &[String]) -> String {
         false => names.join(", "),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcomes::Outcome;
+    use super::*;
+
+    fn seen(outcomes: &[Outcome]) -> Seen {
+        let mut tally = Tally::default();
+        let now = std::time::Instant::now();
+        for outcome in outcomes {
+            tally.count(outcome.clone(), Duration::ZERO, now);
+        }
+        Seen {
+            counted: Some(tally.with_an_answer()),
+            took: Duration::ZERO,
+            tally,
+        }
+    }
+
+    fn is_well(allowed: Allowed, outcomes: &[Outcome]) -> bool {
+        let phase = Phase {
+            name: "a phase",
+            act: |_| Ok(()),
+            allowed,
+        };
+        problems(&phase, &seen(outcomes)).is_empty()
+    }
+
+    #[test]
+    fn phases_allow_what_they_say() {
+        use Allowed::{BrokenConnections, Nothing, Refusals};
+        let answered = Outcome::Answered;
+        let refused = [answered.clone(), Outcome::Refused("unavailable".to_owned())];
+        let broken = [answered.clone(), Outcome::Broken];
+        let not_connected = [answered.clone(), Outcome::NotConnected];
+        assert!(is_well(Nothing, &[answered]));
+        assert!(is_well(Refusals, &refused) && !is_well(Nothing, &refused));
+        assert!(is_well(BrokenConnections, &broken) && !is_well(Refusals, &broken));
+        assert!(is_well(BrokenConnections, &not_connected) && !is_well(Refusals, &not_connected));
+    }
+
+    #[test]
+    fn nothing_is_lost_wrong_or_counted_twice_in_any_phase() {
+        let answered = Outcome::Answered;
+        for bad in [Outcome::Lost, Outcome::Wrong("a 7".to_owned())] {
+            assert!(!is_well(
+                Allowed::BrokenConnections,
+                &[answered.clone(), bad]
+            ));
+        }
+        assert!(!is_well(Allowed::BrokenConnections, &[]));
+        let phase = Phase {
+            name: "a phase",
+            act: |_| Ok(()),
+            allowed: Allowed::Refusals,
+        };
+        let mut seen = seen(&[answered]);
+        seen.counted = Some(2);
+        assert_eq!(problems(&phase, &seen).len(), 1);
+    }
+}

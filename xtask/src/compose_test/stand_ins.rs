@@ -79,7 +79,7 @@ impl Recipe {
         let label = format!("{LABEL}={}", self.digest()?);
         let file = self.dockerfile();
         let build = [
-            "build", "--tag", image, "--label", &label, "--file", &file, "-",
+            "build", "--quiet", "--tag", image, "--label", &label, "--file", &file, "-",
         ];
         // The engine's own builder: BuildKit's command line may be missing where no registry is.
         engine::pipe(
@@ -100,10 +100,7 @@ impl Recipe {
         let words = text.lines().filter_map(|line| line.strip_prefix("COPY "));
         let words = words.filter_map(|rest| rest.split_whitespace().next());
         let scripts = words.filter(|name| folder().join(name).is_file());
-        Ok(scripts
-            .map(str::to_owned)
-            .chain([dockerfile.clone()])
-            .collect())
+        Ok(scripts.map(str::to_owned).chain([dockerfile]).collect())
     }
 
     /// A command that writes the build's context as an archive.
