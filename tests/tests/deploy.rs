@@ -128,6 +128,21 @@ fn what_is_published_stays_on_the_machine_and_can_move() {
     assert_eq!(published, 3);
 }
 
+/// A registry that has an image of the same name would be asked for it before ours is built.
+#[test]
+fn nobody_pulls_the_image_that_is_built_here() {
+    let compose = text("docker-compose.yml");
+    let shared = compose
+        .split("\nservices:\n")
+        .next()
+        .expect("what services share");
+    assert!(shared.contains("\n  pull_policy: never\n"), "{shared}");
+    for (name, text) in services() {
+        let is_built = text.contains("    build: ");
+        assert_eq!(text.contains("pull_policy: missing"), is_built, "{name}");
+    }
+}
+
 /// While PostgreSQL makes its database, a server answers on the socket alone and then ends.
 #[test]
 fn postgres_is_healthy_once_others_reach_it() {
