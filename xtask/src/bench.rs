@@ -27,7 +27,7 @@ pub struct Arguments {
     /// worker
     names: Vec<String>,
     /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
-    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, restarts of trust; clockwork, serf, shapes, weights, windows of worker
+    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts of trust; clockwork, serf, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement

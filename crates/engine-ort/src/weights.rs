@@ -2,7 +2,7 @@
 //!
 //! Left to itself, every ONNX Runtime session owns its weights, and the rewriting of the graph
 //! makes further copies (convolutions are laid out anew in blocks of channels). So the rewriting
-//! is done once: a first session writes the optimised graph to a temporary file and goes away. The
+//! is done once: a first session writes the optimised graph to a file in memory and goes away. The
 //! weights are taken out of that file, and all sessions, whatever their number of threads, are
 //! made from the rest with its optimisations switched off and the weights lent to them. Nothing
 //! can then change a weight under a name that another session reads.
@@ -13,7 +13,7 @@
 //! 39 ms, batch 1 the same; loading 120 ms against 65 ms. [`Optimization::All`] packs, once for
 //! all sessions of the model; [`Optimization::Basic`] does not, and costs exactly one copy.
 
-use std::{collections::HashMap, fs, sync::Arc};
+use std::{collections::HashMap, fs, os::fd::AsRawFd, sync::Arc};
 
 use bytes::Bytes;
 use ort::{
@@ -25,6 +25,7 @@ use ort::{
     },
     value::DynValue,
 };
+use rustix::fs::{MemfdFlags, memfd_create};
 use sextant_engine::{Error, LoadRequest};
 use sextant_onnx::{Weight, split_weights};
 use sextant_types::Optimization;
@@ -147,13 +148,12 @@ impl Weights {
         Ok((source, session))
     }
 
-    /// The graph after optimisation, through a file: ONNX Runtime offers no other way.
+    /// The graph after optimisation, through a file: ONNX Runtime offers no other way. The file is in
+    /// memory and has no name, so that nothing is left of it whatever happens here.
     fn optimize(&self, model: &Bytes) -> Result<Bytes, String> {
-        let folder = tempfile::Builder::new()
-            .prefix("sextant-ort-")
-            .tempdir()
-            .map_err(|error| format!("no temporary folder: {error}"))?;
-        let path = folder.path().join("optimized.onnx");
+        let file = memfd_create("sextant-optimized", MemfdFlags::CLOEXEC)
+            .map_err(|error| format!("no file in memory: {error}"))?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let write = || -> Result<Session, ort::Error> {
             self.builder(1)?
                 .with_optimization_level(level(self.optimization))?

@@ -30,7 +30,7 @@ pub struct Host {
 impl Host {
     /// Serves the models that come over standard input, a socket.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes)?;
+        sextant_isolation::confine(self.memory_bytes, self.library.as_deref())?;
         let mut config = Config::default();
         config.variants.engines.0 = vec![self.engine];
         config.onnxruntime_library = self.library;

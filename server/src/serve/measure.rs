@@ -27,7 +27,7 @@ pub struct Measure {
 impl Measure {
     /// Carries out the orders on standard input.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes)?;
+        sextant_isolation::confine(self.memory_bytes, self.library.as_deref())?;
         let mut config = Config::default();
         config.variants.engines.0 = self.engines;
         config.onnxruntime_library = self.library;

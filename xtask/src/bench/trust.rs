@@ -1,6 +1,7 @@
 //! What others cannot do to those who ask: figures of fairness and of faults.
 
 mod fairness;
+mod isolation;
 mod restarts;
 
 use std::process::Command;
@@ -11,7 +12,7 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 2] = ["fairness", "restarts"];
+pub const PARTS: [&str; 3] = ["fairness", "isolation", "restarts"];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
@@ -23,6 +24,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     report.version("sextant", version.trim().trim_start_matches("sextant "));
     if arguments.wants("fairness") {
         fairness::run(&bench, report)?;
+    }
+    if arguments.wants("isolation") {
+        isolation::run(&bench, report)?;
     }
     if arguments.wants("restarts") {
         restarts::run(&bench, report)?;

@@ -2,19 +2,21 @@
 
 use std::{
     fs,
+    net::TcpListener,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use landlock::{Compatible, RulesetAttr};
 use rustix::process::{Pid, Signal, kill_process};
 use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel};
 use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
 
 use super::{
     HARMFUL,
-    harmful::{ABORTS, DESCENDS, EXITS, FILLS, HANGS, Harmful},
+    harmful::{ABORTS, CONNECTS, DESCENDS, EXITS, FILLS, HANGS, Harmful, LOOKS},
     isolated,
 };
 
@@ -25,10 +27,10 @@ fn engine(mark: &str) -> impl Engine {
     isolated(Arc::new(Harmful), HARMFUL, mark)
 }
 
-fn request(artefact: u8, file: &'static str) -> LoadRequest {
+fn request(artefact: u8, file: &str) -> LoadRequest {
     LoadRequest {
         artefact: Digest::from_bytes([artefact; 32]),
-        model: Bytes::from_static(file.as_bytes()),
+        model: Bytes::copy_from_slice(file.as_bytes()),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,
@@ -202,4 +204,38 @@ fn wait_until_it_computes(process: Pid) {
         assert!(begun.elapsed() < PATIENCE, "it does not begin");
         thread::yield_now();
     }
+}
+
+/// Whether the kernel lets a process close files and network to itself.
+fn has_landlock() -> bool {
+    let modules = fs::read_to_string("/sys/kernel/security/lsm");
+    match modules {
+        Ok(modules) => modules.contains("landlock"),
+        // Not shown, so found out.
+        Err(_) => landlock::Ruleset::default()
+            .set_compatibility(landlock::CompatLevel::HardRequirement)
+            .handle_access(landlock::AccessNet::ConnectTcp)
+            .is_ok(),
+    }
+}
+
+#[test]
+fn a_process_has_neither_the_files_of_the_service_nor_the_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret.key");
+    fs::write(&secret, "secret").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let engine = engine("mark=sealed");
+    let model = engine
+        .load(&request(1, &secret.display().to_string()))
+        .unwrap();
+    let looked = run(&*model, LOOKS).unwrap();
+    let connected = run(&*model, CONNECTS - f32::from(port)).unwrap();
+    if has_landlock() {
+        assert_eq!((looked, connected), (0.0, 0.0));
+    } else {
+        assert_eq!((looked, connected), (3.0, 1.0));
+    }
+    assert_eq!(run(&*model, 3.0), Ok(6.0));
 }

@@ -1,7 +1,7 @@
 //! An engine that does what its input says: it doubles what is positive, and is hard on its process
 //! otherwise.
 
-use std::{hint, process, sync::Arc};
+use std::{fs, hint, net::TcpStream, path::PathBuf, process, sync::Arc};
 
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_types::{
@@ -23,10 +23,17 @@ pub const DESCENDS: f32 = -4.0;
 /// Ends the process as a script would.
 pub const EXITS: f32 = -5.0;
 
+/// Connects to the port of this machine that is what the input is below this, and tells whether it could.
+pub const CONNECTS: f32 = -100_000.0;
+
+/// Reads the file of the service's user that the model's file names, and writes one beside it; tells how
+/// much of that it could.
+pub const LOOKS: f32 = -6.0;
+
 /// See the module.
 pub struct Harmful;
 
-struct Loaded(Signature);
+struct Loaded(Signature, PathBuf);
 
 impl Engine for Harmful {
     fn name(&self) -> &'static str {
@@ -46,7 +53,10 @@ impl Engine for Harmful {
         match &request.model[..] {
             b"aborts" => process::abort(),
             b"hangs" => hang(),
-            _ => Ok(Arc::new(Loaded(signature()))),
+            file => {
+                let path = String::from_utf8_lossy(file).into_owned();
+                Ok(Arc::new(Loaded(signature(), path.into())))
+            }
         }
     }
 }
@@ -69,9 +79,19 @@ impl LoadedModel for Loaded {
             EXITS => process::exit(3),
             _ => {}
         }
-        Ok(vec![
-            Tensor::from_elements(vec![1, 1], &[value * 2.0]).unwrap(),
-        ])
+        let answer = match value {
+            LOOKS => {
+                let reads = fs::read(&self.1).is_ok();
+                let writes = fs::write(self.1.with_extension("new"), "new").is_ok();
+                f32::from(u8::from(reads) + 2 * u8::from(writes))
+            }
+            below if below < CONNECTS => {
+                let port = (CONNECTS - below) as u16;
+                f32::from(u8::from(TcpStream::connect(("127.0.0.1", port)).is_ok()))
+            }
+            value => value * 2.0,
+        };
+        Ok(vec![Tensor::from_elements(vec![1, 1], &[answer]).unwrap()])
     }
 
     fn weights_bytes(&self) -> u64 {

@@ -15,7 +15,7 @@ mod fixtures;
 #[path = "../../../engine/tests/support/rows.rs"]
 mod rows;
 
-use std::{env, sync::Arc};
+use std::{env, path::Path, sync::Arc};
 
 use sextant_engine::Engine;
 use sextant_engine_ort::OrtEngine;
@@ -36,8 +36,9 @@ fn child() {
     let Some(engine) = env::args().find(|it| it.starts_with("engine=")) else {
         return;
     };
-    confine(MEMORY_BYTES).unwrap();
-    let engine: Arc<dyn Engine> = match engine.strip_prefix(ORT) {
+    let library = engine.strip_prefix(ORT);
+    confine(MEMORY_BYTES, library.map(Path::new)).unwrap();
+    let engine: Arc<dyn Engine> = match library {
         Some(library) => Arc::new(OrtEngine::new(library.as_ref()).unwrap()),
         None => Arc::new(Harmful),
     };
