@@ -185,6 +185,7 @@ mod tests {
     fn answer(status: u16, body: &Value) -> Response {
         Response {
             status,
+            closes: false,
             body: body.to_string().into_bytes(),
         }
     }
