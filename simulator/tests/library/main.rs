@@ -7,6 +7,7 @@ mod clairvoyant;
 mod experiments;
 mod fleet;
 mod fleet_rules;
+mod fleet_shares;
 mod goodput;
 mod paged;
 mod partition;
