@@ -7,7 +7,7 @@ use sextant_policies::select::{
 };
 
 #[derive(Debug, Clone)]
-struct Waits(Vec<f64>);
+pub struct Waits(pub Vec<f64>);
 
 impl Load for Waits {
     fn wait_ms(&self, ordinal: u32, _kind: u32) -> f64 {
@@ -19,7 +19,13 @@ impl Load for Waits {
     }
 }
 
-fn entry(ordinal: u32, cost: f64, latency_ms: f64, quality: f64, readiness: Readiness) -> Entry {
+pub fn entry(
+    ordinal: u32,
+    cost: f64,
+    latency_ms: f64,
+    quality: f64,
+    readiness: Readiness,
+) -> Entry {
     Entry {
         ordinal,
         kind: 0,
@@ -33,7 +39,7 @@ fn entry(ordinal: u32, cost: f64, latency_ms: f64, quality: f64, readiness: Read
     }
 }
 
-fn demand(latency_ms: f64, min_quality: f64) -> Demand {
+pub fn demand(latency_ms: f64, min_quality: f64) -> Demand {
     Demand {
         latency_ms,
         min_quality,

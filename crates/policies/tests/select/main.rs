@@ -1,0 +1,6 @@
+//! Which variant answers a query.
+
+mod branches;
+mod columns;
+mod misses;
+mod order;
