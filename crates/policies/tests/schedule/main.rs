@@ -6,6 +6,7 @@
 mod eager;
 mod histories;
 mod mixed;
+mod pinned;
 mod rest;
 mod shares;
 mod small;
