@@ -11,4 +11,5 @@ mod rest;
 mod shares;
 mod small;
 mod symphony;
+mod tenants;
 mod world;
