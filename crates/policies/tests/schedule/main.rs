@@ -8,6 +8,7 @@ mod histories;
 mod mixed;
 mod pinned;
 mod rest;
+mod sextant;
 mod shares;
 mod small;
 mod symphony;

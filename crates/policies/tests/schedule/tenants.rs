@@ -206,6 +206,49 @@ fn who_is_ahead_by_more_than_an_eighth_of_the_room_goes_after() {
 }
 
 #[test]
+fn what_a_query_leaves_counts_at_once() {
+    // Three rows of the first tenant, whose tag is 110, and a row of another with a room of 2000 ns.
+    let first = |more: bool| {
+        let mut small = tenants(2);
+        let running = small.occupy(0, 0);
+        (0..3).for_each(|payload| drop(small.request(0, 0, payload, 500)));
+        small.request(0, 1, 8, 2110);
+        if more {
+            small.request(0, 1, 9, 600);
+        }
+        let started = batches(&small.result(110, running));
+        started[0].requests[0]
+    };
+    assert_eq!(first(false), 0);
+    // With 490 ns another one may be ahead by 61 ns.
+    assert_eq!(first(true), 9);
+}
+
+#[test]
+fn who_waits_no_more_does_not_limit_the_others() {
+    // As in the test before the last, but a third tenant had 100 ns to spare until it could not be met.
+    let mut small = tenants(3);
+    let running = small.occupy(0, 0);
+    (0..3).for_each(|payload| drop(small.request(0, 0, payload, 500)));
+    small.request(0, 1, 8, 990);
+    small.request(0, 2, 9, 210);
+    assert_eq!(drops(&small.timer(101)).len(), 1);
+    assert_eq!(batch(&small.result(110, running)).requests, [0, 1, 2]);
+    // Nor does one of another priority that waits.
+    let lower = QueueSpec {
+        priority: 99,
+        ..of(2, 8)
+    };
+    let mut small = Small::of(Policy::Eager, 1, &[of(0, 8), of(1, 8), lower]);
+    let running = small.occupy(0, 0);
+    (0..3).for_each(|payload| drop(small.request(0, 0, payload, 500)));
+    small.request(0, 1, 8, 990);
+    small.request(0, 2, 9, 230);
+    let started = batches(&small.result(110, running));
+    assert_eq!(started[0].requests, [0, 1, 2]);
+}
+
+#[test]
 fn the_least_room_counts_for_a_second() {
     // A room of 390 ns at first, then one of 490: 240 ns wait, more than half of the former.
     let first = |later: Nanos| {
