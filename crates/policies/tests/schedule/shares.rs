@@ -31,11 +31,14 @@ struct Got {
     device: Nanos,
 }
 
+/// A batch under way: of which queue, its run time, and its requests' deadlines.
+type Underway = (BatchId, u32, Nanos, Vec<Nanos>);
+
 /// Workers of one slot each on a clock of their own, and who asks what.
 struct Bench {
     scheduler: Box<dyn Scheduler<(u32, Nanos)>>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
-    running: Vec<Option<(BatchId, u32, Nanos, Vec<Nanos>)>>,
+    running: Vec<Option<Underway>>,
     got: Vec<Got>,
     now: Nanos,
 }
