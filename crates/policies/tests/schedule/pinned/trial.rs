@@ -237,7 +237,8 @@ impl Play {
                 of.workers += u64::from(worker);
                 of.windows += if latest == NEVER { 0 } else { latest / 1000 };
                 // Every seventh batch takes a little less than expected.
-                let sooner = if of.batches % 7 == 0 { expected / 8 } else { 0 };
+                let is_seventh = of.batches.is_multiple_of(7);
+                let sooner = if is_seventh { expected / 8 } else { 0 };
                 let end = earliest.max(self.now) + expected - sooner;
                 self.running.insert((end, id), ());
             }
