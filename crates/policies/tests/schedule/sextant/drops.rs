@@ -149,3 +149,16 @@ fn what_has_expired_is_not_shed() {
     assert_eq!(bench.form(2 * MS), None);
     assert_eq!(bench.dropped, [(0, DropReason::Expired)]);
 }
+
+#[test]
+fn a_batch_is_not_dropped_for_the_sake_of_nobody() {
+    const NOW: u64 = 149 * MS;
+    let mut bench = Bench::new(spec(1.0, 4.0), 0.0, (1, 1)).fed(MS, NOW);
+    bench.ask(NOW, 5 * MS);
+    bench.ask(NOW, 6 * MS);
+    bench.rows(NOW, 12, 16 * MS);
+    // The first cannot be met any more, nor can the twelve rows of the last, which would take 16 ms.
+    let formed = bench.form(NOW + MS).unwrap();
+    assert_eq!(bench.dropped, [(0, DropReason::Expired)]);
+    assert_eq!(formed.rows, 1);
+}
