@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     Api,
-    process::{Process, command, command_behind},
+    process::{Launch, Process, command, command_behind},
 };
 
 /// What the log must never hold.
@@ -100,6 +100,12 @@ impl TestCluster {
     /// Starts again over the same data.
     pub fn launch(&mut self) {
         assert!(self.process.is_none(), "the service runs already");
+        let Launch { command, log } = self.launching();
+        self.process = Some(Process::start(command, &log));
+    }
+
+    /// What starts it, over the same data.
+    pub(crate) fn launching(&self) -> Launch {
         let mut command = command_behind(&self.settings.wrap);
         command
             .args([
@@ -118,7 +124,23 @@ impl TestCluster {
             command.args(["--set", pair]);
         }
         command.args(&self.settings.arguments);
-        self.process = Some(Process::start(command, &self.log_file()));
+        let log = self.log_file();
+        Launch { command, log }
+    }
+
+    /// Takes over what [`launching`](Self::launching) started.
+    pub(crate) fn attach(&mut self, process: Process) {
+        self.process = Some(process);
+    }
+
+    /// The process, if it runs.
+    pub(crate) fn running(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The process, which is to end.
+    pub(crate) fn take(&mut self) -> Option<Process> {
+        self.process.take()
     }
 
     /// Asks the service to end, waits for it, and returns how it ended.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::{
     Api, Machine,
     cluster::SHORT_MEASUREMENTS,
-    process::{Process, command, command_behind},
+    process::{Launch, Process, command, command_behind},
 };
 
 /// How the processes of a fleet are started.
@@ -130,7 +130,19 @@ impl Fleet {
         self.add(name, roles, &[], Place::Clock(offset.to_owned()));
     }
 
+    /// Names a process that [`launching`](Self::launching) then starts; `clock` as for
+    /// [`spawn_at`](Self::spawn_at).
+    pub(crate) fn name(&mut self, name: &str, roles: &str, clock: Option<&str>) {
+        let place = clock.map_or(Place::Here, |offset| Place::Clock(offset.to_owned()));
+        self.put(name, roles, &[], place);
+    }
+
     fn add(&mut self, name: &str, roles: &str, set: &[&str], place: Place) {
+        self.put(name, roles, set, place);
+        self.launch(name);
+    }
+
+    fn put(&mut self, name: &str, roles: &str, set: &[&str], place: Place) {
         let member = Member {
             roles: roles.to_owned(),
             set: set.iter().map(|pair| (*pair).to_owned()).collect(),
@@ -139,17 +151,39 @@ impl Fleet {
         };
         let before = self.members.insert(name.to_owned(), member);
         assert!(before.is_none(), "`{name}` is there already");
-        self.launch(name);
     }
 
     /// Starts a process again that has ended, over the same data.
     pub fn launch(&mut self, name: &str) {
         let member = &self.members[name];
         assert!(member.process.is_none(), "`{name}` runs already");
-        let process = Process::start(self.command(name, member), &self.log_file(name));
+        let Launch { command, log } = self.launching(name);
+        self.attach(name, Process::start(command, &log));
+    }
+
+    /// What starts a process, over the same data.
+    pub(crate) fn launching(&self, name: &str) -> Launch {
+        Launch {
+            command: self.command(name, &self.members[name]),
+            log: self.log_file(name),
+        }
+    }
+
+    /// Takes over what [`launching`](Self::launching) started.
+    pub(crate) fn attach(&mut self, name: &str, process: Process) {
         if let Some(member) = self.members.get_mut(name) {
             member.process = Some(process);
         }
+    }
+
+    /// A process, if it runs.
+    pub(crate) fn running(&self, name: &str) -> Option<&Process> {
+        self.members.get(name)?.process.as_ref()
+    }
+
+    /// A process that is to end, if it runs.
+    pub(crate) fn take_if_running(&mut self, name: &str) -> Option<Process> {
+        self.members.get_mut(name)?.process.take()
     }
 
     fn command(&self, name: &str, member: &Member) -> Command {

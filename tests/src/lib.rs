@@ -14,6 +14,7 @@
 
 mod api;
 mod binary;
+pub mod chaos;
 mod cluster;
 pub mod digits;
 mod fleet;
@@ -24,7 +25,7 @@ mod process;
 mod wait;
 
 pub use api::{Answer, Api, Upload};
-pub use binary::root;
+pub use binary::{root, scratch};
 pub use cluster::{Settings, TestCluster, files};
 pub use fleet::{Fleet, FleetSettings};
 pub use load::{Load, Tally};

@@ -17,6 +17,8 @@ pub struct Model {
     pub input: &'static str,
     /// File beside the model in which the weights lie; inside the model where there is none.
     pub weights_file: Option<&'static str>,
+    /// Metadata: keys and values.
+    pub metadata: Vec<(&'static str, String)>,
 }
 
 impl Default for Model {
@@ -26,6 +28,7 @@ impl Default for Model {
             domain: "",
             input: "pixels",
             weights_file: None,
+            metadata: Vec::new(),
         }
     }
 }
@@ -39,6 +42,9 @@ impl Model {
         model.message(8, Message::default().number(2, 17));
         if !self.domain.is_empty() {
             model.message(8, Message::default().text(1, self.domain).number(2, 1));
+        }
+        for (key, value) in &self.metadata {
+            model.message(14, Message::default().text(1, key).text(2, value));
         }
         model.0
     }

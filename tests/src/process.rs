@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Mutex,
@@ -20,6 +20,15 @@ use crate::binary;
 /// How long a process may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A process that can be started.
+#[derive(Debug)]
+pub struct Launch {
+    /// What is run.
+    pub command: Command,
+    /// Where its log is appended.
+    pub log: PathBuf,
+}
+
 /// A running `sextant serve`.
 #[derive(Debug)]
 pub struct Process {
@@ -29,11 +38,28 @@ pub struct Process {
     lines: Mutex<Receiver<String>>,
 }
 
+// === impl Launch ===
+
+impl Launch {
+    /// Starts it and waits until it says where it listens; what kept it from that, otherwise.
+    pub fn start(self) -> Result<Process, String> {
+        Process::try_start(self.command, &self.log)
+    }
+}
+
 // === impl Process ===
 
 impl Process {
     /// Starts it and waits until it says where it listens; its log is appended to `log`.
-    pub fn start(mut command: Command, log: &Path) -> Self {
+    pub fn start(command: Command, log: &Path) -> Self {
+        let log = log.to_owned();
+        let started = Launch { command, log }.start();
+        started.unwrap_or_else(|reason| {
+            panic!("the service did not start: {reason}; its log has the cause")
+        })
+    }
+
+    fn try_start(mut command: Command, log: &Path) -> Result<Self, String> {
         let log = File::options()
             .create(true)
             .append(true)
@@ -59,23 +85,23 @@ impl Process {
             address: String::new(),
             lines: Mutex::new(lines),
         };
-        process.address = process.listening();
-        process
+        process.address = process.listening()?;
+        Ok(process)
     }
 
     /// The address that the service prints once it answers.
-    fn listening(&mut self) -> String {
+    fn listening(&mut self) -> Result<String, String> {
         loop {
             match self.next_line() {
                 Ok(line) => {
                     if let Some((_, address)) = line.split_once("listening on ") {
-                        return address.trim().to_owned();
+                        return Ok(address.trim().to_owned());
                     }
                 }
                 Err(reason) => {
                     self.child.kill().ok();
                     let status = self.child.wait();
-                    panic!("the service did not start: {reason}, {status:?}; its log has the cause")
+                    return Err(format!("{reason}, {status:?}"));
                 }
             }
         }

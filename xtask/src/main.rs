@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod bench;
+mod chaos;
 mod chart_test;
 mod checks;
 mod compose_test;
@@ -48,6 +49,8 @@ enum Task {
     Models(models::Arguments),
     /// Write `openapi/sextant.json` as the server reports it
     Openapi,
+    /// Break parts of the running service by a seed, under load, and check what became of everything
+    Chaos(chaos::Arguments),
     /// Measure the figures of the README
     Bench(bench::Arguments),
 }
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,
+        Task::Chaos(arguments) => return chaos::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments)?,
     }
     Ok(std::process::ExitCode::SUCCESS)

@@ -1,0 +1,121 @@
+//! The processes of a setting, by name.
+
+use std::process::ExitStatus;
+
+use rustix::process::Signal;
+
+use crate::{
+    Fleet, FleetSettings, Settings, TestCluster,
+    chaos::plan::{LONE, Plan, STORAGE_BYTES, Setting},
+    process::{Launch, Process},
+};
+
+/// What runs.
+pub enum Service {
+    /// One process with everything in it.
+    One(Box<TestCluster>),
+    /// Several over stores.
+    Fleet(Box<Fleet>),
+}
+
+impl Service {
+    /// Starts the stores, and the process where there is one.
+    pub fn start(plan: &Plan) -> Self {
+        let mut set: Vec<String> = SETTINGS.map(str::to_owned).to_vec();
+        match &plan.setting {
+            Setting::One => {
+                set.push(format!("limits.storage_bytes={STORAGE_BYTES}"));
+                Self::One(Box::new(TestCluster::start(Settings {
+                    set,
+                    faults: true,
+                    ..Settings::default()
+                })))
+            }
+            Setting::Fleet { wrong_clock, .. } => {
+                let environment = Vec::new();
+                let mut fleet = Fleet::over_stores(FleetSettings { set, environment });
+                for name in plan.processes() {
+                    let clock = wrong_clock.as_ref().filter(|(process, _)| *process == name);
+                    fleet.name(&name, role(&name), clock.map(|(_, offset)| &**offset));
+                }
+                Self::Fleet(Box::new(fleet))
+            }
+        }
+    }
+
+    /// A process, if it runs.
+    pub fn running(&self, name: &str) -> Option<&Process> {
+        match self {
+            Self::One(cluster) => cluster.running(),
+            Self::Fleet(fleet) => fleet.running(name),
+        }
+    }
+
+    /// Ends a process as a power cut would, if it runs.
+    pub fn kill(&mut self, name: &str) {
+        if let Some(process) = self.take(name) {
+            process.kill();
+        }
+    }
+
+    /// Signals a process, if it runs.
+    pub fn signal(&self, name: &str, signal: Signal) {
+        if let Some(process) = self.running(name) {
+            process.signal(signal);
+        }
+    }
+
+    /// What starts a process again.
+    pub fn launching(&self, name: &str) -> Launch {
+        match self {
+            Self::One(cluster) => cluster.launching(),
+            Self::Fleet(fleet) => fleet.launching(name),
+        }
+    }
+
+    /// Takes over what [`launching`](Self::launching) started.
+    pub fn attach(&mut self, name: &str, process: Process) {
+        match self {
+            Self::One(cluster) => cluster.attach(process),
+            Self::Fleet(fleet) => fleet.attach(name, process),
+        }
+    }
+
+    /// Asks a process to end and says how it did, if it runs.
+    pub fn stop(&mut self, name: &str) -> Option<ExitStatus> {
+        Some(self.take(name)?.stop())
+    }
+
+    /// What a process logged, by all its lives.
+    pub fn log(&self, name: &str) -> String {
+        match self {
+            Self::One(cluster) => cluster.log(),
+            Self::Fleet(fleet) => fleet.log(name),
+        }
+    }
+
+    /// The stores; none where there is one process.
+    pub fn stores(&mut self) -> Option<&mut Fleet> {
+        match self {
+            Self::One(_) => None,
+            Self::Fleet(fleet) => Some(fleet),
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<Process> {
+        match self {
+            Self::One(cluster) => cluster.take(),
+            Self::Fleet(fleet) => fleet.take_if_running(name),
+        }
+    }
+}
+
+/// Of every process.
+const SETTINGS: [&str; 2] = ["variants.engines=emulated", "worker.cores=1"];
+
+/// The role of a process of a fleet, which its name begins with.
+fn role(name: &str) -> &'static str {
+    let roles = ["api", "dispatcher", "autoscaler", "variant-gen", "worker"];
+    let role = roles.into_iter().find(|role| name.starts_with(role));
+    role.unwrap_or(LONE)
+}

@@ -1,0 +1,57 @@
+//! `cargo xtask chaos`: the campaign of faults, whose code lies in `tests/src/chaos`.
+
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    paths,
+    provision::{self, servers, tools},
+    shell,
+};
+
+/// Options of `cargo xtask chaos`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The first run's seed; the others count on from it
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many runs
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// How long the load of a run meets faults, seconds [default: 10 to 20, by the seed]
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Builds the service and the campaign, and carries out its runs.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let provisioned = provision::runtime()?;
+    servers::ensure()?;
+    tools::s3_server(&provisioned.cache)?;
+    // With the whole workspace, so that what the tests have built is not built again.
+    let build = "build --workspace --bin sextant --example chaos";
+    shell::run(shell::command("cargo").args(build.split(' ')))?;
+    let mut campaign = shell::command(paths::target("debug/examples/chaos"));
+    campaign
+        .args(["--seed", &arguments.seed.to_string()])
+        .args(["--runs", &arguments.runs.to_string()])
+        .env("ORT_DYLIB_PATH", &provisioned.onnxruntime)
+        .stdin(Stdio::null());
+    if std::env::var_os("SEXTANT_BIN").is_none() {
+        campaign.env("SEXTANT_BIN", paths::target("debug/sextant"));
+    }
+    if let Some(seconds) = arguments.seconds {
+        campaign.args(["--seconds", &seconds.to_string()]);
+    }
+    if arguments.json {
+        campaign.arg("--json");
+    }
+    eprintln!("$ {}", shell::show(&campaign));
+    let status = campaign.status().context("cannot start the campaign")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
