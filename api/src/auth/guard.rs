@@ -1,6 +1,6 @@
 //! The layer that every request passes: who asks, may they, how often, and what is kept of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -11,7 +11,10 @@ use axum::{
 use sextant_registry::{Audit, KeyScope};
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep},
+};
 
 use super::{
     Caller, Mode,
@@ -34,6 +37,12 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// Headers of the guard, which belong on refusals as well.
 pub(crate) const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WWW_AUTHENTICATE];
+
+/// How long the registry may be away before the entry of a change that needs no registry is given up: more
+/// than a server takes to start again, or another to take over.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two attempts to write an entry.
+const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 
 /// What the guard looks at.
 pub(crate) struct Guard {
@@ -109,7 +118,13 @@ async fn change(
     let response = next.run(request).await;
     if let Some(detail) = outcome(&response) {
         let subject = subject(&uri, &response);
-        guard.audit(action, &caller, (&subject, detail)).await;
+        let patience = match response.status().is_success() {
+            true => AUDIT_PATIENCE,
+            // Whoever is refused because the registry is away is told at once.
+            false => Duration::ZERO,
+        };
+        let told = (&*subject, detail);
+        guard.audit(action, &caller, told, patience).await;
     }
     response
 }
@@ -222,17 +237,24 @@ impl Guard {
         self.state.owner(&route).await.map(Some)
     }
 
-    /// Keeps what was done, once it was done.
+    /// Keeps what was done, once it was done; nobody is told of it before. While the registry is away it is
+    /// tried again for a while: what changes artefacts alone succeeds without it.
     async fn audit(
         &self,
         action: &str,
         caller: &Caller,
         (subject, detail): (&str, serde_json::Value),
+        patience: Duration,
     ) {
         let entry = Audit::new(clock::now_ms(), caller.name(), action, subject, detail);
-        if let Err(error) = self.state.registry().record(&entry).await {
-            let actor = caller.name();
-            tracing::error!(%error, actor, action, subject, "an audit entry was lost");
+        let end = Instant::now() + patience;
+        while let Err(error) = self.state.registry().record(&entry).await {
+            if !error.is_retryable() || Instant::now() >= end {
+                let actor = caller.name();
+                tracing::error!(%error, actor, action, subject, "an audit entry was lost");
+                return;
+            }
+            sleep(AUDIT_AGAIN).await;
         }
     }
 }

@@ -122,3 +122,25 @@ async fn a_budget_outlives_the_loss_of_the_metadata() {
     api.patch("/v1/applications/digits", &body).await.json(200);
     answers(&api).await;
 }
+
+#[tokio::test]
+async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
+    let mut fleet = fleet().await;
+    let api = fleet.api();
+    fleet.postgres.kill();
+    let putting = tokio::spawn({
+        let api = api.clone();
+        async move { api.put("/v1/artefacts/kept.jsonl", "{}").await }
+    });
+    // The store has it; who sent it is not told yet.
+    until("the file is stored", || async {
+        let answer = api.get("/v1/artefacts/kept.jsonl").await;
+        answer.status.is_success().then_some(())
+    })
+    .await;
+    fleet.postgres.start_again();
+    let answer = putting.await.expect("an answer");
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let entries = api.get("/v1/audit?action=artefact.put").await.json(200);
+    assert_eq!(entries["entries"][0]["subject"], "kept.jsonl", "{entries}");
+}
