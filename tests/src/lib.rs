@@ -1,7 +1,8 @@
 //! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
 //!
 //! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real
-//! stores; [`Api`] talks to them; [`digits`] is the example's data and a service that has learnt it.
+//! stores; [`Api`] talks to them; [`digits`] is the example's data and a service that has learnt it; [`chaos`]
+//! breaks all of it by a seed.
 //!
 //! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
 //! an operator see.

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::worth::Draw;
 
+mod draw;
+
 /// The process of the setting with one.
 pub const LONE: &str = "sextant";
 /// Bytes that the artefact store may hold where there is one process.
 pub const STORAGE_BYTES: u64 = 32 << 20;
 /// Records of the first job have numbers from here on, those of the next one as many later.
 pub const RECORD_NUMBERS: u64 = 1 << 20;
-/// Time without faults at the beginning, milliseconds.
-const HEAD_START_MS: u64 = 2000;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,22 +135,6 @@ pub struct Arrival {
 }
 
 impl Plan {
-    /// The run of a seed. `length_ms` is how long the load meets faults: 10 to 20 s when left out.
-    pub fn draw(seed: u64, length_ms: Option<u64>) -> Self {
-        let length_ms = length_ms.unwrap_or_else(|| Draw::new(seed, 0).within(10_000..20_000));
-        let mut plan = Self {
-            seed,
-            length_ms,
-            setting: setting(&mut Draw::new(seed, 1)),
-            applications: applications(&mut Draw::new(seed, 2)),
-            jobs: Vec::new(),
-            faults: Vec::new(),
-        };
-        plan.jobs = plan.draw_jobs(&mut Draw::new(seed, 3));
-        plan.faults = plan.draw_faults(&mut Draw::new(seed, 4));
-        plan
-    }
-
     /// Every process, in the order in which they are started.
     pub fn processes(&self) -> Vec<String> {
         let Setting::Fleet { workers, .. } = &self.setting else {
@@ -197,69 +181,6 @@ impl Plan {
     pub fn record_number(job: usize, index: u64) -> u64 {
         RECORD_NUMBERS * (1 + job as u64) + index
     }
-
-    fn draw_jobs(&self, draw: &mut Draw) -> Vec<Job> {
-        let job = |number| {
-            let application = draw.within(0..self.applications.len() as u64) as usize;
-            Job {
-                name: format!("job-{number}"),
-                application,
-                at_ms: draw.within(0..self.length_ms / 2),
-                // Some seconds of a device, whichever model answers.
-                records: draw.within(500..4000) / self.applications[application].alpha_ms.max(8),
-            }
-        };
-        (1..=2).map(job).collect()
-    }
-
-    /// Faults one after another with some overlap; no two at once of the same thing.
-    fn draw_faults(&self, draw: &mut Draw) -> Vec<Fault> {
-        let kinds = self.kinds();
-        let mut faults: Vec<Fault> = Vec::new();
-        let mut at_ms = HEAD_START_MS;
-        while at_ms < self.length_ms {
-            let kind = draw.of(&kinds).clone();
-            let most = (self.length_ms - at_ms).min(5000) + 1;
-            let for_ms = draw.within(300.min(most - 1)..most);
-            let is_free = |other: &Fault| {
-                other.kind.target() != kind.target() || other.at_ms + other.for_ms < at_ms
-            };
-            if faults.iter().all(is_free) {
-                faults.push(Fault {
-                    at_ms,
-                    for_ms,
-                    kind,
-                });
-            }
-            at_ms += draw.within(500..3500);
-        }
-        faults
-    }
-
-    /// What can go wrong in the setting; processes more often than stores.
-    fn kinds(&self) -> Vec<Kind> {
-        let mut kinds = Vec::new();
-        for process in self.processes() {
-            kinds.push(Kind::Freeze {
-                process: process.clone(),
-            });
-            kinds.push(Kind::Kill { process });
-        }
-        match self.setting {
-            Setting::One => kinds.push(Kind::DiskFull),
-            Setting::Fleet { .. } => kinds.extend([
-                Kind::RedisSilent,
-                Kind::RedisEmptied,
-                Kind::RedisKilled,
-                Kind::PostgresSilent,
-                Kind::PostgresKilled,
-                Kind::S3Slow,
-                Kind::S3Silent,
-                Kind::S3Refuses,
-            ]),
-        }
-        kinds
-    }
 }
 
 impl Kind {
@@ -278,54 +199,6 @@ impl Kind {
             Self::DiskFull => "disk",
         }
     }
-}
-
-fn setting(draw: &mut Draw) -> Setting {
-    if draw.within(0..3) == 0 {
-        return Setting::One;
-    }
-    let workers = draw.within(2..4) as usize;
-    // S3 takes no request whose time is off by more than a quarter of an hour.
-    let clocks = ["+10m", "-5m", "+3s"];
-    let wrong = ["worker-1", "dispatcher", "dispatcher-2", "autoscaler"];
-    let wrong_clock = (draw.within(0..3) == 0).then(|| {
-        (
-            (*draw.of(&wrong)).to_owned(),
-            (*draw.of(&clocks)).to_owned(),
-        )
-    });
-    Setting::Fleet {
-        front_ends: draw.within(1..3) as usize,
-        workers,
-        wrong_clock,
-    }
-}
-
-/// A modest application, one that asks for more than there is, and sometimes another modest one.
-fn applications(draw: &mut Draw) -> Vec<Application> {
-    let modest = |name: &str, draw: &mut Draw| Application {
-        name: name.to_owned(),
-        alpha_ms: draw.within(2..10),
-        beta_ms: draw.within(2..20),
-        rate: draw.within(4..9) as f64,
-        latency_ms: [None, Some(3000), Some(5000)][draw.within(0..3) as usize],
-        is_modest: true,
-    };
-    let mut all = vec![modest("quiet", draw)];
-    if draw.within(0..2) == 0 {
-        all.push(modest("calm", draw));
-    }
-    let alpha_ms = draw.within(30..60);
-    all.push(Application {
-        name: "loud".to_owned(),
-        alpha_ms,
-        beta_ms: draw.within(10..40),
-        // A device answers at most one row in this time; there are up to three.
-        rate: 1000.0 / alpha_ms as f64 * draw.within(1..6) as f64,
-        latency_ms: Some(draw.within(400..2000)),
-        is_modest: false,
-    });
-    all
 }
 
 #[cfg(test)]
