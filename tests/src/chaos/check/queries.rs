@@ -144,11 +144,13 @@ pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
                 query, application, ..
             } if asks(*at_ms, *application) => {
                 asked.insert(*query, *application);
-                counts.entry(*application).or_default().0 += 1;
             }
-            Event::Answered { query, .. } => {
+            // A connection that breaks is no refusal, and has a rule of its own.
+            Event::Answered { query, .. } | Event::Refused { query, .. } => {
                 if let Some(application) = asked.get(query) {
-                    counts.entry(*application).or_default().1 += 1;
+                    let (asked, answered) = counts.entry(*application).or_default();
+                    *asked += 1;
+                    *answered += usize::from(matches!(event, Event::Answered { .. }));
                 }
             }
             _ => {}

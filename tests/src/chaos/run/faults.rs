@@ -1,13 +1,14 @@
 //! Faults by the clock: each begins when its time has come and ends when its time is over.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use sextant_test_servers::s3;
-use tokio::{task::JoinSet, time::sleep_until};
+use tokio::{sync::Mutex, task::JoinSet, time::sleep_until};
 
 use super::{Stage, artefacts, blocking};
 use crate::{
@@ -21,9 +22,18 @@ const SLOW: Duration = Duration::from_millis(700);
 /// Carries out all of them; returns when the last is over and every killed process is up again.
 pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
     let mut faults = JoinSet::new();
-    for number in 0..stage.plan.faults.len() {
+    let mut turns: BTreeMap<String, Arc<Mutex<()>>> = BTreeMap::new();
+    for (number, fault) in stage.plan.faults.iter().enumerate() {
         let stage = Arc::clone(stage);
-        faults.spawn(async move { one(stage, number, begun).await });
+        let turn = turns.entry(fault.kind.target().to_owned()).or_default();
+        let turn = Arc::clone(turn);
+        faults.spawn(async move {
+            sleep_until((begun + Duration::from_millis(stage.plan.faults[number].at_ms)).into())
+                .await;
+            // A process may start so slowly that its next fault would come before.
+            let _turn = turn.lock().await;
+            one(&stage, number).await
+        });
     }
     sleep_until((begun + Duration::from_millis(stage.plan.length_ms)).into()).await;
     while let Some(ended) = faults.join_next().await {
@@ -37,22 +47,21 @@ pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
     }
 }
 
-async fn one(stage: Arc<Stage>, number: usize, begun: Instant) -> Result<(), String> {
+async fn one(stage: &Arc<Stage>, number: usize) -> Result<(), String> {
     let fault = stage.plan.faults[number].clone();
-    let begins = begun + Duration::from_millis(fault.at_ms);
-    sleep_until(begins.into()).await;
     stage.history.note(Event::FaultBegan { fault: number });
+    let over = Instant::now() + Duration::from_millis(fault.for_ms);
     if fault.kind == Kind::DiskFull {
-        artefacts::fill(&stage).await;
+        artefacts::fill(stage).await;
     } else {
-        let (stage, kind) = (Arc::clone(&stage), fault.kind.clone());
+        let (stage, kind) = (Arc::clone(stage), fault.kind.clone());
         blocking(move || begin(&stage, &kind)).await?;
     }
-    sleep_until((begins + Duration::from_millis(fault.for_ms)).into()).await;
+    sleep_until(over.into()).await;
     if fault.kind == Kind::DiskFull {
-        artefacts::clear(&stage).await;
+        artefacts::clear(stage).await;
     } else {
-        let (stage, kind) = (Arc::clone(&stage), fault.kind.clone());
+        let (stage, kind) = (Arc::clone(stage), fault.kind.clone());
         blocking(move || end(&stage, &kind)).await?;
     }
     stage.history.note(Event::FaultEnded { fault: number });
