@@ -8,6 +8,7 @@
 #![expect(clippy::print_stderr, reason = "and progress to standard error")]
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,6 +18,9 @@ use sextant_tests::{
     chaos::{self, Outcome, Plan, Violation, history},
     scratch,
 };
+
+/// Violations of each rule that are told on standard error; the JSON has all.
+const TOLD: usize = 5;
 
 /// What the command line asks for.
 struct Asked {
@@ -77,8 +81,16 @@ fn say(asked: &Asked, seed: u64, outcome: &Outcome) {
     eprintln!(
         "seed {seed}: {answered} answered, {refused} refused, {broken} broken; {wrong} violations"
     );
+    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
     for violation in &outcome.violations {
-        eprintln!("    {violation}");
+        let count = told.entry(violation.rule).or_default();
+        *count += 1;
+        if *count <= TOLD {
+            eprintln!("    {violation}");
+        }
+    }
+    for (rule, count) in told.into_iter().filter(|(_, count)| *count > TOLD) {
+        eprintln!("    {rule}: {count} in all");
     }
     if wrong > 0 {
         let length = asked

@@ -115,7 +115,8 @@ fn applications(draw: &mut Draw) -> Vec<Application> {
         alpha_ms: draw.within(2..10),
         beta_ms: draw.within(2..20),
         rate: draw.within(4..9) as f64,
-        latency_ms: [None, Some(3000), Some(5000)][draw.within(0..3) as usize],
+        // Long, so that a machine that is busy otherwise refuses nobody.
+        latency_ms: [None, Some(15_000), Some(30_000)][draw.within(0..3) as usize],
         is_modest: true,
     };
     let mut all = vec![modest("quiet", draw)];
