@@ -112,12 +112,9 @@ pub fn ahead(tenant: u32, backlogs: impl Iterator<Item = Backlog> + Clone) -> Op
 // === impl Tenant ===
 
 impl Tenant {
-    /// The tag of its next batch, which stays as it is while it waits.
+    /// The tag of its next batch. While it waits, its finish tag is no less than the virtual time.
     fn tag(&self, class: &Class) -> Nanos {
-        match self.work > 0 {
-            true => self.finish,
-            false => self.finish.max(class.time),
-        }
+        self.finish.max(class.time)
     }
 
     /// What others may take of its room; [`NEVER`] for one that has not asked lately.
