@@ -247,9 +247,11 @@ async fn a_runtime_that_is_lost_and_returns_is_used_again() {
     doubled(&api, "double").await;
     let address = foreign.address;
     drop(foreign);
-    // Nobody is told that it can never be done, as often as they ask. Each waits for a load.
-    for _ in 0..3 {
-        let answer = ask(&api, "double", 1.0).await;
+    // Nobody is told that it can never be done, as often as they ask.
+    let input = json!({"name": "input", "shape": [1, 2], "datatype": "FP32", "data": [1, 1]});
+    let query = json!({"model": "double", "targets": {"latency_ms": 2000}, "inputs": [input]});
+    for _ in 0..5 {
+        let answer = api.post("/v1/queries", &query).await;
         if answer.status == 503 {
             let problem: Value = serde_json::from_str(&answer.text()).expect("a problem");
             assert!(problem["retry_after_ms"].is_number(), "{problem}");

@@ -87,6 +87,10 @@ fn a_weight_or_a_priority_of_the_other_one_does_not_take_its_share_away() {
     assert!(in_time(&heavy, 0) < 0.9, "{:?}", heavy.classes);
     let first = beside(3.0 * ALL, "latency_ms = 100", "priority = 200");
     assert!(in_time(&first, 0) < 0.5, "{:?}", first.classes);
-    let last = beside(3.0 * ALL, "latency_ms = 100", "priority = 50, weight = 1000.0");
+    let last = beside(
+        3.0 * ALL,
+        "latency_ms = 100",
+        "priority = 50, weight = 1000.0",
+    );
     assert!(in_time(&last, 0) >= 0.99, "{:?}", last.classes);
 }
