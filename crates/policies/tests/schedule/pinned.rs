@@ -91,33 +91,35 @@ fn one_queue_on_one_device_that_cannot_serve_all() {
     );
 }
 
+/// Plays the three kinds on so many devices of one slot.
+fn three_kinds_on(devices: u32, expected: &str) {
+    assert_eq!(play(&trial((devices, 1), three_kinds())), expected);
+}
+
 #[test]
 fn three_kinds_of_queues_on_four_devices() {
-    let got = play(&trial((4, 1), three_kinds()));
-    assert_eq!(
-        got,
+    three_kinds_on(
+        4,
         "518 batches, 5073 answered, 133 expired, 654 shed, 277 refused; \
-         starts 341928044, windows 352230079, workers 840; 1719 timers, 1232872111; lags 105605700"
+         starts 341928044, windows 352230079, workers 840; 1719 timers, 1232872111; lags 105605700",
     );
 }
 
 #[test]
 fn three_kinds_of_queues_on_ten_devices() {
-    let got = play(&trial((10, 1), three_kinds()));
-    assert_eq!(
-        got,
+    three_kinds_on(
+        10,
         "1625 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 1172389054, windows 1247729362, workers 5997; 1595 timers, 971488352; lags 52167100"
+         starts 1172389054, windows 1247729362, workers 5997; 1595 timers, 971488352; lags 52167100",
     );
 }
 
 #[test]
 fn three_kinds_of_queues_with_most_devices_idle() {
-    let got = play(&trial((24, 1), three_kinds()));
-    assert_eq!(
-        got,
+    three_kinds_on(
+        24,
         "3147 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 2277497756, windows 2466353981, workers 22216; 1872 timers, 1068601573; lags 51668700"
+         starts 2277497756, windows 2466353981, workers 22216; 1872 timers, 1068601573; lags 51668700",
     );
 }
 
