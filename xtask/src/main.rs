@@ -9,11 +9,13 @@ mod chart_test;
 mod checks;
 mod compose_test;
 mod demo;
+mod fuzz;
 mod gpu_test;
 mod http;
 mod models;
 mod openapi;
 mod paths;
+mod planted;
 mod provision;
 mod server;
 mod shell;
@@ -51,6 +53,10 @@ enum Task {
     Openapi,
     /// Break parts of the running service by a seed, under load, and check what became of everything
     Chaos(chaos::Arguments),
+    /// Make up bytes for every reader of what comes from outside, and report what breaks
+    Fuzz(fuzz::Arguments),
+    /// Plant known bugs, one at a time, and tell which of them the campaign of faults notices
+    Planted(planted::Arguments),
     /// Measure the figures of the README
     Bench(bench::Arguments),
 }
@@ -66,6 +72,8 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,
         Task::Chaos(arguments) => return chaos::run(&arguments),
+        Task::Fuzz(arguments) => return fuzz::run(&arguments),
+        Task::Planted(arguments) => return planted::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments)?,
     }
     Ok(std::process::ExitCode::SUCCESS)
