@@ -8,6 +8,7 @@
 //! by itself whether it is right.
 
 pub mod check;
+pub mod command;
 pub mod history;
 pub mod plan;
 mod run;

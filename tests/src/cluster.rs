@@ -12,8 +12,12 @@ use tempfile::TempDir;
 
 use crate::{
     Api,
+    disk::Disk,
     process::{Launch, Process, command, command_behind},
 };
+
+/// The data folder in a cluster's own.
+const DATA: &str = "data";
 
 /// What the log must never hold.
 const SCANDALS: [&str; 2] = ["panicked at", "\"level\":\"ERROR\""];
@@ -32,6 +36,8 @@ pub struct Settings {
     pub faults: bool,
     /// A program that starts the service, and its arguments before the service's own.
     pub wrap: Vec<String>,
+    /// Bytes of a disk of its own for the data folder; see [`TestCluster::disk`].
+    pub disk_bytes: Option<u64>,
 }
 
 /// One service with a data folder of its own. Stopped when dropped; it must then end by itself,
@@ -39,6 +45,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct TestCluster {
     folder: TempDir,
+    disk: Result<Disk, String>,
     settings: Settings,
     process: Option<Process>,
 }
@@ -53,13 +60,15 @@ impl TestCluster {
     /// Starts a service whose data is a copy of `data`.
     pub fn start_with(data: &Path, settings: Settings) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        copy(data, &folder.path().join("data"));
+        copy(data, &folder.path().join(DATA));
         Self::over(folder, settings)
     }
 
     fn over(folder: TempDir, settings: Settings) -> Self {
+        let disk = Disk::wanted(&folder.path().join(DATA), settings.disk_bytes);
         let mut cluster = Self {
             folder,
+            disk,
             settings,
             process: None,
         };
@@ -77,9 +86,17 @@ impl TestCluster {
         self.process().address()
     }
 
-    /// Its data folder.
+    /// Its data folder, as this process finds it.
     pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        let folder = self.folder.path().join(DATA);
+        self.disk
+            .as_ref()
+            .map_or(folder.clone(), |it| it.seen(&folder))
+    }
+
+    /// The disk that the data folder is; why there is none, otherwise.
+    pub fn disk(&self) -> Result<&Disk, &str> {
+        self.disk.as_ref().map_err(|reason| &**reason)
     }
 
     /// Runs the binary's client against the service and returns what it said.
@@ -106,7 +123,9 @@ impl TestCluster {
 
     /// What starts it, over the same data.
     pub(crate) fn launching(&self) -> Launch {
-        let mut command = command_behind(&self.settings.wrap);
+        let mut wrap = self.disk.as_ref().map(Disk::wrap).unwrap_or_default();
+        wrap.extend_from_slice(&self.settings.wrap);
+        let mut command = command_behind(&wrap);
         command
             .args([
                 "serve",
@@ -116,7 +135,7 @@ impl TestCluster {
                 "json",
                 "--data-dir",
             ])
-            .arg(self.data());
+            .arg(self.folder.path().join(DATA));
         for pair in SHORT_MEASUREMENTS
             .into_iter()
             .chain(self.settings.set.iter().map(|s| &**s))

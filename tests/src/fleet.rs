@@ -5,7 +5,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Stdio},
-    thread,
 };
 
 use rustix::process::Signal;
@@ -15,8 +14,21 @@ use tempfile::TempDir;
 use crate::{
     Api, Machine,
     cluster::SHORT_MEASUREMENTS,
+    disk::Disk,
     process::{Launch, Process, command, command_behind},
+    wire::Wire,
 };
+use place::{Place, faketime, port_of};
+use wires::Wires;
+
+mod end;
+mod place;
+mod wires;
+
+pub use wires::End;
+
+/// The folder of the data of all processes.
+const DATA: &str = "data";
 
 /// How the processes of a fleet are started.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +37,8 @@ pub struct FleetSettings {
     pub set: Vec<String>,
     /// Environment of every process.
     pub environment: Vec<(String, String)>,
+    /// Bytes of a disk of their own for the data folders of all processes; see [`Fleet::disk`].
+    pub disk_bytes: Option<u64>,
 }
 
 /// The stores and the processes over them. All end when it is dropped; a process that then does not
@@ -38,6 +52,7 @@ pub struct Fleet {
     /// The artefacts.
     pub s3: S3,
     folder: TempDir,
+    disk: Result<Disk, String>,
     settings: FleetSettings,
     members: BTreeMap<String, Member>,
 }
@@ -49,37 +64,21 @@ struct Member {
     set: Vec<String>,
     /// Where it runs.
     place: Place,
+    /// What it is reached and reaches the stores by, where that is no straight way.
+    wires: Option<Wires>,
     process: Option<Process>,
-}
-
-/// What is special about where a process runs.
-#[derive(Debug)]
-enum Place {
-    /// Nothing.
-    Here,
-    /// On this machine, reached at this address.
-    Beside(std::net::Ipv4Addr),
-    /// Another machine.
-    Machine {
-        /// `ip netns exec ..`, before the command.
-        wrap: Vec<String>,
-        /// Its address.
-        address: std::net::Ipv4Addr,
-        /// Where it reaches the stores: Redis, PostgreSQL, S3.
-        stores: [String; 3],
-    },
-    /// With a wrong clock: what libfaketime is told.
-    Clock(String),
 }
 
 impl Fleet {
     /// Starts the stores, and no process.
     pub fn over_stores(settings: FleetSettings) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
         Self {
             redis: Redis::start(),
             postgres: Postgres::start(),
             s3: S3::start(),
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            disk: Disk::wanted(&folder.path().join(DATA), settings.disk_bytes),
+            folder,
             settings,
             members: BTreeMap::new(),
         }
@@ -130,11 +129,25 @@ impl Fleet {
         self.add(name, roles, &[], Place::Clock(offset.to_owned()));
     }
 
-    /// Names a process that [`launching`](Self::launching) then starts; `clock` as for
-    /// [`spawn_at`](Self::spawn_at).
+    /// Names a process that [`launching`](Self::launching) then starts, and whose wires can be cut; `clock`
+    /// as for [`spawn_at`](Self::spawn_at).
     pub(crate) fn name(&mut self, name: &str, roles: &str, clock: Option<&str>) {
         let place = clock.map_or(Place::Here, |offset| Place::Clock(offset.to_owned()));
         self.put(name, roles, &[], place);
+        let wires = Wires::of(self);
+        if let Some(member) = self.members.get_mut(name) {
+            member.wires = Some(wires);
+        }
+    }
+
+    /// A wire of a process, if it has any.
+    pub(crate) fn wire(&self, name: &str, end: End) -> Option<&Wire> {
+        Some(self.members.get(name)?.wires.as_ref()?.end(end))
+    }
+
+    /// The disk with the data of the processes; why there is none, otherwise.
+    pub fn disk(&self) -> Result<&Disk, &str> {
+        self.disk.as_ref().map_err(|reason| &**reason)
     }
 
     fn add(&mut self, name: &str, roles: &str, set: &[&str], place: Place) {
@@ -147,6 +160,7 @@ impl Fleet {
             roles: roles.to_owned(),
             set: set.iter().map(|pair| (*pair).to_owned()).collect(),
             place,
+            wires: None,
             process: None,
         };
         let before = self.members.insert(name.to_owned(), member);
@@ -188,23 +202,31 @@ impl Fleet {
 
     fn command(&self, name: &str, member: &Member) -> Command {
         let here = [self.redis.url(), self.postgres.url(), self.s3.endpoint()];
+        let here = match &member.wires {
+            Some(wires) => wires.stores(here),
+            None => here,
+        };
+        let disk = self.disk.as_ref().map(Disk::wrap).unwrap_or_default();
         let loopback = std::net::Ipv4Addr::LOCALHOST;
         let (wrap, address, [redis, postgres, s3]) = match &member.place {
             Place::Machine {
                 wrap,
                 address,
                 stores,
-            } => (wrap.as_slice(), *address, stores.clone()),
-            Place::Beside(address) => (&[][..], *address, here),
-            Place::Here | Place::Clock(_) => (&[][..], loopback, here),
+            } => (wrap.clone(), *address, stores.clone()),
+            Place::Beside(address) => (disk, *address, here),
+            Place::Here | Place::Clock(_) => (disk, loopback, here),
         };
-        let mut command = command_behind(wrap);
+        let mut command = command_behind(&wrap);
         command.args(["serve", "--role", &member.roles]);
         command.args(["--log-format", "json", "--listen", &format!("{address}:0")]);
-        command.arg("--data-dir").arg(self.folder.path().join(name));
+        command.arg("--data-dir").arg(self.data().join(name));
+        let listens = match &member.wires {
+            Some(wires) => wires.settings().to_vec(),
+            None => vec![format!("fleet.listen={address}:0")],
+        };
         let own = [
             format!("worker.name={name}"),
-            format!("fleet.listen={address}:0"),
             "auth.mode=off".to_owned(),
             format!("metadata.url={redis}"),
             format!("registry.url={postgres}"),
@@ -212,7 +234,7 @@ impl Fleet {
             format!("objects.endpoint={s3}"),
         ];
         let short = SHORT_MEASUREMENTS.map(str::to_owned);
-        let pairs = short.iter().chain(&own);
+        let pairs = short.iter().chain(&listens).chain(&own);
         for pair in pairs.chain(&self.settings.set).chain(&member.set) {
             command.args(["--set", pair]);
         }
@@ -286,7 +308,10 @@ impl Fleet {
 
     /// Where a process keeps its data.
     pub fn folder_of(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        let folder = self.data().join(name);
+        self.disk
+            .as_ref()
+            .map_or(folder.clone(), |it| it.seen(&folder))
     }
 
     /// The number of a process.
@@ -304,61 +329,11 @@ impl Fleet {
         member.process.take().expect("it runs")
     }
 
+    fn data(&self) -> PathBuf {
+        self.folder.path().join(DATA)
+    }
+
     fn log_file(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.log"))
     }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        // Front ends first: what is in flight is answered while the others are still there.
-        let mut ended = Vec::new();
-        let mut members: Vec<_> = std::mem::take(&mut self.members).into_iter().collect();
-        members.sort_by_key(|(_, member)| !member.roles.contains("api"));
-        let names: Vec<String> = members.iter().map(|(name, _)| name.clone()).collect();
-        for (name, member) in members {
-            if let Some(process) = member.process {
-                process.signal(Signal::CONT);
-                ended.push((name, process.stop()));
-            }
-        }
-        if thread::panicking() {
-            for name in names {
-                let log = self.log(&name);
-                let tail: Vec<&str> = log.lines().rev().take(15).collect();
-                eprintln!("--- the end of the log of `{name}`, newest first");
-                eprintln!("{}", tail.join("\n"));
-            }
-            return;
-        }
-        for (name, status) in ended {
-            assert!(status.success(), "`{name}` ended with {status}");
-        }
-        for name in names {
-            let log = self.log(&name);
-            let panics: Vec<&str> = log
-                .lines()
-                .filter(|line| line.contains("panicked at"))
-                .collect();
-            assert!(panics.is_empty(), "`{name}` logged:\n{}", panics.join("\n"));
-        }
-    }
-}
-
-/// An address of the loopback interface in `url`, as `127.0.0.1:PORT`, and its port.
-fn port_of(url: &str) -> (String, u16) {
-    let (before, rest) = url.split_once("127.0.0.1:").expect("it is on this machine");
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    let after = &rest[digits.len()..];
-    let port = digits.parse().expect("a port");
-    (format!("{before}127.0.0.1:PORT{after}"), port)
-}
-
-/// The library that shifts what a process takes for the time, from Debian's libfaketime.
-fn faketime() -> PathBuf {
-    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    let library = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");
-    let mut found = folders.map(|folder| library(folder.path()));
-    let found = found.find(|file| file.exists());
-    found.expect("libfaketime is installed: `cargo xtask provision` does so")
 }

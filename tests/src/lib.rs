@@ -1,7 +1,7 @@
 //! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
 //!
 //! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real
-//! stores; [`Api`] talks to them; [`digits`] is the example's data and a service that has learnt it; [`chaos`]
+//! stores; [`Api`] talks to them; [`hostile`] are registrations made to do harm; [`digits`] is the example's data and a service that has learnt it; [`chaos`]
 //! breaks all of it by a seed.
 //!
 //! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
@@ -18,17 +18,22 @@ mod binary;
 pub mod chaos;
 mod cluster;
 pub mod digits;
+mod disk;
 mod fleet;
+pub mod hostile;
 mod load;
 mod network;
 pub mod onnx;
 mod process;
 mod wait;
+mod wire;
 
 pub use api::{Answer, Api, Upload};
 pub use binary::{root, scratch};
 pub use cluster::{Settings, TestCluster, files};
-pub use fleet::{Fleet, FleetSettings};
+pub use disk::Disk;
+pub use fleet::{End, Fleet, FleetSettings};
 pub use load::{Load, Tally};
 pub use network::Machine;
 pub use wait::{PATIENCE, until};
+pub use wire::{Flow, Wire};

@@ -182,6 +182,9 @@ pub enum Hostile {
     Huge(u64),
     /// It turns a loop as often as the largest value of `x` says, and answers as [`Self::No`].
     Turns,
+    /// It takes `x` of any length `[N, T]` and makes a value of `T * T` floats for each row; `y` is its largest
+    /// element and that one's negative.
+    Square,
     /// It makes a value of as many floats as the largest value of `x` says, and answers `x + 1`.
     Room,
 }
@@ -232,6 +235,32 @@ impl Hostile {
                 first.number(1, 1).number(2, 7).text(8, "first");
                 graph.message(5, first.bytes(9, &0i64.to_le_bytes()));
             }
+            Self::Square => {
+                let mut largest = node("ReduceMax", &["products"], "largest");
+                largest.message(5, &number_attribute("keepdims", 0));
+                let mut axes = Message::default();
+                axes.text(1, "axes").number(8, 1).number(8, 2).number(20, 7);
+                largest.message(5, &axes);
+                let mut both = node("Concat", &["most", "least"], "y");
+                both.message(5, &number_attribute("axis", 1));
+                let steps = [
+                    node("Unsqueeze", &["x", "two"], "column"),
+                    node("Unsqueeze", &["x", "one"], "row"),
+                    node("MatMul", &["column", "row"], "products"),
+                    largest,
+                    node("Unsqueeze", &["largest", "one"], "most"),
+                    node("Neg", &["most"], "least"),
+                    both,
+                ];
+                for step in &steps {
+                    graph.message(1, step);
+                }
+                for (name, axis) in [("one", 1i64), ("two", 2)] {
+                    let mut tensor = Message::default();
+                    tensor.number(1, 1).number(2, 7).text(8, name);
+                    graph.message(5, tensor.bytes(9, &axis.to_le_bytes()));
+                }
+            }
             Self::Chain(count) => {
                 for at in 0..count {
                     let from = if at == 0 {
@@ -260,9 +289,11 @@ impl Hostile {
             }
         }
         graph.text(2, "graph");
-        graph
-            .message(11, &value("x", 2))
-            .message(12, &value("y", 2));
+        let x = match self {
+            Self::Square => tensor_value("x", 1, &[Err("N"), Err("T")]),
+            _ => value("x", 2),
+        };
+        graph.message(11, &x).message(12, &value("y", 2));
         graph
     }
 }
@@ -277,13 +308,13 @@ fn largest_whole(graph: &mut Message) {
     graph.message(1, &cast);
 }
 
-fn number_attribute(name: &str, value: u64) -> Message {
+pub(crate) fn number_attribute(name: &str, value: u64) -> Message {
     let mut attribute = Message::default();
     attribute.text(1, name).number(3, value).number(20, 2);
     attribute
 }
 
-fn endless_body() -> Message {
+pub(crate) fn endless_body() -> Message {
     let mut body = Message::default();
     body.message(1, &node("Identity", &["on"], "still_on"));
     body.message(1, &node("Relu", &["v"], "next_v"));
@@ -297,20 +328,20 @@ fn endless_body() -> Message {
 }
 
 /// An attribute of this type, whose value stands in this field.
-fn attribute(name: &str, kind: u64, field: u64, value: &Message) -> Message {
+pub(crate) fn attribute(name: &str, kind: u64, field: u64, value: &Message) -> Message {
     let mut attribute = Message::default();
     attribute.text(1, name).message(field, value);
     attribute.number(20, kind);
     attribute
 }
 
-fn scalar(name: &str, element: u64, bytes: &[u8]) -> Message {
+pub(crate) fn scalar(name: &str, element: u64, bytes: &[u8]) -> Message {
     let mut tensor = Message::default();
     tensor.number(2, element).text(8, name).bytes(9, bytes);
     tensor
 }
 
-fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
+pub(crate) fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
     let mut node = Message::default();
     for input in inputs {
         node.text(1, input);
@@ -320,7 +351,7 @@ fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
 }
 
 /// Weights that look random, between -0.2 and 0.2; a lone one is 1.
-fn floats(name: &str, dims: &[usize]) -> Message {
+pub(crate) fn floats(name: &str, dims: &[usize]) -> Message {
     let mut tensor = Message::default();
     for size in dims {
         tensor.number(1, *size as u64);
@@ -336,12 +367,12 @@ fn floats(name: &str, dims: &[usize]) -> Message {
 }
 
 /// A float tensor of any number of rows.
-fn value(name: &str, columns: usize) -> Message {
+pub(crate) fn value(name: &str, columns: usize) -> Message {
     tensor_value(name, 1, &[Err("N"), Ok(columns as u64)])
 }
 
 /// A tensor of an element type, with sizes or symbols for its dimensions.
-fn tensor_value(name: &str, element: u64, dims: &[Result<u64, &str>]) -> Message {
+pub(crate) fn tensor_value(name: &str, element: u64, dims: &[Result<u64, &str>]) -> Message {
     let mut shape = Message::default();
     for size in dims {
         let mut dim = Message::default();
@@ -362,27 +393,27 @@ fn tensor_value(name: &str, element: u64, dims: &[Result<u64, &str>]) -> Message
 
 /// A protocol buffer under construction.
 #[derive(Debug, Default)]
-struct Message(Vec<u8>);
+pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
-    fn number(&mut self, field: u64, value: u64) -> &mut Self {
+    pub(crate) fn number(&mut self, field: u64, value: u64) -> &mut Self {
         self.varint(field << 3);
         self.varint(value);
         self
     }
 
-    fn bytes(&mut self, field: u64, value: &[u8]) -> &mut Self {
+    pub(crate) fn bytes(&mut self, field: u64, value: &[u8]) -> &mut Self {
         self.varint(field << 3 | 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
         self
     }
 
-    fn text(&mut self, field: u64, value: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, field: u64, value: &str) -> &mut Self {
         self.bytes(field, value.as_bytes())
     }
 
-    fn message(&mut self, field: u64, value: &Self) -> &mut Self {
+    pub(crate) fn message(&mut self, field: u64, value: &Self) -> &mut Self {
         self.bytes(field, &value.0)
     }
 

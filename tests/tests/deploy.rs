@@ -41,7 +41,7 @@ fn the_variables_of_the_images_are_settings() {
                 || known_elsewhere.contains(&variable.as_str())
                 || variable == "SEXTANT_API_KEY"
                 || variable == "SEXTANT_CA";
-            assert!(is_known, "`{variable}` in {file} is no setting");
+            assert!(is_known, "`{variable}` in {file} is not a setting");
         }
     }
 }

@@ -3,9 +3,14 @@
 //! Each rule is a function of its own that returns what breaks it; a rule does not rely on another one
 //! to hold.
 
+mod aside;
+mod changes;
 mod jobs;
+mod pace;
+mod peace;
 mod processes;
 mod queries;
+mod rest;
 #[cfg(test)]
 mod scene;
 
@@ -54,19 +59,31 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
     let Some(Event::Planned { plan }) = history.first().map(|entry| &entry.event) else {
         return vec![Violation::new("history", "it does not begin with its plan")];
     };
-    let rules: [Rule; 13] = [
+    let rules: [Rule; 25] = [
         complete,
         queries::one_outcome,
         queries::right_answer,
         queries::refused_with_reason,
         queries::broken_with_its_front_end,
         queries::shares,
+        peace::in_time,
+        peace::prompt,
+        peace::peace,
+        peace::placed_anew,
         jobs::jobs_end,
         jobs::each_record_once,
+        aside::misasked,
+        aside::repeated,
+        aside::told,
+        aside::learnt,
         processes::nobody_dies,
         processes::starts,
         processes::memory,
         processes::healed,
+        changes::changes_refused_with_reason,
+        changes::registrations_end,
+        rest::settled,
+        rest::parted,
         audited,
     ];
     rules.iter().flat_map(|rule| rule(plan, history)).collect()
@@ -123,6 +140,10 @@ struct Span {
 impl Span {
     fn overlaps(self, other: Self) -> bool {
         self.from_ms <= other.until_ms && other.from_ms <= self.until_ms
+    }
+
+    fn has(self, at_ms: u64) -> bool {
+        (self.from_ms..=self.until_ms).contains(&at_ms)
     }
 
     /// From each event that `begins` to the next one that `ends`.

@@ -63,6 +63,18 @@ pub enum Event {
         /// What the client saw.
         cause: String,
     },
+    /// Its client hung up before there was an outcome.
+    GivenUp {
+        /// Its number.
+        query: u64,
+    },
+    /// What the service said to a query that no model takes.
+    Misasked {
+        /// HTTP status.
+        status: u16,
+        /// The code of the problem document; empty where there was none.
+        code: String,
+    },
     /// A fault of the plan begins.
     FaultBegan {
         /// Its place there.
@@ -72,6 +84,18 @@ pub enum Event {
     FaultEnded {
         /// Its place in the plan.
         fault: usize,
+    },
+    /// This machine does not permit a fault of the plan, which is left out.
+    FaultLeftOut {
+        /// Its place in the plan.
+        fault: usize,
+        /// Why.
+        reason: String,
+    },
+    /// How busy the machine is.
+    Pace {
+        /// The part of the time that a thread with work to do waited for a processor, from 0 on, below 1.
+        waited: f64,
     },
     /// A process was killed on purpose, or is being asked to end.
     Down {
@@ -123,6 +147,29 @@ pub enum Event {
         /// Its place in the plan.
         job: usize,
     },
+    /// A job was submitted again under its name.
+    Repeated {
+        /// Its place in the plan.
+        job: usize,
+        /// Whether word for word.
+        is_same: bool,
+        /// HTTP status of the answer.
+        status: u16,
+    },
+    /// A webhook was told of the end of a job, and took it.
+    Told {
+        /// The job's id.
+        job: String,
+    },
+    /// What became of a model that was registered amid the faults.
+    Learnt {
+        /// Its name.
+        model: String,
+        /// `ready`, `failed`, or `unanswered` where it is ready and queries to it are not answered.
+        state: String,
+        /// The code of its error; empty where there is none.
+        code: String,
+    },
     /// A job has ended.
     JobOver {
         /// Its place in the plan.
@@ -140,6 +187,31 @@ pub enum Event {
         index: u64,
         /// The answer; empty where there is an error.
         scores: Vec<f32>,
+    },
+    /// A registration was accepted.
+    Registered {
+        /// Its place in the plan.
+        registration: usize,
+    },
+    /// It came to its end.
+    RegistrationOver {
+        /// Its place in the plan.
+        registration: usize,
+        /// `ready`, `failed`, or `missing` where nobody knows the model.
+        state: String,
+        /// The code of the failure; empty where there is none.
+        code: String,
+        /// What the model answers to the inputs of number 0; empty where it is not ready.
+        scores: Vec<f32>,
+    },
+    /// A change, or something that belongs to one, was refused.
+    ChangeRefused {
+        /// What was asked for.
+        what: String,
+        /// HTTP status.
+        status: u16,
+        /// The code of the problem document; empty where there was none.
+        code: String,
     },
     /// A change was acknowledged.
     Changed {
@@ -173,6 +245,22 @@ pub enum Event {
     Calm,
     /// The load is over.
     Rest,
+    /// Something that is not as it was before the load, long after its end.
+    Unsettled {
+        /// Where.
+        process: String,
+        /// What.
+        what: String,
+    },
+    /// How a front end behaved after it was asked to end.
+    Parted {
+        /// Which.
+        process: String,
+        /// Whether it still said that it is ready.
+        is_ready: bool,
+        /// Queries that it had begun and whose connections broke.
+        broken: usize,
+    },
     /// Something else that must not be.
     Trouble {
         /// What.

@@ -3,13 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::worth::Draw;
+use crate::fleet::End;
 
 mod draw;
 
 /// The process of the setting with one.
 pub const LONE: &str = "sextant";
+/// The application of the models that are registered amid the faults.
+pub const LATE: &str = "late";
 /// Bytes that the artefact store may hold where there is one process.
 pub const STORAGE_BYTES: u64 = 32 << 20;
+/// Bytes of the disk with the data of all processes: more than they need.
+pub const DISK_BYTES: u64 = 64 << 20;
 /// Records of the first job have numbers from here on, those of the next one as many later.
 pub const RECORD_NUMBERS: u64 = 1 << 20;
 
@@ -26,6 +31,9 @@ pub struct Plan {
     pub applications: Vec<Application>,
     /// Offline jobs.
     pub jobs: Vec<Job>,
+    /// Models that are registered meanwhile.
+    #[serde(default)]
+    pub registrations: Vec<Registration>,
     /// What goes wrong, by time.
     pub faults: Vec<Fault>,
 }
@@ -77,6 +85,15 @@ pub struct Job {
     pub records: u64,
 }
 
+/// A model that is registered amid the faults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its name.
+    pub name: String,
+    /// When it is sent, milliseconds.
+    pub at_ms: u64,
+}
+
 /// Something that goes wrong for a while.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
@@ -119,8 +136,33 @@ pub enum Kind {
     S3Silent,
     /// S3 refuses every second request.
     S3Refuses,
-    /// The artefact store can take nothing more.
+    /// The artefact store can take nothing more: it holds what it may.
     DiskFull,
+    /// The disk with the data of every process has no room.
+    DiskFilled,
+    /// A wire of a process is out of order.
+    Wire {
+        /// Whose.
+        process: String,
+        /// To what.
+        end: End,
+        /// What happens to it.
+        cut: Cut,
+    },
+}
+
+/// What can happen to a wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cut {
+    /// Every connection is reset, again and again.
+    Resets,
+    /// Bytes come when it is over.
+    Held,
+    /// Bytes are lost; connections that lost some are reset when it is over.
+    Lost,
+    /// The same, for bytes to the process from the stores, or from it to the others.
+    AnswersLost,
 }
 
 /// One query of a load.
@@ -183,21 +225,37 @@ impl Plan {
     }
 }
 
+impl Cut {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Resets, Self::Held, Self::Lost, Self::AnswersLost];
+}
+
 impl Kind {
-    /// Whether processes then find a store away.
+    /// Whether a process may then not start: it finds a store away, or no room on its disk.
     pub fn is_of_store(&self) -> bool {
-        matches!(self.target(), "redis" | "postgres" | "s3")
+        match self {
+            Self::Kill { .. } | Self::Freeze { .. } | Self::DiskFull => false,
+            Self::Wire { end, .. } => *end != End::Others,
+            _ => true,
+        }
+    }
+
+    /// Whether there is then no room for what is stored.
+    pub fn is_of_disk(&self) -> bool {
+        matches!(self, Self::DiskFull | Self::DiskFilled)
     }
 
     /// What it happens to.
-    pub fn target(&self) -> &str {
-        match self {
+    pub fn target(&self) -> String {
+        let name = match self {
             Self::Kill { process } | Self::Freeze { process } => process,
             Self::RedisSilent | Self::RedisEmptied | Self::RedisKilled => "redis",
             Self::PostgresSilent | Self::PostgresKilled => "postgres",
             Self::S3Slow | Self::S3Silent | Self::S3Refuses => "s3",
-            Self::DiskFull => "disk",
-        }
+            Self::DiskFull | Self::DiskFilled => "disk",
+            Self::Wire { process, end, .. } => return format!("{process} to {end:?}"),
+        };
+        name.to_owned()
     }
 }
 
@@ -225,6 +283,26 @@ mod tests {
         for kind in Plan::draw(0, None).kinds().iter().chain(&[Kind::DiskFull]) {
             let has = |plan: &Plan| plan.faults.iter().any(|fault| fault.kind == *kind);
             assert!(count(&has) > 0, "{kind:?} never happens");
+        }
+        for (wanted, what) in End::ALL
+            .into_iter()
+            .flat_map(|it| Cut::ALL.map(|cut| (it, cut)))
+        {
+            let is_it = |kind: &Kind| matches!(kind, Kind::Wire { end, cut, .. } if (*end, *cut) == (wanted, what));
+            let has = |plan: &Plan| plan.faults.iter().any(|fault| is_it(&fault.kind));
+            assert!(
+                count(&has) > 0,
+                "{what:?} of a wire to {wanted:?} never happens"
+            );
+        }
+    }
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        for seed in 0..50 {
+            let plan = Plan::draw(seed, None);
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
         }
     }
 

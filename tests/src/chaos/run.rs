@@ -1,10 +1,16 @@
 //! A plan carried out: real processes, real stores, a load that does not wait, faults by the clock.
 
 mod artefacts;
+mod aside;
 mod client;
 mod faults;
+mod hooks;
 mod jobs;
+mod leaving;
 mod load;
+mod pace;
+mod registrations;
+mod rest;
 mod service;
 mod stage;
 
@@ -15,7 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::{sleep, sleep_until, timeout},
+};
 
 use super::{
     Plan, Violation,
@@ -24,8 +33,12 @@ use super::{
 };
 use stage::Stage;
 
-/// Time without faults in which shares are looked at, after everything has come back.
+/// Most time without faults in which shares are looked at, after everything has come back; short runs have
+/// half their length.
 const CALM: Duration = Duration::from_secs(4);
+
+/// Longest time of a run beside its faults: clients that are never answered wait longer.
+const LONGEST: Duration = Duration::from_secs(180);
 
 /// What came of a run.
 #[derive(Debug)]
@@ -69,15 +82,40 @@ pub async fn run(plan: Plan, folder: &Path) -> Outcome {
 }
 
 async fn act(plan: Plan, history: Arc<History>, folder: PathBuf) -> Result<(), String> {
-    let stage = blocking(move || Stage::set(plan, history)).await?;
-    let stage = Arc::new(stage);
-    let played = play(&stage).await;
+    let stage = Arc::new(blocking(move || Stage::set(plan, history)).await?);
+    let pace = tokio::spawn(pace::watch(Arc::clone(&stage)));
+    let first = Arc::clone(&stage);
+    blocking(move || first.start_all()).await?;
+    let most = LONGEST + Duration::from_millis(stage.plan.length_ms);
+    let played = timeout(most, play(&stage)).await;
+    let played = played.unwrap_or_else(|_| Err(format!("the run did not end within {most:?}")));
+    pace.abort();
     if let Err(cause) = &played {
         let cause = cause.clone();
         stage.history.note(Event::Trouble { cause });
     }
     let last = Arc::clone(&stage);
     blocking(move || last.end(&folder)).await
+}
+
+/// Begins one task for each of these times, in milliseconds, when it has come.
+fn at<F>(
+    begun: Instant,
+    times: impl Iterator<Item = u64>,
+    task: impl Fn(usize) -> F,
+) -> JoinSet<Result<(), String>>
+where
+    F: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for (number, at_ms) in times.enumerate() {
+        let task = task(number);
+        tasks.spawn(async move {
+            sleep_until((begun + Duration::from_millis(at_ms)).into()).await;
+            task.await
+        });
+    }
+    tasks
 }
 
 async fn play(stage: &Arc<Stage>) -> Result<(), String> {
@@ -92,18 +130,25 @@ async fn play(stage: &Arc<Stage>) -> Result<(), String> {
     let load = load::Load::start(stage, begun);
     let changes = tokio::spawn(artefacts::change(Arc::clone(stage)));
     let jobs = jobs::submit(stage, begun);
+    let registrations = registrations::submit(stage, begun);
+    let aside = aside::Aside::start(stage, begun);
     let watch = tokio::spawn(stage::watch(Arc::clone(stage)));
     faults::carry_out(stage, begun).await;
     stage.history.note(Event::Healed);
     client::ready(stage, true).await?;
     stage.history.note(Event::Calm);
-    sleep(CALM).await;
+    sleep(CALM.min(Duration::from_millis(stage.plan.length_ms) / 2)).await;
     changes.abort();
     load.stop().await;
     stage.history.note(Event::Rest);
+    rest::after_load(stage).await;
     jobs::finish(stage, jobs).await?;
+    registrations::finish(stage, registrations).await?;
+    aside.finish().await?;
     artefacts::audit(stage).await?;
+    rest::settle(stage).await?;
     watch.abort();
+    leaving::leave(stage).await;
     Ok(())
 }
 

@@ -174,3 +174,24 @@ async fn answered_or_none(api: &Api, application: &str) -> Option<()> {
     let answer = ask(api, application, 3.0).await;
     (answer.status == 200).then_some(())
 }
+
+#[tokio::test]
+async fn inputs_that_would_take_more_memory_than_there_is_are_refused_before_they_run() {
+    let cluster = service(&["variants.memory_bytes=1073741824"]);
+    let api = cluster.api();
+    register(&api, "square", onnx::Hostile::Square).await;
+    let ask = async |length: usize| {
+        let query = json!({"application": "square", "inputs": [
+            {"name": "x", "shape": [1, length], "datatype": "FP32", "data": vec![1.0; length]},
+        ]});
+        api.post("/v1/queries", &query).await
+    };
+    let answer = ask(512).await.json(200);
+    assert_eq!(answer["outputs"][0]["data"], json!([1.0, -1.0]), "{answer}");
+    // Its run would take 1.6 TB.
+    let problem = ask(640_000).await.problem(400, "invalid_tensor");
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("too long"), "{problem}");
+    let answer = ask(2).await.json(200);
+    assert_eq!(answer["outputs"][0]["data"], json!([1.0, -1.0]), "{answer}");
+}

@@ -63,7 +63,7 @@ async fn a_record_that_cannot_be_read_does_not_stop_the_others() {
     let api = cluster.api();
     let good = records(1);
     let short = json!({"inputs": {"pixels": [1, 2, 3]}});
-    let input = format!("{good}this is no record\n{short}\n{good}");
+    let input = format!("{good}this is not a record\n{short}\n{good}");
     api.put("/v1/artefacts/mixed/in.jsonl", input)
         .await
         .json(201);

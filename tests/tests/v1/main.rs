@@ -6,6 +6,7 @@ mod budgets;
 mod costs;
 mod hardware;
 mod harmful;
+mod hostile;
 mod jobs;
 mod models;
 mod queries;

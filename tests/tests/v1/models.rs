@@ -231,7 +231,7 @@ async fn files_that_are_no_models_fail_with_their_code() {
     api.create_application("refused").await;
     let whole = digits::bytes("mlp.onnx");
     let cases: [(&str, Vec<u8>, &str); 6] = [
-        ("not-onnx", b"this is no model".to_vec(), "invalid_model"),
+        ("not-onnx", b"this is not a model".to_vec(), "invalid_model"),
         (
             "a-picture",
             [&b"\x89PNG\r\n\x1a\n"[..], &[7; 4096]].concat(),

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Span, Violation};
+use super::{Span, Violation, pace};
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
-    plan::Kind,
     worth,
 };
 
-/// Every job that was accepted succeeds; where the store was full meanwhile, it may fail for that.
+/// Every job that was accepted succeeds; where the store was full or the machine starved meanwhile, it may
+/// fail for that.
 pub fn jobs_end(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut wrong = |what| violations.push(Violation::new("jobs_end", what));
@@ -30,8 +30,8 @@ pub fn jobs_end(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             continue;
         };
         let from_ms = submitted.at_ms;
-        let was_full = was_full(plan, history, Span { from_ms, until_ms });
-        let is_explained = state == "failed" && code == "storage_full" && was_full;
+        let span = Span { from_ms, until_ms };
+        let is_explained = state == "failed" && gives_up(plan, history, span, code);
         if state != "succeeded" && !is_explained {
             wrong(format!("`{name}` is {state}, `{code}`"));
         }
@@ -94,8 +94,18 @@ fn submitted(history: &[Entry]) -> impl Iterator<Item = Submitted> {
     })
 }
 
-fn was_full(plan: &Plan, history: &[Entry], span: Span) -> bool {
-    let is_disk = |fault: usize| plan.faults[fault].kind == Kind::DiskFull;
+/// Whether what waits for a store, but not for ever, may have given up with this code.
+pub(super) fn gives_up(plan: &Plan, history: &[Entry], span: Span, code: &str) -> bool {
+    match code {
+        "storage_full" => was_full(plan, history, span),
+        // The stores were there, and answered nobody in time.
+        "unavailable" => pace::is_starved(history, span),
+        _ => false,
+    }
+}
+
+pub(super) fn was_full(plan: &Plan, history: &[Entry], span: Span) -> bool {
+    let is_disk = |fault: usize| plan.faults[fault].kind.is_of_disk();
     let spans = Span::between(
         history,
         |event| matches!(event, Event::FaultBegan { fault } if is_disk(*fault)),
@@ -136,6 +146,16 @@ mod tests {
         ends("failed", "storage_full").breaks(&["jobs_end"]);
         let mut scene = ends("failed", "storage_full");
         scene.add_at(1000, Event::FaultBegan { fault: 0 });
+        scene.breaks(&[]);
+    }
+
+    #[test]
+    fn a_starved_machine_explains_that_a_job_gives_up() {
+        let mut scene = ends("failed", "unavailable");
+        scene.add_at(1000, Event::Pace { waited: 0.5 });
+        scene.breaks(&["jobs_end"]);
+        scene.add_at(1000, Event::Pace { waited: 0.99 });
+        scene.add_at(1000, Event::Pace { waited: 0.99 });
         scene.breaks(&[]);
     }
 

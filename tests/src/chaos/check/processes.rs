@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{MEMORY_BYTES, Span, Violation};
+use super::{MEMORY_BYTES, Span, Violation, pace};
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
 };
 
-/// A process may need so long to say that a store is away, milliseconds.
+/// A process may need so long to say that a store is away on an idle machine, milliseconds.
 const AWAY_MS: u64 = 30_000;
 
 /// No process ends that nobody killed, none panics, and each ends well when it is asked to.
@@ -37,7 +37,7 @@ pub fn nobody_dies(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// A process starts at once unless a store is away, or has only just come back.
+/// A process starts at once unless a store is away, or has only just come back, or the machine starves.
 pub fn starts(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let is_store = |fault: usize| plan.faults[fault].kind.is_of_store();
     let mut away = Span::between(
@@ -46,15 +46,21 @@ pub fn starts(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
         |event| *event == Event::Healed,
     );
     for span in &mut away {
-        span.until_ms = span.until_ms.saturating_add(AWAY_MS);
+        let after_ms = pace::stretched_before(history, span.until_ms, AWAY_MS);
+        span.until_ms = span.until_ms.saturating_add(after_ms);
     }
     let wrong = |entry: &Entry| {
         let Event::NotStarted { process, cause } = &entry.event else {
             return None;
         };
-        let is_explained = away
-            .iter()
-            .any(|span| (span.from_ms..=span.until_ms).contains(&entry.at_ms));
+        let before = Span {
+            from_ms: entry.at_ms.saturating_sub(AWAY_MS),
+            until_ms: entry.at_ms,
+        };
+        let is_explained = pace::is_starved(history, before)
+            || away
+                .iter()
+                .any(|span| (span.from_ms..=span.until_ms).contains(&entry.at_ms));
         let what = format!("`{process}` at {} ms: {cause}", entry.at_ms);
         (!is_explained).then(|| Violation::new("starts", what))
     };

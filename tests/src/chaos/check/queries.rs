@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{EXPLAINED, Span, Violation};
+use super::{EXPLAINED, Span, Violation, pace};
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
     worth,
 };
 
-/// Of the queries that a modest application asks while nothing is wrong, so many are answered.
+/// Of the queries that a modest application asks while nothing is wrong, so many are answered on an idle
+/// machine.
 const ANSWERED: f64 = 0.9;
 /// With fewer queries a share says nothing.
 const ENOUGH: usize = 10;
-/// A client sees a broken connection within this time of its cause, milliseconds.
+/// A client sees a broken connection within this time of its cause on an idle machine, milliseconds.
 const NOTICED_MS: u64 = 1000;
 
 /// Each query that was sent has exactly one outcome, and nothing else has one.
@@ -28,6 +29,7 @@ pub fn one_outcome(_: &Plan, history: &[Entry]) -> Vec<Violation> {
             }
             Event::Answered { query, .. }
             | Event::Refused { query, .. }
+            | Event::GivenUp { query }
             | Event::Broken { query, .. } => match outcomes.get_mut(query) {
                 Some(count) => *count += 1,
                 None => wrong(format!("query {query} has an outcome and was not sent")),
@@ -96,11 +98,16 @@ pub fn broken_with_its_front_end(_: &Plan, history: &[Entry]) -> Vec<Violation> 
             return None;
         };
         let (from_ms, front_end) = asked.get(query)?;
+        let noticed_ms = pace::stretched_before(history, *from_ms, NOTICED_MS);
         let span = Span {
-            from_ms: from_ms.saturating_sub(NOTICED_MS),
+            from_ms: from_ms.saturating_sub(noticed_ms),
             until_ms: entry.at_ms,
         };
         let is_down = down(history, front_end).iter().any(|it| it.overlaps(span));
+        // Where nobody gets a processor, a client is as late as the service: it is cut off, or gives up.
+        if pace::is_starved(history, span) {
+            return None;
+        }
         let what = format!("query {query} at `{front_end}`, which was there: {cause}");
         (!is_down).then(|| Violation::new("broken_with_its_front_end", what))
     };
@@ -117,7 +124,8 @@ fn down(history: &[Entry], name: &str) -> Vec<Span> {
 }
 
 /// An application that asks for less than its share is answered while nothing is wrong, whatever others
-/// send: before the first fault, and after everything has healed.
+/// send: before the first fault, and after everything has healed. A machine that gives the service half of
+/// its time owes the half of them an answer.
 pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut calm = Span::between(
         history,
@@ -156,8 +164,10 @@ pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             _ => {}
         }
     }
+    let to_be_had = calm.iter().map(|span| pace::to_be_had(history, *span));
+    let owed = ANSWERED * to_be_had.fold(1.0, f64::min);
     let wrong = |(application, (asked, answered)): (usize, (usize, usize))| {
-        let is_kept = answered as f64 >= ANSWERED * asked as f64;
+        let is_kept = answered as f64 >= owed * asked as f64;
         let name = &plan.applications[application].name;
         let what =
             format!("`{name}` asked {asked} times in peace and was answered {answered} times");
@@ -258,6 +268,9 @@ mod tests {
             scene
         };
         fall("api-1").breaks(&[]);
+        let mut scene = broken();
+        scene.add_at(scene.asked_at(4), Event::Pace { waited: 0.95 });
+        scene.breaks(&[]);
         fall("worker-1").breaks(&["broken_with_its_front_end"]);
     }
 
@@ -278,5 +291,28 @@ mod tests {
         };
         refuse(0).breaks(&["shares"]);
         refuse(1).breaks(&[]);
+        // Nobody is starved, however busy the machine is.
+        let mut scene = refuse(0);
+        scene.add_at(100, Event::Pace { waited: 0.9 });
+        scene.breaks(&["shares"]);
+    }
+
+    #[test]
+    fn a_machine_that_is_busy_otherwise_owes_less() {
+        let mut scene = Scene::default();
+        let queries = scene.queries_of(0);
+        scene.replace(|event| match event {
+            Event::Answered { query, .. } if queries.contains(query) && query % 4 == 0 => {
+                Some(Event::Refused {
+                    query: *query,
+                    status: 504,
+                    code: "deadline_exceeded".to_owned(),
+                })
+            }
+            _ => None,
+        });
+        scene.breaks(&["shares"]);
+        scene.add_at(100, Event::Pace { waited: 0.6 });
+        scene.breaks(&[]);
     }
 }

@@ -6,7 +6,7 @@ use super::check;
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
-    plan::{Application, Fault, Job, Kind, Setting},
+    plan::{Application, Fault, Job, Kind, Registration, Setting},
     worth,
 };
 
@@ -35,6 +35,7 @@ impl Default for Scene {
             scene.add_at(at_ms + 20, Event::Answered { query, scores });
         }
         scene.add_at(500, Event::Submitted { job: 0 });
+        scene.add_at(600, Event::Registered { registration: 0 });
         scene.add(Event::Healed);
         let process = "api-1".to_owned();
         scene.add(Event::Ready { process });
@@ -45,11 +46,19 @@ impl Default for Scene {
             state: "succeeded".to_owned(),
             code: String::new(),
         });
+        scene.add(Event::RegistrationOver {
+            registration: 0,
+            state: "ready".to_owned(),
+            code: String::new(),
+            scores: scene.answer(0),
+        });
         for index in 0..RECORDS {
             let scores = scene.answer(Plan::record_number(0, index));
             let job = 0;
             scene.add(Event::Record { job, index, scores });
         }
+        let job = plan.jobs[0].name.clone();
+        scene.add(Event::Told { job });
         for process in plan.processes() {
             scene.add(Event::Stopped {
                 process,
@@ -147,7 +156,11 @@ fn plan() -> Plan {
             at_ms: 500,
             records: RECORDS,
         }],
-        faults: [Kind::DiskFull, Kind::RedisKilled]
+        registrations: vec![Registration {
+            name: "late-1".to_owned(),
+            at_ms: 600,
+        }],
+        faults: faults()
             .map(|kind| Fault {
                 at_ms: 4500,
                 for_ms: 100,
@@ -155,4 +168,9 @@ fn plan() -> Plan {
             })
             .to_vec(),
     }
+}
+
+fn faults() -> [Kind; 3] {
+    let process = "worker-1".to_owned();
+    [Kind::DiskFull, Kind::RedisKilled, Kind::Kill { process }]
 }

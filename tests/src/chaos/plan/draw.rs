@@ -1,9 +1,9 @@
 //! A plan of a seed: what is drawn, and from what.
 
-use super::{Application, Fault, Job, Kind, Plan, Setting};
-use crate::chaos::worth::Draw;
+use super::{Application, Cut, Fault, Job, Kind, Plan, Registration, Setting};
+use crate::{chaos::worth::Draw, fleet::End};
 
-/// Time without faults at the beginning, milliseconds.
+/// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
 const HEAD_START_MS: u64 = 2000;
 
 impl Plan {
@@ -16,9 +16,11 @@ impl Plan {
             setting: setting(&mut Draw::new(seed, 1)),
             applications: applications(&mut Draw::new(seed, 2)),
             jobs: Vec::new(),
+            registrations: Vec::new(),
             faults: Vec::new(),
         };
         plan.jobs = plan.draw_jobs(&mut Draw::new(seed, 3));
+        plan.registrations = plan.draw_registrations(&mut Draw::new(seed, 5));
         plan.faults = plan.draw_faults(&mut Draw::new(seed, 4));
         plan
     }
@@ -30,20 +32,30 @@ impl Plan {
                 name: format!("job-{number}"),
                 application,
                 at_ms: draw.within(0..self.length_ms / 2),
-                // Some seconds of a device, whichever model answers.
-                records: draw.within(500..4000) / self.applications[application].alpha_ms.max(8),
+                // Up to a quarter of the run of a device, whichever model answers, and never one chunk alone.
+                records: (draw.within(self.length_ms / 30..self.length_ms / 4)
+                    / self.applications[application].alpha_ms.max(8))
+                .max(30),
             }
         };
         (1..=2).map(job).collect()
+    }
+
+    fn draw_registrations(&self, draw: &mut Draw) -> Vec<Registration> {
+        let registration = |number| Registration {
+            name: format!("late-{number}"),
+            at_ms: draw.within(0..self.length_ms * 3 / 4),
+        };
+        (1..=2).map(registration).collect()
     }
 
     /// Faults one after another with some overlap; no two at once of the same thing.
     fn draw_faults(&self, draw: &mut Draw) -> Vec<Fault> {
         let kinds = self.kinds();
         let mut faults: Vec<Fault> = Vec::new();
-        let mut at_ms = HEAD_START_MS;
+        let mut at_ms = HEAD_START_MS.min(self.length_ms / 4);
         while at_ms < self.length_ms {
-            let kind = draw.of(&kinds).clone();
+            let kind = self.draw_kind(&kinds, draw);
             let most = (self.length_ms - at_ms).min(5000) + 1;
             let for_ms = draw.within(300.min(most - 1)..most);
             let is_free = |other: &Fault| {
@@ -61,7 +73,20 @@ impl Plan {
         faults
     }
 
-    /// What can go wrong in the setting; processes more often than stores.
+    /// A wire now and then: there are so many that they would leave no room for anything else.
+    fn draw_kind(&self, kinds: &[Kind], draw: &mut Draw) -> Kind {
+        let has_wires = self.setting != Setting::One;
+        if !has_wires || draw.within(0..5) < 3 {
+            return draw.of(kinds).clone();
+        }
+        Kind::Wire {
+            process: draw.of(&self.processes()).clone(),
+            end: *draw.of(&End::ALL),
+            cut: *draw.of(&Cut::ALL),
+        }
+    }
+
+    /// What else can go wrong in the setting; processes more often than stores.
     pub(super) fn kinds(&self) -> Vec<Kind> {
         let mut kinds = Vec::new();
         for process in self.processes() {
@@ -71,8 +96,9 @@ impl Plan {
             kinds.push(Kind::Kill { process });
         }
         match self.setting {
-            Setting::One => kinds.push(Kind::DiskFull),
+            Setting::One => kinds.extend([Kind::DiskFull, Kind::DiskFilled]),
             Setting::Fleet { .. } => kinds.extend([
+                Kind::DiskFilled,
                 Kind::RedisSilent,
                 Kind::RedisEmptied,
                 Kind::RedisKilled,

@@ -27,8 +27,13 @@ pub async fn change(stage: Arc<Stage>) {
         let path = format!("/v1/applications/{}", application.name);
         let to = (Method::PATCH, &*path);
         let reply = client::send(&stage, front_end, to, Some(body.to_string().into_bytes())).await;
-        if reply.is_ok_and(|reply| reply.is_success()) {
-            changed(&stage, "application.change", &application.name);
+        match reply {
+            Ok(reply) if reply.is_success() => {
+                changed(&stage, "application.change", &application.name);
+            }
+            Ok(reply) => client::refused(&stage, &format!("PATCH {path}"), &reply),
+            // Whoever is down or broken has rules of its own.
+            Err(_) => {}
         }
     }
 }

@@ -1,19 +1,23 @@
 //! What a client says to the service, and how it takes what comes back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder, multipart::Form};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::Stage;
+use super::{Stage, pace::Patience};
 use crate::{
     Api, Upload,
-    chaos::{history::Event, plan::Application, worth},
+    chaos::{
+        history::Event,
+        plan::{Application, LATE},
+        worth,
+    },
     onnx,
 };
 
-/// How long the service may take to be well again after everything has come back.
+/// How long the service may take on an idle machine to be well again after everything has come back.
 const HEALED: Duration = Duration::from_secs(60);
 /// Longest wait for an answer of which nothing says how long it takes.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -59,9 +63,18 @@ pub async fn send(
     let request = request
         .header("content-type", "application/json")
         .timeout(PATIENCE);
-    let request = body
-        .into_iter()
-        .fold(request, reqwest::RequestBuilder::body);
+    let request = body.into_iter().fold(request, RequestBuilder::body);
+    receive(request).await
+}
+
+/// Sends the form of a registration to a process.
+pub async fn upload(stage: &Stage, name: &str, form: Form) -> Result<Reply, String> {
+    let address = stage.address(name).ok_or("it is down")?;
+    let request = stage.uploads.post(format!("{address}/v1/models"));
+    receive(request.timeout(PATIENCE).multipart(form)).await
+}
+
+async fn receive(request: RequestBuilder) -> Result<Reply, String> {
     let response = request.send().await.map_err(|error| format!("{error:?}"))?;
     let status = response.status().as_u16();
     let body = response
@@ -70,6 +83,15 @@ pub async fn send(
         .map_err(|error| format!("{error:?}"))?;
     let body = body.to_vec();
     Ok(Reply { status, body })
+}
+
+/// Notes that a change was refused.
+pub fn refused(stage: &Stage, what: &str, reply: &Reply) {
+    stage.history.note(Event::ChangeRefused {
+        what: what.to_owned(),
+        status: reply.status,
+        code: reply.json()["code"].as_str().unwrap_or("").to_owned(),
+    });
 }
 
 /// The body of a query.
@@ -119,10 +141,13 @@ pub async fn learn(stage: &Stage) -> Result<(), String> {
         }
         done("model.create", name);
     }
+    api.create_application(LATE).await;
+    done("application.create", LATE);
     Ok(())
 }
 
-fn model(application: &Application) -> Vec<u8> {
+/// The file of an application's model.
+pub fn model(application: &Application) -> Vec<u8> {
     let stated = |key, ms: u64| (key, ms.to_string());
     let metadata = vec![
         stated("sextant.alpha_ms", application.alpha_ms),
@@ -136,7 +161,8 @@ fn model(application: &Application) -> Vec<u8> {
     model.bytes()
 }
 
-fn validation(seed: u64) -> Vec<u8> {
+/// The validation set of every model.
+pub fn validation(seed: u64) -> Vec<u8> {
     let line = |number| {
         let pixels = worth::inputs(seed, number);
         format!(
@@ -163,9 +189,9 @@ pub async fn ready(stage: &Stage, is_part: bool) -> Result<(), String> {
 }
 
 async fn ready_at(stage: &Stage, name: &str) -> Result<(), String> {
-    let until = Instant::now() + HEALED;
+    let mut patience = Patience::new(HEALED);
     while let Err(cause) = look(stage, name).await {
-        if Instant::now() > until {
+        if patience.is_over(stage) {
             return Err(cause);
         }
         sleep(LOOK_EVERY).await;
@@ -179,11 +205,15 @@ async fn look(stage: &Stage, name: &str) -> Result<(), String> {
         return Err(reply.say());
     }
     for application in &stage.plan.applications {
-        let patient = Application {
-            latency_ms: None,
-            ..application.clone()
+        // One query among too many is answered if it is in as much of a hurry as they are.
+        let asks = match application.is_modest {
+            true => Application {
+                latency_ms: None,
+                ..application.clone()
+            },
+            false => application.clone(),
         };
-        let body = query(stage, &patient, 0);
+        let body = query(stage, &asks, 0);
         let reply = send(stage, name, (Method::POST, "/v1/queries"), Some(body)).await?;
         if !reply.is_success() {
             return Err(format!("`{}`: {}", application.name, reply.say()));

@@ -10,14 +10,20 @@ use rustix::process::Signal;
 use sextant_test_servers::s3;
 use tokio::{sync::Mutex, task::JoinSet, time::sleep_until};
 
-use super::{Stage, artefacts, blocking};
+use super::{Stage, artefacts, blocking, service::Service};
 use crate::{
-    Fleet,
-    chaos::{history::Event, plan::Kind},
+    Disk, Fleet, Flow, Wire,
+    chaos::{
+        history::Event,
+        plan::{Cut, Kind},
+    },
+    fleet::End,
 };
 
 /// How late S3 answers while it is slow.
 const SLOW: Duration = Duration::from_millis(700);
+/// Time between two resets of a wire, and two looks at a disk that is to stay full.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Carries out all of them; returns when the last is over and every killed process is up again.
 pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
@@ -25,7 +31,7 @@ pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
     let mut turns: BTreeMap<String, Arc<Mutex<()>>> = BTreeMap::new();
     for (number, fault) in stage.plan.faults.iter().enumerate() {
         let stage = Arc::clone(stage);
-        let turn = turns.entry(fault.kind.target().to_owned()).or_default();
+        let turn = turns.entry(fault.kind.target()).or_default();
         let turn = Arc::clone(turn);
         faults.spawn(async move {
             sleep_until((begun + Duration::from_millis(stage.plan.faults[number].at_ms)).into())
@@ -49,15 +55,26 @@ pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
 
 async fn one(stage: &Arc<Stage>, number: usize) -> Result<(), String> {
     let fault = stage.plan.faults[number].clone();
+    if let Some(reason) = left_out(stage, &fault.kind) {
+        stage.history.note(Event::FaultLeftOut {
+            fault: number,
+            reason,
+        });
+        return Ok(());
+    }
     stage.history.note(Event::FaultBegan { fault: number });
     let over = Instant::now() + Duration::from_millis(fault.for_ms);
     if fault.kind == Kind::DiskFull {
         artefacts::fill(stage).await;
     } else {
         let (stage, kind) = (Arc::clone(stage), fault.kind.clone());
-        blocking(move || begin(&stage, &kind)).await?;
+        blocking(move || begin(&stage, &kind)).await??;
     }
-    sleep_until(over.into()).await;
+    while Instant::now() < over {
+        sleep_until(over.min(Instant::now() + AGAIN).into()).await;
+        let (stage, kind) = (Arc::clone(stage), fault.kind.clone());
+        blocking(move || go_on(&stage, &kind)).await??;
+    }
     if fault.kind == Kind::DiskFull {
         artefacts::clear(stage).await;
     } else {
@@ -68,13 +85,47 @@ async fn one(stage: &Arc<Stage>, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn begin(stage: &Stage, kind: &Kind) {
+/// Why this machine does not permit a fault, if so.
+fn left_out(stage: &Stage, kind: &Kind) -> Option<String> {
+    if *kind != Kind::DiskFilled {
+        return None;
+    }
+    let reason = |service: &mut Service| service.disk().err().map(str::to_owned);
+    stage.with(reason).flatten()
+}
+
+fn begin(stage: &Stage, kind: &Kind) -> Result<(), String> {
     match kind {
         Kind::Kill { process } => stage.kill(process),
         Kind::Freeze { process } => {
             stage.with(|service| service.signal(process, Signal::STOP));
         }
+        Kind::DiskFilled => return fill(stage),
+        Kind::Wire { process, end, cut } => on_wire(stage, process, *end, |wire| match cut {
+            Cut::Resets => wire.reset(),
+            Cut::Held => wire.set(Flow::Held),
+            Cut::Lost => wire.set(Flow::Lost),
+            Cut::AnswersLost => wire.set(Flow::AnswersLost),
+        }),
         kind => on_stores(stage, |fleet| break_store(fleet, kind)),
+    }
+    Ok(())
+}
+
+/// What a fault does again for as long as it lasts.
+fn go_on(stage: &Stage, kind: &Kind) -> Result<(), String> {
+    match kind {
+        // What the service gives back meanwhile is taken, too.
+        Kind::DiskFilled => fill(stage),
+        Kind::Wire {
+            process,
+            end,
+            cut: Cut::Resets,
+        } => {
+            on_wire(stage, process, *end, Wire::reset);
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -84,8 +135,24 @@ fn end(stage: &Stage, kind: &Kind) {
         Kind::Freeze { process } => {
             stage.with(|service| service.signal(process, Signal::CONT));
         }
+        Kind::DiskFilled => {
+            stage.with(|service| service.disk().map(Disk::empty).ok());
+        }
+        Kind::Wire { process, end, .. } => {
+            on_wire(stage, process, *end, |wire| wire.set(Flow::Free));
+        }
         kind => on_stores(stage, |fleet| mend_store(fleet, kind)),
     }
+}
+
+fn fill(stage: &Stage) -> Result<(), String> {
+    let filled = stage.with(|service| service.disk().map(Disk::fill).unwrap_or(Ok(())));
+    let filled = filled.unwrap_or(Ok(()));
+    filled.map_err(|error| format!("the disk cannot be filled: {error}"))
+}
+
+fn on_wire(stage: &Stage, process: &str, end: End, action: impl FnOnce(&Wire)) {
+    stage.with(|service| service.wire(process, end).map(action));
 }
 
 fn on_stores(stage: &Stage, action: impl FnOnce(&mut Fleet)) {
@@ -105,7 +172,8 @@ fn break_store(fleet: &mut Fleet, kind: &Kind) {
             .s3
             .faults()
             .set(|request| (request.number % 2 == 0).then_some(s3::Fault::SlowDown)),
-        Kind::Kill { .. } | Kind::Freeze { .. } | Kind::DiskFull => {}
+        // Of one process, or of the disk.
+        _ => {}
     }
 }
 
@@ -117,6 +185,6 @@ fn mend_store(fleet: &mut Fleet, kind: &Kind) {
         Kind::PostgresKilled => fleet.postgres.start_again(),
         Kind::S3Slow | Kind::S3Refuses => fleet.s3.faults().clear(),
         Kind::S3Silent => fleet.s3.cont(),
-        Kind::RedisEmptied | Kind::Kill { .. } | Kind::Freeze { .. } | Kind::DiskFull => {}
+        _ => {}
     }
 }

@@ -7,36 +7,36 @@ use std::{
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, sleep_until},
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{Stage, artefacts, client, hooks, pace::Patience};
+use crate::chaos::{
+    Plan,
+    history::Event,
+    plan::{LONE, Setting},
+    worth,
 };
 
-use super::{Stage, artefacts, client};
-use crate::chaos::{Plan, history::Event, worth};
-
 /// How long a client goes on with what it was refused.
-const PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long a job may take to come some way before it is cut, and the time between two looks.
+const UNDER_WAY: Duration = Duration::from_secs(8);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Attempts to submit a job again.
+const REPEATS: usize = 20;
 /// Records of a chunk: few, so that jobs are cut in the middle.
 const CHUNK: u64 = 20;
 
 /// Submits the plan's jobs at their times.
 pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
-    let mut jobs = JoinSet::new();
-    for (number, job) in stage.plan.jobs.iter().enumerate() {
-        let at = begun + Duration::from_millis(job.at_ms);
-        let stage = Arc::clone(stage);
-        jobs.spawn(async move {
-            sleep_until(at.into()).await;
-            submit_one(&stage, number).await
-        });
-    }
-    jobs
+    let times = stage.plan.jobs.iter().map(|it| it.at_ms);
+    super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
 }
 
-async fn submit_one(stage: &Stage, number: usize) -> Result<(), String> {
+async fn submit_one(stage: Arc<Stage>, number: usize) -> Result<(), String> {
+    let stage = &*stage;
     let job = &stage.plan.jobs[number];
     let line = |index| {
         let record = Plan::record_number(number, index);
@@ -49,24 +49,47 @@ async fn submit_one(stage: &Stage, number: usize) -> Result<(), String> {
     insist(stage, to, Some(input.into_bytes())).await?;
     artefacts::changed(stage, "artefact.put", &file);
     let model = &stage.plan.applications[job.application].name;
-    let body = json!({
-        "id": job.name, "model": model, "chunk": CHUNK, "input": file, "output": output(&job.name)
+    let mut body = json!({
+        "id": job.name, "model": model, "chunk": CHUNK, "input": file, "output": output(&job.name),
+        "webhook": hooks::address(stage)
     });
-    let body = body.to_string().into_bytes();
-    insist(stage, (Method::POST, "/v1/jobs"), Some(body)).await?;
+    let to = (Method::POST, "/v1/jobs");
+    insist(stage, to.clone(), Some(body.to_string().into_bytes())).await?;
     artefacts::changed(stage, "job.create", &job.name);
     stage.history.note(Event::Submitted { job: number });
+    repeat(stage, number, (to.clone(), &body), true).await;
+    body["chunk"] = json!(CHUNK + 1);
+    repeat(stage, number, (to, &body), false).await;
     Ok(())
+}
+
+/// Submits a job again, as a client does that has not heard the answer or takes the name for free.
+async fn repeat(stage: &Stage, job: usize, (to, body): ((Method, &str), &Value), is_same: bool) {
+    for front_end in stage.plan.front_ends().iter().cycle().take(REPEATS) {
+        let body = body.to_string().into_bytes();
+        if let Ok(reply) = client::send(stage, front_end, to.clone(), Some(body)).await
+            && reply.status < 500
+        {
+            let status = reply.status;
+            return stage.history.note(Event::Repeated {
+                job,
+                is_same,
+                status,
+            });
+        }
+        sleep(AGAIN).await;
+    }
 }
 
 /// Waits for the end of every job and notes what it wrote.
 pub async fn finish(
-    stage: &Stage,
+    stage: &Arc<Stage>,
     mut submitted: JoinSet<Result<(), String>>,
 ) -> Result<(), String> {
     while let Some(ended) = submitted.join_next().await {
         ended.map_err(super::said)??;
     }
+    cut(stage).await?;
     for (number, job) in stage.plan.jobs.iter().enumerate() {
         let Some(over) = over(stage, &job.name).await? else {
             continue;
@@ -83,13 +106,63 @@ pub async fn finish(
             read(stage, number, &job.name).await?;
         }
     }
+    hooks::all_told(stage).await;
     Ok(())
+}
+
+/// Ends whoever runs jobs as by a power cut, one after another, and starts them again. While queries came, jobs
+/// waited for most of the time: now they are cut in the middle.
+async fn cut(stage: &Arc<Stage>) -> Result<(), String> {
+    // The claim of a runner whose clock is ahead lapses as much later.
+    if matches!(
+        &stage.plan.setting,
+        Setting::Fleet {
+            wrong_clock: Some(_),
+            ..
+        }
+    ) {
+        return Ok(());
+    }
+    let is_runner = |name: &String| name == LONE || name.starts_with("dispatcher");
+    for name in stage.plan.processes().into_iter().filter(is_runner) {
+        if !is_one_under_way(stage).await {
+            return Ok(());
+        }
+        let stage = Arc::clone(stage);
+        super::blocking(move || {
+            stage.kill(&name);
+            stage.revive(&name);
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Waits until a job has come some way and not to its end; not for long.
+async fn is_one_under_way(stage: &Stage) -> bool {
+    let until = Instant::now() + UNDER_WAY;
+    let front_end = &stage.plan.front_ends()[0];
+    while Instant::now() < until {
+        for job in &stage.plan.jobs {
+            let path = format!("/v1/jobs/{}", job.name);
+            let Ok(reply) = client::send(stage, front_end, (Method::GET, &path), None).await else {
+                continue;
+            };
+            let job = reply.json();
+            let done = job["progress"]["done"].as_u64().unwrap_or(0);
+            if job["state"] == "running" && done > 0 {
+                return true;
+            }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    false
 }
 
 /// The job's last document; none where it does not end.
 async fn over(stage: &Stage, name: &str) -> Result<Option<Value>, String> {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    let mut patience = Patience::new(PATIENCE);
+    while !patience.is_over(stage) {
         let path = format!("/v1/jobs/{name}");
         let job = insist(stage, (Method::GET, &path), None).await?.json();
         if matches!(
@@ -122,21 +195,24 @@ fn output(name: &str) -> String {
 }
 
 /// Asks again and again until it is not refused.
-async fn insist(
+pub async fn insist(
     stage: &Stage,
     (method, path): (Method, &str),
     body: Option<Vec<u8>>,
 ) -> Result<client::Reply, String> {
-    let until = Instant::now() + PATIENCE;
+    let mut patience = Patience::new(PATIENCE);
     let front_ends = stage.plan.front_ends();
     let mut last = String::new();
     for front_end in front_ends.iter().cycle() {
-        if Instant::now() > until {
+        if patience.is_over(stage) {
             break;
         }
         match client::send(stage, front_end, (method.clone(), path), body.clone()).await {
             Ok(reply) if reply.is_success() => return Ok(reply),
-            Ok(reply) => last = reply.say(),
+            Ok(reply) => {
+                client::refused(stage, &format!("{method} {path}"), &reply);
+                last = reply.say();
+            }
             Err(cause) => last = cause,
         }
         sleep(AGAIN).await;

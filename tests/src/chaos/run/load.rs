@@ -10,15 +10,21 @@ use std::{
 
 use reqwest::Method;
 use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
     task::{JoinHandle, JoinSet},
-    time::sleep_until,
+    time::{sleep, sleep_until},
 };
 
 use super::{Stage, client};
-use crate::chaos::{history::Event, plan::Arrival};
+use crate::chaos::{history::Event, plan::Arrival, worth::Draw};
 
 /// The load goes on after the last fault until all is well again, at most for so long.
 const MOST_MS: u64 = 180_000;
+/// One query in so many has a client that hangs up.
+const HASTY: u64 = 8;
+/// After so long, milliseconds.
+const HASTE_MS: std::ops::Range<u64> = 2..300;
 
 /// Queries under way.
 pub struct Load {
@@ -64,6 +70,11 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
         front_end: front_end.clone(),
     });
     let body = client::query(stage, &stage.plan.applications[arrival.application], query);
+    if let Some(haste) = haste(stage.plan.seed, query) {
+        // One that is not connected has hung up as well.
+        hang_up(stage, &front_end, &body, haste).await.ok();
+        return stage.history.note(Event::GivenUp { query });
+    }
     let to = (Method::POST, "/v1/queries");
     let event = match client::send(stage, &front_end, to, Some(body)).await {
         Err(cause) => Event::Broken { query, cause },
@@ -78,4 +89,31 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
         },
     };
     stage.history.note(event);
+}
+
+/// Asks, and tears the connection down after a while, whatever came until then. An end of the connection
+/// alone would say that the client asks nothing more, not that it has gone.
+async fn hang_up(
+    stage: &Stage,
+    front_end: &str,
+    body: &[u8],
+    haste: Duration,
+) -> std::io::Result<()> {
+    let address = stage.address(front_end).unwrap_or_default();
+    let mut stream = TcpStream::connect(address.trim_start_matches("http://")).await?;
+    let length = body.len();
+    let head = format!(
+        "POST /v1/queries HTTP/1.1\r\nhost: sextant\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body).await?;
+    sleep(haste).await;
+    stream.set_zero_linger()
+}
+
+/// How long the client of a query waits that does not wait for its end.
+fn haste(seed: u64, query: u64) -> Option<Duration> {
+    let mut draw = Draw::new(seed, 1_000_000 + query);
+    (draw.within(0..HASTY) == 0).then(|| Duration::from_millis(draw.within(HASTE_MS)))
 }

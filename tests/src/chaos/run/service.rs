@@ -5,8 +5,9 @@ use std::process::ExitStatus;
 use rustix::process::Signal;
 
 use crate::{
-    Fleet, FleetSettings, Settings, TestCluster,
-    chaos::plan::{LONE, Plan, STORAGE_BYTES, Setting},
+    Disk, Fleet, FleetSettings, Settings, TestCluster, Wire,
+    chaos::plan::{DISK_BYTES, LONE, Plan, STORAGE_BYTES, Setting},
+    fleet::End,
     process::{Launch, Process},
 };
 
@@ -28,12 +29,16 @@ impl Service {
                 Self::One(Box::new(TestCluster::start(Settings {
                     set,
                     faults: true,
+                    disk_bytes: Some(DISK_BYTES),
                     ..Settings::default()
                 })))
             }
             Setting::Fleet { wrong_clock, .. } => {
-                let environment = Vec::new();
-                let mut fleet = Fleet::over_stores(FleetSettings { set, environment });
+                let mut fleet = Fleet::over_stores(FleetSettings {
+                    set,
+                    disk_bytes: Some(DISK_BYTES),
+                    ..FleetSettings::default()
+                });
                 for name in plan.processes() {
                     let clock = wrong_clock.as_ref().filter(|(process, _)| *process == name);
                     fleet.name(&name, role(&name), clock.map(|(_, offset)| &**offset));
@@ -102,6 +107,22 @@ impl Service {
         }
     }
 
+    /// The disk with the data of every process; why there is none, otherwise.
+    pub fn disk(&self) -> Result<&Disk, &str> {
+        match self {
+            Self::One(cluster) => cluster.disk(),
+            Self::Fleet(fleet) => fleet.disk(),
+        }
+    }
+
+    /// A wire of a process; none where there is one process.
+    pub fn wire(&self, name: &str, end: End) -> Option<&Wire> {
+        match self {
+            Self::One(_) => None,
+            Self::Fleet(fleet) => fleet.wire(name, end),
+        }
+    }
+
     fn take(&mut self, name: &str) -> Option<Process> {
         match self {
             Self::One(cluster) => cluster.take(),
@@ -110,8 +131,13 @@ impl Service {
     }
 }
 
-/// Of every process.
-const SETTINGS: [&str; 2] = ["variants.engines=emulated", "worker.cores=1"];
+/// Of every process. Little room for inputs, so that what is not given back is soon missed.
+const SETTINGS: [&str; 4] = [
+    "variants.engines=emulated",
+    "worker.cores=1",
+    "worker.io_bytes=131072",
+    "limits.shutdown_delay_ms=1200",
+];
 
 /// The role of a process of a fleet, which its name begins with.
 fn role(name: &str) -> &'static str {

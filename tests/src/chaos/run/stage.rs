@@ -18,6 +18,8 @@ use crate::chaos::{
 
 /// Time between two looks at the processes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A connection on which nothing is asked for so long is not used again.
+const IDLE: Duration = Duration::from_secs(5);
 /// Starts of a process that may fail, because a store is away, before that counts.
 const STARTS: usize = 60;
 /// Time between two of them.
@@ -31,13 +33,19 @@ pub struct Stage {
     pub history: Arc<History>,
     /// For everything but uploads.
     pub http: reqwest::Client,
+    /// For bodies that may be refused before they are sent: their connection is of no more use.
+    pub uploads: reqwest::Client,
+    /// Where webhooks are told.
+    pub hooks: std::net::TcpListener,
     service: Mutex<Option<Service>>,
     addresses: RwLock<BTreeMap<String, String>>,
     dead: Mutex<BTreeSet<u32>>,
+    /// See [`Event::Pace`].
+    waited: Mutex<f64>,
 }
 
 impl Stage {
-    /// Starts everything. Blocks.
+    /// Starts the stores, and the process where there is one. Blocks.
     pub fn set(plan: Plan, history: Arc<History>) -> Self {
         // The client may have been built with TLS, which then insists on it. Fails where it was done.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -47,21 +55,29 @@ impl Stage {
             Some((name, address))
         };
         let addresses = plan.processes().into_iter().filter_map(address).collect();
-        let http = reqwest::Client::builder().no_proxy().build();
-        let stage = Self {
+        // Sooner than the service closes it, so that no query meets its connection's end.
+        let builder = || {
+            reqwest::Client::builder()
+                .no_proxy()
+                .pool_idle_timeout(IDLE)
+        };
+        let uploads = builder().pool_max_idle_per_host(0).build();
+        let hooks = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self {
             plan,
             history,
-            http: http.expect("a client"),
+            http: builder().build().expect("a client"),
+            uploads: uploads.expect("a client"),
+            hooks,
             service: Mutex::new(Some(service)),
             addresses: RwLock::new(addresses),
             dead: Mutex::default(),
-        };
-        stage.start_all();
-        stage
+            waited: Mutex::default(),
+        }
     }
 
-    /// Starts whatever does not run yet, all at once: one by one they take a while.
-    fn start_all(&self) {
+    /// Starts whatever does not run yet, all at once: one by one they take a while. Blocks.
+    pub fn start_all(&self) {
         std::thread::scope(|scope| {
             for name in self.plan.processes() {
                 if self.address(&name).is_none() {
@@ -78,6 +94,16 @@ impl Stage {
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
             .cloned()
+    }
+
+    /// Keeps how busy the machine is.
+    pub fn waited(&self, part: f64) {
+        *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = part;
+    }
+
+    /// How busy it was at the last look.
+    pub fn last_waited(&self) -> f64 {
+        *self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the service. Blocks.

@@ -1,0 +1,37 @@
+//! Registrations that are made to do harm, one after the other with one service: `cargo xtask bench trust`
+//! builds and starts it. Prints how each ended and what is left of the service.
+
+#![expect(clippy::print_stdout, reason = "results go to standard output")]
+#![expect(clippy::print_stderr, reason = "and progress to standard error")]
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use sextant_tests::hostile::{self, Survival};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let is_json = std::env::args().any(|argument| argument == "--json");
+    let survival = hostile::survive_all(|ending| {
+        eprintln!(
+            "{}: {} in {:.1} s",
+            ending.name, ending.code, ending.seconds
+        );
+    })
+    .await;
+    let survived = survival.tried - survival.wrong.len();
+    let Survival {
+        tried, restarts, ..
+    } = survival;
+    if is_json {
+        let figures = json!({
+            "hostile_registrations": tried,
+            "hostile_registrations_survived": survived,
+            "hostile_restarts": restarts,
+        });
+        println!("{figures}");
+    } else {
+        println!("{survived} of {tried} survived, {restarts} restarts");
+    }
+    ExitCode::from(u8::from(survived < tried || restarts > 0))
+}

@@ -1,0 +1,303 @@
+//! Queries in time: an outcome soon after the target, none that waits in peace, and none that a worker takes
+//! with it.
+
+use std::collections::BTreeMap;
+
+use super::{Span, Violation};
+use crate::chaos::{
+    Plan,
+    history::{Entry, Event},
+    plan::Setting,
+};
+
+/// Longest wait of a query without a target, milliseconds: `fleet.query_limit_ms`.
+const LONGEST_MS: u64 = 60_000;
+/// An outcome comes so long after it was wanted at the latest, faults aside, milliseconds.
+const LATE_MS: u64 = 10_000;
+/// In peace a modest application waits so long at most, milliseconds: some batches of others and its own.
+const PROMPT_MS: u64 = 2000;
+/// So many of its queries do.
+const PROMPT: f64 = 0.5;
+/// A machine on which the looks at processes come further apart, milliseconds, has no time for the service: how
+/// long queries wait there says nothing.
+const STALLED_MS: u64 = 750;
+/// With fewer queries a share says nothing.
+const ENOUGH: usize = 10;
+/// Peace begins so long after the last fault was over, milliseconds.
+const SETTLED_MS: u64 = 1000;
+/// A fault is felt for so long after its end, milliseconds.
+const FELT_MS: u64 = 2000;
+/// What queries do not need.
+const APART: [&str; 3] = ["postgres", "autoscaler", "variant-gen"];
+/// What says that nobody could answer.
+const NOBODY: [&str; 2] = ["unavailable", "warming"];
+
+/// A query with its outcome.
+struct Query<'a> {
+    number: u64,
+    application: usize,
+    asked_ms: u64,
+    ended_ms: u64,
+    ended: &'a Event,
+}
+
+/// A query has an outcome soon after its target, or after the longest wait where it has none.
+pub fn in_time(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let faults = faults(history);
+    let wrong = |query: Query<'_>| {
+        let target_ms = plan.applications[query.application].latency_ms;
+        let span = Span {
+            from_ms: query.asked_ms,
+            until_ms: query.ended_ms,
+        };
+        let hit = faults.iter().filter(|(_, fault)| fault.overlaps(span));
+        let held_ms: u64 = hit
+            .map(|(_, fault)| fault.until_ms.saturating_sub(fault.from_ms))
+            .fold(0, u64::saturating_add);
+        let most_ms = target_ms.unwrap_or(LONGEST_MS) + LATE_MS;
+        let took_ms = query.ended_ms - query.asked_ms;
+        let what = format!("query {} took {took_ms} ms", query.number);
+        (took_ms > most_ms.saturating_add(held_ms)).then(|| Violation::new("in_time", what))
+    };
+    queries(history).filter_map(wrong).collect()
+}
+
+/// In peace an application that asks for less than its share does not wait long, whatever others send.
+pub fn prompt(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let peace = peace_of(history);
+    if peace.iter().any(|span| is_stalled(history, *span)) {
+        return Vec::new();
+    }
+    let mut counts: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for query in queries(history) {
+        let is_asked = plan.applications[query.application].is_modest
+            && peace.iter().any(|it| it.has(query.asked_ms));
+        if is_asked && matches!(query.ended, Event::Answered { .. } | Event::Refused { .. }) {
+            let (all, prompt) = counts.entry(query.application).or_default();
+            *all += 1;
+            *prompt += usize::from(query.ended_ms - query.asked_ms <= PROMPT_MS);
+        }
+    }
+    let wrong = |(application, (all, prompt)): (usize, (usize, usize))| {
+        let name = &plan.applications[application].name;
+        let what =
+            format!("of {all} queries of `{name}` in peace {prompt} took {PROMPT_MS} ms or less");
+        let is_wrong = all >= ENOUGH && (prompt as f64) < PROMPT * all as f64;
+        is_wrong.then(|| Violation::new("prompt", what))
+    };
+    counts.into_iter().filter_map(wrong).collect()
+}
+
+/// In peace there is somebody to answer an application that asks for less than its share.
+pub fn peace(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let peace = peace_of(history);
+    let is_meant = |query: &Query<'_>| {
+        plan.applications[query.application].is_modest
+            && peace.iter().any(|it| it.has(query.asked_ms))
+    };
+    let wrong = |query: Query<'_>| match query.ended {
+        Event::Refused { code, .. } if NOBODY.contains(&&**code) && is_meant(&query) => {
+            let what = format!("query {} was refused as `{code}`", query.number);
+            Some(Violation::new("peace", what))
+        }
+        _ => None,
+    };
+    queries(history).filter_map(wrong).collect()
+}
+
+/// What a worker had when it was lost is placed anew: whoever has time is answered.
+pub fn placed_anew(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+    if plan.setting == Setting::One {
+        return Vec::new();
+    }
+    let mut faults = faults(history);
+    for (_, span) in &mut faults {
+        span.until_ms = span.until_ms.saturating_add(FELT_MS);
+    }
+    let wrong = |query: Query<'_>| {
+        let Event::Refused { code, .. } = query.ended else {
+            return None;
+        };
+        let span = Span {
+            from_ms: query.asked_ms,
+            until_ms: query.ended_ms,
+        };
+        let hit: Vec<String> = faults
+            .iter()
+            .filter(|(_, fault)| fault.overlaps(span))
+            .map(|(fault, _)| plan.faults[*fault].kind.target())
+            .filter(|target| !APART.contains(&target.as_str()))
+            .collect();
+        // A wire that is cut has a target of its own, "worker-1 to ..", and takes no worker away.
+        let is_one = hit.first().is_some_and(|first| {
+            let is_worker = first.starts_with("worker-") && !first.contains(' ');
+            is_worker && hit.iter().all(|other| other == first)
+        });
+        let is_patient = plan.applications[query.application].is_modest;
+        let what = format!(
+            "query {} was refused as `{code}` and lost but {hit:?}",
+            query.number
+        );
+        (is_one && is_patient && NOBODY.contains(&&**code))
+            .then(|| Violation::new("placed_anew", what))
+    };
+    queries(history).filter_map(wrong).collect()
+}
+
+/// Whether the campaign itself did not get on.
+fn is_stalled(history: &[Entry], span: Span) -> bool {
+    let looks = history.iter().filter_map(|entry| match entry.event {
+        Event::Memory { .. } if span.has(entry.at_ms) => Some(entry.at_ms),
+        _ => None,
+    });
+    let looks: Vec<u64> = looks.collect();
+    let mut gaps = looks.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+    gaps.any(|gap| gap > STALLED_MS)
+}
+
+fn queries(history: &[Entry]) -> impl Iterator<Item = Query<'_>> {
+    let mut asked: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+    history.iter().filter_map(move |entry| {
+        let (Event::Answered { query, .. }
+        | Event::Refused { query, .. }
+        | Event::Broken { query, .. }
+        | Event::GivenUp { query }) = &entry.event
+        else {
+            if let Event::Asked {
+                query, application, ..
+            } = &entry.event
+            {
+                asked.insert(*query, (entry.at_ms, *application));
+            }
+            return None;
+        };
+        let (asked_ms, application) = *asked.get(query)?;
+        Some(Query {
+            number: *query,
+            application,
+            asked_ms,
+            ended_ms: entry.at_ms,
+            ended: &entry.event,
+        })
+    })
+}
+
+/// From the beginning of each fault of the history to its end.
+fn faults(history: &[Entry]) -> Vec<(usize, Span)> {
+    let began = history.iter().filter_map(|entry| match entry.event {
+        Event::FaultBegan { fault } => Some((fault, entry.at_ms)),
+        _ => None,
+    });
+    let ended = |number: usize| {
+        let is_end =
+            |entry: &&Entry| matches!(entry.event, Event::FaultEnded { fault } if fault == number);
+        history.iter().find(is_end).map(|entry| entry.at_ms)
+    };
+    began
+        .map(|(fault, from_ms)| {
+            let until_ms = ended(fault).unwrap_or(u64::MAX);
+            (fault, Span { from_ms, until_ms })
+        })
+        .collect()
+}
+
+/// When nothing goes wrong any more and the load goes on.
+fn peace_of(history: &[Entry]) -> Vec<Span> {
+    let spans = Span::between(
+        history,
+        |event| *event == Event::Calm,
+        |event| *event == Event::Rest,
+    );
+    let later = spans.into_iter().map(|span| Span {
+        from_ms: span.from_ms + SETTLED_MS,
+        ..span
+    });
+    later.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::scene::Scene, *};
+
+    fn ends_at(at_ms: u64) -> Scene {
+        let mut scene = Scene::default();
+        let scores = scene.answer(4);
+        scene.remove(|event| matches!(event, Event::Answered { query: 4, .. }));
+        scene.add_at(at_ms, Event::Answered { query: 4, scores });
+        scene
+    }
+
+    #[test]
+    fn a_query_that_waits_for_ever() {
+        ends_at(LONGEST_MS).breaks(&[]);
+        ends_at(LONGEST_MS + 2 * LATE_MS).breaks(&["in_time"]);
+    }
+
+    #[test]
+    fn in_peace_the_modest_do_not_wait_and_nobody_is_sent_away() {
+        let late = |number: u64, ended: fn(u64, &Scene) -> Event| {
+            let mut scene = Scene::default();
+            scene.remove(|event| {
+                matches!(event, Event::Calm | Event::Rest | Event::Answered { .. })
+            });
+            scene.add_at(0, Event::Calm);
+            scene.add(Event::Rest);
+            for query in 0..40 {
+                let is_slow = query % 2 == 0 && query / 2 % number == 0;
+                let at_ms = scene.asked_at(query) + 20 + if is_slow { PROMPT_MS } else { 0 };
+                let outcome = match is_slow {
+                    true => ended(query, &scene),
+                    false => answered(query, &scene),
+                };
+                scene.add_at(at_ms, outcome);
+            }
+            scene
+        };
+        late(1, answered).breaks(&["prompt"]);
+        let mut scene = late(1, answered);
+        for at_ms in [2000, 2000 + STALLED_MS + 1] {
+            let process = "worker-1".to_owned();
+            let bytes = 1;
+            scene.add_at(at_ms, Event::Memory { process, bytes });
+        }
+        scene.breaks(&[]);
+        late(20, answered).breaks(&[]);
+        let refused = |query, _: &Scene| Event::Refused {
+            query,
+            status: 503,
+            code: "unavailable".to_owned(),
+        };
+        let found = peace(&plan_of(&late(10, refused)), &late(10, refused).history());
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    fn answered(query: u64, scene: &Scene) -> Event {
+        let scores = scene.answer(query);
+        Event::Answered { query, scores }
+    }
+
+    fn plan_of(scene: &Scene) -> Plan {
+        match &scene.history()[0].event {
+            Event::Planned { plan } => plan.clone(),
+            _ => unreachable!("a history begins with its plan"),
+        }
+    }
+
+    #[test]
+    fn a_query_that_goes_with_its_worker() {
+        let mut scene = Scene::default();
+        scene.replace(|event| match event {
+            Event::Answered { query: 4, .. } => Some(Event::Refused {
+                query: 4,
+                status: 503,
+                code: "unavailable".to_owned(),
+            }),
+            _ => None,
+        });
+        let at_ms = scene.asked_at(4);
+        scene.add_at(at_ms, Event::FaultBegan { fault: 2 });
+        scene.breaks(&["placed_anew"]);
+        scene.add_at(at_ms, Event::FaultBegan { fault: 1 });
+        scene.breaks(&[]);
+    }
+}

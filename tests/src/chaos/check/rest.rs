@@ -1,0 +1,77 @@
+//! After the load: nothing of it is left, and front ends end well.
+
+use super::Violation;
+use crate::chaos::{
+    Plan,
+    history::{Entry, Event},
+};
+
+/// Long after the load no query is counted as open, every worker is seen, one dispatcher leads, and the
+/// store has what is referred to, no more, and takes files.
+pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let wrong = |entry: &Entry| match &entry.event {
+        Event::Unsettled { process, what } => {
+            Some(Violation::new("settled", format!("`{process}`: {what}")))
+        }
+        _ => None,
+    };
+    history.iter().filter_map(wrong).collect()
+}
+
+/// A front end that is asked to end says so and answers what it has begun.
+pub fn parted(_: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for entry in history {
+        let Event::Parted {
+            process,
+            is_ready,
+            broken,
+        } = &entry.event
+        else {
+            continue;
+        };
+        let mut wrong = |what: String| {
+            let what = format!("`{process}` {what}");
+            violations.push(Violation::new("parted", what));
+        };
+        if *is_ready {
+            wrong("was asked to end and says that it is ready".to_owned());
+        }
+        if *broken > 0 {
+            wrong(format!("ended and left {broken} queries without an answer"));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::scene::Scene, *};
+
+    #[test]
+    fn something_is_left_of_the_load() {
+        let mut scene = Scene::default();
+        scene.add(Event::Unsettled {
+            process: "api-1".to_owned(),
+            what: "sextant_queries_in_flight 3".to_owned(),
+        });
+        scene.breaks(&["settled"]);
+    }
+
+    #[test]
+    fn a_front_end_that_ends_badly() {
+        for (is_ready, broken, rules) in [
+            (false, 0, &[][..]),
+            (true, 0, &["parted"]),
+            (true, 2, &["parted", "parted"]),
+        ] {
+            let mut scene = Scene::default();
+            scene.add(Event::Parted {
+                process: "api-1".to_owned(),
+                is_ready,
+                broken,
+            });
+            scene.breaks(rules);
+        }
+    }
+}

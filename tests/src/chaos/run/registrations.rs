@@ -1,0 +1,153 @@
+//! Models that are registered amid the faults by a client that does not give up, and asked in the end.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use reqwest::{
+    Method, StatusCode,
+    multipart::{Form, Part},
+};
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{Stage, artefacts, client, pace::Patience};
+use crate::{
+    chaos::{history::Event, plan::LATE, worth},
+    digits, onnx,
+};
+
+/// How long a client goes on with what it was refused, and waits for the end of a registration.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Sends the plan's registrations at their times.
+pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
+    let times = stage.plan.registrations.iter().map(|it| it.at_ms);
+    super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
+}
+
+async fn submit_one(stage: Arc<Stage>, number: usize) -> Result<(), String> {
+    let stage = &*stage;
+    let name = &stage.plan.registrations[number].name;
+    let mut patience = Patience::new(PATIENCE);
+    let front_ends = stage.plan.front_ends();
+    let mut last = String::new();
+    for front_end in front_ends.iter().cycle() {
+        if patience.is_over(stage) {
+            break;
+        }
+        match client::upload(stage, front_end, form(stage, name)).await {
+            Ok(reply) if reply.is_success() => {
+                artefacts::changed(stage, "model.create", name);
+                stage.history.note(Event::Registered {
+                    registration: number,
+                });
+                return Ok(());
+            }
+            // An attempt before was accepted, and nobody was told.
+            Ok(reply) if reply.status == StatusCode::CONFLICT.as_u16() && !last.is_empty() => {
+                stage.history.note(Event::Registered {
+                    registration: number,
+                });
+                return Ok(());
+            }
+            Ok(reply) => {
+                client::refused(stage, "POST /v1/models", &reply);
+                last = reply.say();
+            }
+            Err(cause) => last = cause,
+        }
+        sleep(AGAIN).await;
+    }
+    Err(format!("the registration of `{name}`: {last}"))
+}
+
+fn form(stage: &Stage, name: &str) -> Form {
+    let part = |bytes: Vec<u8>, file: &str| Part::bytes(bytes).file_name(file.to_owned());
+    // A file of its own, so that nothing of it is in the store already.
+    let metadata = vec![
+        ("sextant.alpha_ms", "3".to_owned()),
+        ("sextant.beta_ms", "3".to_owned()),
+        ("sextant.load_ms", "20".to_owned()),
+        ("name", name.to_owned()),
+    ];
+    let model = onnx::Model {
+        metadata,
+        ..onnx::Model::default()
+    };
+    let validation = client::validation(stage.plan.seed);
+    Form::new()
+        .text("name", name.to_owned())
+        .text("application", LATE)
+        .part("model", part(model.bytes(), "model.onnx"))
+        .part("validation", part(validation, "validation.jsonl"))
+}
+
+/// Waits for the end of every registration and asks what was registered.
+pub async fn finish(
+    stage: &Stage,
+    mut submitted: JoinSet<Result<(), String>>,
+) -> Result<(), String> {
+    while let Some(ended) = submitted.join_next().await {
+        ended.map_err(super::said)??;
+    }
+    for (number, registration) in stage.plan.registrations.iter().enumerate() {
+        let Some((state, code)) = over(stage, &registration.name).await? else {
+            continue;
+        };
+        let scores = match &*state {
+            "ready" => ask(stage, &registration.name).await?,
+            _ => Vec::new(),
+        };
+        stage.history.note(Event::RegistrationOver {
+            registration: number,
+            state,
+            code,
+            scores,
+        });
+    }
+    Ok(())
+}
+
+/// State and code of a model whose registration is over; none where it does not end.
+async fn over(stage: &Stage, name: &str) -> Result<Option<(String, String)>, String> {
+    let front_end = &stage.plan.front_ends()[0];
+    let mut patience = Patience::new(PATIENCE);
+    while !patience.is_over(stage) {
+        let path = format!("/v1/models/{name}");
+        let reply = client::send(stage, front_end, (Method::GET, &path), None).await?;
+        if reply.status == StatusCode::NOT_FOUND.as_u16() {
+            return Ok(Some(("missing".to_owned(), String::new())));
+        }
+        let model = reply.json();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let state = text(&model["status"]);
+        if matches!(&*state, "ready" | "failed") {
+            return Ok(Some((state, text(&model["error"]["code"]))));
+        }
+        sleep(AGAIN).await;
+    }
+    Ok(None)
+}
+
+/// What a model answers to the inputs of number 0, as soon as it does.
+async fn ask(stage: &Stage, name: &str) -> Result<Vec<f32>, String> {
+    let front_end = &stage.plan.front_ends()[0];
+    let inputs = digits::input(&json!(worth::inputs(stage.plan.seed, 0)));
+    let body = json!({"model": name, "inputs": inputs}).to_string();
+    let mut patience = Patience::new(PATIENCE);
+    loop {
+        let body = Some(body.clone().into_bytes());
+        let reply = client::send(stage, front_end, (Method::POST, "/v1/queries"), body).await?;
+        if reply.is_success() {
+            return Ok(client::scores(&reply.json()["outputs"][0]["data"]));
+        }
+        if patience.is_over(stage) {
+            return Err(format!("model `{name}`: {}", reply.say()));
+        }
+        sleep(AGAIN).await;
+    }
+}

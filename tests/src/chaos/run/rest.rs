@@ -1,0 +1,178 @@
+//! After the load: whether everything is as it was before.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{Stage, aside, client};
+use crate::chaos::{
+    history::Event,
+    plan::{Application, Plan, STORAGE_BYTES, Setting},
+};
+
+/// How long it may take until nothing of the load is left.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Queries beside the load that may be open at once.
+const ASIDE: f64 = 2.0;
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What counts queries that are not answered.
+const OPEN: [&str; 2] = [
+    "sextant_queries_in_flight",
+    "sextant_dispatcher_waiting_queries",
+];
+
+/// Notes what is left.
+pub async fn settle(stage: &Stage) -> Result<(), String> {
+    let front_ends = stage.plan.front_ends();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        aside::swept(stage, &front_ends[0]).await;
+        let mut left = numbers(stage).await;
+        left.extend(files(stage, &front_ends[0]).await);
+        left.extend(unwritable(stage, &front_ends[0]).await);
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            for (process, what) in left {
+                stage.history.note(Event::Unsettled { process, what });
+            }
+            return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Notes what the load alone has left, before processes are ended again, which would hide it.
+pub async fn after_load(stage: &Stage) {
+    let front_ends = stage.plan.front_ends();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut left = unwritable(stage, &front_ends[0]).await;
+        for process in &front_ends {
+            let metrics = client::send(stage, process, (Method::GET, "/metrics"), None).await;
+            let text = metrics.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
+            let open = text
+                .ok()
+                .and_then(|text| value(&text, OPEN[0]))
+                .unwrap_or(0.0);
+            // What beside the load is asked just now.
+            if open > ASIDE {
+                left.push((process.clone(), format!("{} {open}", OPEN[0])));
+            }
+        }
+        if left.is_empty() {
+            return;
+        }
+        if Instant::now() > until {
+            for (process, what) in left {
+                stage.history.note(Event::Unsettled { process, what });
+            }
+            return;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Queries that nobody waits for any more, workers that nobody sees, dispatchers that lead.
+async fn numbers(stage: &Stage) -> Vec<(String, String)> {
+    let mut left = Vec::new();
+    let mut leading = 0.0;
+    let workers = workers(&stage.plan) as f64;
+    for process in stage.plan.processes() {
+        let Ok(reply) = client::send(stage, &process, (Method::GET, "/metrics"), None).await else {
+            left.push((process, "no metrics".to_owned()));
+            continue;
+        };
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        for name in OPEN {
+            let value = value(&text, name).unwrap_or(0.0);
+            if value != 0.0 {
+                left.push((process.clone(), format!("{name} {value}")));
+            }
+        }
+        if let Some(seen) = value(&text, "sextant_workers").filter(|seen| *seen != workers) {
+            left.push((process.clone(), format!("sextant_workers {seen}")));
+        }
+        leading += value(&text, "sextant_dispatcher_leading").unwrap_or(0.0);
+    }
+    if leading != 1.0 {
+        left.push(("all".to_owned(), format!("{leading} dispatchers lead")));
+    }
+    left
+}
+
+fn workers(plan: &Plan) -> usize {
+    match plan.setting {
+        Setting::One => 1,
+        Setting::Fleet { workers, .. } => workers,
+    }
+}
+
+/// The value of a metric without labels.
+fn value(text: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value)
+}
+
+/// Parts of jobs that are over, and files of models that are gone.
+async fn files(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
+    let problem = |what: String| vec![(front_end.to_owned(), what)];
+    let to = (Method::GET, "/v1/storage");
+    let reply = match client::send(stage, front_end, to, None).await {
+        Ok(reply) if reply.is_success() => reply.json(),
+        Ok(reply) => return problem(reply.say()),
+        Err(cause) => return problem(cause),
+    };
+    let uses: Vec<&Value> = reply["uses"].as_array().into_iter().flatten().collect();
+    let mut left = Vec::new();
+    for kind in ["parts", "unreferenced"] {
+        if uses.iter().any(|it| it["kind"] == kind) {
+            left.push((front_end.to_owned(), format!("objects of kind `{kind}`")));
+        }
+    }
+    for application in &stage.plan.applications {
+        let has = |kind: &str| {
+            let is_it = |it: &&Value| it["kind"] == kind && it["model"] == *application.name;
+            uses.iter().any(is_it)
+        };
+        // A file that several have counts for one of them.
+        let same = |it: &&Application| {
+            (it.alpha_ms, it.beta_ms) == (application.alpha_ms, application.beta_ms)
+        };
+        if stage.plan.applications.iter().filter(same).count() == 1 && !has("model") {
+            let what = format!("the file of model `{}` is gone", application.name);
+            left.push((front_end.to_owned(), what));
+        }
+    }
+    left
+}
+
+/// Why the store does not take what there must be room for, if it does not: three quarters of what it may hold.
+async fn unwritable(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
+    let bytes = match stage.plan.setting {
+        Setting::One => STORAGE_BYTES / 4 * 3,
+        Setting::Fleet { .. } => 1 << 16,
+    };
+    let path = "/v1/artefacts/probe/last";
+    let body = Some(vec![1; bytes as usize]);
+    let problem = match client::send(stage, front_end, (Method::PUT, path), body).await {
+        Ok(reply) if reply.is_success() => {
+            let taken_out = client::send(stage, front_end, (Method::DELETE, path), None).await;
+            return taken_out
+                .err()
+                .map(|it| (front_end.to_owned(), it))
+                .into_iter()
+                .collect();
+        }
+        Ok(reply) => reply.say(),
+        Err(cause) => cause,
+    };
+    vec![(
+        front_end.to_owned(),
+        format!("a file is not taken: {problem}"),
+    )]
+}

@@ -1,0 +1,178 @@
+//! Registrations that nobody who means well would send: broken, lying, huge or endless files.
+//!
+//! Entry points: [`cases`] lists them, [`survive_all`] registers one after the other with one service and says
+//! what became of each.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile};
+
+mod models;
+mod sets;
+
+/// One registration.
+pub struct Case {
+    /// What is wrong with it.
+    pub name: &'static str,
+    model: Vec<u8>,
+    validation: Vec<u8>,
+    validation_name: &'static str,
+}
+
+/// How one registration ended.
+#[derive(Debug)]
+pub struct Ending {
+    /// What was wrong with it.
+    pub name: &'static str,
+    /// The code of its refusal or failure, or `succeeded`; `no code` where there is none.
+    pub code: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+}
+
+/// What is left after all of them.
+#[derive(Debug)]
+pub struct Survival {
+    /// Registrations that were tried.
+    pub tried: usize,
+    /// Names and codes of those that did not end as they should.
+    pub wrong: Vec<(&'static str, String)>,
+    /// How often the service had to be started again.
+    pub restarts: usize,
+}
+
+/// Registrations between two good ones.
+const GOOD_EVERY: usize = 10;
+
+/// Codes that no registration may end with, whatever is in its files.
+const WRONG: [&str; 2] = ["internal", "no code"];
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    let mut cases = models::cases();
+    cases.extend(sets::cases());
+    cases
+}
+
+/// Registers every case with one service, and a good model after each ten, which must then answer.
+pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
+    let mut cluster = TestCluster::start(Settings {
+        set: [
+            "variants.engines=ort,rten",
+            "variants.max_threads=1",
+            "variants.max_batch=4",
+            "variants.longest_step_ms=3000",
+            "variants.memory_bytes=3221225472",
+        ]
+        .map(str::to_owned)
+        .into(),
+        ..Settings::default()
+    });
+    let cases = cases();
+    let mut survival = Survival {
+        tried: cases.len(),
+        wrong: Vec::new(),
+        restarts: 0,
+    };
+    for (index, case) in cases.into_iter().enumerate() {
+        let (name, api) = (case.name, cluster.api());
+        let task = tokio::spawn(async move { try_one(&api, &case, index).await });
+        let ending = match task.await {
+            Ok(ending) => ending,
+            // The client cannot go on: the service is gone.
+            Err(_) => {
+                cluster.kill();
+                cluster.launch();
+                survival.restarts += 1;
+                Ending {
+                    name,
+                    code: "no code".to_owned(),
+                    seconds: 0.0,
+                }
+            }
+        };
+        say(&ending);
+        if WRONG.contains(&ending.code.as_str()) {
+            survival.wrong.push((name, ending.code));
+        }
+    }
+    survival
+}
+
+async fn try_one(api: &Api, case: &Case, index: usize) -> Ending {
+    let started = Instant::now();
+    let code = register(api, case).await;
+    let seconds = started.elapsed().as_secs_f64();
+    if index % GOOD_EVERY == GOOD_EVERY - 1 {
+        let name = format!("good-{index}");
+        good_one_answers(api, &name).await;
+    }
+    Ending {
+        name: case.name,
+        code,
+        seconds,
+    }
+}
+
+async fn good_one_answers(api: &Api, name: &str) {
+    let good = Case::model("good", Hostile::No.bytes());
+    api.create_application(name).await;
+    let job = api.register(good.upload(name)).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let query = json!({"application": name, "inputs": [
+        {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, -1.0]},
+    ]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    assert_eq!(answer["outputs"][0]["data"], json!([3.0, 0.0]), "{answer}");
+}
+
+async fn register(api: &Api, case: &Case) -> String {
+    api.create_application(case.name).await;
+    let accepted = api.upload(case.upload(case.name)).await;
+    let said: Value = serde_json::from_slice(&accepted.body).expect("every answer is JSON");
+    let code = |value: &Value| value.as_str().unwrap_or("no code").to_owned();
+    let Some(job) = said["job"].as_str() else {
+        return code(&said["code"]);
+    };
+    let job = api.job_over(job).await;
+    match job["state"].as_str() {
+        Some("succeeded") => "succeeded".to_owned(),
+        _ => code(&job["error"]["code"]),
+    }
+}
+
+// === impl Case ===
+
+impl Case {
+    fn upload<'a>(&'a self, name: &'a str) -> Upload<'a> {
+        Upload {
+            application: name,
+            name,
+            model: self.model.clone(),
+            validation: self.validation.clone(),
+            validation_name: self.validation_name,
+        }
+    }
+
+    /// A bad model with a good validation set.
+    fn model(name: &'static str, model: Vec<u8>) -> Self {
+        Self {
+            name,
+            model,
+            validation: Hostile::RECORDS.into(),
+            validation_name: "validation.jsonl",
+        }
+    }
+
+    /// A good model with a bad validation set.
+    fn set(name: &'static str, file: &'static str, validation: Vec<u8>) -> Self {
+        Self {
+            name,
+            model: Hostile::No.bytes(),
+            validation,
+            validation_name: file,
+        }
+    }
+}
