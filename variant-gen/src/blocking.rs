@@ -7,10 +7,11 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{Error, measure::Cancel};
@@ -63,10 +64,7 @@ impl Threads {
 
 fn serve(receiver: &Mutex<mpsc::Receiver<Work>>) {
     loop {
-        let next = receiver
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
+        let next = receiver.lock().recv();
         match next {
             Ok(work) => work(),
             Err(mpsc::RecvError) => return,

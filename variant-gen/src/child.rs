@@ -4,12 +4,13 @@
 use std::{
     any::Any,
     io::{self, Read, Write},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_engine::{Engine, LoadRequest, STACK_BYTES};
 use sextant_isolation::frame;
 use sextant_types::Code;
@@ -121,7 +122,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Answer {
 fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
-    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut answers = answers.lock();
     answers.write_all(&line)?;
     answers.flush()
 }

@@ -11,12 +11,13 @@
 use std::{
     io::{BufRead, BufReader},
     process::{ChildStdin, Stdio},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_isolation::{Child, Death, Program, frame};
 use sextant_onnx::quantize::Ranges;
 use sextant_types::{Code, Digest};
@@ -98,7 +99,7 @@ impl Isolation {
     }
 
     fn run(&self, seat: &Seat, task: &Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
-        let mut seat = seat.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seat = seat.0.lock();
         let fits = |running: &Running| running.validation == task.validation.0;
         let mut running = match seat.take().filter(fits) {
             Some(running) => running,
@@ -238,10 +239,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         // The last one ends the child.
         if let Some(seat) = Arc::get_mut(&mut self.0)
-            && let Some(running) = seat
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
+            && let Some(running) = seat.get_mut().take()
         {
             running.end();
         }

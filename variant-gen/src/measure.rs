@@ -66,6 +66,9 @@ pub struct Effort {
     pub shape_runs: u32,
     /// A run slower than this ends what is measured of larger batches and sizes.
     pub longest_shape: Duration,
+    /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take
+    /// more are refused; 0 for no limit.
+    pub memory_bytes: u64,
     /// Cores that lone queries side by side are measured on, for a choice of parallelism by load; 0
     /// where nobody chooses.
     pub concurrent_cores: u16,
@@ -86,6 +89,7 @@ impl Default for Effort {
             shape_budget: Duration::from_millis(20),
             shape_runs: 3,
             longest_shape: Duration::from_secs(2),
+            memory_bytes: 0,
             concurrent_cores: 0,
         }
     }

@@ -7,7 +7,10 @@
 //!
 //! An engine with memory of its own says what it holds there; the process has nothing to do with it.
 
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, Write},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +36,7 @@ pub struct Baseline(Result<u64, String>);
 impl Baseline {
     /// Starts counting now.
     pub fn take() -> Self {
-        let reset = fs::write("/proc/self/clear_refs", "5")
-            .map_err(|e| format!("the process's peak memory cannot be reset: {e}"));
+        let reset = reset().map_err(|e| format!("the process's peak memory cannot be reset: {e}"));
         Self(reset.and_then(|()| read("VmRSS:")))
     }
 
@@ -57,6 +59,15 @@ impl Baseline {
             Err(reason) => (floor, MemorySource::Estimated { reason }),
         }
     }
+}
+
+/// Sets the peak to what the process has now. The file is not cut off first: a confined process may only
+/// write to it.
+fn reset() -> io::Result<()> {
+    let mut counter = fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/self/clear_refs")?;
+    counter.write_all(b"5")
 }
 
 fn read(field: &str) -> Result<u64, String> {

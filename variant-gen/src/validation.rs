@@ -21,7 +21,6 @@ mod convert;
 mod invalid;
 mod jsonl;
 mod labels;
-mod npy;
 mod npz;
 
 pub use invalid::Invalid;
@@ -75,7 +74,7 @@ pub fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Inva
     if bytes.is_empty() {
         return Err(Invalid::NoRecords);
     }
-    if npz::is_zip(bytes) {
+    if sextant_formats::zip::is_archive(bytes) {
         npz::read(bytes, expected)
     } else {
         jsonl::read(bytes, expected)

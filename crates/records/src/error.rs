@@ -1,7 +1,7 @@
 //! What can be wrong with a file of records.
 
 use sextant_objects::ObjectPath;
-use sextant_types::{Code, InvalidTensor};
+use sextant_types::Code;
 
 /// An error that ends the reading or writing of a whole file.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
         reason: String,
     },
     /// The file changed while it was read.
-    #[error("`{path}` changed while it was read: start the job anew")]
+    #[error("`{path}` changed while it was read: start the job again")]
     Changed {
         /// Its path.
         path: String,
@@ -64,9 +64,5 @@ impl Error {
             format,
             reason: reason.into(),
         }
-    }
-
-    pub(crate) fn tensor(path: &ObjectPath, error: &InvalidTensor) -> Self {
-        Self::input(path, error.to_string())
     }
 }

@@ -73,9 +73,13 @@ impl Files {
 }
 
 /// Whether the store may answer otherwise later. A store over a network says that it is away once
-/// its own attempts, some seconds, are over; a restart of it takes longer.
+/// its own attempts, some seconds, are over; a restart of it takes longer. One that is full has room again
+/// when somebody makes some.
 pub(crate) fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Unavailable { .. })
+    matches!(
+        error,
+        Error::Io { .. } | Error::Unavailable { .. } | Error::StorageFull { .. }
+    )
 }
 
 async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, Error>

@@ -5,6 +5,7 @@ use std::{future::Future, io, ops::Range};
 use bytes::Bytes;
 use crc32fast::Hasher;
 use futures::stream;
+use sextant_formats::npy::Header;
 use sextant_objects::{InvalidPath, ObjectPath};
 use sextant_rpc::offline::RecordFormat;
 use sextant_types::Signature;
@@ -13,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::{
     Error, Files, PartHeader, Tally,
     files::{FIRST_PAUSE, LONGEST_PAUSE, may_pass},
-    npy::Header,
     part::Column,
 };
 

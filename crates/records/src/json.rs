@@ -7,7 +7,8 @@
 use bytes::Bytes;
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
-use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_formats::json::values;
+use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
 /// Reads one line into inputs with one row.
 pub(crate) fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, String> {
@@ -165,7 +166,7 @@ pub(crate) fn answer(index: u64, outputs: &[NamedTensor], batched: bool) -> Valu
             } else {
                 shape
             };
-            (output.name.clone(), nest(&elements(&output.tensor), row))
+            (output.name.clone(), nest(&values(&output.tensor), row))
         })
         .collect();
     json!({ "index": index, "outputs": outputs })
@@ -189,40 +190,5 @@ fn nest(elements: &[Value], shape: &[usize]) -> Value {
                     .collect(),
             )
         }
-    }
-}
-
-/// Elements as JSON; what is not finite becomes `null`.
-fn elements(tensor: &Tensor) -> Vec<Value> {
-    fn all<T: sextant_types::tensor::Element, J: Into<Value>>(
-        tensor: &Tensor,
-        convert: impl Fn(T) -> J,
-    ) -> Vec<Value> {
-        tensor
-            .to_vec()
-            .unwrap_or_default()
-            .into_iter()
-            .map(|value| convert(value).into())
-            .collect()
-    }
-    match (tensor.data_type(), tensor.data()) {
-        (_, Data::Strings(strings)) => strings
-            .iter()
-            .map(|text| String::from_utf8_lossy(text).into())
-            .collect(),
-        (DataType::Bool, Data::Plain(bytes)) => bytes.iter().map(|b| (*b != 0).into()).collect(),
-        (DataType::Uint8, _) => all(tensor, |v: u8| v),
-        (DataType::Uint16, _) => all(tensor, |v: u16| v),
-        (DataType::Uint32, _) => all(tensor, |v: u32| v),
-        (DataType::Uint64, _) => all(tensor, |v: u64| v),
-        (DataType::Int8, _) => all(tensor, |v: i8| v),
-        (DataType::Int16, _) => all(tensor, |v: i16| v),
-        (DataType::Int32, _) => all(tensor, |v: i32| v),
-        (DataType::Int64, _) => all(tensor, |v: i64| v),
-        (DataType::Fp16, _) => all(tensor, |v: f16| v.to_f32()),
-        (DataType::Bf16, _) => all(tensor, |v: bf16| v.to_f32()),
-        (DataType::Fp32, _) => all(tensor, |v: f32| v),
-        (DataType::Fp64, _) => all(tensor, |v: f64| v),
-        (DataType::Bytes, Data::Plain(_)) => Vec::new(),
     }
 }

@@ -15,7 +15,6 @@ mod files;
 mod join;
 mod json;
 mod lines;
-mod npy;
 mod outline;
 mod part;
 mod reader;

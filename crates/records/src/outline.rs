@@ -64,7 +64,7 @@ impl Outline {
         }
         let place = (format, info.size_bytes);
         let arrays = tensors::arrays(files, path, place, signature).await?;
-        outline.records = arrays.first().map_or(0, |array| array.header.records());
+        outline.records = arrays.first().map_or(0, |array| array.records);
         outline.record_bytes = arrays
             .iter()
             .fold(0, |sum, array| array.record_bytes.saturating_add(sum));

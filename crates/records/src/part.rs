@@ -9,11 +9,12 @@ use std::io::Write as _;
 use bytes::Bytes;
 use half::bf16;
 use serde::{Deserialize, Serialize};
+use sextant_formats::npy::Header;
 use sextant_objects::ObjectPath;
 use sextant_rpc::offline::RecordFormat;
 use sextant_types::{Code, Data, DataType, NamedTensor, Tensor};
 
-use crate::{Error, Files, json, npy::Header};
+use crate::{Error, Files, json};
 
 const MARK: &[u8; 4] = b"SXP1";
 

@@ -97,7 +97,7 @@ async fn rows_of(
     (first, count): (u64, u64),
     batched: bool,
 ) -> Result<Vec<Record>, Error> {
-    let mut records: Vec<Vec<NamedTensor>> = vec![Vec::new(); count as usize];
+    let mut records: Vec<Record> = vec![Ok(Vec::new()); count as usize];
     for array in arrays {
         let start = array.start + first * array.record_bytes;
         let end = start + count * array.record_bytes;
@@ -111,10 +111,15 @@ async fn rows_of(
             });
         }
         let rows = array.decode(&bytes, count as usize, batched);
-        let rows = rows.map_err(|error| Error::tensor(path, &error))?;
         for (record, row) in records.iter_mut().zip(rows) {
-            record.push(row);
+            match (record.as_mut(), row) {
+                (Ok(inputs), Ok(row)) => inputs.push(row),
+                (Ok(_), Err(problem)) => {
+                    *record = Err(format!("input `{}`: {problem}", array.input));
+                }
+                (Err(_), _) => {}
+            }
         }
     }
-    Ok(records.into_iter().map(Ok).collect())
+    Ok(records)
 }

@@ -1,20 +1,20 @@
 //! Arrays in files as records for a model.
 
 use bytes::Bytes;
+use sextant_formats::npy::{BEGINNING_BYTES, Header, Problem};
 use sextant_objects::ObjectPath;
 use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, InvalidTensor, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_types::{NamedTensor, Signature, TensorSpec};
 
-use crate::{
-    Error, Files, archive,
-    npy::{Element, HEADER_BYTES, Header},
-};
+use crate::{Error, Files, archive};
 
 /// An array in a file, for one input of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
     pub(crate) input: String,
     pub(crate) header: Header,
+    /// Records in it.
+    pub(crate) records: u64,
     /// Where the elements begin in the file, bytes.
     pub(crate) start: u64,
     /// Bytes of one record.
@@ -56,7 +56,7 @@ pub(crate) async fn arrays(
             return Err(Error::input(path, reason));
         }
     }
-    let counts: Vec<u64> = arrays.iter().map(|array| array.header.records()).collect();
+    let counts: Vec<u64> = arrays.iter().map(|array| array.records).collect();
     if arrays.len() > signature.inputs.len() || counts.windows(2).any(|pair| pair[0] != pair[1]) {
         let reason = format!("its arrays need one length each: they have {counts:?}");
         return Err(Error::input(path, reason));
@@ -80,14 +80,22 @@ async fn array(
     batched: bool,
 ) -> Result<Array, Error> {
     let refuse = |reason: String| Error::input(path, format!("input `{}`: {reason}", spec.name));
-    let beginning = start..start + bytes.min(HEADER_BYTES);
+    let beginning = start..start + bytes.min(BEGINNING_BYTES);
     let beginning = match bytes {
         0 => Bytes::new(),
         _ => files.get_range(path, beginning).await?,
     };
-    let header = Header::parse(&beginning).map_err(refuse)?;
-    let record_bytes = header.record_bytes().map_err(refuse)?;
-    let needed = header.start.saturating_add(header.records() * record_bytes);
+    let header = Header::parse(&beginning).map_err(|problem| refuse(problem.to_string()))?;
+    let Some(records) = header.shape.first().map(|records| *records as u64) else {
+        let reason = "it has no dimension: the first one counts the records";
+        return Err(refuse(reason.to_owned()));
+    };
+    let record_bytes = header.row_bytes().ok_or_else(|| {
+        let shape = &header.shape;
+        refuse(format!("shape {shape:?} is too large"))
+    })?;
+    let start_of_elements = header.start as u64;
+    let needed = start_of_elements.saturating_add(records * record_bytes);
     if needed > bytes {
         return Err(refuse(format!(
             "the array is cut off: it needs {needed} bytes and has {bytes}"
@@ -108,7 +116,8 @@ async fn array(
     }
     Ok(Array {
         input: spec.name.clone(),
-        start: start + header.start,
+        start: start + start_of_elements,
+        records,
         record_bytes,
         header,
     })
@@ -121,55 +130,19 @@ fn row_shape(header: &Header, batched: bool) -> Vec<usize> {
 }
 
 impl Array {
-    /// `count` records as they lie in the file.
+    /// `count` records as they lie in the file; one whose elements are none of their type has none.
     pub(crate) fn decode(
         &self,
         bytes: &Bytes,
         count: usize,
         batched: bool,
-    ) -> Result<Vec<NamedTensor>, InvalidTensor> {
+    ) -> impl Iterator<Item = Result<NamedTensor, Problem>> {
         let shape = row_shape(&self.header, batched);
         let size = self.record_bytes as usize;
-        (0..count)
-            .map(|row| {
-                let record = bytes.slice(row * size..(row + 1) * size);
-                let tensor = self.record(&record, shape.clone())?;
-                Ok(NamedTensor::new(self.input.clone(), tensor))
-            })
-            .collect()
+        (0..count).map(move |row| {
+            let record = bytes.slice(row * size..(row + 1) * size);
+            let tensor = self.header.element.tensor(shape.clone(), &record)?;
+            Ok(NamedTensor::new(self.input.clone(), tensor))
+        })
     }
-
-    fn record(&self, bytes: &Bytes, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
-        match self.header.element {
-            Element::Plain(DataType::Bool) => {
-                let flags: Vec<u8> = bytes.iter().map(|byte| u8::from(*byte != 0)).collect();
-                Tensor::from_bytes(DataType::Bool, shape, flags.into())
-            }
-            Element::Plain(data_type) => Tensor::from_bytes(data_type, shape, bytes.clone()),
-            Element::Text(size) => {
-                let texts = bytes
-                    .chunks(size)
-                    .map(|text| bytes.slice_ref(unfilled(text)));
-                Tensor::from_strings(shape, texts.collect())
-            }
-            Element::Unicode(count) => {
-                let texts = bytes.chunks(count * 4).map(unicode);
-                Tensor::from_strings(shape, texts.collect())
-            }
-        }
-    }
-}
-
-/// Without the zeros at the end.
-fn unfilled(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|byte| *byte != 0);
-    &text[..end.map_or(0, |last| last + 1)]
-}
-
-fn unicode(text: &[u8]) -> Bytes {
-    let characters = text.as_chunks::<4>().0.iter().map(|character| {
-        char::from_u32(u32::from_le_bytes(*character)).unwrap_or(char::REPLACEMENT_CHARACTER)
-    });
-    let text: String = characters.collect();
-    Bytes::from(text.trim_end_matches('\0').to_owned())
 }

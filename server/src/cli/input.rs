@@ -6,12 +6,11 @@ use std::{
     str::FromStr,
 };
 
+use bytes::Bytes;
 use serde_json::{Value, json};
+use sextant_formats::{json::values, npy};
 
-use super::{
-    Error,
-    npy::{self, Array},
-};
+use super::Error;
 
 /// One `--input`, not yet read.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,12 +88,15 @@ impl Input {
 
     fn interpret(&self, bytes: &[u8], known: Option<&Known>) -> Result<Value, String> {
         if bytes.starts_with(npy::MAGIC) {
-            let Array {
-                shape,
-                data_type,
-                data,
-            } = npy::read(bytes)?;
-            return Ok(self.document(&with_batch(shape, known), data_type, &data));
+            let file = Bytes::copy_from_slice(bytes);
+            let tensor = npy::read(&file).map_err(|problem| problem.to_string())?;
+            let data = values(&tensor);
+            if data.contains(&Value::Null) {
+                return Err("it holds NaN or infinity, which JSON cannot carry".to_owned());
+            }
+            let shape = tensor.shape().iter().map(|dim| *dim as u64).collect();
+            let data_type = tensor.data_type().to_string();
+            return Ok(self.document(&with_batch(shape, known), &data_type, &data));
         }
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|error| format!("neither a NumPy array nor JSON: {error}"))?;

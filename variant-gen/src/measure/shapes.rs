@@ -6,6 +6,9 @@
 //! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
 //! that would take too long are not run: they are taken to grow with the rows as at the next smaller
 //! size, where large batches of long rows cost more than in proportion.
+//!
+//! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
+//! length that the last two show, and where that comes to more than there is, inputs are too long.
 
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,9 @@ const BATCHES: [u16; 5] = [1, 2, 4, 8, 16];
 /// Most bytes of one row's inputs.
 const ROW_BYTES: u64 = 64 << 20;
 
+/// Highest power of a length by which memory is taken to grow.
+const STEEPEST: f64 = 4.0;
+
 /// A batch that takes longer is run once after it has warmed up.
 const ONCE: Duration = Duration::from_millis(250);
 
@@ -45,6 +51,7 @@ impl Sweep<'_> {
         let largest = points.last().map_or(1, |point| point.batch);
         let mut known = dims.to_vec();
         let mut smaller = points.to_vec();
+        let mut memory = Vec::new();
         for power in 1..=DOUBLINGS {
             let larger = scaled(dims, power);
             if self.is_too_large(&larger) {
@@ -54,6 +61,7 @@ impl Sweep<'_> {
                 longest = self.longest(&known, &larger)?;
                 break;
             };
+            memory.extend(self.working_memory(&larger));
             known = larger;
             let is_slow = shape.batches.iter().any(|point| self.is_slow(point));
             complete(&mut shape.batches, &smaller, largest);
@@ -63,6 +71,7 @@ impl Sweep<'_> {
                 break;
             }
         }
+        let longest = longest.or_else(|| longest_within(&memory, self.effort.memory_bytes));
         let mut before = dims.to_vec();
         for power in 1..=HALVINGS {
             let smaller = scaled(dims, -power);
@@ -98,6 +107,22 @@ impl Sweep<'_> {
             }
         }
         Ok(Some(takes))
+    }
+
+    /// A length and what the process has grown by beside the weights when inputs of it were run, bytes; none
+    /// where dimensions differ or nobody can say.
+    fn working_memory(&self, dims: &[u64]) -> Option<(u64, u64)> {
+        let length = *dims.first()?;
+        let even = dims.iter().all(|size| *size == length);
+        let growth = match self.model.working_bytes() {
+            Some(working) => working,
+            None => self
+                .baseline
+                .growth()
+                .ok()?
+                .saturating_sub(self.model.weights_bytes()),
+        };
+        even.then_some((length, growth))
     }
 
     /// One size; `None` where the engine refuses it.
@@ -198,6 +223,22 @@ fn complete(batches: &mut Vec<BatchLatency>, smaller: &[BatchLatency], largest: 
     }
 }
 
+/// The greatest length whose runs stay within so many bytes, by what lengths took in increasing order: beyond
+/// the last one memory grows with the power of the length that the last two show, at least in proportion.
+/// None without a limit or with too little to go by. What was run is never refused.
+fn longest_within(memory: &[(u64, u64)], limit_bytes: u64) -> Option<u64> {
+    let [.., (before, less), (last, most)] = *memory else {
+        return None;
+    };
+    if limit_bytes == 0 || last <= before || most == 0 {
+        return None;
+    }
+    let grown = (most as f64 / less.max(1) as f64).log2();
+    let power = (grown / (last as f64 / before as f64).log2()).clamp(1.0, STEEPEST);
+    let times = (limit_bytes as f64 / most as f64).powf(power.recip());
+    Some((last as f64 * times.max(1.0)) as u64)
+}
+
 /// Sizes times a power of two, at least 1.
 fn scaled(dims: &[u64], power: i32) -> Vec<u64> {
     let scale = |size: &u64| match power {
@@ -205,4 +246,37 @@ fn scaled(dims: &[u64], power: i32) -> Vec<u64> {
         _ => (size >> -power).max(1),
     };
     dims.iter().map(scale).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest_within;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn memory_that_grows_with_the_square_allows_twice_the_length_in_four_times_the_memory() {
+        let memory = [(512, MIB), (1024, 4 * MIB), (2048, 16 * MIB)];
+        assert_eq!(longest_within(&memory, 64 * MIB), Some(4096));
+        assert_eq!(longest_within(&memory, 1024 * MIB), Some(16384));
+    }
+
+    #[test]
+    fn memory_that_does_not_grow_is_taken_to_grow_in_proportion() {
+        let memory = [(1024, 4 * MIB), (2048, 4 * MIB)];
+        assert_eq!(longest_within(&memory, 8 * MIB), Some(4096));
+    }
+
+    #[test]
+    fn lengths_that_were_run_are_never_refused() {
+        let memory = [(1024, 4 * MIB), (2048, 16 * MIB)];
+        assert_eq!(longest_within(&memory, MIB), Some(2048));
+    }
+
+    #[test]
+    fn nothing_is_said_without_a_limit_or_with_one_length() {
+        assert_eq!(longest_within(&[(1024, MIB), (2048, MIB)], 0), None);
+        assert_eq!(longest_within(&[(1024, MIB)], MIB), None);
+        assert_eq!(longest_within(&[(1024, 0), (2048, 0)], MIB), None);
+    }
 }

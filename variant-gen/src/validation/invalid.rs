@@ -1,5 +1,6 @@
 //! Every way in which a validation set can be wrong.
 
+use sextant_formats::npy::Problem;
 use sextant_types::{DataType, InvalidTensor};
 
 /// Why a validation set was refused. All of them carry the code `invalid_validation_set`.
@@ -42,37 +43,13 @@ pub enum Invalid {
         /// The model's inputs, quoted.
         known: String,
     },
-    /// The element type has no counterpart in a tensor.
-    #[error("array `{name}` has dtype `{dtype}`: use a bool, integer, float or string dtype")]
-    Dtype {
+    /// What the archive holds is not an array that can be used.
+    #[error("array `{name}`: {problem}")]
+    Array {
         /// The array's name.
         name: String,
-        /// The type as NumPy writes it.
-        dtype: String,
-    },
-    /// The array holds pickled Python objects.
-    #[error("array `{name}` holds Python objects, which are never unpickled: give it a dtype")]
-    Objects {
-        /// The array's name.
-        name: String,
-    },
-    /// The array is stored column by column.
-    #[error("array `{name}` is in Fortran order: save `numpy.ascontiguousarray({name})` instead")]
-    FortranOrder {
-        /// The array's name.
-        name: String,
-    },
-    /// An array's data has another length than its header says.
-    #[error("array `{name}` of shape {shape:?} needs `{expected}` bytes, `{given}` are there")]
-    Length {
-        /// The array's name.
-        name: String,
-        /// The shape in the header.
-        shape: Vec<usize>,
-        /// Bytes that the shape needs.
-        expected: u64,
-        /// Bytes that are there.
-        given: u64,
+        /// What is wrong with it.
+        problem: Problem,
     },
     /// A line of JSONL cannot be read.
     #[error("record {record}: {why}")]

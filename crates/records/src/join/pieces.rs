@@ -4,14 +4,12 @@ use std::io;
 
 use bytes::Bytes;
 use crc32fast::Hasher;
+use sextant_formats::zip::{NewMember, directory_of};
 use sextant_objects::ObjectPath;
 use tokio::sync::mpsc;
 
 use super::{Join, Written};
-use crate::{
-    Error, PartHeader,
-    archive::{NewMember, directory_of},
-};
+use crate::{Error, PartHeader};
 
 /// Bytes of a part that are held at once.
 const PIECE_BYTES: u64 = 1 << 20;

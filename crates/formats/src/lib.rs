@@ -1,0 +1,13 @@
+//! NumPy's arrays (`.npy`), archives of them (`.npz`), and elements as JSON: read and written in one place
+//! by validation sets, jobs and the command line.
+//!
+//! Entry points: [`npy::read`] for a whole array, [`npy::Header`] where the elements are read by ranges;
+//! [`zip::Archive`] for an archive in memory, [`zip::End`] and [`zip::entries`] where it is read by ranges;
+//! [`json::values`].
+//!
+//! **Invariant:** nothing that a file says about itself is believed: no header, size or count makes a
+//! reader panic, overflow, or take more memory than the file and the caller's limit.
+
+pub mod json;
+pub mod npy;
+pub mod zip;

@@ -1,0 +1,140 @@
+//! One NumPy array, version 1 to 3 of the format (NEP 1).
+//!
+//! The header is a Python dictionary. Only the three keys that NumPy writes, with values of the
+//! plain form, are understood: no expression is ever evaluated and nesting has no depth, so a
+//! hostile header can neither run nor overflow the stack.
+
+use bytes::Bytes;
+use sextant_types::{DataType, Tensor};
+
+mod element;
+mod problem;
+mod scanner;
+
+pub use element::Element;
+pub use problem::Problem;
+
+use scanner::Scanner;
+
+/// What every such file begins with.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Longest header that is looked at; NumPy's own limit is 10,000.
+const MAX_HEADER_BYTES: usize = 1 << 16;
+
+/// So many bytes of a file hold the whole of any header that is accepted.
+pub const BEGINNING_BYTES: u64 = MAX_HEADER_BYTES as u64 + 12;
+
+/// Where the elements begin in a file that is written here is a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// How the elements of an array lie in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The type of the elements.
+    pub element: Element,
+    /// All dimensions; none for a scalar.
+    pub shape: Vec<usize>,
+    /// Where the elements begin, bytes.
+    pub start: usize,
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// When it is not an array, one that cannot be held, or has more or fewer bytes than it should.
+pub fn read(file: &Bytes) -> Result<Tensor, Problem> {
+    let header = Header::parse(file)?;
+    let data = file.slice(header.start..);
+    let bytes = header.bytes();
+    if bytes != Some(data.len() as u64) {
+        return Err(Problem::Length {
+            shape: header.shape,
+            expected: bytes.unwrap_or(u64::MAX),
+            given: data.len() as u64,
+        });
+    }
+    header.element.tensor(header.shape, &data)
+}
+
+impl Header {
+    /// Reads the beginning of a file, [`BEGINNING_BYTES`] or all of it.
+    ///
+    /// # Errors
+    /// When it is not an array, or one that cannot be held.
+    pub fn parse(file: &[u8]) -> Result<Self, Problem> {
+        let (text, start) = text(file)?;
+        let fields = Scanner::new(text).fields()?;
+        let element = Element::parse(fields.descr)?;
+        if fields.fortran_order && fields.shape.len() > 1 {
+            return Err(Problem::FortranOrder);
+        }
+        Ok(Self {
+            element,
+            shape: fields.shape,
+            start,
+        })
+    }
+
+    /// Bytes of all elements; `None` where no number holds them.
+    pub fn bytes(&self) -> Option<u64> {
+        product(&self.shape, self.element.size())
+    }
+
+    /// Bytes of what the first dimension counts; `None` where no number holds them or all of them.
+    pub fn row_bytes(&self) -> Option<u64> {
+        self.bytes()?;
+        product(self.shape.get(1..).unwrap_or_default(), self.element.size())
+    }
+
+    /// The header of an array with these dimensions; `None` where NumPy has no such type.
+    pub fn write(data_type: DataType, shape: &[u64]) -> Option<Vec<u8>> {
+        let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
+        let dims = if shape.len() == 1 {
+            dims.trim_end()
+        } else {
+            dims.trim_end_matches(", ")
+        };
+        let descr = element::descr(data_type)?;
+        let mut text =
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
+        let start = (MAGIC.len() + 4 + text.len() + 1).next_multiple_of(ALIGNMENT);
+        let length = u16::try_from(start - MAGIC.len() - 4).ok()?;
+        while text.len() + 1 < usize::from(length) {
+            text.push(' ');
+        }
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&[1, 0]);
+        header.extend_from_slice(&length.to_le_bytes());
+        header.extend_from_slice(text.as_bytes());
+        header.push(b'\n');
+        Some(header)
+    }
+}
+
+fn product(shape: &[usize], size: usize) -> Option<u64> {
+    let mut dims = shape.iter();
+    dims.try_fold(size as u64, |product, dim| product.checked_mul(*dim as u64))
+}
+
+/// The header's text, and where the elements begin.
+fn text(file: &[u8]) -> Result<(&str, usize), Problem> {
+    let rest = file.strip_prefix(MAGIC).ok_or(Problem::NotNumpy)?;
+    let (length, rest) = match rest {
+        [1, 0, a, b, rest @ ..] => (u32::from(u16::from_le_bytes([*a, *b])), rest),
+        [2 | 3, 0, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), rest),
+        [1..=3, 0, ..] | [] | [_] => return Err(Problem::CutShort),
+        [major, minor, ..] => return Err(Problem::Version(*major, *minor)),
+    };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length > MAX_HEADER_BYTES {
+        return Err(Problem::HeaderTooLong);
+    }
+    let text = rest.get(..length).ok_or(Problem::CutShort)?;
+    let start = file.len() - rest.len() + length;
+    let text = std::str::from_utf8(text).map_err(|_| Problem::Header("it is not text".into()))?;
+    Ok((text, start))
+}
+
+#[cfg(test)]
+mod tests;
