@@ -367,14 +367,14 @@ macro_rules! section {
 
         impl $type {
             /// The section and its fields, as data.
-            pub(super) const SECTION: $crate::config::section::Section =
-                $crate::config::section::Section {
+            pub(super) const SECTION: $crate::section::Section =
+                $crate::section::Section {
                     name: $section,
                     each: section!(@option $($each)?),
                     about: concat!($($about),+),
-                    fields: &[$($crate::config::section::Field {
+                    fields: &[$($crate::section::Field {
                         name: stringify!($field),
-                        kind: <$kind as $crate::config::section::Setting>::KIND,
+                        kind: <$kind as $crate::section::Setting>::KIND,
                         within: section!(@option $($within)?),
                         unset: section!(@option $($unset)?),
                         doc: concat!($($doc),+),

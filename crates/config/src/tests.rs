@@ -366,7 +366,7 @@ fn every_fleet_setting() -> Fleet {
     }
 }
 
-/// The keys of everything in `value` that is no table.
+/// The keys of everything in `value` that is not a table.
 fn keys(outer: &str, value: &toml::Value, found: &mut Vec<String>) {
     let Some(table) = value.as_table() else {
         return found.push(outer.to_owned());
@@ -465,7 +465,7 @@ fn what_scheduling_does_not_know_is_refused_with_key_and_value() {
 
 #[test]
 fn the_page_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
     let page = docs::render();
     if std::env::var_os("SEXTANT_BLESS").is_some() {
         fs::write(&path, &page).expect("the page is written");

@@ -7,8 +7,6 @@
 //!
 //! Entry points: [`Config::load`], [`Sources`].
 
-use std::time::Duration;
-
 use sextant_types::{DeviceTypeName, WorkerId};
 
 mod autoscaler;
@@ -192,25 +190,6 @@ impl From<DevicePrice> for sextant_types::DevicePrice {
         Self {
             hour_usd: price.hour_usd,
             start_ms: Some(price.start_s.saturating_mul(1000)),
-        }
-    }
-}
-
-impl From<&Limits> for sextant_api::Limits {
-    fn from(limits: &Limits) -> Self {
-        Self {
-            max_body_bytes: limits.max_body_bytes,
-            max_body_bytes_in_flight: limits.max_body_bytes_in_flight,
-            max_model_bytes: limits.max_model_bytes,
-            max_concurrent_queries: limits.max_concurrent_queries,
-            body_timeout: Duration::from_millis(limits.body_timeout_ms),
-            max_connections: limits.max_connections,
-            head_timeout: Duration::from_millis(limits.head_timeout_ms),
-            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
-            min_transfer_bytes_per_s: limits.min_transfer_bytes_per_s,
-            transfer_grace: Duration::from_millis(limits.transfer_grace_ms),
-            drain_timeout: Duration::from_millis(limits.drain_timeout_ms),
-            shutdown_delay: Duration::from_millis(limits.shutdown_delay_ms),
         }
     }
 }

@@ -59,7 +59,7 @@ section! {
         /// roles `dispatcher` and `worker` where others play the other roles.
         listen: Option<SocketAddr> = None, unset "no other process reaches this one";
         /// `host:port` under which the others reach it.
-        advertise: Option<String> = None, unset "`fleet.listen`, with this machine's name where that is no one address";
+        advertise: Option<String> = None, unset "`fleet.listen`, with this machine's name where that is not a single address";
         /// Certificate of this process, PEM; with `fleet.key` and `fleet.ca` every connection between
         /// processes is encrypted and both ends prove who they are.
         certificate: Option<PathBuf> = None, unset "connections between processes are not encrypted";

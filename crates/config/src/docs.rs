@@ -8,9 +8,8 @@ use super::{
 const OPENING: &str = "\
 # Configuration
 
-Generated from the structs in `server/src/config/sections.rs`, `server/src/config/fleet.rs`,
-`server/src/config/autoscaler.rs`, `server/src/config/worker.rs`, `server/src/config/health.rs` and `server/src/config/schedule.rs`; a
-test compares, and `SEXTANT_BLESS=1 cargo test -p sextant config` rewrites this page.
+Generated from the structs in `crates/config/src`; a test compares, and `SEXTANT_BLESS=1 cargo test -p
+sextant-config` rewrites this page.
 
 A setting comes from one of four layers; a later layer wins:
 
