@@ -10,12 +10,9 @@
 //! then limited to the rate times the number of front ends. A quota lets them through and counts
 //! them afterwards.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_metadata::{Error, Rate, RateStore};
 use tokio::{
     sync::Notify,
@@ -118,7 +115,7 @@ impl Allowance {
     /// Puts back what was taken ahead and is not being used; all of it when `all`.
     pub async fn give_back(&self, all: bool) {
         let taken = {
-            let mut pools = self.lock();
+            let mut pools = self.pools.lock();
             let rests = clock::now_ms().saturating_sub(pools.used_ms) > IDLE_MS;
             match &mut pools.rate {
                 Some(pool) if all || rests => pool.clear(),
@@ -153,7 +150,7 @@ impl Allowance {
     fn look(self: &Arc<Self>) -> Look {
         let now_ms = clock::now_ms();
         let (look, blocks) = {
-            let mut pools = self.lock();
+            let mut pools = self.pools.lock();
             let look = pools.spend(now_ms);
             (look, pools.blocks(now_ms))
         };
@@ -166,11 +163,11 @@ impl Allowance {
 
     /// The store does not answer: goes on without it.
     fn give_up(self: &Arc<Self>) -> Result<Usage, Refused> {
-        self.lock().go_on_alone(clock::now_ms());
+        self.pools.lock().go_on_alone(clock::now_ms());
         match self.look() {
             Look::Done(result) => result,
             Look::Wait => Err(Refused {
-                usage: self.lock().usage(LONGEST_WAIT.as_millis() as u64),
+                usage: self.pools.lock().usage(LONGEST_WAIT.as_millis() as u64),
                 why: "the key's requests come faster than they can be counted",
             }),
         }
@@ -179,7 +176,7 @@ impl Allowance {
     async fn fetch(&self, block: Block) {
         let now_ms = clock::now_ms();
         let granted = self.ask(block, now_ms).await;
-        let mut pools = self.lock();
+        let mut pools = self.pools.lock();
         if let Some(pool) = pools.of(block.kind) {
             match granted {
                 Ok(granted) => pool.arrived(block.tokens, granted, now_ms),
@@ -204,10 +201,6 @@ impl Allowance {
                 self.store.spend(&self.name, tokens, window, now_ms).await
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pools> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -289,13 +282,13 @@ struct Waiting<'a>(&'a Allowance);
 
 impl<'a> Waiting<'a> {
     fn new(allowance: &'a Allowance) -> Self {
-        allowance.lock().waiting += 1;
+        allowance.pools.lock().waiting += 1;
         Self(allowance)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        self.0.pools.lock().waiting -= 1;
     }
 }

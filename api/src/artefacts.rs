@@ -183,7 +183,7 @@ fn describe(headers: &mut HeaderMap, size_bytes: u64) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
 }
 
-/// The one range that is asked for, as `start .. end`. Several ranges, and what is no range in
+/// The one range that is asked for, as `start .. end`. Several ranges, and what is not a range in
 /// bytes, are ignored, as HTTP allows.
 fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> {
     let asked = headers

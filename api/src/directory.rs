@@ -1,10 +1,8 @@
 //! What queries need to know about applications, in memory: the hot path asks no store.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use sextant_registry::{Error, Registry};
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, Metric, ModelId, Targets, VariantId};
@@ -69,12 +67,15 @@ impl Directory {
             Route::Application(id) => Ok(id.clone()),
             Route::Model(id) => {
                 let owner = registry.model(id).await?.application;
-                self.owners().models.insert(id.clone(), owner.clone());
+                self.owners.lock().models.insert(id.clone(), owner.clone());
                 Ok(owner)
             }
             Route::Variant(id) => {
                 let owner = registry.variant(id).await?.application;
-                self.owners().variants.insert(id.clone(), owner.clone());
+                self.owners
+                    .lock()
+                    .variants
+                    .insert(id.clone(), owner.clone());
                 Ok(owner)
             }
         }
@@ -116,14 +117,10 @@ impl Directory {
             Route::Application(id) => Some(id.clone()),
             Route::Model(id) => match self.models.get(id) {
                 Some((owner, _)) => Some(owner.clone()),
-                None => self.owners().models.get(id).cloned(),
+                None => self.owners.lock().models.get(id).cloned(),
             },
-            Route::Variant(id) => self.owners().variants.get(id).cloned(),
+            Route::Variant(id) => self.owners.lock().variants.get(id).cloned(),
         }
-    }
-
-    fn owners(&self) -> MutexGuard<'_, Owners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the targets of a query and fills what they leave open from the application's

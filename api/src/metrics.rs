@@ -3,17 +3,14 @@
 //! Labels never carry a name that a client made up: models and variants are labels only once
 //! they have answered.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use parking_lot::RwLock;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code, VariantId};
@@ -100,7 +97,7 @@ impl Metrics {
 
     /// The application of a variant that has answered.
     pub(crate) fn application_of(&self, variant: &VariantId) -> Option<ApplicationId> {
-        let known = self.variants.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.variants.read();
         known.get(variant)?.application.clone()
     }
 
@@ -141,10 +138,7 @@ impl Metrics {
         for application in before.applications_not_in(now) {
             self.families.forget_application(application.as_str());
         }
-        let mut known = self
-            .variants
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.variants.write();
         known.retain(|_, handles| {
             let stays = now.has_model(handles.model_name());
             if !stays {
@@ -165,7 +159,7 @@ impl Metrics {
         answer: &Answer,
         application: impl FnOnce() -> Option<ApplicationId>,
     ) -> Arc<Handles> {
-        let known = self.variants.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.variants.read();
         if let Some(handles) = known.get(&answer.variant) {
             return Arc::clone(handles);
         }
@@ -175,10 +169,7 @@ impl Metrics {
             // It is known the next time.
             return handles;
         }
-        let mut known = self
-            .variants
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.variants.write();
         Arc::clone(known.entry(answer.variant.clone()).or_insert(handles))
     }
 }

@@ -5,11 +5,9 @@
 //! alone gets four fifths of all, two that both pile up four ninths each, and whoever comes then still
 //! finds places free.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_types::{ApplicationId, Code};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -83,7 +81,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<ApplicationId>, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

@@ -107,7 +107,7 @@ pub async fn decisions(
             example = "event: decision\nid: 12\ndata: {\"number\":12,\"at_ms\":1764000000000,\"subject\":\
                 {\"kind\":\"pool\",\"name\":\"cpu-8\"},\"action\":\"add_workers\",\"from\":2,\"to\":3,\
                 \"reason\":\"what is asked for needs 2.4 workers\",\"inputs\":[],\"alternatives\":[]}\n\n"),
-        (status = 400, description = "`Last-Event-ID` is no number", body = ProblemBody,
+        (status = 400, description = "`Last-Event-ID` is not a number", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 429, description = "There are as many streams as there may be", body = ProblemBody,
             content_type = "application/problem+json"),

@@ -153,7 +153,7 @@ impl ApiState {
         &self.0.changes
     }
 
-    /// The whole body of a request that is no upload, within the limits.
+    /// The whole body of a request that is not an upload, within the limits.
     pub(crate) async fn collect(&self, body: Body) -> Result<Held<'_>, Problem> {
         let limits = self.limits();
         let limit = BodyLimit {

@@ -102,7 +102,7 @@ pub async fn get(State(state): State<ApiState>) -> Result<Json<StorageBody>, Pro
     request_body(content = Option<SweepBody>, content_type = "application/json"),
     responses(
         (status = 200, description = "What was given back", body = FreedBody),
-        (status = 400, description = "The body is no such document", body = ProblemBody,
+        (status = 400, description = "The body is not such a document", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn sweep(

@@ -5,11 +5,12 @@ use std::{
     convert::Infallible,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
@@ -102,7 +103,7 @@ impl Tls {
     /// get what they got before.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let content = Content::read(&self.0.files)?;
-        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.0.loaded.lock();
         if *loaded == content {
             return Ok(false);
         }

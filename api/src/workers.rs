@@ -1,10 +1,8 @@
 //! The workers that can be asked what they did. In a fleet they come and go.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::RwLock;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 
@@ -27,19 +25,19 @@ impl Workers {
     /// Adds a worker, in place of one of the same name.
     pub fn add(&self, part: WorkerPart) {
         let name = part.client.info().worker;
-        let mut parts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.0.write();
         parts.insert(name, part);
     }
 
     /// Forgets a worker. Returns whether it was there.
     pub fn remove(&self, worker: &WorkerId) -> bool {
-        let mut parts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.0.write();
         parts.remove(worker).is_some()
     }
 
     /// The worker of that name.
     pub fn get(&self, worker: &WorkerId) -> Option<WorkerPart> {
-        let parts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.0.read();
         parts.get(worker).cloned()
     }
 }

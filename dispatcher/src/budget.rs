@@ -4,8 +4,9 @@
 //! where its batch ends, and given back wherever else the query leaves the scheduler. Applications
 //! without a budget have no account: nothing is locked for them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_policies::{
     budget::{self, Purse},
     select::{self, Decision, Demand, Index},
@@ -160,7 +161,7 @@ impl Account {
     }
 
     fn lock(&self) -> MutexGuard<'_, Purse> {
-        self.purse.lock().unwrap_or_else(PoisonError::into_inner)
+        self.purse.lock()
     }
 }
 

@@ -13,9 +13,10 @@ mod idle;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use sextant_fleet::unix_ms;
 use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
 use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId};
@@ -132,7 +133,7 @@ impl Costs {
             offline_queries: ran.queries.1,
             ..Tally::default()
         };
-        let mut ledger = self.lock();
+        let mut ledger = self.0.lock();
         ledger.count(Payer::new(ran.variant, tariff), &tally);
         if let Some(account) = ledger.devices.get_mut(&tariff.worker) {
             account.open_usd -= usd;
@@ -142,7 +143,7 @@ impl Costs {
     /// Counts what was idle until `now` on the devices that are there.
     pub(crate) fn settle(&self, now: Instant, devices: &[Occupied]) {
         let here: BTreeSet<_> = devices.iter().map(|device| &device.tariff.worker).collect();
-        let mut ledger = self.lock();
+        let mut ledger = self.0.lock();
         ledger.devices.retain(|id, _| here.contains(id));
         for device in devices {
             let usd = ledger.take_idle(now, &device.tariff);
@@ -154,19 +155,19 @@ impl Costs {
 
     /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
     pub(crate) fn begin_anew(&self) {
-        let mut ledger = self.lock();
+        let mut ledger = self.0.lock();
         ledger.led = Book::new(MOST_DEMAND_ROWS);
         ledger.led_since_ms = unix_ms();
     }
 
     /// The time of the devices is another dispatcher's to count.
     pub(crate) fn let_go(&self) {
-        self.lock().devices.clear();
+        self.0.lock().devices.clear();
     }
 
     /// Since this dispatcher began to lead, as the store takes it.
     pub(crate) fn record(&self) -> Record {
-        let ledger = self.lock();
+        let ledger = self.0.lock();
         let rows = ledger.led.rows().map(|(payer, tally)| CostRow {
             application: payer.application.clone(),
             variant: payer.variant.clone(),
@@ -189,13 +190,13 @@ impl Costs {
     /// Forgets what was counted since the process's start for variants that are no more; what is told to
     /// the store stays.
     pub(crate) fn forget_deleted(&self, exists: impl Fn(&VariantId) -> bool) {
-        self.lock().ever.retain(exists);
+        self.0.lock().ever.retain(exists);
     }
 
     /// Since the process's start, by application and variant, and what nobody is counted for, US
     /// dollars. Variants that there was no row for have no name.
     pub(crate) fn ever(&self) -> (BTreeMap<(String, String), Tally>, f64) {
-        let ledger = self.lock();
+        let ledger = self.0.lock();
         let mut sums: BTreeMap<_, Tally> = BTreeMap::new();
         for (payer, tally) in ledger.ever.rows() {
             let variant = payer.variant.as_ref().map(ToString::to_string);
@@ -203,10 +204,6 @@ impl Costs {
             sums.entry(names).or_default().add(tally);
         }
         (sums, ledger.ever.unattributed_usd())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -24,7 +24,7 @@ mod variants;
 use std::{
     cell::Cell,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -32,6 +32,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use carry::Unsent;
+use parking_lot::Mutex;
 use sextant_policies::{
     controller::{self, Actions, Controller},
     schedule::{Delay, Nanos, Options, Policy, Request},
@@ -43,9 +44,9 @@ use crate::{
     clock::{Alarm, Clock},
     costs::{Costs, Tariff},
     gauges::Gauges,
+    loads::LoadQueues,
     meter::OnlineMeter,
     metrics::Sent,
-    mover::Movers,
     pending::Pending,
     workers::Workers,
 };
@@ -58,7 +59,7 @@ pub(crate) struct Driver {
     clock: Clock,
     state: Mutex<State>,
     gauges: Gauges,
-    movers: Arc<Movers>,
+    loads: Arc<LoadQueues>,
     sent: Arc<Sent>,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
@@ -111,7 +112,7 @@ impl Driver {
         let sent = Arc::<Sent>::default();
         Arc::new_cyclic(|this| Self {
             gauges: Gauges::default(),
-            movers: Arc::new(Movers::counted_in(&sent)),
+            loads: Arc::new(LoadQueues::counted_in(&sent)),
             sent,
             workers: Workers::new(),
             leads: AtomicBool::new(true),
@@ -175,7 +176,7 @@ impl Driver {
 
     /// Queries that wait for a batch.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().controller.waiting()
+        self.state.lock().controller.waiting()
     }
 
     /// Waits until every batch that was sent has an outcome.
@@ -197,10 +198,6 @@ impl Driver {
         Ticking {
             driver: Arc::clone(self),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One step of the controller, then what it asks for, outside the lock.
@@ -254,7 +251,7 @@ impl Driver {
         step: impl FnOnce(&mut Controller<Pending>, Nanos, &mut Actions<Pending>),
         actions: &mut Actions<Pending>,
     ) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Read under the lock: the controller's time never goes back.
         let now = self.clock.now();
         state.catch_up(now, self.precision, actions);
@@ -301,6 +298,6 @@ fn defers(options: &Options) -> bool {
 impl Drop for Ticking {
     fn drop(&mut self) {
         self.driver.alarm.stop();
-        self.driver.movers.stop();
+        self.driver.loads.stop();
     }
 }

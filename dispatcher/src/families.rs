@@ -16,11 +16,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use sextant_policies::{
     parallelism::{Backlog, Choose, Configuration, Objective, Policy, Profile, Summary, Tuple},
     schedule::Nanos,
@@ -225,7 +226,7 @@ impl Family {
     /// A query arrives. `usable` tells which members may answer it.
     pub(crate) fn assign(&self, now: Nanos, chosen: u32, usable: impl Fn(u32) -> bool) -> Assigned {
         let under_way = self.under_way.load(Ordering::Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let running = under_way.min(usize::from(state.current.service));
         let backlog = Backlog {
             running,
@@ -270,7 +271,7 @@ impl Family {
     fn learn(&self, running: u16, ordinal: u32, service_s: f64) {
         let member = self.members.iter().find(|(_, member)| *member == ordinal);
         let Some((intra, _)) = member else { return };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let at = tuple(running, *intra);
         let Some(mut summary) = state.measured.tuple(at).copied() else {
             return;
@@ -289,10 +290,6 @@ impl Family {
             state.choose = choose;
             state.built = state.measured.clone();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,12 +19,9 @@ mod plan;
 mod run;
 mod stop;
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_fleet::{turned, unix_ms};
 use sextant_objects::ObjectStore;
 use sextant_policies::throttle::Throttle;
@@ -176,7 +173,7 @@ impl JobService {
     async fn give_back(&self) {
         // One that is being claimed is known once that is done.
         drop(tokio::time::timeout(GIVE_BACK, self.claiming.lock()).await);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock();
         let held = { held }.take();
         let Some(job) = held else {
             return;
@@ -210,5 +207,5 @@ impl JobService {
 }
 
 fn hold(held: &Mutex<Option<JobId>>, job: Option<&Job>) {
-    *held.lock().unwrap_or_else(PoisonError::into_inner) = job.map(|job| job.id.clone());
+    *held.lock() = job.map(|job| job.id.clone());
 }

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sextant_policies::{schedule::Nanos, throttle::Observation};
 use sextant_rpc::BatchTimings;
 
@@ -133,7 +134,7 @@ impl Meter {
         let busy = self.busy_nanos.load(Ordering::Relaxed);
         let exec = self.exec_nanos.load(Ordering::Relaxed);
         let expected = self.expected_nanos.load(Ordering::Relaxed);
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let elapsed = at.saturating_sub(window.at);
         if elapsed >= WINDOW_NANOS {
             let cores = self.cores.load(Ordering::Relaxed).max(1);

@@ -1,4 +1,4 @@
-//! Placing a query: once, or anew when a worker could not do what it was to.
+//! Placing a query: once, or again when a worker could not do what it was to.
 //!
 //! A worker may unload a variant that a batch is on its way to, may be told to leave, or may be lost.
 //! None of that is the query's fault, so another placement is tried while its deadline allows one. A
@@ -31,7 +31,7 @@ const PLACEMENTS: u32 = 5;
 /// How many of these may be lost with their worker or its engine.
 const LOSSES: u32 = 3;
 
-/// Longest wait for the news that an instance is gone before a query is placed anew.
+/// Longest wait for the news that an instance is gone before a query is placed again.
 const NEWS_WAIT: Duration = Duration::from_millis(100);
 
 /// Where the inputs of a query are.
@@ -47,9 +47,9 @@ pub(crate) enum Source {
 
 /// What another placement has to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Anew {
+enum Retry {
     /// The feed, which tells of an unload a little later than the worker.
-    News,
+    AfterNews,
     /// Nothing: the scheduler knows already.
     AtOnce,
 }
@@ -107,10 +107,10 @@ impl Dispatcher {
             };
             placements += 1;
             losses += u32::from(is_loss(&refusal));
-            let anew = anew(&refusal, chosen.load)
+            let retry = retry(&refusal, chosen.load)
                 .filter(|_| placements < PLACEMENTS && losses < LOSSES)
                 .filter(|_| ask.deadline().is_none_or(|by| Instant::now() < by));
-            let Some(anew) = anew else {
+            let Some(retry) = retry else {
                 // That a LOAD failed says less than that the engine was lost with this very query.
                 let lost = lost.filter(|_| matches!(refusal, Refusal::Dropped(_)));
                 return Err(lost.unwrap_or_else(|| self.error(&chosen, &refusal, ask)));
@@ -118,8 +118,8 @@ impl Dispatcher {
             if is_loss(&refusal) {
                 lost = Some(self.error(&chosen, &refusal, ask));
             }
-            cause = (anew == Anew::AtOnce).then(|| self.error(&chosen, &refusal, ask));
-            if anew == Anew::News {
+            cause = (retry == Retry::AtOnce).then(|| self.error(&chosen, &refusal, ask));
+            if retry == Retry::AfterNews {
                 self.await_news(revision).await;
             }
         }
@@ -215,18 +215,18 @@ impl Source {
 }
 
 /// Whether another placement may help, of a query whose variant had to be loaded or not.
-fn anew(refusal: &Refusal, load: bool) -> Option<Anew> {
+fn retry(refusal: &Refusal, load: bool) -> Option<Retry> {
     match refusal {
         // A LOAD that failed everywhere fails again.
-        Refusal::Dropped(DropReason::Gone) => (!load).then_some(Anew::News),
+        Refusal::Dropped(DropReason::Gone) => (!load).then_some(Retry::AfterNews),
         Refusal::Dropped(_) => None,
         Refusal::Worker(error) => match error {
-            InferError::NotLoaded(_) | InferError::WeightsChanged(_) => Some(Anew::News),
+            InferError::NotLoaded(_) | InferError::WeightsChanged(_) => Some(Retry::AfterNews),
             InferError::Lost { .. }
             | InferError::Disconnected { .. }
             | InferError::ShuttingDown
-            | InferError::TooLate => Some(Anew::AtOnce),
-            InferError::Failed(reason) if reason == INPUTS_MISSING => Some(Anew::AtOnce),
+            | InferError::TooLate => Some(Retry::AtOnce),
+            InferError::Failed(reason) if reason == INPUTS_MISSING => Some(Retry::AtOnce),
             InferError::TooEarly
             | InferError::NoMemory(_)
             | InferError::BadShape(_)

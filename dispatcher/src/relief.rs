@@ -1,12 +1,9 @@
 //! Relieves workers that something else slows down: their threads change cores, or variants change
 //! workers ([`sextant_policies::interference`]).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
+use parking_lot::Mutex;
 use sextant_policies::interference::{Order, Place, Relief};
 
 use crate::driver::Driver;
@@ -48,7 +45,7 @@ impl Reliever {
             }
         }
         self.lives = lives;
-        let answers = std::mem::take(&mut *lock(&self.answers));
+        let answers = std::mem::take(&mut *self.answers.lock());
         for (at, life, found) in answers {
             if self.lives.get(&at) == Some(&life) {
                 self.relief.on_repinned(at as u32, found);
@@ -80,11 +77,7 @@ impl Reliever {
                 }
                 Err(error) => tracing::info!(at, %error, "an interfered worker keeps its cores"),
             }
-            lock(&answers).push((at, life, found.is_ok()));
+            answers.lock().push((at, life, found.is_ok()));
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

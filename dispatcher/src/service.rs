@@ -35,13 +35,13 @@ use crate::{
 /// The dispatcher's background work.
 pub struct Service {
     follower: Follower,
-    teller: Teller,
+    updater: Updater,
     metadata: Arc<dyn MetadataStore>,
     token: Token,
 }
 
-/// What the driver and the queries have been told.
-struct Teller {
+/// Tells the driver and the queries what the metadata store says, and knows what it has told them.
+struct Updater {
     dispatcher: Arc<Dispatcher>,
     interner: Interner,
     kinds: Kinds,
@@ -75,7 +75,7 @@ impl Service {
             follower: Follower::new(Arc::clone(&metadata)),
             metadata,
             token: sextant_fleet::always(),
-            teller: Teller {
+            updater: Updater {
                 dispatcher,
                 interner: Interner::default(),
                 kinds: Kinds::default(),
@@ -99,10 +99,10 @@ impl Service {
 
     /// Runs until `shutdown`. While the store is away the last index stays in use.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
-        let driver = Arc::clone(&self.teller.dispatcher.driver);
+        let driver = Arc::clone(&self.updater.dispatcher.driver);
         let _ticking = driver.tick();
         let ticks = Ticks::new();
-        let dispatcher = Arc::clone(&self.teller.dispatcher);
+        let dispatcher = Arc::clone(&self.updater.dispatcher);
         let metadata = Arc::clone(&self.metadata);
         let publisher = ticks.publisher(dispatcher, metadata, self.token.clone());
         tokio::select! {
@@ -113,12 +113,12 @@ impl Service {
     }
 
     async fn follow(&mut self, mut ticks: Ticks) {
-        let driver = Arc::clone(&self.teller.dispatcher.driver);
+        let driver = Arc::clone(&self.updater.dispatcher.driver);
         let mut workers = driver.workers().subscribe();
         self.follower.changed().await;
         loop {
             workers.mark_unchanged();
-            self.teller.publish(self.follower.view());
+            self.updater.publish(self.follower.view());
             loop {
                 tokio::select! {
                     news = self.follower.changed() => if news == News::Structure { break },
@@ -126,9 +126,9 @@ impl Service {
                     _ = workers.changed() => break,
                     () = ticks.tick() => {
                         let view = self.follower.view();
-                        self.teller.dispatcher.settle_idle(view);
-                        self.teller.relieve(view);
-                        self.teller.empty(view);
+                        self.updater.dispatcher.settle_idle(view);
+                        self.updater.relieve(view);
+                        self.updater.empty(view);
                         ticks.look(view);
                     }
                 }
@@ -137,7 +137,7 @@ impl Service {
     }
 }
 
-impl Teller {
+impl Updater {
     /// Builds the new index, tells the scheduler what came and went, then lets queries see it.
     fn publish(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);

@@ -5,11 +5,12 @@
 //! names the *life* in which it knew it: what was begun in one life says nothing about the next.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 use tokio::sync::watch;
@@ -95,8 +96,7 @@ impl Workers {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Member>, u64) -> T) -> T {
-        let writing = self.writing.lock();
-        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock();
         let mut members = Vec::clone(&self.members.load());
         let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
         let result = change(&mut members, life);

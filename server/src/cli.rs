@@ -6,10 +6,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{
-    config::{self, Config},
-    logging, serve,
-};
+use sextant_config::{self as config, Config};
+
+use crate::{logging, serve};
 
 mod application;
 mod artefact;
@@ -24,12 +23,15 @@ mod input;
 mod job;
 mod key;
 mod listing;
-mod npy;
 mod output;
 mod profile;
 mod query;
 mod register;
 mod settings;
+#[cfg(not(feature = "simulator"))]
+#[path = "cli/simulate/absent.rs"]
+mod simulate;
+#[cfg(feature = "simulator")]
 mod simulate;
 mod storage;
 mod targets;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Stderr, Write};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
+use sextant_config::{Log, LogFormat};
 
 /// Standard error that nobody has to read: what cannot be written is dropped.
 struct Lenient(Stderr);

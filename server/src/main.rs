@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod cli;
-mod config;
 mod logging;
 mod serve;
 

@@ -38,16 +38,20 @@ use sextant_types::DeviceType;
 use sextant_variant_gen::{Generator, Publisher, RegistrationService, measure::Effort};
 use tokio::net::TcpListener;
 
-use crate::config::{Config, Role};
 use devices::Fleet;
 pub(crate) use host::Host;
 pub(crate) use measure::Measure;
 use port::Port;
 use process::Process;
+use sextant_config::{Config, Role};
 use stores::Stores;
 
 /// How long the runner of a job is believed in without a sign of life, ms.
 const LEASE_MS: u64 = 10_000;
+
+#[cfg(not(feature = "fleet"))]
+const UNBUILT: &str = "this binary was built without the feature `fleet`, as the demo is: build the whole \
+                       one with `cargo build --release --package sextant`";
 
 /// Runs the configured roles until the process is told to stop. Logging has been started.
 pub async fn run(config: Config) -> anyhow::Result<()> {
@@ -155,6 +159,9 @@ async fn build_variant_gen(
                 Some(choice) => choice.cores.unwrap_or(u16::MAX).min(config.max_threads()),
                 None => 0,
             },
+            memory_bytes: config
+                .variants_memory_bytes()
+                .min(config.worker_memory_bytes()),
             ..Effort::default()
         },
         devices,

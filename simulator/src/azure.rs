@@ -38,7 +38,7 @@ const NAMES: usize = 4;
 /// Reads a day's file; `file` names it in errors. Functions come busiest first.
 ///
 /// # Errors
-/// When a line has not as many values as the header, or a count is no whole number.
+/// When a line has not as many values as the header, or a count is not a whole number.
 pub fn read(text: &str, file: &str) -> Result<Counts, Error> {
     let table = Table::read(text, file)?;
     let columns = table.names().count();
@@ -48,7 +48,7 @@ pub fn read(text: &str, file: &str) -> Result<Counts, Error> {
             .skip(NAMES)
             .all(|name| name.parse::<u32>().is_ok())
     {
-        let problem = "is no header of four names and minutes from 1 on";
+        let problem = "is not a header of four names and minutes from 1 on";
         return Err(Error::line(file, 1, table.header(), problem));
     }
     let mut counts = Vec::new();

@@ -141,7 +141,7 @@ impl Columns {
     fn profile(&self, row: &crate::table::Row<'_>) -> Result<Profile, Error> {
         let model = row.text(self.model);
         if model.is_empty() {
-            return Err(row.error(self.model, "is no model's name"));
+            return Err(row.error(self.model, "is not a model's name"));
         }
         Ok(Profile {
             model: model.to_owned(),

@@ -30,7 +30,7 @@ impl Trace {
     /// Reads a trace; `file` names it in errors.
     ///
     /// # Errors
-    /// When the header is missing, a timestamp is no finite number, or a model has no name.
+    /// When the header is missing, a timestamp is not a finite number, or a model has no name.
     pub fn read(text: &str, file: &str) -> Result<Self, Error> {
         let table = Table::read(text, file)?;
         let time = table.column("timestamp")?;
@@ -47,7 +47,7 @@ impl Trace {
         for row in table.rows() {
             let name = row.text(model);
             if name.is_empty() {
-                return Err(row.error(model, "is no model's name"));
+                return Err(row.error(model, "is not a model's name"));
             }
             let next = ids.len() as u32;
             let id = *ids.entry(name).or_insert_with(|| {

@@ -10,12 +10,10 @@ mod trial;
 use std::{
     collections::BTreeSet,
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
+use parking_lot::Mutex;
 use sextant_policies::schedule::Policy;
 
 use crate::{Error, experiment::Record, table::Table, trace::Trace};
@@ -150,7 +148,7 @@ impl Question {
                     break;
                 };
                 let answer = self.try_policy(*policy, devices, most_devices);
-                answers.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(answer);
+                answers.lock()[at] = Some(answer);
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, policies.len());
             }
         };
@@ -160,7 +158,7 @@ impl Question {
             }
             work();
         });
-        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let answers = answers.into_inner();
         Answer {
             devices,
             most_devices,

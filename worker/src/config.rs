@@ -110,7 +110,7 @@ impl Watchdog {
     }
 }
 
-/// A factor that is no number, or a product beyond what a clock holds, adds nothing to the floor.
+/// A factor that is not a number, or a product beyond what a clock holds, adds nothing to the floor.
 fn times(expected: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(expected.as_secs_f64() * factor).unwrap_or_default()
 }

@@ -8,10 +8,10 @@
 //! it holds the instance and thereby the pages.
 
 mod batch;
-mod crew;
 mod open;
 mod queue;
 mod run;
+mod threads;
 
 use std::{
     io,
@@ -24,9 +24,9 @@ use sextant_rpc::{Infer, InferError};
 use sextant_types::VariantId;
 
 use self::{
-    crew::{Crew, Role},
     open::Open,
     queue::{Batch, Input, Queue},
+    threads::{Role, Threads},
 };
 use crate::{Config, agenda::lock, instance::Instance, pin::Pins, shared::Shared};
 
@@ -47,7 +47,7 @@ struct Core {
     config: Config,
     shared: Arc<Shared>,
     queue: Queue,
-    crew: Crew,
+    threads: Threads,
     pins: Pins,
     stopped: Mutex<bool>,
     stopping: Condvar,
@@ -64,7 +64,7 @@ impl Executor {
             config: config.clone(),
             shared: Arc::clone(shared),
             queue: Queue::new(dedicated),
-            crew: Crew::default(),
+            threads: Threads::default(),
             pins: Pins::new(config.pin.as_deref()),
             stopped: Mutex::default(),
             stopping: Condvar::new(),
@@ -73,10 +73,10 @@ impl Executor {
         let mut executor = Self { core, watch: None };
         let exec_threads = if dedicated { 1 } else { config.cores.max(1) };
         for number in 0..usize::from(exec_threads) {
-            Crew::hire(&executor.core, Role::Exec(number))?;
+            Threads::start(&executor.core, Role::Exec(number))?;
         }
         if dedicated {
-            Crew::hire(&executor.core, Role::Io)?;
+            Threads::start(&executor.core, Role::Io)?;
         }
         let core = Arc::clone(&executor.core);
         let watch = thread::Builder::new().name("sextant-watch".to_owned());
@@ -129,12 +129,12 @@ impl Drop for Executor {
             return;
         };
         // A result handler may hold the last handle: a thread never waits for itself.
-        if watch.thread().id() == thread::current().id() || self.core.crew.is_member() {
+        if watch.thread().id() == thread::current().id() || self.core.threads.is_member() {
             return;
         }
         // It returns when every thread has ended or is given up as stuck.
         let mut ended = watch.join().is_ok();
-        for thread in self.core.crew.dismiss() {
+        for thread in self.core.threads.take() {
             ended &= thread.join().is_ok();
         }
         if !ended {
@@ -152,12 +152,12 @@ impl Core {
         let period = (floor / 10).clamp(SHORTEST_WATCH, LONGEST_WATCH);
         loop {
             let stopped = lock(&self.stopped);
-            if *stopped && self.crew.has_ended() {
+            if *stopped && self.threads.has_ended() {
                 return;
             }
             let waited = self.stopping.wait_timeout(stopped, period);
             let stopped = *waited.unwrap_or_else(PoisonError::into_inner).0;
-            Crew::replace_stuck(self, Instant::now(), stopped);
+            Threads::replace_stuck(self, Instant::now(), stopped);
         }
     }
 

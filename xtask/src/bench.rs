@@ -2,11 +2,12 @@
 
 mod autoscaling;
 mod bed;
+mod build;
 mod controller;
 mod fleet;
 mod load;
 mod main_job;
-mod report;
+pub mod report;
 mod scheduler;
 mod selection;
 mod trust;
@@ -23,11 +24,11 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, controller, fleet, main-job, scheduler, trust,
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, scheduler, trust,
     /// worker
     names: Vec<String>,
-    /// Only these parts: overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
-    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts of trust; clockwork, serf, shapes, weights, windows of worker
+    /// Only these parts: demo, check of build; overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
+    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, serf, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -69,6 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &arguments.names,
         &[
             "autoscaling",
+            "build",
             "controller",
             "fleet",
             "main-job",
@@ -79,7 +81,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         "experiment",
     )?;
     let parts = [
-        &fleet::PARTS[..],
+        &build::PARTS[..],
+        &fleet::PARTS,
         &main_job::PARTS,
         &scheduler::PARTS,
         &trust::PARTS,
@@ -90,6 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut report = Report::new(arguments.json);
     if arguments.includes("autoscaling") {
         autoscaling::run(arguments, &mut report)?;
+    }
+    if arguments.includes("build") {
+        build::run(arguments, &mut report)?;
     }
     if arguments.includes("controller") {
         controller::run(arguments, &mut report)?;

@@ -1,6 +1,9 @@
 //! `cargo xtask chaos`: the campaign of faults, whose code lies in `tests/src/chaos`.
 
-use std::process::{ExitCode, Stdio};
+use std::{
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+};
 
 use anyhow::{Context, Result};
 
@@ -22,6 +25,9 @@ pub struct Arguments {
     /// How long the load of a run meets faults, seconds [default: 10 to 20, by the seed]
     #[arg(long)]
     seconds: Option<u64>,
+    /// Carry out the plan of this history once more, whatever its seed gives today
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "runs", "seconds"])]
+    again: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(seconds) = arguments.seconds {
         campaign.args(["--seconds", &seconds.to_string()]);
+    }
+    if let Some(file) = &arguments.again {
+        campaign.arg("--again").arg(file);
     }
     if arguments.json {
         campaign.arg("--json");

@@ -80,6 +80,11 @@ fn steps(provisioned: &Provisioned) -> Vec<Step> {
             "lints",
             "clippy --workspace --all-targets --quiet -- -D warnings",
         ),
+        // What `cargo xtask demo` builds has fewer features than anything above.
+        cargo(
+            "lints of the demo",
+            "clippy --package sextant --no-default-features --quiet -- -D warnings",
+        ),
         documentation,
     ]
 }

@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return load::run();
     }
     let provisioned = provision::runtime()?;
-    let binary = server::build()?;
+    let binary = server::build_quickly()?;
     check_free(arguments.listen)?;
     let data = arguments
         .data

@@ -7,9 +7,9 @@
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::provision::{self, Provisioned, nvrtc, python};
@@ -92,26 +92,12 @@ fn example(provisioned: &Provisioned, profile: &str) -> Command {
 
 /// Runs the example: its exit status and what it found.
 fn suite(command: &mut Command) -> Result<(u8, Vec<Value>)> {
-    let shown = shell::show(command);
-    eprintln!("$ {shown}");
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("cannot start `{shown}`"))?;
+    let output = shell::results(command)?;
     let code = output
         .status
         .code()
         .and_then(|code| u8::try_from(code).ok());
-    Ok((code.unwrap_or(1), records(&output.stdout)))
-}
-
-fn records(output: &[u8]) -> Vec<Value> {
-    let text = String::from_utf8_lossy(output);
-    let lines = text.lines();
-    lines
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
+    Ok((code.unwrap_or(1), shell::objects(&output.stdout)))
 }
 
 /// The same network with PyTorch; nothing where there is none.
@@ -119,7 +105,7 @@ fn torch() -> Vec<Value> {
     let interpreter = std::env::var_os("SEXTANT_TORCH_PYTHON").unwrap_or_else(|| "python3".into());
     let mut script = python::script(&PathBuf::from(interpreter), "assets/resnet50_torch.py");
     match shell::output(&mut script) {
-        Ok(output) => records(output.as_bytes()),
+        Ok(output) => shell::objects(output.as_bytes()),
         Err(error) => {
             say(format!("not compared with PyTorch: {error:#}"));
             Vec::new()

@@ -41,6 +41,26 @@ pub fn build() -> Result<PathBuf> {
     Ok(paths::target("release/sextant"))
 }
 
+/// What builds the demo's binary: without what only fleets, GPUs and simulations need, and less optimised,
+/// because it is most of what a newcomer waits for.
+pub const QUICK_BUILD: [&str; 6] = [
+    "build",
+    "--profile",
+    "quick",
+    "--package",
+    "sextant",
+    "--no-default-features",
+];
+
+/// Builds the demo's binary and returns its path; `SEXTANT_BIN` names one that was built elsewhere.
+pub fn build_quickly() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("SEXTANT_BIN") {
+        return Ok(std::path::absolute(path)?);
+    }
+    shell::run(shell::command("cargo").args(QUICK_BUILD))?;
+    Ok(paths::target("quick/sextant"))
+}
+
 /// `sextant serve` with its data in `data`.
 pub fn sextant(binary: &Path, provisioned: &Provisioned, at: SocketAddr, data: &Path) -> Command {
     let mut command = shell::command(binary);

@@ -3,9 +3,10 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// Prints a line about what happens now.
 pub fn say(text: impl AsRef<str>) {
@@ -32,6 +33,25 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("`{shown}` failed: {status}");
     }
     Ok(())
+}
+
+/// Runs a command and returns its standard output and how it ended; its standard error is shown.
+pub fn results(command: &mut Command) -> Result<Output> {
+    let shown = show(command);
+    eprintln!("$ {shown}");
+    command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))
+}
+
+/// The JSON objects among the lines of a program's standard output.
+pub fn objects(output: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(output)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// Runs a command quietly and returns its standard output; fails unless it succeeds.

@@ -38,7 +38,7 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 /// Headers of the guard, which belong on refusals as well.
 pub(crate) const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WWW_AUTHENTICATE];
 
-/// How long the registry may be away before the entry of a change that needs no registry is given up: more
+/// How long the registry may be away or full before the entry of a change that needs no registry is given up: more
 /// than a server takes to start again, or another to take over.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two attempts to write an entry.
@@ -237,8 +237,8 @@ impl Guard {
         self.state.owner(&route).await.map(Some)
     }
 
-    /// Keeps what was done, once it was done; nobody is told of it before. While the registry is away it is
-    /// tried again for a while: what changes artefacts alone succeeds without it.
+    /// Keeps what was done, once it was done; nobody is told of it before. While the registry is away or full
+    /// it is tried again for a while: what changes artefacts alone succeeds without it.
     async fn audit(
         &self,
         action: &str,
@@ -249,7 +249,9 @@ impl Guard {
         let entry = Audit::new(clock::now_ms(), caller.name(), action, subject, detail);
         let end = Instant::now() + patience;
         while let Err(error) = self.state.registry().record(&entry).await {
-            if !error.is_retryable() || Instant::now() >= end {
+            // Room is made again as well, often by the very change.
+            let may_pass = error.is_retryable() || error.code() == Code::StorageFull;
+            if !may_pass || Instant::now() >= end {
                 let actor = caller.name();
                 tracing::error!(%error, actor, action, subject, "an audit entry was lost");
                 return;

@@ -112,7 +112,10 @@ impl Keyring {
             return None;
         }
         let Some(hash) = Hash::parse(&row.hash) else {
-            tracing::error!(key = row.id, "a key's hash is no SHA-256: it is ignored");
+            tracing::error!(
+                key = row.id,
+                "a key's hash is not a SHA-256 hash: it is ignored"
+            );
             return None;
         };
         let same = known.by_hash.get(&hash.bucket());

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("string {0} is cut short in the binary data")]
     Cut(usize),
     /// A boolean that is neither 0 nor 1.
-    #[error("element {0} of the binary data is no boolean: use 0 or 1")]
+    #[error("element {0} of the binary data is not a boolean: use 0 or 1")]
     Bool(usize),
     /// The number of elements is wrong.
     #[error(transparent)]

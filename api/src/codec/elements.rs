@@ -12,7 +12,7 @@ use sextant_types::{DataType, InvalidTensor, Tensor};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// An element is not a value of the type.
-    #[error("element {index} is `{token}`, which is no {data_type}")]
+    #[error("element {index} is `{token}`, not a value of type {data_type}")]
     Element {
         /// Row-major index.
         index: usize,
@@ -56,7 +56,7 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tenso
 
 /// One element of a plain tensor.
 trait Parse: Sized {
-    /// Appends the little-endian bytes of `token`; `None` when it is no such value.
+    /// Appends the little-endian bytes of `token`; `None` when it is not such a value.
     fn append(token: &str, out: &mut Vec<u8>) -> Option<()>;
 }
 

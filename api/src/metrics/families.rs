@@ -73,7 +73,7 @@ pub struct ProblemLabels {
     pub code: &'static str,
 }
 
-/// The label of an application; empty where none was found, which is no label at all.
+/// The label of an application; empty where none was found, which is not a label at all.
 pub fn text(application: Option<&ApplicationId>) -> String {
     application.map(ToString::to_string).unwrap_or_default()
 }

@@ -1,8 +1,9 @@
 //! The autoscaler's decisions as they come: the metadata store is followed once for all streams of the
 //! process, and only while there are any.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_fleet::Follower;
 use sextant_metadata::{Decision, MetadataStore, Wanted};
 use sextant_types::Code;
@@ -118,7 +119,7 @@ impl Latest {
     }
 
     fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+        self.task.lock()
     }
 }
 

@@ -101,7 +101,7 @@ async fn a_json_error_says_where() {
     assert_eq!(problem["field"], "inputs[0].data");
     assert_eq!(
         problem["detail"],
-        "input `input`: element 2 is `true`, which is no FP32"
+        "input `input`: element 2 is `true`, not a value of type FP32"
     );
 }
 

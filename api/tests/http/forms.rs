@@ -97,7 +97,7 @@ async fn numbers_in_headers_are_digits() {
     let whole = api
         .send(range.body(Body::empty()).expect("a request"))
         .await;
-    assert_eq!(whole.status, 200, "what is no range is ignored");
+    assert_eq!(whole.status, 200, "what is not a range is ignored");
 }
 
 #[tokio::test]

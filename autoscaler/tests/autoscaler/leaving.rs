@@ -25,9 +25,10 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
     serve(&store, "m-a", "m0").await;
+    // The autoscaler has seen the worker: its machine would be taken for lost otherwise.
+    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
     // So old that a machine without a worker that counts would be taken for lost.
     shelf.grow_old(600_000);
-    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
     take_out(&store, "m0").await;
     until_true("a machine in its place", || shelf.count() == 2).await;
     let wanted = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;

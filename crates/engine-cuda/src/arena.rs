@@ -7,9 +7,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use sextant_engine::Error;
 
 use crate::{lower::ALIGNMENT, operation::Address};
@@ -94,7 +95,7 @@ impl Pages {
 
     /// Pages that nobody holds.
     pub fn free(&self) -> usize {
-        lock(&self.free).len()
+        self.free.lock().len()
     }
 
     /// Lends pages: the wished ones, where as many are wished and all are free.
@@ -102,7 +103,7 @@ impl Pages {
     /// # Errors
     /// [`Error::OutOfMemory`] when fewer are free.
     pub fn lend(self: &Arc<Self>, count: usize, wished: &[u32]) -> Result<PageLease, Error> {
-        let mut free = lock(&self.free);
+        let mut free = self.free.lock();
         if free.len() < count {
             return Err(Error::OutOfMemory(format!(
                 "{count} pages are needed, {} are free",
@@ -134,7 +135,7 @@ impl PageLease {
 
 impl Drop for PageLease {
     fn drop(&mut self) {
-        lock(&self.from.free).extend(&self.pages);
+        self.from.free.lock().extend(&self.pages);
     }
 }
 
@@ -156,7 +157,7 @@ impl Space {
     /// [`Error::OutOfMemory`] when there is none.
     pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<SpaceLease, Error> {
         let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
-        let mut free = lock(&self.free);
+        let mut free = self.free.lock();
         let found = free.iter().find(|(start, end)| *end - *start >= bytes);
         let Some((start, end)) = found.map(|(start, end)| (*start, *end)) else {
             return Err(Error::OutOfMemory(format!(
@@ -186,7 +187,7 @@ impl SpaceLease {
 
 impl Drop for SpaceLease {
     fn drop(&mut self) {
-        let mut free = lock(&self.from.free);
+        let mut free = self.from.free.lock();
         let Range { mut start, mut end } = self.range;
         if let Some(behind) = free.remove(&end) {
             end = behind;
@@ -197,10 +198,6 @@ impl Drop for SpaceLease {
         }
         free.insert(start, end);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The device as the models see it: streams, memory, and who may use them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sextant_engine::Error;
 
 use crate::{
@@ -109,7 +110,7 @@ impl Device {
 
     /// Waits until no other batch executes.
     pub fn execution(&self) -> MutexGuard<'_, Execution> {
-        lock(&self.execution)
+        self.execution.lock()
     }
 
     /// Writes page images into pinned memory, where there is room.
@@ -128,7 +129,7 @@ impl Device {
 
     /// Fills pages, one model at a time.
     pub fn fill_pages(&self, images: &Images, lease: &PageLease) -> Result<(), Error> {
-        let loading = lock(&self.loading);
+        let loading = self.loading.lock();
         let pages = lease.pages().iter();
         let pages = pages.map(|page| self.layout.page(*page));
         match images {
@@ -167,7 +168,7 @@ impl Device {
 
     /// Captures operations into a graph.
     pub fn capture(&self, operations: &[Operation]) -> Result<Graph, Error> {
-        let stream = lock(&self.capture);
+        let stream = self.capture.lock();
         for operation in operations {
             self.driver.prepare(operation)?;
         }
@@ -186,14 +187,14 @@ impl Device {
         stream: Stream,
         work: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let event = match lock(&self.events).pop() {
+        let event = match self.events.lock().pop() {
             Some(event) => event,
             None => self.driver.create_event()?,
         };
         let done = work()
             .and_then(|()| self.driver.record(event, stream))
             .and_then(|()| self.driver.synchronize_event(event));
-        lock(&self.events).push(event);
+        self.events.lock().push(event);
         done
     }
 }
@@ -232,8 +233,4 @@ fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {
         workspace_bytes,
         io_bytes,
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

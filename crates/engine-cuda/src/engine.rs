@@ -1,8 +1,9 @@
 //! The engine: one device, its memory, and the models on it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_engine::{
     Capabilities, Device as DeviceKind, DeviceMemory, Engine, Error, LiveMap, LoadRequest,
     LoadedModel,
@@ -125,7 +126,7 @@ impl CudaEngine {
 
     fn prepared(&self, request: &LoadRequest) -> Result<Arc<Prepared>, Error> {
         let key = (request.artefact, request.precision);
-        let mut kept = lock(&self.shared.prepared);
+        let mut kept = self.shared.prepared.lock();
         if let Some(index) = kept.iter().position(|(known, _)| *known == key) {
             let entry = kept.remove(index);
             kept.push(entry.clone());
@@ -140,7 +141,7 @@ impl CudaEngine {
         let place = |images| self.place(images);
         let prepared = Prepared::new(&request.model, target, limits, place)?;
         let prepared = Arc::new(prepared);
-        let mut kept = lock(&self.shared.prepared);
+        let mut kept = self.shared.prepared.lock();
         // Of those in ordinary memory, only the last is kept.
         kept.retain(|(_, other)| matches!(other.images, Images::Pinned { .. }));
         kept.push((key, Arc::clone(&prepared)));
@@ -161,7 +162,7 @@ impl CudaEngine {
     /// Forgets what was used longest ago; false where nothing is kept. What is still on the device
     /// keeps its memory until it is unloaded.
     fn forget_one(&self) -> bool {
-        let mut kept = lock(&self.shared.prepared);
+        let mut kept = self.shared.prepared.lock();
         let any = !kept.is_empty();
         if any {
             kept.remove(0);
@@ -217,8 +218,4 @@ impl Engine for CudaEngine {
         let residents = self.shared.residents.values();
         residents.iter().map(|it| it.weights_bytes()).sum()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

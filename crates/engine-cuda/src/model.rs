@@ -1,11 +1,9 @@
 //! Models on the device, and the batches that run on them.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_engine::{Error, LoadedModel, Staged, check_inputs};
 use sextant_types::{Data, NamedTensor, Signature, Tensor};
 
@@ -52,7 +50,7 @@ impl Resident {
     /// Takes pages, fills them, and captures a graph for every shape that is known now. In the pages
     /// that it had the last time, the graphs of that time serve again.
     pub fn load(device: &Arc<Device>, prepared: Arc<Prepared>) -> Result<Self, Error> {
-        let parked = lock(&prepared.parked).take();
+        let parked = prepared.parked.lock().take();
         let wished = parked.as_ref().map_or(&[][..], |parked| &parked.pages);
         let pages = device.pages.lend(prepared.packing.pages(), wished)?;
         device.fill_pages(&prepared.images, &pages)?;
@@ -77,7 +75,7 @@ impl Resident {
     }
 
     /// Bytes of the pages that are held beyond those that the weights would fill without gaps. What
-    /// batches compute with lies in the workspace, which is no model's own.
+    /// batches compute with lies in the workspace, which is not a model's own.
     fn gaps_bytes(&self) -> u64 {
         let page_bytes = self.device.layout.page_bytes;
         let filled = self.prepared.weights_bytes.div_ceil(page_bytes);
@@ -103,7 +101,7 @@ impl Resident {
         if let Some(captured) = self.known(&shapes) {
             return Ok(captured);
         }
-        let mut graphs = lock(&self.graphs);
+        let mut graphs = self.graphs.lock();
         if graphs.len() >= GRAPHS {
             graphs.remove(0);
         }
@@ -113,7 +111,7 @@ impl Resident {
 
     /// The graph for inputs of the given shapes, which counts as used now.
     fn known(&self, shapes: &Shapes) -> Option<Arc<Captured>> {
-        let mut graphs = lock(&self.graphs);
+        let mut graphs = self.graphs.lock();
         let index = graphs.iter().position(|(known, _)| known == shapes)?;
         graphs[index..].rotate_left(1);
         graphs.last().map(|(_, captured)| Arc::clone(captured))
@@ -124,9 +122,9 @@ impl Drop for Resident {
     fn drop(&mut self) {
         let parked = Parked {
             pages: self.pages.pages().to_vec(),
-            graphs: std::mem::take(&mut *lock(&self.graphs)),
+            graphs: std::mem::take(&mut *self.graphs.lock()),
         };
-        *lock(&self.prepared.parked) = Some(parked);
+        *self.prepared.parked.lock() = Some(parked);
     }
 }
 
@@ -300,8 +298,4 @@ impl Staged for Batch {
         let outputs = self.captured.outputs.iter();
         outputs.map(|(_, slot)| self.tensor(slot)).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,10 @@
 //! What is known of an artefact at one precision before it is on the device, kept on the host: the
 //! graph, the pages' bytes, and a program for each set of input shapes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_engine::Error;
 use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
 
@@ -128,7 +126,7 @@ impl Prepared {
         if let Some(program) = self.programs.get(shapes) {
             return Ok(Arc::clone(program));
         }
-        let mut weights = lock(&self.weights);
+        let mut weights = self.weights.lock();
         let program = plan(&self.graph, shapes, self.target, &mut weights);
         let program = program.map_err(|error| match error {
             Error::InvalidModel(reason) => Error::InvalidInput(reason),
@@ -247,8 +245,4 @@ fn plan(
     weights: &mut Weights,
 ) -> Result<Program, Error> {
     Ok(Program::plan(lower(graph, shapes, &target, weights)?))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

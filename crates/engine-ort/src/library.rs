@@ -3,10 +3,11 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use ort::{environment::Environment, logging::LogLevel};
+use parking_lot::Mutex;
 use sextant_engine::Error;
 
 use crate::NAME;
@@ -43,7 +44,7 @@ fn cache_folder() -> Option<PathBuf> {
 /// The process's environment, created on the first call. It is never released: ONNX Runtime
 /// keeps global state, and releasing it while the process exits is a known cause of crashes.
 pub(crate) fn environment(library: &Path) -> Result<Environment, Error> {
-    let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut environment = ENVIRONMENT.lock();
     if let Some(environment) = environment.as_ref() {
         return Ok(environment.clone());
     }

@@ -4,12 +4,10 @@
 //! back, and has another one made in the background, so that no query ever pays for the making.
 //! The number of sessions is bounded by how many of them the machine can run at once.
 
-use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-};
+use std::{sync::Arc, thread};
 
 use ort::session::Session;
+use parking_lot::{Condvar, Mutex};
 
 /// Makes one more session.
 pub(crate) type Open = dyn Fn() -> Result<Session, ort::Error> + Send + Sync;
@@ -58,7 +56,7 @@ impl Pool {
     }
 
     fn take(self: &Arc<Self>) -> Session {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(session) = state.idle.pop() {
                 return session;
@@ -66,10 +64,7 @@ impl Pool {
             if state.total < self.limit && !state.growing {
                 state.growing = self.grow();
             }
-            state = self
-                .returned
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.returned.wait(&mut state);
         }
     }
 
@@ -92,7 +87,7 @@ impl Pool {
     }
 
     fn grown(&self, opened: Result<Session, ort::Error>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match opened {
             Ok(session) => {
                 state.growing = false;
@@ -103,10 +98,6 @@ impl Pool {
             // `growing` stays set: what failed once is not tried on every contention.
             Err(error) => tracing::warn!(%error, "another session could not be made"),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,7 +110,7 @@ struct Taken<'p> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            self.pool.lock().idle.push(session);
+            self.pool.state.lock().idle.push(session);
             self.pool.returned.notify_one();
         }
     }

@@ -138,7 +138,7 @@ fn booleans_beyond_one_are_refused() {
     let handle = load(&engine, &model, Optimization::All, 1).expect("the model loads");
     let tensor = Tensor::from_bytes(DataType::Bool, vec![1, 2], Bytes::from_static(&[1, 2]));
     let inputs = [NamedTensor::new("input", tensor.expect("two bytes"))];
-    let refused = handle.run(&inputs).expect_err("2 is no boolean");
+    let refused = handle.run(&inputs).expect_err("2 is not a boolean");
     assert!(matches!(refused, Error::InvalidInput(_)), "{refused}");
 }
 

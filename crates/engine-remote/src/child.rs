@@ -11,11 +11,12 @@ use std::{
     collections::VecDeque,
     io::{self, BufRead, BufReader, Read},
     process::{self, ChildStdin, Command, Stdio},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::{
@@ -108,14 +109,13 @@ impl Child {
     /// How it ended, if it does within `time`.
     pub(crate) fn wait_end(&self, time: Duration) -> Option<String> {
         let deadline = Instant::now() + time;
-        let mut state = lock(&self.watched.state);
+        let mut state = self.watched.state.lock();
         while state.end.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            let waited = self.watched.ended.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.watched.ended.wait_for(&mut state, left);
         }
         state.end.clone()
     }
@@ -138,7 +138,7 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        let state = lock(&self.watched.state);
+        let state = self.watched.state.lock();
         if !state.reaped {
             // Fails only where nobody of the group is left.
             kill_process_group(self.id, signal).ok();
@@ -189,7 +189,7 @@ impl Watched {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(id), options) {}
         let status = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             kill_process_group(id, Signal::KILL).ok();
             let status = process.wait();
             state.reaped = true;
@@ -201,13 +201,13 @@ impl Watched {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        let said: Vec<String> = lock(&self.said).iter().cloned().collect();
+        let said: Vec<String> = self.said.lock().iter().cloned().collect();
         let end = match said.is_empty() {
             true => ended,
             false => format!("{ended}, its last words: {}", said.join(" | ")),
         };
         tracing::info!(runtime = self.name, "the runtime's process ended: {end}");
-        lock(&self.state).end = Some(text::shorten(&end));
+        self.state.lock().end = Some(text::shorten(&end));
         self.ended.notify_all();
     }
 
@@ -234,7 +234,7 @@ impl Watched {
                 Output::Stdout(_) => tracing::debug!(runtime = self.name, "{text}"),
                 Output::Stderr(_) => tracing::info!(runtime = self.name, "{text}"),
             }
-            let mut said = lock(&self.said);
+            let mut said = self.said.lock();
             if said.len() == LAST_LINES {
                 said.pop_front();
             }
@@ -255,8 +255,4 @@ impl Read for Output {
             Self::Stderr(pipe) => pipe.read(buffer),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -141,7 +141,9 @@ fn read(
                 .to_str()
                 .ok()
                 .and_then(|text| text.parse::<usize>().ok())
-                .ok_or_else(|| Fault::Malformed(format!("its `{HEADER_LENGTH}` is no number")))?,
+                .ok_or_else(|| {
+                    Fault::Malformed(format!("its `{HEADER_LENGTH}` is not a number"))
+                })?,
         ),
     };
     let announced = response.body().content_length();

@@ -203,7 +203,7 @@ impl RemoteConfig {
             })
         };
         let Ok(uri) = url.parse::<Uri>() else {
-            return refuse("is no address: write `http://host:port`");
+            return refuse("is not an address: write `http://host:port`");
         };
         match uri.scheme_str() {
             Some("http") => {}

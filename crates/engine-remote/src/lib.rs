@@ -13,13 +13,13 @@
 //! **Invariant:** only the configuration decides what is started and where requests go. A child
 //! process ends with its engine, with its whole process group, and is reaped.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use sextant_engine::{Capabilities, Device, Engine, Error, LiveMap, LoadRequest, LoadedModel};
+use parking_lot::Mutex;
+use sextant_engine::{
+    Capabilities, Device, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
+};
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
 mod child;
@@ -106,6 +106,14 @@ impl Engine for RemoteEngine {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.load_interruptible(request, &Interrupt::default())
+    }
+
+    fn load_interruptible(
+        &self,
+        request: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<dyn LoadedModel>, Error> {
         let manifest = self.manifest(&request.model)?;
         if request.precision != Precision::Fp32 {
             let precision = request.precision.name();
@@ -113,7 +121,7 @@ impl Engine for RemoteEngine {
                 "a runtime computes in its own precision, it cannot be asked for {precision}"
             )));
         }
-        let server = self.runtime.server()?;
+        let server = self.runtime.server(interrupt)?;
         let make = || Ok::<_, Error>(Weights::of(&manifest));
         let weights = self.weights.get_or_make(request.artefact, make)?;
         Ok(Arc::new(RemoteModel::load(server, &manifest, weights)?))
@@ -129,7 +137,7 @@ impl Engine for RemoteEngine {
 /// from the configuration, so there are few.
 fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     if let Some(known) = names.get(name) {
         return known;
     }

@@ -35,7 +35,7 @@ pub struct Manifest {
     #[serde(default)]
     pub version: Option<String>,
     /// Most rows that the runtime takes at once; any number where left out. 0 says that the first
-    /// dimension is no batch.
+    /// dimension is not a batch.
     #[serde(default)]
     pub max_batch: Option<u32>,
     /// Memory that the model occupies in the runtime, bytes: the runtime does not tell.

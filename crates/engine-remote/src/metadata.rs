@@ -57,7 +57,7 @@ pub(crate) fn read(json: &[u8]) -> Result<ModelMetadata, String> {
 
 impl ModelMetadata {
     /// Inputs and outputs. A model counts as batched when the first dimension of each of them is
-    /// dynamic, unless the manifest says that it is no batch.
+    /// dynamic, unless the manifest says that it is not a batch.
     pub(crate) fn signature(&self, manifest: &Manifest) -> Result<Signature, Error> {
         let inputs = specs("input", &self.inputs)?;
         let outputs = specs("output", &self.outputs)?;

@@ -2,10 +2,11 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use sextant_engine::{DeviceMemory, Error};
+use parking_lot::Mutex;
+use sextant_engine::{DeviceMemory, Error, Interrupt};
 
 use crate::{
     child::Child,
@@ -40,22 +41,22 @@ impl Runtime {
     }
 
     pub(crate) fn child_id(&self) -> Option<u32> {
-        let current = lock(&self.current);
+        let current = self.current.lock();
         current.as_ref()?.child_id()
     }
 
     /// A server that is ready: the present one, or a new life of it. Others wait meanwhile.
-    pub(crate) fn server(&self) -> Result<Arc<Server>, Error> {
-        let mut current = lock(&self.current);
+    pub(crate) fn server(&self, interrupt: &Interrupt) -> Result<Arc<Server>, Error> {
+        let mut current = self.current.lock();
         if let Some(server) = current.as_ref().filter(|server| server.lives()) {
             // One that is busy may need the time of a batch to answer.
             let patience = self.config.ready_timeout.max(self.config.request_timeout);
-            server.wait_ready(patience)?;
+            server.wait_ready(patience, interrupt)?;
             return Ok(Arc::clone(server));
         }
         *current = None;
         let server = Arc::new(Server::start(self.name, &self.config)?);
-        server.wait_ready(self.config.ready_timeout)?;
+        server.wait_ready(self.config.ready_timeout, interrupt)?;
         *current = Some(Arc::clone(&server));
         Ok(server)
     }
@@ -64,7 +65,7 @@ impl Runtime {
 impl Drop for Runtime {
     /// Models may outlive their engine; the server does not.
     fn drop(&mut self) {
-        if let Some(server) = lock(&self.current).take() {
+        if let Some(server) = self.current.lock().take() {
             server.close();
         }
     }
@@ -91,8 +92,4 @@ pub(crate) fn spawn(name: &'static str, program: &Program) -> Result<(String, Ch
 fn free_port() -> std::io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,12 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
 
-use sextant_engine::Error;
+use parking_lot::Mutex;
+use sextant_engine::{Error, Interrupt};
 
 use crate::{
     child::Child,
@@ -76,8 +77,8 @@ impl Server {
         self.lost.get().is_none() && !ended
     }
 
-    /// Looks, less and less often, until the server says that it is ready.
-    pub(crate) fn wait_ready(&self, time: Duration) -> Result<(), Error> {
+    /// Looks, less and less often, until the server says that it is ready, or nobody wants to know any more.
+    pub(crate) fn wait_ready(&self, time: Duration, interrupt: &Interrupt) -> Result<(), Error> {
         let deadline = Instant::now() + time;
         let [mut pause, longest] = PAUSES;
         loop {
@@ -91,6 +92,9 @@ impl Server {
             if left.is_zero() {
                 self.give_up("it did not become ready");
                 return Err(self.unavailable(format!("it is not ready within {time:?}: {seen}")));
+            }
+            if interrupt.is_raised() {
+                return Err(self.unavailable("the load was called off".to_owned()));
             }
             self.pause(pause.min(left))?;
             pause = (pause * 2).min(longest);
@@ -154,7 +158,7 @@ impl Server {
             return Ok(());
         }
         // Held during the request: an unload must not overtake the load that follows it.
-        let mut loaded = lock(&self.loaded);
+        let mut loaded = self.loaded.lock();
         if !loaded.contains_key(&manifest.model) {
             let reply = self.repository(&manifest.model, "load");
             let reply = reply.map_err(|fault| self.blame(&fault, self.config.ready_timeout))?;
@@ -166,7 +170,7 @@ impl Server {
 
     /// The counterpart of [`Self::acquire`].
     pub(crate) fn release(&self, model: &str) {
-        let mut loaded = lock(&self.loaded);
+        let mut loaded = self.loaded.lock();
         let Some(handles) = loaded.get_mut(model) else {
             return;
         };
@@ -298,8 +302,4 @@ fn describe(fault: &Fault, time: Duration) -> String {
         }
         Fault::Malformed(reason) => reason.clone(),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

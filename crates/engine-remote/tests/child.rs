@@ -4,7 +4,7 @@ use std::{
     fs,
     sync::{Arc, Barrier},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -222,7 +222,15 @@ fn what_the_process_started_ends_with_it() {
     let id = outputs[0].to_vec::<f32>().expect("numbers")[0] as u32;
     assert!(runs(id));
     drop(engine);
-    assert!(!runs(id), "process {id} is left");
+    // It is killed by now, and the system takes its time to end it.
+    let since = Instant::now();
+    while runs(id) {
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "process {id} is left"
+        );
+        thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! What a child process says is logged, line by line, with the runtime's name.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_engine::{Engine, Error, LoadRequest};
 use sextant_engine_remote::{Program, RemoteConfig, RemoteEngine, Source};
 use sextant_types::{Digest, Optimization, Precision};
@@ -15,7 +12,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.lock();
         log.extend_from_slice(bytes);
         Ok(bytes.len())
     }
@@ -27,7 +24,7 @@ impl io::Write for Log {
 
 impl Log {
     fn text(&self) -> String {
-        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.0.lock();
         String::from_utf8_lossy(&log).into_owned()
     }
 }

@@ -4,9 +4,10 @@
 //! as files (this crate cannot write ONNX) and what they have to answer. Every function panics
 //! where the engine is wrong.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor};
 
 use crate::{Engine, Error, LoadRequest, LoadedModel};
@@ -100,7 +101,7 @@ macro_rules! bind_conformance {
 /// Held while a property is checked: the process's memory tells nothing while others run.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 /// A request for the fixture with one thread.

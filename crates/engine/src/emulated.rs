@@ -11,10 +11,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sextant_types::{DataType, Digest, Optimization, Precision, Signature};
 
 use crate::{Capabilities, Device, Engine, Error, LoadRequest, LoadedModel};
@@ -128,7 +129,7 @@ impl EmulatedEngine {
 
     /// The weights of the artefact that a live handle holds, or new ones as described.
     fn share(&self, artefact: Digest, described: EmulatedModel) -> Result<Arc<Resident>, Error> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock();
         live.retain(|_, resident| resident.strong_count() > 0);
         if let Some(resident) = live.get(&artefact).and_then(Weak::upgrade)
             && resident.model == described
@@ -184,7 +185,7 @@ impl Engine for EmulatedEngine {
     }
 
     fn resident_weights_bytes(&self) -> u64 {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.live.lock();
         live.values()
             .filter_map(Weak::upgrade)
             .map(|resident| resident.model.weights_bytes)

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 /// A map that owns nothing: its values live as long as the callers' references.
 pub struct LiveMap<K, V> {
@@ -26,7 +28,7 @@ impl<K: Eq + Hash, V> LiveMap<K, V> {
     /// The live value of `key`, or the one that `make` gives. Waits while another caller makes it.
     pub fn get_or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         let slot = self.slot(key);
-        let mut slot = lock(&slot);
+        let mut slot = slot.lock();
         if let Some(value) = slot.upgrade() {
             return Ok(value);
         }
@@ -37,27 +39,23 @@ impl<K: Eq + Hash, V> LiveMap<K, V> {
 
     /// The value of `key` if it is there now; never waits.
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
-        let slot = Arc::clone(lock(&self.slots).get(key)?);
-        slot.try_lock().ok()?.upgrade()
+        let slot = Arc::clone(self.slots.lock().get(key)?);
+        slot.try_lock()?.upgrade()
     }
 
     /// Everything that is there now, in no order; what is being made is left out.
     pub fn values(&self) -> Vec<Arc<V>> {
-        let slots = lock(&self.slots);
-        let upgrade = |slot: &Arc<Slot<V>>| slot.try_lock().ok()?.upgrade();
+        let slots = self.slots.lock();
+        let upgrade = |slot: &Arc<Slot<V>>| slot.try_lock()?.upgrade();
         slots.values().filter_map(upgrade).collect()
     }
 
     fn slot(&self, key: K) -> Arc<Slot<V>> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         // A slot that somebody else holds is in use; the others can be looked into at once.
-        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().strong_count() > 0);
         Arc::clone(slots.entry(key).or_default())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

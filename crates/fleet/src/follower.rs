@@ -83,11 +83,6 @@ impl Follower {
         &self.view
     }
 
-    /// Whether the store answered when it was last asked.
-    pub fn is_connected(&self) -> bool {
-        self.again.is_none() && self.followed != Followed::Never
-    }
-
     /// Waits until the view has changed; the first time, until there is one. Failures of the store
     /// are waited out. May be cancelled at any time.
     pub async fn changed(&mut self) -> News {

@@ -15,6 +15,9 @@ mod leadership;
 #[cfg(feature = "unsteady")]
 pub mod unsteady;
 
+/// The role whose leader gives orders to workers, as the store calls it.
+pub const LEADING_ROLE: &str = "dispatcher";
+
 pub use clock::unix_ms;
 pub use expiry::{Leases, expire_leases};
 pub use follower::{Follower, GRACE, News};

@@ -1,12 +1,10 @@
 //! The in-process store with the failures of one on another machine: away, slow, or back with
 //! nothing.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use sextant_metadata::{
     Candidate, Changes, Cursor, Demand, Error, InProcessStore, Instance, Leader, Lease,
     MetadataStore, Snapshot, Transition, Wanted, Worker, WorkerRecord,
@@ -56,8 +54,7 @@ impl UnsteadyStore {
 
     /// Every demand that was written while the store answered, in order, and whether it was taken.
     pub fn demands(&self) -> Vec<(Demand, bool)> {
-        let demands = self.demands.read();
-        demands.unwrap_or_else(PoisonError::into_inner).clone()
+        self.demands.read().clone()
     }
 
     async fn delay(&self) {
@@ -68,7 +65,7 @@ impl UnsteadyStore {
     /// Loses all content and begins another life.
     pub fn lose_everything(&self) {
         let store = Arc::new(InProcessStore::with_history(self.history));
-        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.write();
         let life = content.0 + 1;
         *content = (life, store);
         self.state.send_modify(|state| state.life = life);
@@ -80,7 +77,7 @@ impl UnsteadyStore {
                 reason: "away on purpose".to_owned(),
             });
         }
-        let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
+        let content = self.content.read();
         Ok((content.0, Arc::clone(&content.1)))
     }
 
@@ -177,9 +174,7 @@ impl MetadataStore for UnsteadyStore {
 
     async fn set_demand(&self, demand: Demand) -> Result<(), Error> {
         let written = self.store()?.set_demand(demand.clone()).await;
-        let demands = self.demands.write();
-        let mut demands = demands.unwrap_or_else(PoisonError::into_inner);
-        demands.push((demand, written.is_ok()));
+        self.demands.write().push((demand, written.is_ok()));
         written
     }
 

@@ -119,7 +119,6 @@ async fn the_feed_is_resumed_where_it_was_left_or_read_anew_when_it_was_trimmed(
         store.set_away(true);
         let away = tokio::time::timeout(Duration::from_millis(1), follower.changed());
         assert!(away.await.is_err(), "there is nothing to tell");
-        assert!(!follower.is_connected());
         store.set_away(false);
         for number in 0..lost {
             beat(&store, &format!("w{lost}-{number}"), false, 1).await;
@@ -129,7 +128,6 @@ async fn the_feed_is_resumed_where_it_was_left_or_read_anew_when_it_was_trimmed(
             .await
             .unwrap();
         until(&mut follower, |follower| !workers(follower).contains(&"a")).await;
-        assert!(follower.is_connected());
         assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
         beat(&store, "a", false, 1).await;
         until(&mut follower, |follower| workers(follower).contains(&"a")).await;

@@ -20,7 +20,6 @@ use std::{
 use async_trait::async_trait;
 use sextant_grpc::{
     Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
-    LEADING_ROLE,
 };
 use sextant_metadata::{Candidate, InProcessStore, MetadataStore};
 use sextant_rpc::{
@@ -103,7 +102,7 @@ async fn measure() -> Result<serde_json::Value, Failure> {
 async fn connect() -> Result<Arc<RemoteWorker>, Error> {
     let metadata = Arc::new(InProcessStore::new());
     let candidate = Candidate {
-        role: LEADING_ROLE.into(),
+        role: sextant_fleet::LEADING_ROLE.into(),
         holder: "ping".into(),
         endpoint: "127.0.0.1:1".into(),
     };

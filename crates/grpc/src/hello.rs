@@ -35,9 +35,6 @@ const CALLER_HEADER: &str = "sextant-caller";
 const TOKEN_HEADER: &str = "sextant-token";
 const WORKER_HEADER: &str = "sextant-worker";
 
-/// The role whose leader gives orders, as the store calls it.
-pub const LEADING_ROLE: &str = "dispatcher";
-
 /// Longest time that the store may take to say who leads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -235,7 +232,8 @@ impl Tokens {
         {
             return Err(last.reason.clone());
         }
-        let asked = tokio::time::timeout(PATIENCE, self.metadata.leader(LEADING_ROLE)).await;
+        let asked =
+            tokio::time::timeout(PATIENCE, self.metadata.leader(sextant_fleet::LEADING_ROLE)).await;
         let leader = match asked {
             Ok(Ok(leader)) => leader,
             Ok(Err(error)) => return Err(format!("the store does not say who leads: {error}")),

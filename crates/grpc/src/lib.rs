@@ -24,8 +24,10 @@ mod wire;
 
 pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
-pub use hello::{Caller, Fence, Hello, LEADING_ROLE, PROTOCOL};
+pub use hello::{Caller, Fence, Hello, PROTOCOL};
 pub use roster::{Roster, RosterOptions, Seen};
 pub use server::{GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;
 pub use transport::Limits;
+#[doc(hidden)]
+pub use wire::check_frame;

@@ -10,7 +10,7 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -18,6 +18,7 @@ use std::{
 };
 
 use futures::{Stream, task::AtomicWaker};
+use parking_lot::{Mutex, MutexGuard};
 use sextant_rpc::link::Broken;
 use tonic::Status;
 
@@ -212,7 +213,7 @@ impl<W: Wire> Stream for Answers<W> {
 
 impl<W> Shared<W> {
     fn lock(&self) -> MutexGuard<'_, Queue<W>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_fleet::{Follower, News};
 use sextant_metadata::{MetadataStore, View};
 use sextant_rpc::{
@@ -152,7 +153,7 @@ impl Roster {
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock()
     }
 }
 

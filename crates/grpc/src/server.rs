@@ -4,10 +4,11 @@ use std::{
     collections::BTreeMap,
     future::Future,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sextant_metadata::MetadataStore;
 use sextant_rpc::{
     Work,
@@ -221,8 +222,7 @@ impl Roles {
 
     /// Lets front ends reach the dispatcher.
     pub fn set_dispatcher(&self, dispatcher: DispatcherHalf) {
-        let slot = self.0.dispatcher.write();
-        *slot.unwrap_or_else(PoisonError::into_inner) = Some(dispatcher);
+        *self.0.dispatcher.write() = Some(dispatcher);
     }
 
     /// Ends the open calls and waits for them.
@@ -237,17 +237,14 @@ impl Roles {
     }
 
     fn dispatcher(&self) -> Option<DispatcherHalf> {
-        let slot = self.0.dispatcher.read();
-        slot.unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.dispatcher.read().clone()
     }
 
     fn workers(&self) -> RwLockReadGuard<'_, BTreeMap<WorkerId, Arc<Mailbox>>> {
-        let workers = self.0.workers.read();
-        workers.unwrap_or_else(PoisonError::into_inner)
+        self.0.workers.read()
     }
 
     fn workers_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<WorkerId, Arc<Mailbox>>> {
-        let workers = self.0.workers.write();
-        workers.unwrap_or_else(PoisonError::into_inner)
+        self.0.workers.write()
     }
 }

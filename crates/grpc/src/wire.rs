@@ -6,8 +6,13 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use prost::Message;
 use serde::{Serialize, de::DeserializeOwned};
-use sextant_rpc::{Ticket, link::wire::Stamp};
+use sextant_rpc::{
+    Ticket,
+    front::wire::{FromDispatcher, FromMailbox, ToDispatcher, ToMailbox},
+    link::wire::{FromWorker, Stamp, ToWorker},
+};
 use sextant_types::InvalidId;
 
 use crate::proto;
@@ -23,7 +28,7 @@ const ENVELOPE_BYTES: usize = 128;
 /// A message and the frames that carry it.
 pub(crate) trait Wire: Sized + Send + Unpin + 'static {
     /// Several messages in one.
-    type Frame: prost::Message + Default + Send + 'static;
+    type Frame: Message + Default + Send + 'static;
 
     /// Puts messages into a frame, with the fencing token under which they are sent.
     fn pack(messages: impl ExactSizeIterator<Item = Self>, token: u64) -> Self::Frame;
@@ -102,6 +107,44 @@ impl From<proto::Ticket> for Ticket {
             attempt: ticket.attempt,
         }
     }
+}
+
+/// Reads bytes as a frame; the first byte says of which kind. What can be read is written and read again, and
+/// must then be the same: for fuzzing.
+///
+/// # Panics
+/// When it is not.
+#[doc(hidden)]
+pub fn check_frame(bytes: &[u8]) {
+    let Some((kind, frame)) = bytes.split_first() else {
+        return;
+    };
+    let frame = Bytes::copy_from_slice(frame);
+    match kind % 6 {
+        0 => check::<ToWorker>(&frame),
+        1 => check::<FromWorker>(&frame),
+        2 => check::<ToDispatcher>(&frame),
+        3 => check::<FromDispatcher>(&frame),
+        4 => check::<ToMailbox>(&frame),
+        _ => check::<FromMailbox>(&frame),
+    }
+}
+
+fn check<W: Wire>(frame: &Bytes) {
+    let Some(messages) = unpacked::<W>(frame) else {
+        return;
+    };
+    let written = W::pack(messages.into_iter(), 7).encode_to_vec().into();
+    let again = unpacked::<W>(&written).expect("what was written can be read");
+    let again = W::pack(again.into_iter(), 7).encode_to_vec();
+    assert!(again == written, "{written:?} is read as {again:?}");
+}
+
+fn unpacked<W: Wire>(frame: &Bytes) -> Option<VecDeque<W>> {
+    let mut messages = VecDeque::new();
+    let frame = W::Frame::decode(frame.clone()).ok()?;
+    W::unpack(frame, &mut messages).ok()?;
+    Some(messages)
 }
 
 #[cfg(test)]

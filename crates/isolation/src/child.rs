@@ -6,13 +6,14 @@ use std::{
     os::{fd::AsFd, unix::net::UnixStream},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, STACK_BYTES};
 use sextant_types::Tensor;
 
@@ -115,7 +116,7 @@ impl Served {
     }
 
     fn models(&self) -> MutexGuard<'_, HashMap<u32, Arc<dyn LoadedModel>>> {
-        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+        self.models.lock()
     }
 }
 

@@ -29,14 +29,17 @@ const READABLE: [&str; 14] = [
     "/dev/urandom",
 ];
 
+/// What a child may write beside: how its own peak memory is counted anew.
+const WRITABLE: [&str; 1] = ["/proc/self/clear_refs"];
+
 /// The newest interface of the kernel whose restrictions are asked for; older ones give what they have.
 const NEWEST: ABI = ABI::V6;
 
 /// Called by the child first, while it has one thread: from now on it dies with whoever has started it,
 /// leaves no image of its memory behind, takes no more address space than so many bytes, and is the first
 /// to go where the machine runs out of memory. Where the kernel has Landlock (Linux 5.13; 6.7 for TCP) it
-/// reads no files but those of the system and the folder of `library`, writes none, and opens no TCP
-/// connection.
+/// reads no files but those of the system and the folder of `library`, writes none but the counter of its own
+/// peak memory, and opens no TCP connection.
 ///
 /// # Errors
 /// When the system refuses a limit.
@@ -66,6 +69,7 @@ fn seal(library: Option<&Path>) -> Result<(), RulesetError> {
         .create()?
         // Those that a system does not have are left out.
         .add_rules(path_beneath_rules(readable, AccessFs::from_read(NEWEST)))?
+        .add_rules(path_beneath_rules(WRITABLE, AccessFs::WriteFile))?
         .restrict_self()?;
     Ok(())
 }

@@ -5,13 +5,14 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::Stdio,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sextant_engine::{Error, Interrupt};
 use sextant_types::Code;
 
@@ -254,5 +255,5 @@ impl End {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_engine::{Error, Interrupt, LoadRequest, LoadedModel, check_inputs};
 use sextant_types::{NamedTensor, Signature, Tensor};
 
@@ -57,7 +58,7 @@ impl IsolatedModel {
     /// The process, and what the model is called there.
     fn there(&self, interrupt: &Interrupt) -> Result<(Arc<Process>, u32), Error> {
         let process = self.host.process()?;
-        let mut there = self.lock();
+        let mut there = self.there.lock();
         if !std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(&process)) {
             let loaded = load(&self.host, &process, &self.request, interrupt);
             let loaded = loaded.map_err(|error| match error {
@@ -79,10 +80,6 @@ impl IsolatedModel {
             before => before - before / MEMORY + nanos / MEMORY,
         };
         self.overhead.store(after, Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (Weak<Process>, u32)> {
-        self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,7 +132,7 @@ impl Drop for IsolatedModel {
             return;
         }
         let (process, model) = {
-            let there = self.lock();
+            let there = self.there.lock();
             (there.0.upgrade(), there.1)
         };
         if let Some(process) = process {

@@ -5,9 +5,11 @@
 
 use std::{
     io,
-    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    sync::{OnceLock, mpsc},
     thread,
 };
+
+use parking_lot::Mutex;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -28,7 +30,7 @@ pub(crate) fn run<T: Send + 'static>(
 fn spawner() -> io::Result<mpsc::Sender<Work>> {
     static SPAWNER: OnceLock<Mutex<Option<mpsc::Sender<Work>>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(Mutex::default);
-    let mut spawner = spawner.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spawner = spawner.lock();
     if let Some(sender) = &*spawner {
         return Ok(sender.clone());
     }

@@ -9,10 +9,11 @@
 use std::{
     collections::HashMap,
     error::Error,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sextant_metadata::{
     Command, Event, InstanceKey, MetadataStore, Transition, View, WorkerRecord,
 };
@@ -123,9 +124,7 @@ impl Worker {
             self.beat().await?;
             let now = Instant::now();
             let mine = self.keys.iter().map(|key| (key.clone(), now));
-            sent.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .extend(mine);
+            sent.lock().extend(mine);
             let load = move |index: usize| ((round as usize * 31 + index * 7) % 100) as f64 / 100.0;
             for answer in self
                 .all(|index| Command::Report { load: load(index) })
@@ -179,7 +178,7 @@ async fn follow(store: Arc<RedisStore>, sent: Sent, wanted: usize) -> Outcome<Ve
         let changes = store.changes(view.cursor).await?;
         view.follow(&changes);
         let now = Instant::now();
-        let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = sent.lock();
         for event in &changes.events {
             if let Event::InstanceChanged(instance) = event
                 && let Some(sent) = sent.get(&instance.key)

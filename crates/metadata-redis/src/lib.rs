@@ -14,8 +14,6 @@
 //! | `workers`, `worker:ID`, `worker:ID:instances` | sorted set by the lease's end; hash; set |
 //! | `leaders`, `leader:ROLE` | set of roles; hash with holder, token and lease |
 //! | `wanted`, `demand` | hash of content, token of who wrote it, greatest token seen, position of its event |
-//! | `application:ID:accuracy`, `:latency` | sorted sets of variants, see [`RedisStore::accurate`] |
-//! | `application:ID:load` | sorted set of active instances, see [`RedisStore::idle`] |
 //! | `bucket:NAME`, `quota:NAME` | hashes of [`RedisRates`] |
 //!
 //! A transition is read, decided by [`sextant_metadata::apply`] here and written by a script that
@@ -29,7 +27,6 @@ mod config;
 mod connection;
 mod decode;
 mod feed;
-mod lookup;
 mod rates;
 mod record;
 mod scripts;

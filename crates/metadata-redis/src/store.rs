@@ -46,10 +46,6 @@ impl RedisStore {
         RedisRates::over(self.connection.clone())
     }
 
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Content at one moment; `parts` as the script takes them.
     async fn content(&self, parts: &str, now_ms: u64) -> Result<(Snapshot, u64), Error> {
         let read = self
@@ -88,11 +84,7 @@ impl MetadataStore for RedisStore {
     async fn publish_variant(&self, variant: Arc<Variant>) -> Result<bool, Error> {
         let document = document(&*variant)?;
         let publish = self.connection.script(&scripts::PUBLISH, 0, |call| {
-            call.arg(variant.id.as_str())
-                .arg(variant.application.as_str())
-                .arg(document)
-                .arg(score(variant.accuracy.lower))
-                .arg(score(variant.profile.tail_latency_ms(1)));
+            call.arg(variant.id.as_str()).arg(document);
         });
         publish.await
     }
@@ -212,9 +204,4 @@ impl MetadataStore for RedisStore {
         let reader = self.reader.get_or_init(|| Reader::start(&self.connection));
         reader.changed(&self.connection, cursor).await
     }
-}
-
-/// A number that sorted sets take.
-fn score(value: f64) -> f64 {
-    if value.is_nan() { 0.0 } else { value }
 }

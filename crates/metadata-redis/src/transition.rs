@@ -239,7 +239,9 @@ fn lease(fields: &Fields) -> Result<Option<u64>, Error> {
         return Ok(None);
     };
     let lease = text.parse().map_err(|_| {
-        unavailable("the end of a lease in Redis is no number: was it written by another program?")
+        unavailable(
+            "the end of a lease in Redis is not a number: was it written by another program?",
+        )
     });
     lease.map(Some)
 }

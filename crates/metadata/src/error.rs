@@ -61,7 +61,7 @@ pub enum Error {
         /// The refused value.
         share: f64,
     },
-    /// A demand with a cost that is no amount.
+    /// A demand with a cost that is not an amount.
     #[error("a cost is `{amount}`: it must be a finite number from 0 on")]
     Amount {
         /// The refused value.

@@ -4,12 +4,10 @@
 //! [`View`] that is changed by nothing but events, so that followers and the store cannot
 //! disagree: what is emitted is what was applied.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
 
@@ -52,7 +50,7 @@ impl InProcessStore {
 
     fn lock(&self) -> MutexGuard<'_, Content> {
         // Every critical section applies whole events, so a panic elsewhere leaves nothing torn.
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock()
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Content) -> T) -> T {

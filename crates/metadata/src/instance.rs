@@ -89,11 +89,6 @@ impl InstanceState {
     pub fn is_serving(self) -> bool {
         matches!(self, Self::Active | Self::Overloaded | Self::Interfered)
     }
-
-    /// Whether it holds or is about to hold memory on its worker.
-    pub fn occupies_memory(self) -> bool {
-        self.is_serving() || matches!(self, Self::Loading | Self::Draining)
-    }
 }
 
 impl fmt::Display for InstanceState {

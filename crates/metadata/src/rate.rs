@@ -3,12 +3,10 @@
 //! A front end takes tokens in blocks, ahead of the requests that spend them, so that no request
 //! waits for a store.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::Error;
 
@@ -74,16 +72,12 @@ impl InProcessRates {
     pub fn new() -> Self {
         Self::default()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
 impl RateStore for InProcessRates {
     async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error> {
-        let mut content = self.lock();
+        let mut content = self.content.lock();
         let full = Bucket {
             tokens: rate.burst,
             at_ms: now_ms,
@@ -98,7 +92,7 @@ impl RateStore for InProcessRates {
     }
 
     async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error> {
-        if let Some(bucket) = self.lock().buckets.get_mut(name) {
+        if let Some(bucket) = self.content.lock().buckets.get_mut(name) {
             bucket.tokens = (bucket.tokens + f64::from(tokens)).min(rate.burst);
         }
         Ok(())
@@ -111,7 +105,7 @@ impl RateStore for InProcessRates {
         (limit, window_ms): (u64, u64),
         now_ms: u64,
     ) -> Result<u32, Error> {
-        let mut content = self.lock();
+        let mut content = self.content.lock();
         let window = now_ms / window_ms.max(1);
         let fresh = Quota { window, spent: 0 };
         let quota = content.quotas.entry(name.to_owned()).or_insert(fresh);

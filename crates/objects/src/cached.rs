@@ -38,11 +38,11 @@ use crate::{
 };
 
 mod disk;
-mod flights;
 mod index;
+mod shared_reads;
 
 use disk::{Disk, Room};
-use flights::Flights;
+use shared_reads::SharedReads;
 
 /// Bytes fetched by one request of the store.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -58,7 +58,7 @@ const MAX_AHEAD_BYTES: u64 = 1 << 30;
 pub struct CachedStore {
     store: Arc<dyn ObjectStore>,
     disk: Arc<Disk>,
-    flights: Arc<Flights>,
+    reads: Arc<SharedReads>,
     counters: Arc<Counters>,
 }
 
@@ -109,7 +109,7 @@ impl CachedStore {
         Ok(Self {
             store,
             disk: Arc::new(Disk::open(folder.as_ref(), max_bytes)?),
-            flights: Arc::default(),
+            reads: Arc::default(),
             counters: Arc::default(),
         })
     }
@@ -251,16 +251,16 @@ impl ObjectStore for CachedStore {
     }
 
     async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error> {
-        let flight = self.flights.join(digest);
-        let seat = flight.board().await;
-        if let Some(landed) = seat.landed() {
+        let shared = self.reads.join(digest);
+        let turn = shared.turn().await;
+        if let Some(done) = turn.read_before() {
             count(&self.counters.shared, 1);
-            return landed;
+            return done;
         }
         let read = self.read(*digest).await;
         // Who asks from now on reads anew.
-        self.flights.close(digest, &flight);
-        seat.land(read)
+        self.reads.close(digest, &shared);
+        turn.finish(read)
     }
 
     async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {

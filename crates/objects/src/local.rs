@@ -18,12 +18,13 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use sextant_types::Digest;
 use tokio::task::spawn_blocking;
 
@@ -338,7 +339,7 @@ impl Inner {
     fn commit(&self, mut temporary: Temporary, folder: &Folder, name: &str) -> Result<(), Fault> {
         temporary.sync()?;
         let replaced = {
-            let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = self.commit.lock();
             let replaced = match folder.size(name) {
                 Ok(size) => size,
                 // A link at the place of the file is replaced, not followed.
@@ -360,7 +361,7 @@ impl Inner {
         object: &str,
     ) -> Result<bool, Error> {
         let removed = folder.and_then(|folder| {
-            let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = self.commit.lock();
             let file = folder.file(name)?;
             if file.modified_ms() > written_by_ms {
                 return Err(Fault::Missing);

@@ -134,7 +134,7 @@ impl Purse {
     }
 }
 
-/// Of an hour's worth; what is no amount is nothing.
+/// Of an hour's worth; what is not an amount is nothing.
 fn per_second(usd_per_hour: f64) -> f64 {
     match usd_per_hour.is_finite() {
         true => usd_per_hour.max(0.0) / 3600.0,

@@ -71,14 +71,6 @@ impl OffsetFilter {
         Some(halved.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// The way of the fastest message, ns: half of the fastest round trip, as far as is known. The
-    /// offset is wrong by no more than this.
-    pub fn least_way(&self) -> Option<u64> {
-        let (local, remote) = (self.least_delta()?, self.remote?);
-        let round = (i128::from(local) + i128::from(remote)).max(0);
-        Some((round / 2) as u64)
-    }
-
     /// A time on the peer's clock, on the local one; unchanged while the offset is not known.
     pub fn to_local(&self, remote: u64) -> u64 {
         shifted(remote, self.offset().unwrap_or(0).into())

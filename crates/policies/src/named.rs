@@ -51,7 +51,7 @@ macro_rules! named {
         impl std::fmt::Display for $unknown {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let names: Vec<_> = $policy::ALL.iter().map(|known| format!("`{known}`")).collect();
-                write!(f, "`{}` is no {}; known: {}", self.0, $what, names.join(", "))
+                write!(f, "there is no {} `{}`; known: {}", $what, self.0, names.join(", "))
             }
         }
 

@@ -138,13 +138,13 @@ impl std::fmt::Display for InvalidProfile {
             Self::Rows(value) => {
                 write!(
                     f,
-                    "`{value}` is no number of rows; give a whole number from 1 on"
+                    "`{value}` is not a number of rows; give a whole number from 1 on"
                 )
             }
             Self::Time(value) => {
                 write!(
                     f,
-                    "`{value}` is no run time; give a positive number of milliseconds"
+                    "`{value}` is not a run time; give a positive number of milliseconds"
                 )
             }
             Self::Latency(error) => error.fmt(f),

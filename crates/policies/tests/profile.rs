@@ -99,12 +99,15 @@ fn a_line_tells_the_rows_of_a_budget() {
 #[test]
 fn bad_measurements_are_named() {
     let message = |rows, ms| Measurement::parse(rows, ms).unwrap_err().to_string();
-    assert!(message("0", "1.5").contains("`0` is no number of rows"));
+    assert!(message("0", "1.5").contains("`0` is not a number of rows"));
     assert!(message("-3", "1.5").contains("`-3`"));
     assert!(message("four", "1.5").contains("`four`"));
     for ms in ["0", "-1", "NaN", "inf", "1e300", "", "1,5"] {
         let text = message("4", ms);
-        assert!(text.contains(&format!("`{ms}` is no run time")), "{text}");
+        assert!(
+            text.contains(&format!("`{ms}` is not a run time")),
+            "{text}"
+        );
     }
     let parsed = Measurement::parse(" 4 ", " 1.5 ").unwrap();
     assert_eq!((parsed.rows, parsed.nanos), (4, 1_500_000));

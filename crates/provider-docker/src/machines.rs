@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -11,6 +11,7 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
     RenameContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
+use parking_lot::Mutex;
 use sextant_provider::{Error, Machine, MachineId, Pool};
 use sextant_types::DeviceTypeName;
 
@@ -216,7 +217,7 @@ impl Machines {
     }
 
     fn leaving<T>(&self, change: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
-        change(&mut self.leaving.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.leaving.lock())
     }
 
     /// Asks a container to end, has the engine end it at its time, and removes it.

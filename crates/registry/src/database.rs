@@ -6,6 +6,7 @@
 
 use crate::{Error, sql::Sql};
 
+pub(crate) mod migrations;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod sqlite;

@@ -74,13 +74,6 @@ pub struct ApiKey {
     pub revoked_ms: Option<u64>,
 }
 
-impl ApiKey {
-    /// Whether the key is neither revoked nor expired.
-    pub fn is_valid_at(&self, now_ms: u64) -> bool {
-        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end| now_ms < end)
-    }
-}
-
 /// A key to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewKey {
@@ -160,12 +153,6 @@ impl Registry {
         find(&mut reader, id)
             .await?
             .ok_or_else(|| Error::not_found(Entity::Key, id))
-    }
-
-    /// The key with this hash, valid or not; `None` when there is none.
-    pub async fn key_by_hash(&self, hash: &str) -> Result<Option<ApiKey>, Error> {
-        let mut reader = self.read().await?;
-        by_hash(&mut reader, hash).await
     }
 
     /// Revokes a key, and returns it as it stands. One that is revoked keeps its time.

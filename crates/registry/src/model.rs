@@ -101,7 +101,7 @@ pub struct NewModel {
 
 /// The answer to the creation of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Created {
+pub(crate) struct Created {
     /// The row as it stands.
     pub model: Model,
     /// Whether the call wrote it; `false`: the same content was registered before.
@@ -122,26 +122,18 @@ pub struct Registration {
 /// The stored result of one step of a registration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Unique within the model, e.g. `evaluate/ort-fp32-all-t1-b8`.
+    /// Unique within the model, e.g. `measure:m-ort-fp32-all-t1-b8`.
     pub name: String,
     /// Whatever the step needs to be skipped later.
     pub result: Value,
 }
 
 impl Registry {
-    /// Creates a model's row with status [`ModelStatus::Registering`]. Idempotent on the same
-    /// application, file, validation set and padding; [`Error::Exists`] on other content, unless the
-    /// earlier registration failed: then it is replaced, with its steps and variants.
+    /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
+    /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
+    /// set and padding: then the job that is there is returned. [`Error::Exists`] on other content, unless
+    /// the earlier registration failed: then it is replaced, with its steps and variants.
     /// [`Error::Condemned`] when one of its files is being removed.
-    pub async fn create_model(&self, model: &NewModel, now_ms: u64) -> Result<Created, Error> {
-        let mut tx = self.begin().await?;
-        let created = create(&mut tx, model, now_ms).await?;
-        tx.commit().await?;
-        Ok(created)
-    }
-
-    /// [`create_model`](Self::create_model) and the job that registers it, in one transaction: a
-    /// crash leaves both or neither. When the model is there already, its job is returned.
     pub async fn register_model(
         &self,
         model: &NewModel,

@@ -135,7 +135,6 @@ statements! {
          application = excluded.application, document = excluded.document"
     );
     VARIANT_NAMES = ("select id from variants where model = $1 order by id");
-    DELETE_VARIANTS = ("delete from variants where model = $1");
 
     PROFILES = (
         "select profiles.variant, profiles.device_type, profiles.document from profiles \

@@ -6,7 +6,7 @@ use sextant_types::{
     VariantSpec,
 };
 
-use crate::{Application, Error, JobKind, NewJob, NewModel, Registry};
+use crate::{Application, Error, JobKind, NewJob, NewModel, Registration, Registry};
 
 use place::{Place, on_both};
 
@@ -61,6 +61,28 @@ fn new_model(name: &str) -> NewModel {
 fn register_job(name: &str) -> NewJob {
     let spec = serde_json::json!({ "model": name, "application": "digits" });
     NewJob::new(JobKind::Register, app(), spec).for_model(model_id(name))
+}
+
+async fn create_model(
+    registry: &Registry,
+    model: &NewModel,
+    now_ms: u64,
+) -> Result<Registration, Error> {
+    let job = register_job(model.id.as_str());
+    registry.register_model(model, &job, now_ms).await
+}
+
+/// Ends the registrations under way.
+async fn finish_registrations(registry: &Registry) {
+    while let Some(job) = registry
+        .claim(JobKind::Register, "me", 100, 2)
+        .await
+        .unwrap()
+    {
+        let nothing = serde_json::Value::Null;
+        let finished = registry.finish_with(&job.id, "me", &[], &nothing, 3).await;
+        finished.unwrap();
+    }
 }
 
 fn offline_job() -> NewJob {

@@ -46,15 +46,6 @@ impl Registry {
         let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
         profile::add(&mut reader, (None, None), variants).await
     }
-
-    /// Removes a model's variants and returns their names.
-    pub async fn delete_variants(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
-        let mut tx = self.begin().await?;
-        let names = names_of(&mut tx, model).await?;
-        tx.run(sql::DELETE_VARIANTS.bind(model.as_str())).await?;
-        tx.commit().await?;
-        Ok(names)
-    }
 }
 
 pub(crate) async fn put(connection: &mut Session, variants: &[Variant]) -> Result<(), Error> {

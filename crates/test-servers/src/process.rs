@@ -1,9 +1,10 @@
 //! A child process that ends with its owner.
 
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -80,11 +81,48 @@ impl Drop for Process {
     }
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port that nobody listened on a moment ago, and that no connection is given for its own end: a server
+/// that is started again finds it as it left it.
 ///
 /// # Panics
 /// When the loopback interface has none left.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    /// So far lie the ports of two processes apart whose numbers follow one another.
+    const APART: u32 = 101;
+    let ports = connection_ports().saturating_sub(FIRST).max(1);
+    for _ in 0..ports {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = std::process::id().wrapping_mul(APART).wrapping_add(number);
+        let port = u16::try_from(FIRST + number % ports).expect("ports are below 65,536");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port below {} is free", FIRST + ports)
+}
+
+/// The first of the ports that the system gives to connections.
+fn connection_ports() -> u32 {
+    const USUAL: u32 = 32_768;
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let first = range
+        .ok()
+        .and_then(|it| it.split_whitespace().next()?.parse().ok());
+    first.unwrap_or(USUAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ports_differ_and_are_none_of_connections() {
+        let ports: Vec<_> = (0..20).map(|_| free_port()).collect();
+        for (at, port) in ports.iter().enumerate() {
+            assert!(u32::from(*port) < connection_ports(), "{port}");
+            assert!(!ports[..at].contains(port), "{port} twice");
+        }
+    }
 }

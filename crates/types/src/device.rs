@@ -141,7 +141,7 @@ impl Prices {
         }
     }
 
-    /// Price of a device that is no processor for an hour, US dollars.
+    /// Price of a device that is not a processor for an hour, US dollars.
     pub fn accelerator(&self, name: &DeviceTypeName) -> (f64, PriceSource) {
         match self.configured(name) {
             Some(price) => (price, PriceSource::Configured),

@@ -47,7 +47,7 @@ pub enum InvalidPadding {
     #[error("mask `{0}` holds strings: a mask holds numbers or booleans")]
     MaskType(String),
     /// A value that the input's type cannot hold.
-    #[error("`{value}` is no value of input `{name}`, which is {data_type}")]
+    #[error("`{value}` is not a value of input `{name}`, which is {data_type}")]
     Value {
         /// The input.
         name: String,

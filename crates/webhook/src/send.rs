@@ -137,7 +137,7 @@ fn refusal(error: &ureq::Error) -> NotDelivered {
         ureq::Error::HostNotFound => ("the receiver's name is not known", true),
         ureq::Error::ConnectionFailed => ("no connection to the receiver", true),
         ureq::Error::Other(inner) if inner.is::<Refused>() => (REFUSED, false),
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => ("the webhook is no address", false),
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => ("the webhook is not an address", false),
         ureq::Error::Io(_) => ("the connection to the receiver broke", true),
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) => {
             ("the receiver's certificate or TLS was not accepted", true)

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use sextant_dispatcher::Dispatcher;
 use sextant_fleet::Leadership;
 use sextant_grpc::{
-    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, LEADING_ROLE,
-    Roles, Roster, RosterOptions, Seen,
+    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Roles, Roster,
+    RosterOptions, Seen,
 };
 use sextant_metadata::{Candidate, MetadataStore};
 use sextant_policies::schedule::Delay;
@@ -71,7 +71,7 @@ pub async fn join(
     let port = Port::open(metadata).await?;
     dispatcher.set_leading(false);
     let candidate = Candidate {
-        role: LEADING_ROLE.into(),
+        role: sextant_fleet::LEADING_ROLE.into(),
         holder: "agreement".into(),
         endpoint: Arc::clone(&port.endpoint),
     };

@@ -61,7 +61,7 @@ impl Shape {
             None => Ok(Self::Process),
             Some("fleet") => Ok(Self::Fleet),
             Some(other) => {
-                anyhow::bail!("`{other}` is no shape: `fleet`, or nothing for one process")
+                anyhow::bail!("`{other}` is not a shape: `fleet`, or nothing for one process")
             }
         }
     }

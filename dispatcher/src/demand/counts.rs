@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
 use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
 
@@ -158,7 +159,7 @@ impl Counts {
         if !rows.has_room(key) {
             return None;
         }
-        let _writing = self.lock();
+        let _writing = self.gone.lock();
         let mut rows = Rows::clone(&self.rows.load());
         if let Some(row) = found(&rows) {
             return Some(row);
@@ -206,7 +207,7 @@ impl Counts {
         if !self.rows.load().by_key.values().any(|row| is_idle(row)) {
             return;
         }
-        let mut gone = self.lock();
+        let mut gone = self.gone.lock();
         let mut rows = Rows::clone(&self.rows.load());
         let idle: Vec<_> = rows.by_key.extract_if(|_, row| is_idle(row)).collect();
         rows.queued = rows.by_key.keys().filter(|it| it.variant.is_some()).count();
@@ -219,7 +220,7 @@ impl Counts {
 
     /// What has ended since the start, by application.
     pub(crate) fn totals(&self) -> BTreeMap<ApplicationId, Totals> {
-        let gone = self.lock();
+        let gone = self.gone.lock();
         let mut totals = gone.clone();
         for row in self.rows.load().by_key.values() {
             let of = totals.entry(row.application.clone()).or_default();
@@ -231,10 +232,6 @@ impl Counts {
     /// Queries that were not counted, because there were too many combinations.
     pub(crate) fn uncounted(&self) -> u64 {
         self.uncounted.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ApplicationId, Totals>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

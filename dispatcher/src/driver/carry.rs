@@ -19,7 +19,7 @@ use super::Driver;
 use crate::{
     budget::Charge,
     costs::{Ran, Tariff},
-    mover::Move,
+    loads::LoadOrder,
     pending::{Done, Pending, Refusal, Reply},
 };
 
@@ -100,7 +100,7 @@ impl Driver {
     fn order(&self, step: placement::Action) {
         let (placement::Action::Load { device, model, .. }
         | placement::Action::Unload { device, model }) = step;
-        let Some(variant) = self.movers.variant(model) else {
+        let Some(variant) = self.loads.variant(model) else {
             return;
         };
         let order = match step {
@@ -109,7 +109,7 @@ impl Driver {
                 latest,
                 expected,
                 ..
-            } => Move::Load {
+            } => LoadOrder::Load {
                 model,
                 load: Load {
                     variant,
@@ -118,12 +118,12 @@ impl Driver {
                     expected: Duration::from_nanos(expected),
                 },
             },
-            placement::Action::Unload { .. } => Move::Unload {
+            placement::Action::Unload { .. } => LoadOrder::Unload {
                 model,
                 variant: variant.id.clone(),
             },
         };
-        self.movers.send(device as usize, order);
+        self.loads.send(device as usize, order);
     }
 
     fn send(

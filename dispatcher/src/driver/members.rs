@@ -11,7 +11,7 @@ use sextant_types::WorkerId;
 
 use super::Driver;
 use crate::{
-    mover::{Moved, Outcomes},
+    loads::{LoadOutcome, Outcomes},
     pending::Pending,
 };
 
@@ -74,7 +74,7 @@ impl Driver {
             slots: info.cores.max(1),
         };
         let driver = Weak::clone(&self.this);
-        self.movers.start(at, client, Listener { driver, at, life });
+        self.loads.start(at, client, Listener { driver, at, life });
         self.step(|controller, now, actions| {
             // Who takes it away, or stops giving work out, says so first and tells the controller
             // after.
@@ -88,7 +88,7 @@ impl Driver {
     /// The worker at position `at` is gone or takes nothing new. What runs on it is answered by its
     /// client, which calls back for every batch whatever happens.
     pub(crate) fn on_worker_down(&self, at: usize) {
-        self.movers.end(at);
+        self.loads.end(at);
         self.step(|controller, now, actions| {
             controller.on_device_down(now, at as u32, actions);
             self.count_slots(controller);
@@ -130,11 +130,11 @@ impl Outcomes for Listener {
         driver.is_some_and(|driver| driver.workers.client_in(self.at, self.life).is_some())
     }
 
-    fn tell(&self, moved: Moved) {
+    fn tell(&self, outcome: LoadOutcome) {
         if let Some(driver) = self.driver.upgrade()
             && driver.workers.client_in(self.at, self.life).is_some()
         {
-            driver.on_moved(self.at, moved);
+            driver.on_load_outcome(self.at, outcome);
         }
     }
 }

@@ -10,12 +10,12 @@ use sextant_policies::{
 use sextant_types::{Variant, VariantId};
 
 use super::Driver;
-use crate::mover::{Move, Moved};
+use crate::loads::{LoadOrder, LoadOutcome};
 
 impl Driver {
     /// A variant is published, or published anew.
     pub(crate) fn on_variant(&self, model: u32, variant: &Arc<Variant>, spec: ModelSpec) {
-        self.movers.know(model, variant);
+        self.loads.know(model, variant);
         self.step(|controller, now, actions| controller.on_model(now, model, spec, actions));
     }
 
@@ -65,18 +65,18 @@ impl Driver {
     /// The worker at position `at` has something loaded that is published no more and that this
     /// dispatcher never knew.
     pub(crate) fn unload_stray(&self, at: usize, model: u32, variant: VariantId) {
-        self.movers.send(at, Move::Unload { model, variant });
+        self.loads.send(at, LoadOrder::Unload { model, variant });
     }
 
     /// What came of a LOAD or UNLOAD at the worker at position `at`.
-    pub(super) fn on_moved(&self, at: usize, moved: Moved) {
+    pub(super) fn on_load_outcome(&self, at: usize, moved: LoadOutcome) {
         match moved {
-            Moved::Loaded { model, took } => {
+            LoadOutcome::Loaded { model, took } => {
                 let nanos = took.as_nanos().try_into().unwrap_or(Nanos::MAX);
                 self.on_load_result(at, model, Loaded::After(nanos));
             }
-            Moved::LoadFailed { model } => self.on_load_result(at, model, Loaded::Failed),
-            Moved::Unloaded { model } => self.on_unloaded(at, model),
+            LoadOutcome::LoadFailed { model } => self.on_load_result(at, model, Loaded::Failed),
+            LoadOutcome::Unloaded { model } => self.on_unloaded(at, model),
         }
     }
 
@@ -88,6 +88,6 @@ impl Driver {
 
     /// Why the last LOAD of a variant failed, if it did.
     pub(crate) fn load_failure(&self, model: u32) -> Option<String> {
-        self.movers.failure(model)
+        self.loads.failure(model)
     }
 }

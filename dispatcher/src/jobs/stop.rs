@@ -36,7 +36,7 @@ impl Pauses {
     }
 }
 
-/// Repeats a call of the registry that may be repeated while the registry does not answer.
+/// Repeats a call of the registry that may be repeated while the registry does not answer or is full.
 pub(crate) async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, sextant_registry::Error>
 where
     F: Future<Output = Result<T, sextant_registry::Error>>,
@@ -56,7 +56,7 @@ where
 
 fn is_passing(error: &sextant_registry::Error) -> bool {
     let away = matches!(error, sextant_registry::Error::Database(_));
-    away || error.code() == Code::Unavailable
+    away || matches!(error.code(), Code::Unavailable | Code::StorageFull)
 }
 
 // === impl Stop ===

@@ -16,7 +16,7 @@ use std::{
 use sextant_metadata::{Instance, View, Worker};
 use sextant_types::{VariantId, WorkerId};
 
-use super::{Teller, present::Present};
+use super::{Updater, present::Present};
 use crate::driver::Driver;
 
 /// A worker that was told and does not drain is told again.
@@ -38,7 +38,7 @@ struct Alone<'a> {
     on: &'a WorkerId,
 }
 
-impl Teller {
+impl Updater {
     /// Moves what is loaded nowhere else from workers that are to leave, and has those leave that somebody
     /// has taken out.
     pub(super) fn empty(&mut self, view: &View) {

@@ -6,7 +6,7 @@ use sextant_dispatcher::{
     Config,
     profiles::{ProfileConfig, ProfileService},
 };
-use sextant_registry::{NewModel, Registry};
+use sextant_registry::{JobKind, NewJob, NewModel, Registry};
 use sextant_rpc::{Answer, Candidate, Load, WorkerClient};
 use sextant_types::{
     ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, ModelId,
@@ -152,7 +152,10 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         size_bytes: 1,
         padding: None,
     };
-    registry.create_model(&model, 1).await.unwrap();
+    let spec = serde_json::json!({});
+    let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
+    let job = job.for_model(model.id.clone());
+    registry.register_model(&model, &job, 1).await.unwrap();
     registry
         .put_variants(std::slice::from_ref(variant))
         .await

@@ -19,6 +19,8 @@ async fn queries_batches_and_loads_are_shown() {
     infeasible.targets = targets(None, Some(0.99));
     let error = world.ask(infeasible).await.unwrap_err();
     assert_eq!(error.code, Code::TargetInfeasible);
+    // What is loaded is told by the metadata store, a little later than the worker answers.
+    wait_until(|| text(&registry).contains("sextant_dispatcher_loaded_variants 1.0")).await;
     let shown = text(&registry);
     for line in [
         "sextant_dispatcher_leading 1.0",

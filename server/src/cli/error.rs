@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{Table, candidates};
-use crate::config;
+use sextant_config as config;
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,7 @@ pub enum Error {
         reason: String,
     },
     /// A simulation's files or settings cannot be used.
+    #[cfg(feature = "simulator")]
     #[error(transparent)]
     Simulation(#[from] sextant_simulator::Error),
     /// No thread or timer could be had.
@@ -95,10 +96,15 @@ pub struct Problem {
 impl Error {
     /// 2 where the caller has to write something else, 1 where the request was refused or failed.
     pub fn exit_code(&self) -> u8 {
-        use sextant_simulator::Error as Simulation;
+        #[cfg(feature = "simulator")]
+        if let Self::Simulation(error) = self {
+            use sextant_simulator::Error as Simulation;
+            return match error {
+                Simulation::Read { .. } | Simulation::Write { .. } => 1,
+                _ => 2,
+            };
+        }
         match self {
-            Self::Simulation(Simulation::Read { .. } | Simulation::Write { .. }) => 1,
-            Self::Simulation(_) => 2,
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
             _ => 1,
         }

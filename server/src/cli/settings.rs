@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Error;
-use crate::config::{Config, Flag, Sources};
+use sextant_config::{Config, Flag, Sources};
 
 /// Where settings come from; `docs/config.md` lists them.
 #[derive(Debug, Args)]

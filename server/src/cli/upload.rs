@@ -61,7 +61,7 @@ impl Upload {
     }
 }
 
-/// A bar over `length` bytes, invisible where standard error is no terminal.
+/// A bar over `length` bytes, invisible where standard error is not a terminal.
 pub fn bar(what: &str, length: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

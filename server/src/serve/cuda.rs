@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sextant_engine::Engine;
 
-use crate::config::Cuda;
+use sextant_config::Cuda;
 
 /// The GPU of that number, or all that are visible.
 pub(super) fn open(ordinal: Option<u32>, settings: &Cuda) -> anyhow::Result<Vec<Arc<dyn Engine>>> {

@@ -13,7 +13,7 @@ use sextant_types::{
 };
 
 use super::{cuda, engines, host, remote};
-use crate::config::{Config, DeviceSpec};
+use sextant_config::{Config, DeviceSpec};
 
 /// A device with the engines that run on it: one worker.
 pub(super) struct Place {
@@ -240,7 +240,7 @@ fn emulated_device(config: &Config, ordinal: u32, speed: f64) -> EmulatedDevice 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DevicePrice, Devices, Remote};
+    use sextant_config::{DevicePrice, Devices, Remote};
 
     fn config(devices: &[DeviceSpec], runtimes: &[&str]) -> Config {
         let mut config = Config::default();

@@ -7,16 +7,19 @@ use sextant_dispatcher::{
     jobs::{JobConfig, JobService},
     profiles::{ProfileConfig, ProfileService},
 };
-use sextant_fleet::{GRACE, Leadership, Token, expire_leases};
-use sextant_grpc::{Caller, LEADING_ROLE, Seen};
+use sextant_fleet::{GRACE, LEADING_ROLE, Leadership, Token, expire_leases};
 use sextant_metadata::Candidate;
 use sextant_policies::{schedule::Delay, throttle::Throttle};
 use sextant_rpc::WorkerClient;
 use sextant_webhook::{Options, Webhooks};
 use tokio::time::timeout;
 
-use super::{LEASE_MS, Process, port::Port, stores::Stores};
-use crate::config::Config;
+use super::{
+    LEASE_MS, Process,
+    port::{Caller, Port, Seen},
+    stores::Stores,
+};
+use sextant_config::Config;
 
 /// Time between two looks at the leases of workers.
 const EXPIRY: Duration = Duration::from_millis(500);
@@ -131,7 +134,7 @@ fn lead(
         expire_leases(metadata, holds, EXPIRY, patience, stop.cancelled()).await;
     });
     let known = Arc::clone(dispatcher);
-    let caller = (Caller::Dispatcher, Some(token.clone()));
+    let caller = Caller::Dispatcher(token.clone());
     // Those of this process, too, are reached through the port, which refuses who leads no more.
     port.follow_workers(stores, caller, &[], process, move |seen| match seen {
         Seen::Up(worker, client) => {

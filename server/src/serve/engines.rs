@@ -9,7 +9,7 @@ use sextant_engine::{
 };
 use sextant_engine_ort::OrtEngine;
 
-use crate::config::Config;
+use sextant_config::Config;
 
 /// Builds the configured engines, in the configured order.
 pub(super) fn build(config: &Config) -> anyhow::Result<Vec<Arc<dyn Engine>>> {

@@ -9,7 +9,6 @@ use sextant_api::{
     auth::{self, AdminKey},
 };
 use sextant_dispatcher::Dispatcher;
-use sextant_grpc::{Caller, Seen};
 use sextant_metadata::MetadataStore;
 use sextant_rpc::{
     DispatcherClient,
@@ -21,8 +20,13 @@ use sextant_types::WorkerId;
 use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
 
-use super::{Process, announce, descriptors::max_connections, port::Port, stores::Stores};
-use crate::config::{AuthMode, Config};
+use super::{
+    Process, announce,
+    descriptors::max_connections,
+    port::{Caller, Port, Seen},
+    stores::Stores,
+};
+use sextant_config::{AuthMode, Config};
 
 /// What the front end finds in its process.
 pub(super) struct Roles {
@@ -87,7 +91,7 @@ pub(super) async fn serve(
         follow_workers(stores, port, &workers, &parts, process)?;
     }
     let registry = stores.registry()?;
-    let mut limits: Limits = (&config.limits).into();
+    let mut limits = limits(&config.limits);
     limits.max_connections = max_connections(limits.max_connections);
     let publisher =
         publisher.unwrap_or_else(|| Publisher::new(registry.clone(), Arc::clone(&stores.metadata)));
@@ -159,11 +163,7 @@ fn reach_dispatcher(
         ..FrontOptions::default()
     };
     let front = FrontEnd::new(options, Clock::system());
-    let connector = port.connector(Caller::FrontEnd, None)?;
-    let (running, metadata) = (Arc::clone(&front), Arc::clone(&stores.metadata));
-    process.spawn_late(|stop| async move {
-        running.run(connector, metadata, stop.cancelled()).await;
-    });
+    port.follow_dispatcher(stores, &front, process)?;
     let looked_at = Arc::clone(&front);
     let readiness = move || match looked_at.leader() {
         Some(_) => Ok(()),
@@ -183,20 +183,25 @@ fn follow_workers(
     let local: Vec<_> = local.iter().map(|part| Arc::clone(&part.client)).collect();
     let own: Vec<WorkerId> = local.iter().map(|client| client.info().worker).collect();
     let (metadata, parts) = (Arc::clone(&stores.metadata), parts.clone());
-    let caller = (Caller::FrontEnd, None);
-    port.follow_workers(stores, caller, &local, process, move |seen| match seen {
-        Seen::Up(worker, _) if own.contains(&worker) => {}
-        Seen::Up(worker, client) => {
-            let (metadata, parts) = (Arc::clone(&metadata), parts.clone());
-            tokio::spawn(async move {
-                let device = device_of(metadata.as_ref(), &worker).await;
-                parts.add(WorkerPart { device, client });
-            });
-        }
-        Seen::Down(worker) => {
-            parts.remove(&worker);
-        }
-    })
+    port.follow_workers(
+        stores,
+        Caller::FrontEnd,
+        &local,
+        process,
+        move |seen| match seen {
+            Seen::Up(worker, _) if own.contains(&worker) => {}
+            Seen::Up(worker, client) => {
+                let (metadata, parts) = (Arc::clone(&metadata), parts.clone());
+                tokio::spawn(async move {
+                    let device = device_of(metadata.as_ref(), &worker).await;
+                    parts.add(WorkerPart { device, client });
+                });
+            }
+            Seen::Down(worker) => {
+                parts.remove(&worker);
+            }
+        },
+    )
 }
 
 /// What a worker runs batches on, as it says itself.
@@ -216,4 +221,21 @@ fn tls(config: &Config) -> anyhow::Result<Option<Tls>> {
         client_ca: config.tls.client_ca.clone(),
     });
     Ok(Some(tls.context("the HTTP API cannot be encrypted")?))
+}
+
+fn limits(configured: &sextant_config::Limits) -> Limits {
+    Limits {
+        max_body_bytes: configured.max_body_bytes,
+        max_body_bytes_in_flight: configured.max_body_bytes_in_flight,
+        max_model_bytes: configured.max_model_bytes,
+        max_concurrent_queries: configured.max_concurrent_queries,
+        body_timeout: Duration::from_millis(configured.body_timeout_ms),
+        max_connections: configured.max_connections,
+        head_timeout: Duration::from_millis(configured.head_timeout_ms),
+        idle_timeout: Duration::from_millis(configured.idle_timeout_ms),
+        min_transfer_bytes_per_s: configured.min_transfer_bytes_per_s,
+        transfer_grace: Duration::from_millis(configured.transfer_grace_ms),
+        drain_timeout: Duration::from_millis(configured.drain_timeout_ms),
+        shutdown_delay: Duration::from_millis(configured.shutdown_delay_ms),
+    }
 }

@@ -7,7 +7,7 @@ use sextant_engine::{Engine, STACK_BYTES, emulated};
 use sextant_isolation::{IsolatedEngine, Program};
 
 use super::engines;
-use crate::config::{Config, WorkerIsolation};
+use sextant_config::{Config, WorkerIsolation};
 
 /// Address space that such a process has before it loads anything: the program, the engine's library,
 /// the allocator's arenas.

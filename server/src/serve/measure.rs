@@ -8,7 +8,7 @@ use sextant_isolation::Program;
 use sextant_variant_gen::Isolation;
 
 use super::engines;
-use crate::config::Config;
+use sextant_config::Config;
 
 /// What the process is told on its command line. It reads no configuration, which has secrets.
 #[derive(Debug, clap::Args)]

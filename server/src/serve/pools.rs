@@ -21,7 +21,7 @@ use sextant_types::{DeviceType, DeviceTypeName, EngineName, Prices};
 pub(super) use self::children::end_with;
 #[cfg(feature = "keda")]
 pub(super) use self::keda::serve as serve_keda;
-use crate::config::{Config, Pool, ProviderKind};
+use sextant_config::{Config, Pool, ProviderKind};
 
 /// Refuses pools that nothing can be made of.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {

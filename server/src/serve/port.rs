@@ -1,179 +1,35 @@
 //! How this process and the others of a fleet reach each other.
 
-use std::{sync::Arc, time::Duration};
-
-use anyhow::Context;
 use sextant_fleet::Token;
-use sextant_grpc::{
-    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
-    MutualTls, Roles, Roster, RosterOptions, Seen,
-};
-use sextant_rpc::{
-    DispatcherClient, WorkerClient,
-    front::{DispatcherHalf, Mailbox, MailboxOptions},
-    link::{self, Clock},
-};
+use sextant_rpc::WorkerClient;
+use sextant_types::WorkerId;
 
 use super::{Process, stores::Stores};
-use crate::config::Config;
 
-/// The port for the others, where there is one, and what opens links to them.
-pub(super) struct Port {
-    roles: Option<Roles>,
-    endpoint: Arc<str>,
-    fleet: Arc<str>,
-    tls: Option<MutualTls>,
-    silence: Duration,
-    limits: Limits,
+#[cfg(not(feature = "fleet"))]
+mod absent;
+#[cfg(feature = "fleet")]
+mod grpc;
+
+#[cfg(not(feature = "fleet"))]
+pub(super) use absent::Port;
+#[cfg(feature = "fleet")]
+pub(super) use grpc::Port;
+
+/// On whose behalf links are opened.
+#[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "there is no port"))]
+pub(super) enum Caller {
+    /// A front end, which gives no orders.
+    FrontEnd,
+    /// A dispatcher, which gives orders while it has a token.
+    Dispatcher(Token),
 }
 
-impl Port {
-    /// Takes the port that is configured and answers on it as long as the process lives.
-    pub(super) async fn open(
-        config: &Config,
-        stores: &Stores,
-        process: &mut Process,
-    ) -> anyhow::Result<Self> {
-        let fleet: Arc<str> = config.fleet.name.as_str().into();
-        let tls = tls(config);
-        let mut port = Self {
-            roles: None,
-            endpoint: "".into(),
-            fleet: Arc::clone(&fleet),
-            tls: tls.clone(),
-            silence: Duration::from_millis(config.fleet.silence_ms),
-            limits: limits(config),
-        };
-        let Some(listen) = config.fleet.listen else {
-            return Ok(port);
-        };
-        if tls.is_none() && !listen.ip().is_loopback() {
-            tracing::warn!(
-                %listen,
-                "others can reach `fleet.listen`, and whoever does may give orders: set \
-                 `fleet.certificate`, `fleet.key` and `fleet.ca`, or keep the port to the fleet's network"
-            );
-        }
-        let settings = GrpcConfig {
-            advertise: config.fleet.advertise.clone(),
-            tls,
-            limits: port.limits,
-            ..GrpcConfig::new(listen, fleet)
-        };
-        let server = GrpcServer::bind(settings, Arc::clone(&stores.metadata)).await?;
-        port.roles = Some(server.roles());
-        port.endpoint = server.endpoint();
-        tracing::info!(endpoint = %port.endpoint, "reached by the fleet");
-        process.spawn_last(|stop| async move {
-            if let Err(error) = server.run(stop.cancelled()).await {
-                tracing::error!(%error, "the fleet cannot reach this process any more");
-            }
-        });
-        Ok(port)
-    }
-
-    /// `host:port` under which the others reach this process.
-    pub(super) fn endpoint(&self) -> Arc<str> {
-        Arc::clone(&self.endpoint)
-    }
-
-    /// Lets the others reach a worker; the answer is how this process does.
-    pub(super) fn offer_worker(&self, worker: WorkerClient) -> WorkerClient {
-        let mailbox = Mailbox::new(worker, MailboxOptions::default());
-        if let Some(roles) = &self.roles {
-            roles.add_worker(Arc::clone(&mailbox));
-        }
-        mailbox
-    }
-
-    /// Lets front ends reach the dispatcher.
-    pub(super) fn offer_dispatcher(
-        &self,
-        dispatcher: DispatcherClient,
-        leads: Arc<dyn Fn() -> bool + Send + Sync>,
-    ) {
-        if let Some(roles) = &self.roles {
-            roles.set_dispatcher(DispatcherHalf {
-                dispatcher,
-                leads,
-                clock: Clock::system(),
-            });
-        }
-    }
-
-    /// What opens links on behalf of a role.
-    pub(super) fn connector(
-        &self,
-        caller: Caller,
-        token: Option<Token>,
-    ) -> anyhow::Result<Arc<GrpcConnector>> {
-        let hello = Hello {
-            fleet: Arc::clone(&self.fleet),
-            caller,
-            fence: token.map_or_else(Fence::none, Fence::following),
-        };
-        let settings = ConnectorConfig {
-            tls: self.tls.clone(),
-            limits: self.limits,
-            ..ConnectorConfig::new(hello)
-        };
-        let connector = GrpcConnector::new(settings);
-        Ok(Arc::new(connector.context("the fleet cannot be reached")?))
-    }
-
-    /// Keeps a link to every worker of the fleet on behalf of a role; `seen` is called as they come
-    /// and go.
-    pub(super) fn follow_workers(
-        &self,
-        stores: &Stores,
-        (caller, token): (Caller, Option<Token>),
-        local: &[WorkerClient],
-        process: &mut Process,
-        seen: impl Fn(Seen) + Send + Sync + 'static,
-    ) -> anyhow::Result<()> {
-        let connector = self.connector(caller, token)?;
-        let mut options = RosterOptions::default();
-        options.link = link::Options {
-            silence: self.silence,
-            ..options.link
-        };
-        let roster = Roster::new(connector, local.to_vec(), options);
-        let mut workers = roster.subscribe();
-        let metadata = Arc::clone(&stores.metadata);
-        process.spawn_late(|stop| async move {
-            let telling = async {
-                while let Some(news) = workers.recv().await {
-                    seen(news);
-                }
-            };
-            tokio::select! {
-                () = telling => {}
-                () = roster.run(metadata, stop.cancelled()) => {}
-            }
-        });
-        Ok(())
-    }
-}
-
-/// Alike in every process whose `limits.max_body_bytes` are. JSON grows at most fourfold when it becomes
-/// tensors.
-fn limits(config: &Config) -> Limits {
-    let usual = Limits::default();
-    let message_bytes = config.limits.max_body_bytes.saturating_mul(4);
-    Limits {
-        message_bytes: message_bytes.max(usual.message_bytes),
-        queued_bytes: message_bytes.saturating_mul(4).max(usual.queued_bytes),
-        ..usual
-    }
-}
-
-fn tls(config: &Config) -> Option<MutualTls> {
-    let fleet = &config.fleet;
-    Some(MutualTls {
-        ca: fleet.ca.clone()?,
-        certificate: fleet.certificate.clone()?,
-        key: fleet.key.clone()?,
-        server_name: fleet.server_name.clone(),
-        role_names: fleet.role_names,
-    })
+/// What is seen of a worker of the fleet.
+#[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "there is no port"))]
+pub(super) enum Seen {
+    /// It can be reached; a later client replaces an earlier one.
+    Up(WorkerId, WorkerClient),
+    /// It cannot be reached any more.
+    Down(WorkerId),
 }

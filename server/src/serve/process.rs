@@ -135,6 +135,7 @@ impl Process {
     }
 
     /// Runs a service until all others have ended.
+    #[cfg(feature = "fleet")]
     pub(super) fn spawn_last<F>(&mut self, service: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

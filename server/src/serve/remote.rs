@@ -8,7 +8,7 @@ use sextant_engine_remote::{
     Binary as EngineBinary, Load, Program, RemoteConfig, RemoteEngine, Source,
 };
 
-use crate::config::{Binary, Remote};
+use sextant_config::{Binary, Remote};
 
 /// Size of the pages that a runtime's memory is counted in, bytes.
 const PAGE_BYTES: u64 = 16 << 20;

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use crate::config::{Config, Role};
+use sextant_config::{Config, Role};
 
 /// Whether other processes play roles of the same service.
 pub(super) fn is_split(config: &Config) -> bool {
@@ -84,7 +84,7 @@ fn check_tls(config: &Config) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Roles;
+    use sextant_config::Roles;
 
     fn roles(names: &[Role]) -> Config {
         Config {

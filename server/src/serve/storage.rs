@@ -6,7 +6,7 @@ use sextant_storage::{Config as Settings, Storage};
 use tokio::sync::watch;
 
 use super::{Process, Stores};
-use crate::config::Config;
+use sextant_config::Config;
 
 /// The artefact store and what refers to it; `None` where no role of this process needs the registry.
 pub(super) fn build(config: &Config, stores: &Stores) -> Option<Storage> {

@@ -8,8 +8,10 @@ use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore}
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 
+#[cfg(not(feature = "fleet"))]
+use super::UNBUILT;
 use super::folder::FolderLock;
-use crate::config::{Config, Role};
+use sextant_config::{Config, Role};
 
 #[cfg(feature = "fleet")]
 mod remote;
@@ -134,6 +136,3 @@ async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
         Some(_) => anyhow::bail!("`objects.url`: {UNBUILT}"),
     }
 }
-
-#[cfg(not(feature = "fleet"))]
-const UNBUILT: &str = "this binary was built without the feature `fleet`";

@@ -17,7 +17,7 @@ use sextant_worker::{End, Watchdog, Worker};
 use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
-use crate::config::{Config, DeviceSpec, Role};
+use sextant_config::{Config, DeviceSpec, Role};
 
 /// Time between two heartbeats and looks at the instances, ms.
 const PERIOD_MS: u64 = 1000;

@@ -160,7 +160,7 @@ fn axis_value(axis: &Axis, value: &Value, file: &str) -> Result<Table, Error> {
         (Some(key), value) => Ok(Table::from_iter([(key.clone(), value.clone())])),
         (None, Value::Table(table)) => Ok(table.clone()),
         (None, other) => {
-            let problem = format!("`{other}` in an axis without a `key` is no table");
+            let problem = format!("`{other}` in an axis without a `key` is not a table");
             Err(Error::experiment(file, problem))
         }
     }
@@ -229,7 +229,7 @@ fn variation(
     for name in &read.cells {
         let at = cells.iter().position(|cell| cell.name == *name);
         let at = at.ok_or_else(|| {
-            Error::experiment(file, format!("`{key}` names `{name}`, which is no cell"))
+            Error::experiment(file, format!("`{key}` names `{name}`, which is not a cell"))
         })?;
         chosen.push(tables[at].clone());
     }

@@ -180,7 +180,7 @@ pub(super) fn parse(file: &str, text: &str, folder: Option<&Path>) -> Result<Exp
         .find(|name| cells.iter().all(|it| it.name != **name))
     {
         return Err(wrong(format!(
-            "`quick.cells` names `{name}`, which is no cell"
+            "`quick.cells` names `{name}`, which is not a cell"
         )));
     }
     quick.retain(|cell| of.quick.cells.is_empty() || of.quick.cells.contains(&cell.name));

@@ -228,7 +228,7 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     }
     let known = |name: &String| experiment.cells.iter().any(|cell| cell.name == *name);
     match experiment.quick.0.iter().find(|name| !known(name)) {
-        Some(name) => Err(format!("`quick.cells` names `{name}`, which is no cell")),
+        Some(name) => Err(format!("`quick.cells` names `{name}`, which is not a cell")),
         None => Ok(()),
     }
 }

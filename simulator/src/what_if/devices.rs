@@ -165,7 +165,7 @@ impl Builder<'_> {
         for (kind, entry) in own.iter().flat_map(|own| &own.profiles) {
             if !self.kinds.iter().any(|known| known.name == *kind) {
                 let known: Vec<&str> = self.kinds.iter().map(|kind| kind.name.as_str()).collect();
-                let problem = format!("is no kind of device; known: {}", known.join(", "));
+                let problem = format!("is not a kind of device; known: {}", known.join(", "));
                 return Err(self.place.named(&entry.span(), kind, &problem));
             }
         }

@@ -306,7 +306,10 @@ fn malformed_experiments_say_where() {
     let message = error_of("name = \"mine\"\ntitle = 3\nkind = \"goodput\"\n");
     assert!(message.contains("line 2"), "{message}");
     let message = error_of("name = \"m\"\ntitle = \"t\"\nkind = \"goodput\"\npolicies = [\"x\"]\n");
-    assert!(message.contains("`x` is no scheduling policy"), "{message}");
+    assert!(
+        message.contains("there is no scheduling policy `x`"),
+        "{message}"
+    );
 }
 
 #[test]

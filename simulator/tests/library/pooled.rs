@@ -138,7 +138,9 @@ fn an_experiment_says_whether_processors_are_pooled() {
     );
     let error = run(&short, &plan("hpa"), &mut |_, _| {}).unwrap_err();
     assert!(
-        error.to_string().contains("`hpa` is no scheduling policy"),
+        error
+            .to_string()
+            .contains("there is no scheduling policy `hpa`"),
         "{error}"
     );
 }

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use sextant_engine::{Error, Interrupt, Staged, check_inputs};
 use sextant_types::{InvalidTensor, NamedTensor, Padding, Tensor};
 
-use super::open::{Post, failure_text};
+use super::open::{Watched, failure_text};
 use crate::instance::Instance;
 
 /// Outputs of each part, or why it alone failed.
@@ -169,20 +169,20 @@ impl Prepared {
     }
 
     /// EXEC. Fails as a whole only where no part can be answered.
-    pub(super) fn exec(&mut self, post: &Post) -> Result<Ran, Error> {
+    pub(super) fn exec(&mut self, watched: &Watched) -> Result<Ran, Error> {
         let Some(joined) = self.joined.take() else {
-            return self.exec_apart(post);
+            return self.exec_apart(watched);
         };
-        match self.exec_joined(joined, post) {
+        match self.exec_joined(joined, watched) {
             Ok(ran) => Ok(ran),
             Err(error) if error.is_loss() => Err(error),
             Err(error) if self.lone().is_some() => Err(error),
-            Err(_) => self.exec_apart(post),
+            Err(_) => self.exec_apart(watched),
         }
     }
 
-    fn exec_joined(&self, joined: Joined, post: &Post) -> Result<Ran, Error> {
-        let (instance, interrupt) = (&self.instance, next_run(post)?);
+    fn exec_joined(&self, joined: Joined, watched: &Watched) -> Result<Ran, Error> {
+        let (instance, interrupt) = (&self.instance, next_run(watched)?);
         if let Some(mut staged) = joined.staged {
             let device = instance.run(|| staged.exec())?;
             return Ok(Ran::Staged(staged, device));
@@ -196,8 +196,8 @@ impl Prepared {
         Ok(Ran::Joined(outputs))
     }
 
-    fn exec_apart(&self, post: &Post) -> Result<Ran, Error> {
-        let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, post) {
+    fn exec_apart(&self, watched: &Watched) -> Result<Ran, Error> {
+        let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, watched) {
             Err(error) if error.is_loss() || matches!(error, Error::Restarted(_)) => Err(error),
             outputs => Ok(outputs.map_err(|error| failure_text(&error))),
         };
@@ -218,8 +218,8 @@ impl Prepared {
             .collect()
     }
 
-    fn exec_alone(&self, part: &[NamedTensor], post: &Post) -> Result<Vec<Tensor>, Error> {
-        let (model, interrupt) = (&self.instance.model, next_run(post)?);
+    fn exec_alone(&self, part: &[NamedTensor], watched: &Watched) -> Result<Vec<Tensor>, Error> {
+        let (model, interrupt) = (&self.instance.model, next_run(watched)?);
         self.instance.run(|| match model.stage(part)? {
             None => model.run_interruptible(part, &interrupt),
             Some(mut staged) => {
@@ -266,10 +266,10 @@ impl Prepared {
 }
 
 /// What ends the run that begins now.
-fn next_run(post: &Post) -> Result<Interrupt, Error> {
+fn next_run(watched: &Watched) -> Result<Interrupt, Error> {
     // Nobody waits for the answer any more.
     let given_up = || Error::Lost("it was given up".to_owned());
-    post.next_run().ok_or_else(given_up)
+    watched.next_run().ok_or_else(given_up)
 }
 
 /// The complaint itself: that it is about the inputs is what the batch's error says.

@@ -42,7 +42,7 @@ pub(super) struct Fields {
 /// Where a thread leaves the batch that it has handed to the engine, so that the watchdog can answer
 /// it if the thread does not come back.
 #[derive(Default)]
-pub(super) struct Post {
+pub(super) struct Watched {
     running: Mutex<Option<Running>>,
     ended: AtomicBool,
 }
@@ -170,9 +170,9 @@ impl Drop for Open {
     }
 }
 
-// === impl Post ===
+// === impl Watched ===
 
-impl Post {
+impl Watched {
     /// The thread is about to call the engine.
     pub(super) fn begin(&self, running: Running) {
         *self.lock() = Some(running);

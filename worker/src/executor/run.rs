@@ -12,7 +12,7 @@ use sextant_rpc::{BatchResult, BatchTimings, InferError};
 use super::{
     Core,
     batch::{Prepared, Ran},
-    open::{Open, Post, Running, refusal},
+    open::{Open, Running, Watched, refusal},
     queue::{After, Batch, Finished, Input, IoTask, Key, Task},
 };
 use sextant_types::NamedTensor;
@@ -35,28 +35,28 @@ struct Turn {
 struct Replaced;
 
 /// An EXEC thread, until the shutdown.
-pub(super) fn exec(core: &Core, post: &Post, mut pinned: Pinned) {
+pub(super) fn exec(core: &Core, watched: &Watched, mut pinned: Pinned) {
     pinned.keep(&core.pins);
     while let Some(task) = core.queue.next() {
         pinned.keep(&core.pins);
         let work = || match task {
-            Task::Exec(batch, now) => execute(core, post, batch, now),
-            Task::Stage(key, batch) => stage(core, post, key, batch),
+            Task::Exec(batch, now) => execute(core, watched, batch, now),
+            Task::Stage(key, batch) => stage(core, watched, key, batch),
         };
-        if guard(core, post, work).is_err() {
+        if guard(core, watched, work).is_err() {
             return;
         }
     }
 }
 
 /// The IO thread, until the shutdown.
-pub(super) fn io(core: &Core, post: &Post) {
+pub(super) fn io(core: &Core, watched: &Watched) {
     while let Some(task) = core.queue.next_io() {
         let work = || match task {
-            IoTask::Stage(key, batch) => stage(core, post, key, batch),
-            IoTask::Output(finished) => output(core, post, finished),
+            IoTask::Stage(key, batch) => stage(core, watched, key, batch),
+            IoTask::Output(finished) => output(core, watched, finished),
         };
-        if guard(core, post, work).is_err() {
+        if guard(core, watched, work).is_err() {
             return;
         }
     }
@@ -66,19 +66,19 @@ pub(super) fn io(core: &Core, post: &Post) {
 /// answered as failed when it is dropped, and the thread goes on.
 fn guard(
     core: &Core,
-    post: &Post,
+    watched: &Watched,
     work: impl FnOnce() -> Result<(), Replaced>,
 ) -> Result<(), Replaced> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         tracing::error!("the worker panicked: {}", panic_text(&*panic));
-        let key = post.end().and_then(|running| running.place);
+        let key = watched.end().and_then(|running| running.place);
         key.into_iter().for_each(|key| core.queue.give_up(&key));
         Ok(())
     })
 }
 
 /// INPUT of a batch ahead of its turn.
-fn stage(core: &Core, post: &Post, key: Key, batch: Batch) -> Result<(), Replaced> {
+fn stage(core: &Core, watched: &Watched, key: Key, batch: Batch) -> Result<(), Replaced> {
     let Batch { open, input } = batch;
     let Input::Parts { parts, .. } = input else {
         put_back(core, &key, Batch { open, input });
@@ -96,9 +96,9 @@ fn stage(core: &Core, post: &Post, key: Key, batch: Batch) -> Result<(), Replace
         put_back(core, &key, Batch { open, input });
         return Ok(());
     };
-    post.begin(running(core, open, &instance, begun, Some(key)));
+    watched.begin(running(core, open, &instance, begun, Some(key)));
     let prepared = Prepared::new(Arc::clone(&instance), parts);
-    let open = post.end().ok_or(Replaced)?.open;
+    let open = watched.end().ok_or(Replaced)?.open;
     match prepared {
         Ok(mut prepared) => {
             prepared.took = begun.elapsed();
@@ -120,7 +120,7 @@ fn put_back(core: &Core, key: &Key, batch: Batch) {
 }
 
 /// A batch whose turn has come.
-fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(), Replaced> {
+fn execute(core: &Core, watched: &Watched, batch: Batch, begun: Instant) -> Result<(), Replaced> {
     let Batch { open, input } = batch;
     if open.is_late(begun) {
         open.refuse(InferError::TooLate);
@@ -145,9 +145,9 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
         latest: open.latest,
         offline_rows: open.offline_rows,
     };
-    post.begin(running(core, open, &instance, begun, None));
-    let ran = input_and_exec(core, post, &instance, (ready.ok_or(parts), turn));
-    let open = post.end().ok_or(Replaced)?.open;
+    watched.begin(running(core, open, &instance, begun, None));
+    let ran = input_and_exec(core, watched, &instance, (ready.ok_or(parts), turn));
+    let open = watched.end().ok_or(Replaced)?.open;
     // The weights' version is compared again: what was unloaded meanwhile is not answered with.
     let ran = match ran {
         _ if instance.is_void() => Err(InferError::WeightsChanged(open.variant.clone())),
@@ -162,7 +162,7 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
         Err(error) => open.refuse(error),
         Ok(after) => {
             if let Some(finished) = core.queue.hand_over(Finished { open, after }) {
-                return output(core, post, finished);
+                return output(core, watched, finished);
             }
         }
     }
@@ -172,7 +172,7 @@ fn execute(core: &Core, post: &Post, batch: Batch, begun: Instant) -> Result<(),
 /// INPUT, unless it was done ahead, and EXEC, unless INPUT took until after `latest`.
 fn input_and_exec(
     core: &Core,
-    post: &Post,
+    watched: &Watched,
     instance: &Arc<Instance>,
     (ready, turn): (Result<Prepared, Vec<Vec<NamedTensor>>>, Turn),
 ) -> Result<Option<After>, Error> {
@@ -190,7 +190,7 @@ fn input_and_exec(
         return Ok(None);
     }
     let held = core.hold(&prepared, started, turn.offline_rows);
-    let ran = prepared.exec(post);
+    let ran = prepared.exec(watched);
     drop(held);
     let ended = Instant::now();
     let last_used = core.shared.nanos_at(ended);
@@ -208,7 +208,7 @@ fn input_and_exec(
 }
 
 /// OUTPUT, and the answer.
-fn output(core: &Core, post: &Post, finished: Finished) -> Result<(), Replaced> {
+fn output(core: &Core, watched: &Watched, finished: Finished) -> Result<(), Replaced> {
     let Finished { mut open, after } = finished;
     let After {
         prepared,
@@ -228,9 +228,9 @@ fn output(core: &Core, post: &Post, finished: Finished) -> Result<(), Replaced> 
     // Only what is still on the device takes a call of the engine.
     let (begun, outputs) = if let Ran::Staged(..) = ran {
         let begun = Instant::now();
-        post.begin(running(core, open, &instance, begun, None));
+        watched.begin(running(core, open, &instance, begun, None));
         let outputs = prepared.output(ran);
-        open = post.end().ok_or(Replaced)?.open;
+        open = watched.end().ok_or(Replaced)?.open;
         (begun, outputs)
     } else {
         (ended, prepared.output(ran))

@@ -41,6 +41,8 @@ struct State {
     closed: bool,
     /// Whether the thread is in an engine's load.
     busy: bool,
+    /// Ends the load that is under way.
+    running: Option<Interrupt>,
     /// How many threads were given up: a thread of an earlier number ends.
     given_up: u64,
     thread: Option<JoinHandle<()>>,
@@ -110,8 +112,13 @@ impl Turns {
         let mut state = lock(&self.core.state);
         state.closed = true;
         let waiting = state.waiting.take();
+        let running = state.running.take();
         drop(state);
         self.core.changed.notify_all();
+        // A runtime that was lost may be waited for for minutes.
+        if let Some(running) = running {
+            running.raise();
+        }
         for turn in waiting.into_values() {
             turn.refuse(WorkError::ShuttingDown);
         }
@@ -143,7 +150,7 @@ fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
     thread.spawn(move || {
         pin::wake_exactly();
         while let Some(turn) = core.next(number) {
-            turn.run();
+            turn.run(&core);
         }
     })
 }
@@ -160,6 +167,7 @@ impl Core {
                 return None;
             }
             state.busy = false;
+            state.running = None;
             let Some(first) = state.waiting.first() else {
                 if state.closed {
                     return None;
@@ -171,6 +179,7 @@ impl Core {
             if earliest <= Instant::now() {
                 let turn = first.remove();
                 state.busy = true;
+                state.running = Some(turn.interrupt.clone());
                 return Some(turn);
             }
             state = wait_until(&self.state, &self.changed, state, earliest);
@@ -186,7 +195,7 @@ impl Turn {
         drop(self.reply.send(Err(error)));
     }
 
-    fn run(self) {
+    fn run(self, core: &Core) {
         let began = Instant::now();
         if self.reply.is_closed() {
             return;
@@ -231,9 +240,14 @@ impl Turn {
                 Err(error)
             }
         };
-        let opened = opened.map_err(|error| WorkError::Failed {
-            variant: variant.id.clone(),
-            reason: error.to_string(),
+        let opened = opened.map_err(|error| {
+            if interrupt.is_raised() && lock(&core.state).closed {
+                return WorkError::ShuttingDown;
+            }
+            WorkError::Failed {
+                variant: variant.id.clone(),
+                reason: error.to_string(),
+            }
         });
         drop(reply.send(opened));
     }

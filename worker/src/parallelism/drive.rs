@@ -38,7 +38,7 @@ pub fn drive(
     let mut arrival = Instant::now() + LEAD;
     for (number, gap_s) in gaps_s.iter().enumerate() {
         arrival += Duration::try_from_secs_f64(*gap_s)
-            .map_err(|_| Error::Invalid(format!("`{gap_s}` s is no gap between arrivals")))?;
+            .map_err(|_| Error::Invalid(format!("`{gap_s}` s is not a gap between arrivals")))?;
         let sender = sender.clone();
         runner.submit(Request {
             inputs: Arc::clone(inputs),

@@ -235,14 +235,14 @@ impl Plan {
         let share = |share: &f64| *share > 0.0 && *share < 1.0;
         if let Some(wrong) = self.utilizations.iter().find(|it| !share(it)) {
             return invalid(format!(
-                "`{wrong}` is no load; give a share between 0 and 1"
+                "`{wrong}` is not a load; give a share between 0 and 1"
             ));
         }
         if !(self.seconds > 0.0 && self.seconds.is_finite()) || self.repetitions == 0 {
             return invalid("runs need a time above 0 s and at least one repetition".to_owned());
         }
         if !(0.0..=10.0).contains(&self.cv) {
-            return invalid(format!("`{}` is no variation; give 0 to 10", self.cv));
+            return invalid(format!("`{}` is not a variation; give 0 to 10", self.cv));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What others cannot do to those who ask: figures of fairness and of faults.
 
+mod campaigns;
 mod fairness;
 mod isolation;
 mod restarts;
@@ -12,13 +13,34 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 3] = ["fairness", "isolation", "restarts"];
+pub const PARTS: [&str; 7] = [
+    "fairness",
+    "isolation",
+    "restarts",
+    "hostile",
+    "chaos",
+    "fuzz",
+    "compose",
+];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
-    if !PARTS.iter().any(|part| arguments.wants(part)) {
-        return Ok(());
+    if ["fairness", "isolation", "restarts"]
+        .iter()
+        .any(|part| arguments.wants(part))
+    {
+        measure(arguments, report)?;
     }
+    for campaign in &campaigns::CAMPAIGNS {
+        if arguments.wants(campaign.part) {
+            campaigns::run(campaign, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is measured on a release build.
+fn measure(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let bench = Bench::prepare(arguments, provision::runtime()?, "bench-trust")?;
     let version = shell::output(Command::new(&bench.binary).arg("--version"))?;
     report.version("sextant", version.trim().trim_start_matches("sextant "));

@@ -10,13 +10,13 @@ use crate::shell::{self, say};
 /// The version whose results count.
 const CARGO_DENY: &str = "0.20.2";
 
+/// What builds the fuzzers.
+const CARGO_FUZZ: &str = "0.13.2";
+
 /// The S3 server of the tests; `sextant_test_servers::s3` looks for the same one.
 const S3_SERVER: &str = "0.14.1";
 
 /// `cargo-deny`, from the path if it is the pinned version, else built once into the cache.
-///
-/// It is built without optimisation: that takes a third of the time, and one run over this
-/// workspace is a matter of seconds either way.
 pub fn cargo_deny(cache: &Path) -> Result<PathBuf> {
     let root = cache.join(format!("cargo-deny-{CARGO_DENY}"));
     let built = root.join("bin/cargo-deny");
@@ -27,24 +27,12 @@ pub fn cargo_deny(cache: &Path) -> Result<PathBuf> {
             return Ok(candidate.to_path_buf());
         }
     }
-    say(format!(
-        "cargo-deny {CARGO_DENY}: building it from crates.io, once"
-    ));
-    shell::run(
-        shell::command("cargo")
-            .args(["install", "--locked", "--quiet", "--debug", "--root"])
-            .arg(&root)
-            .arg(format!("cargo-deny@{CARGO_DENY}"))
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env_remove("CARGO_TARGET_DIR"),
-    )?;
+    install(&root, "cargo-deny", CARGO_DENY, &[])?;
     Ok(built)
 }
 
 /// `s3s-fs`, an S3 server that keeps objects in a folder, built once into the cache. The tests find
 /// it there.
-///
-/// Unoptimised but for its hashes: it moves megabytes, and builds in a third of the time.
 pub fn s3_server(cache: &Path) -> Result<PathBuf> {
     let root = cache.join(format!("s3s-fs-{S3_SERVER}"));
     let built = root.join("bin/s3s-fs");
@@ -52,21 +40,47 @@ pub fn s3_server(cache: &Path) -> Result<PathBuf> {
         say(format!("s3s-fs {S3_SERVER}: {}", built.display()));
         return Ok(built);
     }
+    let options = [
+        "--features=binary",
+        // It does little but hash megabytes.
+        "--config=profile.dev.package.md-5.opt-level=3",
+        "--config=profile.dev.package.sha2.opt-level=3",
+    ];
+    install(&root, "s3s-fs", S3_SERVER, &options)?;
+    Ok(built)
+}
+
+/// `cargo-fuzz`, which builds fuzzers, built once into the cache; and the C++ compiler that libFuzzer needs.
+pub fn cargo_fuzz(cache: &Path) -> Result<PathBuf> {
+    if !shell::succeeds(shell::command("c++").arg("--version")) {
+        system::install(&["g++"], "C++ compiler")?;
+    }
+    let root = cache.join(format!("cargo-fuzz-{CARGO_FUZZ}"));
+    let built = root.join("bin/cargo-fuzz");
+    if shell::succeeds(shell::command(&built).arg("--version")) {
+        return Ok(built);
+    }
+    install(&root, "cargo-fuzz", CARGO_FUZZ, &[])?;
+    Ok(built)
+}
+
+/// Builds a program of crates.io into a folder of the cache.
+///
+/// It is built without optimisation: that takes a third of the time, and each of these programs
+/// has work of seconds.
+fn install(root: &Path, name: &str, version: &str, options: &[&str]) -> Result<()> {
     say(format!(
-        "s3s-fs {S3_SERVER}: building it from crates.io, once"
+        "{name} {version}: building it from crates.io, once"
     ));
     shell::run(
         shell::command("cargo")
             .args(["install", "--locked", "--quiet", "--debug", "--root"])
-            .arg(&root)
-            .args(["--features", "binary"])
-            .args(["--config", "profile.dev.package.md-5.opt-level=3"])
-            .args(["--config", "profile.dev.package.sha2.opt-level=3"])
-            .arg(format!("s3s-fs@{S3_SERVER}"))
+            .arg(root)
+            .args(options)
+            .arg(format!("{name}@{version}"))
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env_remove("CARGO_TARGET_DIR"),
-    )?;
-    Ok(built)
+    )
 }
 
 /// `wrk`, the load generator of the benchmarks.

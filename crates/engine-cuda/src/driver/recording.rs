@@ -13,10 +13,10 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     ops::Range,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_engine::Error;
 
 use super::{Driver, Event, Graph, Priority, Properties, Reservation, StagingAddress, Stream};
@@ -124,16 +124,12 @@ impl RecordingDriver {
 
     /// The last calls, oldest first; preparing, waiting and staging are left out.
     pub fn calls(&self) -> Vec<Call> {
-        lock(&self.calls).iter().copied().collect()
+        self.calls.lock().iter().copied().collect()
     }
 
     /// From now on every call fails with [`Error::Lost`], as after a device's failure.
     pub fn lose(&self) {
-        self.state().lost = true;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock().lost = true;
     }
 
     /// The state of a device that works and was started.
@@ -146,7 +142,7 @@ impl RecordingDriver {
     }
 
     fn alive(&self) -> Result<MutexGuard<'_, State>, Error> {
-        let state = self.state();
+        let state = self.state.lock();
         if state.lost {
             return Err(Error::Lost("the recording device".to_owned()));
         }
@@ -154,7 +150,7 @@ impl RecordingDriver {
     }
 
     fn remember(&self, call: Call) {
-        let mut calls = lock(&self.calls);
+        let mut calls = self.calls.lock();
         if calls.len() == REMEMBERED {
             calls.pop_front();
         }
@@ -340,7 +336,7 @@ impl Driver for RecordingDriver {
 
     fn destroy_graph(&self, graph: Graph) {
         self.remember(Call::DestroyGraph(graph));
-        self.state().graphs.remove(&graph);
+        self.state.lock().graphs.remove(&graph);
     }
 }
 
@@ -352,10 +348,6 @@ fn fingerprint(operation: &Operation) -> u64 {
 
 fn wrong(text: &str) -> Error {
     Error::Failed(format!("the driver is used wrongly: {text}"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {

@@ -166,13 +166,13 @@ fn squeezed(call: &Call<'_>, dims: &[u64]) -> Result<Vec<u64>, Error> {
 fn pair(call: &Call<'_>, dims: &[u64]) -> Result<[u64; 2], Error> {
     match *dims {
         [rows, columns] => Ok([rows, columns]),
-        _ => Err(call.invalid(&format!("shape {dims:?} is no matrix"))),
+        _ => Err(call.invalid(&format!("shape {dims:?} is not a matrix"))),
     }
 }
 
 fn tail(call: &Call<'_>, dims: &[u64]) -> Result<[u64; 2], Error> {
     match *dims {
         [.., rows, columns] => Ok([rows, columns]),
-        _ => Err(call.invalid(&format!("shape {dims:?} is no matrix"))),
+        _ => Err(call.invalid(&format!("shape {dims:?} is not a matrix"))),
     }
 }

@@ -133,7 +133,7 @@ impl Call<'_> {
             None => Ok(None),
             Some(Value::Constant(constant)) => match constant.tensor.scalar() {
                 Some(number) => Ok(Some(number)),
-                None => Err(self.unsupported(&format!("its input {index} is no single number"))),
+                None => Err(self.unsupported(&format!("its input {index} is not a single number"))),
             },
             Some(Value::Device(_)) => {
                 let reason = format!("its input {index} depends on the data of a batch");

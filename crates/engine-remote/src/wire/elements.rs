@@ -24,7 +24,7 @@ pub(crate) fn read(json: &str, data_type: DataType, count: usize) -> Result<Elem
     };
     let (mut rest, mut depth, mut found) = (json.trim_start(), 0, 0);
     if !rest.starts_with('[') {
-        return Err("has data that is no list".to_owned());
+        return Err("has data that is not a list".to_owned());
     }
     while let Some(first) = rest.chars().next() {
         match first {

@@ -3,9 +3,11 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
 };
+
+use parking_lot::Mutex;
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
@@ -41,10 +43,7 @@ impl Hostile {
             for stream in accepted.incoming().map_while(Result::ok) {
                 let respond = Arc::clone(&respond);
                 let copy = stream.try_clone().expect("a copy");
-                streams
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(copy);
+                streams.lock().push(copy);
                 thread::spawn(move || serve(stream, &*respond));
             }
         });
@@ -63,7 +62,7 @@ impl Drop for Hostile {
         if let Some(accepting) = self.accepting.take() {
             accepting.join().ok();
         }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         for stream in open.drain(..) {
             stream.shutdown(Shutdown::Both).ok();
         }

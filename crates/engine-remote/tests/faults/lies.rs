@@ -1,11 +1,9 @@
 //! Servers that lie, break off, flood or say nothing: every batch ends in the right error, in
 //! bounded time and memory, and good servers are served as before.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_engine::Error;
 use sextant_engine_remote::{RemoteConfig, RemoteEngine, Source};
 
@@ -84,7 +82,7 @@ fn lies() -> Vec<(Reaction, &'static str)> {
         ),
         (
             output(r#""datatype":"FP32","shape":[1,2],"data":"text""#),
-            "no list",
+            "not a list",
         ),
         (output(r#""datatype":"FP32","shape":[1,2]"#), "no data"),
         (
@@ -224,7 +222,7 @@ fn a_server_that_is_gone_is_a_loss() {
 fn a_server_that_has_forgotten_the_model_is_a_loss() {
     let forgotten = Mutex::new(false);
     let server = Hostile::start(Arc::new(move |line, _| {
-        let mut forgotten = forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten = forgotten.lock();
         match line.split(' ').nth(1).unwrap_or_default() {
             "/v2/models/m" => answer(200, METADATA),
             "/v2/models/m/infer" => {

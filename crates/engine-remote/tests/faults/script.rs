@@ -1,10 +1,8 @@
 //! A hostile server with a model, and an engine for it.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_engine::LoadedModel;
 use sextant_engine_remote::{RemoteConfig, RemoteEngine, Source};
 
@@ -36,7 +34,7 @@ impl Script {
     }
 
     pub fn will(&self, reaction: Reaction) {
-        *self.infer.lock().unwrap_or_else(PoisonError::into_inner) = reaction;
+        *self.infer.lock() = reaction;
     }
 
     fn respond(&self, line: &str) -> Reaction {
@@ -45,7 +43,7 @@ impl Script {
             "/v2" => answer(200, r#"{"extensions":["binary_tensor_data"]}"#),
             "/v2/models/m" => self.metadata.clone(),
             "/v2/models/m/infer" => {
-                let infer = self.infer.lock().unwrap_or_else(PoisonError::into_inner);
+                let infer = self.infer.lock();
                 infer.clone()
             }
             _ => answer(200, "{}"),

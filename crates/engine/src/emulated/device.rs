@@ -1,6 +1,8 @@
 //! An emulated device: memory in pages, one batch at a time, copies over a bus.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::jitter::{Draws, Jitter};
 use crate::{Device, DeviceMemory, Error};
@@ -85,7 +87,7 @@ impl Running {
     pub(super) fn hold(&self, bytes: u64) -> Result<Held, Error> {
         let page_bytes = self.device.memory.page_bytes.max(1);
         let needed = bytes.div_ceil(page_bytes);
-        let mut free = lock(&self.pages);
+        let mut free = self.pages.lock();
         match free.checked_sub(needed) {
             Some(left) => *free = left,
             None => {
@@ -104,7 +106,7 @@ impl Running {
 
     /// The device, alone.
     pub(super) fn executing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.executing)
+        self.executing.lock()
     }
 
     /// Time to copy `bytes`, milliseconds.
@@ -115,10 +117,6 @@ impl Running {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        *lock(&self.free) += self.pages;
+        *self.free.lock() += self.pages;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use sextant_grpc::{
-    Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
-    LEADING_ROLE, Limits, Roles,
+    Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
+    Roles,
 };
 use sextant_metadata::{Candidate, InProcessStore, MetadataStore};
 use sextant_rpc::{
@@ -73,7 +73,7 @@ impl Process {
 
     /// Whoever leads stands down, and another leads under the answered token.
     pub async fn elect(&self, holder: &str) -> u64 {
-        let role = LEADING_ROLE;
+        let role = sextant_fleet::LEADING_ROLE;
         if let Some(leader) = self.metadata.leader(role).await.expect("leader") {
             let resigned = self.metadata.resign(&leader.candidate).await;
             assert!(resigned.expect("resign"));

@@ -43,12 +43,6 @@ local function worker_changed(worker, record, lease, leaving)
   end
 end
 
-local function forget_instance(name, application)
-  redis.call('DEL', prefix .. 'instance:' .. name)
-  redis.call('SREM', prefix .. 'instances', name)
-  redis.call('ZREM', prefix .. 'application:' .. application .. ':load', name)
-end
-
 -- Removes a worker after its instances. A key that comes back goes on beyond every version that
 -- it may have had: the floor.
 local function remove_worker(worker)
@@ -57,9 +51,9 @@ local function remove_worker(worker)
   table.sort(held)
   local floor = tonumber(redis.call('HGET', state, 'floor'))
   for _, name in ipairs(held) do
-    local record = redis.call('HMGET', prefix .. 'instance:' .. name, 'version', 'application')
-    floor = math.max(floor, record[1] + 1)
-    forget_instance(name, record[2])
+    floor = math.max(floor, redis.call('HGET', prefix .. 'instance:' .. name, 'version') + 1)
+    redis.call('DEL', prefix .. 'instance:' .. name)
+    redis.call('SREM', prefix .. 'instances', name)
     emit('instance_removed', name, '', '')
   end
   redis.call('HSET', state, 'floor', text(floor))

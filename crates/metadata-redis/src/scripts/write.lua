@@ -2,21 +2,8 @@
 -- the floor or '' where it does not matter); version and load; '1' where nothing else changes;
 -- application, state, since, reason; the event's document. Answers 1 for each that was written,
 -- 0 where something no longer held.
-local answers, leases, loads = {}, {}, {}
+local answers, leases = {}, {}
 local floor = redis.call('HGET', state, 'floor')
-
--- Only what is below its peak is looked up by its load. One call for all: each costs as much as
--- what it does.
-local function note_load(name, application, condition, load)
-  if condition ~= 'active' then
-    redis.call('ZREM', prefix .. 'application:' .. application .. ':load', name)
-    return
-  end
-  local pairs_of = loads[application] or {}
-  loads[application] = pairs_of
-  pairs_of[#pairs_of + 1] = load
-  pairs_of[#pairs_of + 1] = name
-end
 
 for index = 4, #ARGV, 12 do
   local name, version, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]
@@ -39,15 +26,11 @@ for index = 4, #ARGV, 12 do
       redis.call('SADD', prefix .. 'instances', name)
       redis.call('SADD', prefix .. 'worker:' .. worker .. ':instances', name)
     end
-    note_load(name, ARGV[index + 7], ARGV[index + 8], ARGV[index + 5])
     emit('instance_changed', name, ARGV[index + 11], '')
     answers[#answers + 1] = 1
   else
     answers[#answers + 1] = 0
   end
-end
-for application, pairs_of in pairs(loads) do
-  redis.call('ZADD', prefix .. 'application:' .. application .. ':load', unpack(pairs_of))
 end
 save()
 return answers

@@ -1,15 +1,10 @@
-//! What only this store has: the server's clock, look-ups, several fleets on one server.
+//! What only this store has: the server's clock, several fleets on one server.
 
-use sextant_metadata::{
-    Command, Error, MetadataStore, Rate, RateStore, conformance::sample_variant,
-};
+use sextant_metadata::{Command, MetadataStore, Rate, RateStore, conformance::sample_variant};
 use sextant_metadata_redis::{Clock, RedisConfig, RedisStore};
 use sextant_test_servers::redis::Redis;
-use sextant_types::VariantId;
 
-use crate::fixtures::{
-    application, beat, candidate, config, connect, key, load, record, step, worker,
-};
+use crate::fixtures::{beat, candidate, config, connect, record, step, worker};
 
 /// One caller's clock is far ahead, the other's far behind: with the server's clock it does not
 /// matter.
@@ -47,46 +42,6 @@ async fn servers_clock_hides_that_callers_disagree() {
     assert_eq!(rates.take("a", 9, rate, u64::MAX).await.unwrap(), 0);
     let day = (7, 24 * HOUR);
     assert_eq!(rates.spend("a", 3, day, 0).await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn look_ups_follow_what_is_published_and_reported() {
-    let server = Redis::start();
-    let store = connect(&server).await;
-    let app = application();
-    for (name, accuracy, p99_ms) in [("a", 0.9, 3.0), ("b", 0.95, 9.0), ("c", 0.8, 1.0)] {
-        let mut variant = (*sample_variant(name, 1.0)).clone();
-        variant.accuracy.lower = accuracy;
-        variant.profile.batches[0].p99_ms = p99_ms;
-        store.publish_variant(variant.into()).await.unwrap();
-    }
-    let names = |ids: Result<Vec<VariantId>, Error>| {
-        let ids = ids.unwrap().into_iter().map(String::from);
-        ids.collect::<Vec<_>>()
-    };
-    assert_eq!(names(store.accurate(&app, 0.85, 9).await), ["b", "a"]);
-    assert_eq!(names(store.accurate(&app, 0.0, 1).await), ["b"]);
-    assert_eq!(names(store.fast(&app, 3.0, 9).await), ["c", "a"]);
-    let gone = VariantId::new("a").unwrap();
-    store.retire_variant(&gone).await.unwrap();
-    assert_eq!(names(store.accurate(&app, 0.85, 9).await), ["b"]);
-    assert_eq!(names(store.fast(&app, 3.0, 9).await), ["c"]);
-
-    beat(&store, "w").await.unwrap();
-    beat(&store, "x").await.unwrap();
-    for (on, share) in [("w", 0.75), ("x", 0.25)] {
-        load(&store, "b", on).await;
-        let report = step("b", on, Command::Report { load: share });
-        store.transition(&report, 0).await.unwrap();
-    }
-    let idle = store.idle(&app, 0.8, 9).await.unwrap();
-    assert_eq!(idle, [key("b", "x"), key("b", "w")]);
-    assert_eq!(store.idle(&app, 0.5, 9).await.unwrap(), [key("b", "x")]);
-    let overload = step("b", "x", Command::Overload);
-    store.transition(&overload, 0).await.unwrap();
-    assert_eq!(store.idle(&app, 0.5, 9).await.unwrap(), []);
-    store.remove_worker(&worker("w")).await.unwrap();
-    assert_eq!(store.idle(&app, 1.0, 9).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ pub async fn quota_begins_anew_with_each_window(rates: Rates) {
     assert_eq!(spend(&rates, 6, (0, 60 * SECOND), 300 * SECOND).await, 0);
 }
 
-/// Buckets and quotas of other names are others, and a bucket is no quota.
+/// Buckets and quotas of other names are others, and a bucket is not a quota.
 pub async fn names_do_not_know_each_other(rates: Rates) {
     assert_eq!(take(&rates, "quota", 20, SECOND).await, 20);
     assert_eq!(

@@ -180,7 +180,6 @@ proptest! {
                     _ => loaded || command == Command::Loaded,
                 };
                 prop_assert!(!next.state.is_serving() || loaded);
-                prop_assert!(!next.state.is_serving() || next.state.occupies_memory());
                 current = next;
             }
         }

@@ -5,13 +5,14 @@ use std::{
     io::{self, Read as _, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use sextant_types::Digest;
 
 use super::index::{Index, State};
@@ -229,14 +230,13 @@ impl Disk {
     /// The index, as soon as nobody writes the blob, or after a while.
     fn when_released(&self, digest: &Digest) -> MutexGuard<'_, Index> {
         let busy = |index: &mut Index| index.state(digest) == Some(State::Busy);
-        let waited = self
-            .released
-            .wait_timeout_while(self.index(), PATIENCE, busy);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut index = self.index();
+        self.released.wait_while_for(&mut index, busy, PATIENCE);
+        index
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     fn whole(&self, digest: &Digest) -> PathBuf {

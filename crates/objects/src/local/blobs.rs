@@ -1,7 +1,5 @@
 //! Blobs as files.
 
-use std::sync::PoisonError;
-
 use sextant_types::Digest;
 
 use super::{
@@ -11,7 +9,7 @@ use super::{
 };
 use crate::{BlobInfo, BlobPage, Error};
 
-/// One page, in the order of the digests. What is not called after a digest, or lies in another's folder, is no blob.
+/// One page, in the order of the digests. What is not called after a digest, or lies in another's folder, is not a blob.
 pub(super) fn list(blobs: &Folder, after: Option<Digest>, limit: usize) -> Result<BlobPage, Fault> {
     let limit = limit.max(1);
     let mut page = BlobPage::default();
@@ -87,7 +85,7 @@ impl Inner {
         let stored = self.blob_folder(digest).and_then(|folder| {
             {
                 // Made young first, it stays while it is read.
-                let _one_at_a_time = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+                let _one_at_a_time = self.commit.lock();
                 folder.touch(&name)?;
             }
             let stored = folder.digest(&name)?;

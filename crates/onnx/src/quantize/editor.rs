@@ -34,7 +34,7 @@ pub(super) struct Floats {
 // === impl Editor ===
 
 impl Editor {
-    /// Opens a model for rewriting. Errors when it is no model, keeps data elsewhere, or its
+    /// Opens a model for rewriting. Errors when it is not a model, keeps data elsewhere, or its
     /// operator set is older than `oldest`.
     pub(super) fn open(bytes: &Bytes, purpose: &'static str, oldest: i64) -> Result<Self, Error> {
         let mut model = decode(bytes)?;

@@ -151,7 +151,7 @@ impl std::fmt::Display for InvalidRates {
             Self::Empty => write!(f, "no service rates; profile at least one running request"),
             Self::Rate { running, per_s } => write!(
                 f,
-                "`{per_s}` requests per second with `{running}` running is no rate; it must be \
+                "`{per_s}` requests per second with `{running}` running is not a rate; it must be \
                  positive and finite"
             ),
         }

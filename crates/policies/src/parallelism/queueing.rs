@@ -48,7 +48,7 @@ pub fn cosmetatos(service: usize, utilization: f64) -> f64 {
 
 impl Queue {
     /// Solves for `load_per_s` requests per second; `None` where the unit cannot keep up with them,
-    /// or the load is no number from 0 on.
+    /// or the load is not a number from 0 on.
     pub fn solve(rates: &Rates, load_per_s: f64) -> Option<Self> {
         let service = rates.service();
         let utilization = load_per_s / rates.capacity_per_s();

@@ -112,7 +112,10 @@ impl std::fmt::Display for Infeasible {
                 "`{most}` machines are too few; allow more, a higher target or less load"
             ),
             Self::Number { value } => {
-                write!(f, "`{value}` is no load or target; give a number from 0 on")
+                write!(
+                    f,
+                    "`{value}` is not a load or target; give a number from 0 on"
+                )
             }
             Self::Profile(missing) => missing.fmt(f),
             Self::Empty => write!(f, "nothing was profiled"),

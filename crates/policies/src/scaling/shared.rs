@@ -105,7 +105,7 @@ pub fn staffed(busy_devices: f64, slots: u32) -> u32 {
     }
     let busy_slots = busy_devices * f64::from(slots.max(1));
     let slots_needed = busy_slots + MARGIN * busy_slots.sqrt();
-    // What rounding adds is no device.
+    // What rounding adds is not a device.
     let devices = (slots_needed / f64::from(slots.max(1)) - NONE).ceil();
     (devices.max(1.0)).min(f64::from(u32::MAX)) as u32
 }

@@ -84,7 +84,7 @@ impl Advised {
             return;
         }
         let idle = 1.0 - self.busy / f64::from(self.looks.max(1));
-        // The cast cuts off: what is idle of a device is no device.
+        // The cast cuts off: what is idle of a device is not a device.
         self.devices = count - (f64::from(count) * idle.clamp(0.0, 1.0)) as u32;
         self.trigger = None;
     }

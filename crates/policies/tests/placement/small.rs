@@ -149,7 +149,7 @@ fn names_are_read_and_unknown_ones_list_the_valid_ones() {
     assert_eq!(error, UnknownPolicy("fifo".to_owned()));
     assert_eq!(
         error.to_string(),
-        "`fifo` is no placement policy; known: `sextant`, `clockwork`, `lru`"
+        "there is no placement policy `fifo`; known: `sextant`, `clockwork`, `lru`"
     );
 }
 

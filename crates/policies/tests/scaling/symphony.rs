@@ -35,7 +35,7 @@ fn refused_queries_ask_for_more_and_idle_time_for_fewer() {
         advised(measured(10, 0.5, 0.2)),
         (13, Some(Trigger::BadRate))
     );
-    // N f = 10 * 0.35 = 3.5: what is idle of a device is no device.
+    // N f = 10 * 0.35 = 3.5: what is idle of a device is not a device.
     assert_eq!(advised(measured(10, 0.65, 0.0)), (7, None));
     assert_eq!(advised(measured(10, 0.95, 0.005)), (10, None));
     assert_eq!(advised(measured(1, 0.0, 0.0)), (0, None));

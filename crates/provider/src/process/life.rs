@@ -140,7 +140,7 @@ impl Process {
     /// Ends it and its group at once.
     pub(super) fn kill(&self, boot: &str) -> io::Result<()> {
         self.signal(boot, Signal::KILL, |leader| {
-            // While the leader has not been waited for, its id is no other group's.
+            // While the leader has not been waited for, its id is not another group's.
             kill_process_group(leader, Signal::KILL)
         })
     }

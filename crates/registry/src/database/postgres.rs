@@ -9,7 +9,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{
-    Connection, Decode, Encode, PgConnection, PgPool, Postgres, Transaction, Type,
+    Connection, Decode, Encode, PgConnection, PgPool, Postgres, Row as _, Transaction, Type,
     encode::IsNull,
     error::BoxDynError,
     pool::PoolConnection,
@@ -23,14 +23,12 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use super::{Exclusion, Json, Query, Row, Value};
+use super::{Exclusion, Json, Query, Row, Value, migrations};
 use crate::{Error, error::schema};
 
 mod wakes;
 
 pub(crate) use wakes::Wakes;
-
-pub(crate) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/postgres");
 
 /// On which other processes hear of jobs.
 const CHANNEL: &str = "sextant_jobs";
@@ -120,7 +118,7 @@ impl Pool {
             .acquire_timeout(options.acquire_limit)
             .test_before_acquire(false)
             .before_acquire(|connection, _| Box::pin(is_alive(connection)))
-            .after_release(|connection, _| Box::pin(is_alive(connection)))
+            .after_release(|connection, _| Box::pin(is_free(connection)))
             .connect_lazy_with(bounded);
         Ok(Self {
             pool,
@@ -217,8 +215,21 @@ async fn bounded<T>(
     }
 }
 
-/// Tests a connection before it is lent and when it comes back; behind a rollback, where it comes
-/// back from a transaction that was dropped.
+/// Whether a connection that comes back may be lent again; behind a rollback, where it comes back from a
+/// transaction that was dropped. A call that was given up while its transaction began leaves one on the server
+/// of which the driver knows nothing: locks stay with it, and once a statement of it has failed, so does
+/// every later one.
+async fn is_free(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    // Outside a transaction, a statement is one of its own, which begins with it.
+    const OUTSIDE: &str = "select transaction_timestamp() = statement_timestamp()";
+    let asked = sqlx::raw_sql(OUTSIDE).fetch_one(connection);
+    match timeout(PING_LIMIT, asked).await {
+        Ok(answer) => answer?.try_get(0),
+        Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),
+    }
+}
+
+/// Tests a connection before it is lent.
 async fn is_alive(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     match timeout(PING_LIMIT, connection.ping()).await {
         Ok(answer) => answer.map(|()| true),
@@ -249,10 +260,10 @@ async fn migrate(server: &PgConnectOptions, patience: Duration) -> Result<(), Er
     let mut connection = first_connection(server, patience).await?;
     let run = timeout(
         MIGRATION_LIMIT,
-        MIGRATIONS.run_direct(None, &mut connection, false),
+        migrations::POSTGRES.run_direct(None, &mut connection, false),
     );
     let migrated = run.await.map_err(|_| Error::away())?;
-    migrated.map_err(|error| schema(error, &MIGRATIONS, Error::of_server))?;
+    migrated.map_err(|error| schema(error, &migrations::POSTGRES, Error::of_server))?;
     // The lock is given back; nothing depends on a farewell.
     drop(connection);
     Ok(())

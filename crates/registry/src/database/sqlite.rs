@@ -17,10 +17,8 @@ use sqlx::{
     },
 };
 
-use super::{Exclusion, Query, Row, Value};
+use super::{Exclusion, Query, Row, Value, migrations};
 use crate::{Error, error::schema};
-
-pub(crate) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// How long a connection waits for a lock or a caller for a connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,8 +88,8 @@ impl Pools {
                 .after_release(|connection, _| Box::pin(is_usable(connection)))
         };
         let writer = pool(1).connect_with(options.clone()).await?;
-        let migrated = MIGRATIONS.run(&writer).await;
-        migrated.map_err(|error| schema(error, &MIGRATIONS, Error::from))?;
+        let migrated = migrations::SQLITE.run(&writer).await;
+        migrated.map_err(|error| schema(error, &migrations::SQLITE, Error::from))?;
         Ok(Self {
             writer,
             readers: pool(READERS).connect_lazy_with(options),

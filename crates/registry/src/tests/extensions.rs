@@ -125,7 +125,7 @@ async fn a_later_model_of_the_name_is_not_taken_for_the_earlier_one(place: Place
         digest: Digest::from_bytes([9; 32]),
         ..new_model("m")
     };
-    registry.create_model(&other, 21).await.unwrap();
+    create_model(&registry, &other, 21).await.unwrap();
     assert_eq!(extend(&registry, &earlier, "gpu", 0).await, None);
     assert!(
         !registry
@@ -146,8 +146,7 @@ async fn a_later_model_of_the_name_is_not_taken_for_the_earlier_one(place: Place
 
 async fn models_are_extendable_until_a_step_or_a_job_says_otherwise(place: Place) {
     let (registry, model) = with_ready(&place, "m").await;
-    registry
-        .create_model(&new_model("unready"), 5)
+    create_model(&registry, &new_model("unready"), 5)
         .await
         .unwrap();
     let found = async |of: &str| {

@@ -16,7 +16,7 @@ fn gpu() -> DeviceTypeName {
 
 async fn with_variant(registry: &Registry) -> Variant {
     registry.create_application(&application()).await.unwrap();
-    registry.create_model(&new_model("m"), 1).await.unwrap();
+    create_model(registry, &new_model("m"), 1).await.unwrap();
     let variant = variant("m", 8);
     let both = [super::variant("m", 1), variant.clone()];
     registry.put_variants(&both).await.unwrap();
@@ -44,7 +44,9 @@ async fn measured_profiles_come_with_the_variant_and_go_with_it(place: Place) {
         .unwrap();
     let read = registry.variant(&variant.id).await.unwrap();
     assert_eq!(read.profiles.len(), 1);
-    registry.delete_variants(&model_id("m")).await.unwrap();
+    finish_registrations(&registry).await;
+    registry.delete_model(&model_id("m"), 50).await.unwrap();
+    create_model(&registry, &new_model("m"), 60).await.unwrap();
     registry
         .put_variants(std::slice::from_ref(&variant))
         .await

@@ -6,7 +6,7 @@ use super::{
     place::{open, pools},
     *,
 };
-use crate::database::sqlite;
+use crate::database::migrations;
 
 #[tokio::test]
 async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
@@ -16,7 +16,7 @@ async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
         .filename(&file)
         .create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-    let migrations = &sqlite::MIGRATIONS;
+    let migrations = &migrations::SQLITE;
     migrations.run_to(1, &mut connection).await.unwrap();
     for row in [OLD_ROW, OLD_JOB] {
         sqlx::query(row).execute(&mut connection).await.unwrap();
@@ -74,13 +74,15 @@ mod postgres {
     use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
     use super::*;
-    use crate::database::postgres::MIGRATIONS;
 
     #[tokio::test]
     async fn an_older_database_is_brought_up_to_date_with_what_is_in_it() {
         let place = Place::server().await;
         let mut connection = PgConnection::connect(&place.address()).await.unwrap();
-        MIGRATIONS.run_to(1, &mut connection).await.unwrap();
+        migrations::POSTGRES
+            .run_to(1, &mut connection)
+            .await
+            .unwrap();
         for row in [OLD_ROW, OLD_JOB] {
             connection.execute(row).await.unwrap();
         }

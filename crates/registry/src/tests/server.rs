@@ -8,7 +8,7 @@ use sextant_types::Code;
 use tokio::time::timeout;
 
 use super::*;
-use crate::{ConnectOptions, JobState};
+use crate::{ConnectOptions, JobState, database::Database};
 
 /// Far more than any call may take; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,6 +59,43 @@ async fn the_same_row_is_created_once_however_many_try() {
     assert_eq!((applications, models, jobs.len()), (1, 1, 1));
 }
 
+/// What a call leaves that is given up while its transaction begins: the server has begun it, the driver
+/// does not know. `and_then` is said in it.
+async fn give_up_beginning(registry: &Registry, and_then: &str) {
+    let Database::Postgres(postgres) = &registry.inner.database else {
+        panic!("it is on a server");
+    };
+    let mut connection = postgres.pool.acquire().await.unwrap();
+    sqlx::raw_sql("begin")
+        .execute(&mut *connection)
+        .await
+        .unwrap();
+    let said = sqlx::raw_sql(sqlx::AssertSqlSafe(and_then.to_owned()));
+    // It may fail, and the transaction with it.
+    said.execute(&mut *connection).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_transaction_that_was_given_up_as_it_began_harms_nobody_after_it() {
+    const LOCK: &str = "select pg_advisory_xact_lock(6001430271839269889)";
+    let server = Postgres::start();
+    let options = ConnectOptions {
+        connections: 1,
+        ..hasty(server.url())
+    };
+    let one = Registry::connect_with(&options).await.unwrap();
+    let other = Registry::connect(&server.url()).await.unwrap();
+    one.create_application(&application()).await.unwrap();
+    for and_then in ["select 1 / 0", "select 1", LOCK] {
+        give_up_beginning(&one, and_then).await;
+        let model = new_model(&format!("m{}", and_then.len()));
+        let created = within("the other", create_model(&other, &model, 1)).await;
+        created.unwrap_or_else(|error| panic!("after `{and_then}`: {error:?}"));
+        let claimed = one.claim(JobKind::Offline, "me", 100, 1).await;
+        claimed.unwrap_or_else(|error| panic!("after `{and_then}`: {error:?}"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn another_process_is_woken() {
     let place = Place::server().await;
@@ -92,7 +129,7 @@ async fn names_are_sorted_by_their_bytes_in_any_database() {
     registry.create_application(&application()).await.unwrap();
     let mut names = ["a-b", "ab", "a.b", "a_b", "b", "a-c", "aa"];
     for name in names {
-        registry.create_model(&new_model(name), 1).await.unwrap();
+        create_model(&registry, &new_model(name), 1).await.unwrap();
     }
     names.sort_unstable();
     let models = registry.models(None).await.unwrap();
@@ -111,7 +148,7 @@ async fn a_text_that_cannot_be_stored_is_the_callers_mistake() {
     let refused = registry.create_application(&odd).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidRequest);
     registry.create_application(&application()).await.unwrap();
-    registry.create_model(&new_model("m"), 1).await.unwrap();
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
     let document = json!({ "nul": "\u{0}", "zero": -0.0, "tiny": f64::MIN_POSITIVE });
     registry
         .put_step(&model_id("m"), "odd", &document)
@@ -160,7 +197,7 @@ async fn calls_end_while_the_server_is_away_and_succeed_once_it_is_back() {
     let mut changed = registry.jobs_changed();
     server.kill();
     is_away(within("a read", registry.applications()).await);
-    is_away(within("a write", registry.create_model(&new_model("m"), 1)).await);
+    is_away(within("a write", create_model(&registry, &new_model("m"), 1)).await);
     let impatient = ConnectOptions {
         patience: Duration::from_millis(500),
         ..options.clone()
@@ -169,7 +206,7 @@ async fn calls_end_while_the_server_is_away_and_succeed_once_it_is_back() {
     server.start_again();
     let kept = registry.applications().await.unwrap();
     assert_eq!(kept, [application()], "what was committed is there");
-    registry.create_model(&new_model("m"), 1).await.unwrap();
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
     // Word of other processes comes again.
     let other = Registry::connect_with(&options).await.unwrap();
     changed.mark_unchanged();

@@ -19,7 +19,7 @@ async fn a_full_file_is_told_and_nothing_is_lost() {
     let place = Place::file();
     let registry = place.open().await;
     registry.create_application(&application()).await.unwrap();
-    registry.create_model(&new_model("m"), 1).await.unwrap();
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
     let pages: i64 = sqlx::query_scalar("pragma page_count")
         .fetch_one(&pools(&registry).writer)
         .await
@@ -49,8 +49,9 @@ async fn a_full_file_is_told_and_nothing_is_lost() {
     assert_eq!(steps.len(), stored);
     assert!(steps.iter().all(|step| step.result == large));
     // Room again: the service goes on.
+    finish_registrations(&registry).await;
     registry.delete_model(&model_id("m"), 50).await.unwrap();
-    registry.create_model(&new_model("m"), 2).await.unwrap();
+    create_model(&registry, &new_model("m"), 2).await.unwrap();
     registry
         .put_step(&model_id("m"), "again", &large)
         .await

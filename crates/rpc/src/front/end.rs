@@ -5,7 +5,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, Hasher},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use sextant_metadata::{Leader, MetadataStore};
 use sextant_types::{Code, NamedTensor, Signature, Tensor, Variant};
 use tokio::sync::oneshot;
@@ -164,7 +165,7 @@ impl FrontEnd {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -208,7 +209,7 @@ impl Dispatch for FrontEnd {
     }
 
     fn is_ready(&self, route: &Route) -> bool {
-        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        let serving = self.serving.read();
         self.catalog.load().is_ready(route, &serving)
     }
 }

@@ -3,18 +3,14 @@
 //! The placements of one front end are polled by the task that receives its messages: a query goes
 //! into the scheduler without another task in between.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{
     FutureExt, StreamExt,
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use sextant_types::Code;
 
@@ -178,7 +174,7 @@ impl Reporter {
     }
 
     fn peer(&self) -> MutexGuard<'_, Peer> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peer.lock()
     }
 }
 

@@ -1,12 +1,9 @@
 //! The half of a link where batches are sent: a worker elsewhere as a [`Work`].
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use sextant_types::{Tensor, VariantId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -133,7 +130,7 @@ impl RemoteWorker {
         match self.exchange(request).await {
             Some(Report::Unknown { order, .. }) => Err(format!(
                 "worker `{}` is of another version and cannot read the order `{order}`",
-                lock(&self.state).worker
+                self.state.lock().worker
             )),
             Some(report) => Ok(report),
             None => Err(self.lost()),
@@ -152,7 +149,7 @@ impl RemoteWorker {
         match message.report {
             Report::Beat => {}
             Report::State(state) => {
-                let mut known = lock(&self.state);
+                let mut known = self.state.lock();
                 // Who leaves has said it for good; this may have been looked at before.
                 let draining = known.draining || state.draining;
                 *known = State { draining, ..state };
@@ -201,7 +198,7 @@ impl RemoteWorker {
     }
 
     fn peer(&self) -> MutexGuard<'_, Peer> {
-        lock(&self.peer)
+        self.peer.lock()
     }
 
     /// Why a call has no answer of its own.
@@ -212,7 +209,7 @@ impl RemoteWorker {
     fn lost(&self) -> String {
         format!(
             "the connection to worker `{}` broke",
-            lock(&self.state).worker
+            self.state.lock().worker
         )
     }
 }
@@ -220,7 +217,7 @@ impl RemoteWorker {
 #[async_trait]
 impl Work for RemoteWorker {
     fn info(&self) -> WorkerInfo {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         WorkerInfo {
             worker: state.worker.clone(),
             cores: state.cores,
@@ -235,7 +232,7 @@ impl Work for RemoteWorker {
     }
 
     fn usage(&self) -> Vec<VariantUsage> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let usage = state.usage.iter().map(|(variant, idle_ms)| VariantUsage {
             variant: variant.clone(),
             idle_ms: *idle_ms,
@@ -244,7 +241,7 @@ impl Work for RemoteWorker {
     }
 
     fn is_draining(&self) -> bool {
-        lock(&self.state).draining
+        self.state.lock().draining
     }
 
     fn infer(&self, infer: Infer) {
@@ -311,17 +308,17 @@ impl Work for RemoteWorker {
     }
 
     async fn leave(&self) -> Result<(), WorkError> {
-        if !lock(&self.state).can_leave {
+        if !self.state.lock().can_leave {
             return Err(WorkError::Rejected(format!(
                 "worker `{}` is of an earlier version and knows no order `leave`: end its process",
-                lock(&self.state).worker
+                self.state.lock().worker
             )));
         }
         match self.ask(|id| Request::Leave { id }).await {
             Ok(Report::Leaves { outcome, .. }) => {
                 outcome.map_err(|error| error.into_work_error(None))?;
                 // The next look says it as well.
-                lock(&self.state).draining = true;
+                self.state.lock().draining = true;
                 Ok(())
             }
             other => Err(WorkError::Rejected(self.why(other))),
@@ -379,8 +376,4 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.worker.pending.fail(&self.worker.lost());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

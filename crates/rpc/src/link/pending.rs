@@ -3,9 +3,9 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::Mutex;
 use sextant_types::VariantId;
 use tokio::sync::oneshot;
 
@@ -37,7 +37,7 @@ impl Pending {
 
     /// Adds a batch; gives `done` back when the link is broken.
     pub(super) fn add_batch(&self, variant: VariantId, done: Done) -> Result<u64, Done> {
-        let mut calls = self.lock();
+        let mut calls = self.0.lock();
         if calls.broken {
             return Err(done);
         }
@@ -48,7 +48,7 @@ impl Pending {
 
     /// Adds another call; its receiver fails when the link breaks.
     pub(super) fn add(&self) -> Option<(u64, oneshot::Receiver<Report>)> {
-        let mut calls = self.lock();
+        let mut calls = self.0.lock();
         if calls.broken {
             return None;
         }
@@ -60,12 +60,12 @@ impl Pending {
 
     /// Takes a batch out, if it is there.
     pub(super) fn take_batch(&self, id: u64) -> Option<(VariantId, Done)> {
-        self.lock().batches.remove(&id)
+        self.0.lock().batches.remove(&id)
     }
 
     /// Hands a report to the call that waits for it. A caller that has gone is no error.
     pub(super) fn answer(&self, id: u64, report: Report) {
-        let waiting = self.lock().others.remove(&id);
+        let waiting = self.0.lock().others.remove(&id);
         if let Some(sender) = waiting {
             drop(sender.send(report));
         }
@@ -74,7 +74,7 @@ impl Pending {
     /// Answers all calls: the link is broken because of `reason`.
     pub(super) fn fail(&self, reason: &str) {
         let batches = {
-            let mut calls = self.lock();
+            let mut calls = self.0.lock();
             calls.broken = true;
             calls.others.clear();
             std::mem::take(&mut calls.batches)
@@ -83,10 +83,6 @@ impl Pending {
             let reason = reason.to_owned();
             finish(done, Err(InferError::Disconnected { variant, reason }));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sextant_types::InvalidTensor;
 
 use super::{
@@ -217,7 +218,7 @@ impl Half {
     }
 
     fn peer(&self) -> MutexGuard<'_, Peer> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peer.lock()
     }
 }
 

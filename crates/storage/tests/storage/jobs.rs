@@ -112,7 +112,7 @@ async fn failed_models_are_forgotten_and_others_keep_their_jobs(bench: Bench) {
         let claimed = registry.claim(JobKind::Register, "me", 60_000, 2).await;
         let job = claimed.expect("an answer").expect("a job");
         let ended_ms = if name == "worse" { unix_ms() } else { 3 };
-        let failure = Failure::new(Code::InvalidModel, "it is no model");
+        let failure = Failure::new(Code::InvalidModel, "it is not a model");
         let ended = match fails {
             true => registry.fail(&job.id, "me", &failure, ended_ms).await,
             false => {

@@ -19,7 +19,7 @@ use sextant_provider::{
 use sextant_types::DeviceTypeName;
 
 use super::super::process::Process;
-use crate::config::{Config, Pool, ProviderKind};
+use sextant_config::{Config, Pool, ProviderKind};
 
 /// Most child processes on a machine, of all pools together.
 const MOST_PROCESSES: u32 = 256;

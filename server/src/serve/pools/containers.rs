@@ -7,7 +7,7 @@ use sextant_provider_docker::{Containers, NAME, Settings, Template};
 use sextant_types::DeviceTypeName;
 use toml::Value;
 
-use crate::config::{Config, Pool, ProviderKind};
+use sextant_config::{Config, Pool, ProviderKind};
 
 /// Most containers of all pools together.
 const MOST: u32 = 1024;

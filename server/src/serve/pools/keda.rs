@@ -9,7 +9,7 @@ use sextant_metadata::MetadataStore;
 use tokio::sync::watch;
 
 use super::super::process::Process;
-use crate::config::Config;
+use sextant_config::Config;
 
 /// Answers KEDA where the configuration says so.
 pub(in crate::serve) async fn serve(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use sextant_provider_kubernetes::{Kind, Kubernetes, Settings, Workload};
 
-use crate::config::{Config, ProviderKind};
+use sextant_config::{Config, ProviderKind};
 
 /// Longest time that the API server may take for an answer, ms.
 const TIMEOUT_MS: u64 = 30_000;

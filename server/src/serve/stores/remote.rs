@@ -9,7 +9,7 @@ use sextant_objects::{CachedStore, ObjectStore};
 use sextant_objects_s3::{S3Config, S3Store};
 use sextant_registry::{ConnectOptions, Registry};
 
-use crate::config::{Config, Role, without_password};
+use sextant_config::{Config, Role, without_password};
 
 pub(super) async fn metadata(
     config: &Config,

@@ -69,7 +69,10 @@ impl VariantFile {
         for (name, curve) in &self.on {
             let at = types.iter().position(|of| of.name == *name);
             let at = at.ok_or_else(|| {
-                format!("variant `{}` names `{name}`, which is no device", self.name)
+                format!(
+                    "variant `{}` names `{name}`, which is not a device",
+                    self.name
+                )
             })?;
             let curve = curve.read(&self.name)?;
             let table = table(&self.name, curve, self.max_rows);

@@ -8,13 +8,13 @@ mod descriptors;
 use std::{
     collections::HashMap,
     ffi::{c_int, c_void},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use cudarc::{
     cudnn::{result, result::CudnnError, sys},
     driver::CudaStream,
 };
+use parking_lot::Mutex;
 use sextant_engine::Error;
 
 use self::descriptors::Descriptors;
@@ -87,7 +87,7 @@ impl Convolutions {
                 "cuDNN pads both sides of an image alike".to_owned(),
             ));
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let key = key(it);
         if !state.plans.contains_key(&key) {
             let plan = Plan::new(state.handle, memory, it)?;
@@ -104,7 +104,7 @@ impl Convolutions {
         memory: &Memory,
         it: &Convolution,
     ) -> Result<bool, Error> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State {
             handle,
             relu,
@@ -125,10 +125,6 @@ impl Convolutions {
         }
         plan.launch(*handle, memory, it).map_err(dnn_error)?;
         Ok(it.bias.is_none() && it.activation == Activation::None)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

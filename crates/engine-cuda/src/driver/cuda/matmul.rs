@@ -7,16 +7,13 @@
 
 mod descriptors;
 
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    sync::{PoisonError, RwLock},
-};
+use std::{collections::HashMap, ffi::c_void};
 
 use cudarc::{
     cublaslt::{result, result::CublasError, sys},
     driver::CudaStream,
 };
+use parking_lot::RwLock;
 use sextant_engine::Error;
 
 use self::descriptors::{Descriptors, Preference, alignment};
@@ -77,7 +74,7 @@ impl Matmuls {
         if matches!(choice, Choice::OwnKernel) {
             tracing::debug!(product = ?it, "cuBLASLt has no algorithm");
         }
-        let mut chosen = self.chosen.write().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = self.chosen.write();
         chosen.insert(key, choice);
         Ok(())
     }
@@ -133,7 +130,7 @@ impl Matmuls {
     }
 
     fn choice(&self, key: &Key) -> Option<Choice> {
-        let chosen = self.chosen.read().unwrap_or_else(PoisonError::into_inner);
+        let chosen = self.chosen.read();
         chosen.get(key).copied()
     }
 

@@ -1,11 +1,9 @@
 //! Streams, events and graphs by their numbers.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, result, sys};
+use parking_lot::{Mutex, RwLock};
 use sextant_engine::Error;
 
 use super::errors::driver_error;
@@ -52,13 +50,13 @@ impl Objects {
             Priority::High => greatest,
         };
         let stream = self.context.new_stream_with_priority(number);
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.write();
         streams.push(stream.map_err(driver_error)?);
         Ok(Stream(streams.len() as u32 - 1))
     }
 
     pub(super) fn stream(&self, stream: Stream) -> Result<Arc<CudaStream>, Error> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.read();
         let found = streams.get(stream.0 as usize).cloned();
         found.ok_or_else(|| unknown("stream", stream.0))
     }
@@ -67,13 +65,13 @@ impl Objects {
         // The default takes times; waiting for it spins, which answers sooner than sleeping.
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         let event = self.context.new_event(Some(flags)).map_err(driver_error)?;
-        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.events.write();
         events.push(Arc::new(event));
         Ok(Event(events.len() as u32 - 1))
     }
 
     pub(super) fn event(&self, event: Event) -> Result<Arc<CudaEvent>, Error> {
-        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        let events = self.events.read();
         let found = events.get(event.0 as usize).cloned();
         found.ok_or_else(|| unknown("event", event.0))
     }
@@ -111,8 +109,8 @@ impl Objects {
         let _dropped = self.graphs().all.remove(&graph.0);
     }
 
-    fn graphs(&self) -> std::sync::MutexGuard<'_, Graphs> {
-        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn graphs(&self) -> parking_lot::MutexGuard<'_, Graphs> {
+        self.graphs.lock()
     }
 }
 

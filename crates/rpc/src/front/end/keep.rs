@@ -1,11 +1,8 @@
 //! Follows the fleet: links to the dispatcher that leads and to the mailboxes of the workers.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLockWriteGuard},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::RwLockWriteGuard;
 use sextant_fleet::{Follower, News};
 use sextant_metadata::{Leader, MetadataStore, View, Worker};
 use sextant_types::WorkerId;
@@ -100,8 +97,7 @@ impl Fleet {
     }
 
     fn serving(&self) -> RwLockWriteGuard<'_, Serving> {
-        let serving = self.front.serving.write();
-        serving.unwrap_or_else(PoisonError::into_inner)
+        self.front.serving.write()
     }
 
     fn lead(&self, leader: Option<&Leader>) {

@@ -3,87 +3,88 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sextant_types::Digest;
 
 use crate::Error;
 
-type Landed = Result<Bytes, Arc<Error>>;
+type Read = Result<Bytes, Arc<Error>>;
 
 /// The reads under way.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    open: Mutex<HashMap<Digest, Weak<Flight>>>,
+pub(super) struct SharedReads {
+    open: Mutex<HashMap<Digest, Weak<SharedRead>>>,
 }
 
 /// One read and those who wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Flight {
-    landed: tokio::sync::Mutex<Option<Landed>>,
+pub(super) struct SharedRead {
+    done: tokio::sync::Mutex<Option<Read>>,
 }
 
 /// The right to read, or what was read by whoever had it before. When the reader gives up, the next
 /// one has it.
-pub(super) struct Seat<'a> {
-    landed: tokio::sync::MutexGuard<'a, Option<Landed>>,
+pub(super) struct Turn<'a> {
+    done: tokio::sync::MutexGuard<'a, Option<Read>>,
 }
 
-impl Flights {
-    /// The open flight of a blob, else a new one.
-    pub(super) fn join(&self, digest: &Digest) -> Arc<Flight> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(flight) = open.get(digest).and_then(Weak::upgrade) {
-            return flight;
+impl SharedReads {
+    /// The open shared of a blob, else a new one.
+    pub(super) fn join(&self, digest: &Digest) -> Arc<SharedRead> {
+        let mut open = self.open.lock();
+        if let Some(shared) = open.get(digest).and_then(Weak::upgrade) {
+            return shared;
         }
         // Those that everyone gave up.
-        open.retain(|_, flight| flight.strong_count() > 0);
-        let flight = Arc::default();
-        open.insert(*digest, Arc::downgrade(&flight));
-        flight
+        open.retain(|_, shared| shared.strong_count() > 0);
+        let shared = Arc::default();
+        open.insert(*digest, Arc::downgrade(&shared));
+        shared
     }
 
     /// Nobody joins it any more.
-    pub(super) fn close(&self, digest: &Digest, flight: &Arc<Flight>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn close(&self, digest: &Digest, shared: &Arc<SharedRead>) {
+        let mut open = self.open.lock();
         if open
             .get(digest)
-            .is_some_and(|it| it.as_ptr() == Arc::as_ptr(flight))
+            .is_some_and(|it| it.as_ptr() == Arc::as_ptr(shared))
         {
             open.remove(digest);
         }
     }
 }
 
-impl Flight {
+impl SharedRead {
     /// Waits until it is one's turn.
-    pub(super) async fn board(&self) -> Seat<'_> {
-        Seat {
-            landed: self.landed.lock().await,
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        Turn {
+            done: self.done.lock().await,
         }
     }
 }
 
-impl Seat<'_> {
-    /// What an earlier reader of this flight got.
-    pub(super) fn landed(&self) -> Option<Result<Bytes, Error>> {
-        let landed = self.landed.as_ref()?;
-        Some(match landed {
+impl Turn<'_> {
+    /// What an earlier reader of this shared got.
+    pub(super) fn read_before(&self) -> Option<Result<Bytes, Error>> {
+        let done = self.done.as_ref()?;
+        Some(match done {
             Ok(bytes) => Ok(bytes.clone()),
             Err(error) => Err(copy(error)),
         })
     }
 
     /// Hands on what was read.
-    pub(super) fn land(mut self, read: Result<Bytes, Error>) -> Result<Bytes, Error> {
-        let landed = read.map_err(Arc::new);
-        let own = match &landed {
+    pub(super) fn finish(mut self, read: Result<Bytes, Error>) -> Result<Bytes, Error> {
+        let done = read.map_err(Arc::new);
+        let own = match &done {
             Ok(bytes) => Ok(bytes.clone()),
             Err(error) => Err(copy(error)),
         };
-        *self.landed = Some(landed);
+        *self.done = Some(done);
         own
     }
 }

@@ -4,12 +4,9 @@
 //! answered before the next is sent. A task serves one life of its worker: when that ends, what it
 //! had not begun is left undone.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sextant_rpc::{Load, WorkerClient};
 use sextant_types::{Variant, VariantId};
 use tokio::{
@@ -20,14 +17,14 @@ use tokio::{
 use crate::metrics::Sent;
 
 /// What a worker is told.
-pub(crate) enum Move {
+pub(crate) enum LoadOrder {
     Load { model: u32, load: Load },
     Unload { model: u32, variant: VariantId },
 }
 
 /// What came of it.
 #[derive(Clone, Copy)]
-pub(crate) enum Moved {
+pub(crate) enum LoadOutcome {
     Loaded { model: u32, took: Duration },
     LoadFailed { model: u32 },
     Unloaded { model: u32 },
@@ -35,9 +32,9 @@ pub(crate) enum Moved {
 
 /// The queues to the workers, and what is known of the variants.
 #[derive(Default)]
-pub(crate) struct Movers {
+pub(crate) struct LoadQueues {
     /// By position of the worker.
-    senders: Mutex<Vec<Option<UnboundedSender<Move>>>>,
+    senders: Mutex<Vec<Option<UnboundedSender<LoadOrder>>>>,
     tasks: Mutex<JoinSet<()>>,
     /// By model.
     variants: Mutex<HashMap<u32, Arc<Variant>>>,
@@ -46,7 +43,7 @@ pub(crate) struct Movers {
     sent: Arc<Sent>,
 }
 
-impl Movers {
+impl LoadQueues {
     /// Counts what it sends.
     pub(crate) fn counted_in(sent: &Arc<Sent>) -> Self {
         Self {
@@ -57,41 +54,41 @@ impl Movers {
 
     /// What a number stands for from now on.
     pub(crate) fn know(&self, model: u32, variant: &Arc<Variant>) {
-        lock(&self.variants).insert(model, Arc::clone(variant));
-        lock(&self.failures).remove(&model);
+        self.variants.lock().insert(model, Arc::clone(variant));
+        self.failures.lock().remove(&model);
     }
 
     pub(crate) fn variant(&self, model: u32) -> Option<Arc<Variant>> {
-        lock(&self.variants).get(&model).cloned()
+        self.variants.lock().get(&model).cloned()
     }
 
     /// Why the last LOAD of a variant failed, if it did.
     pub(crate) fn failure(&self, model: u32) -> Option<String> {
-        lock(&self.failures).get(&model).cloned()
+        self.failures.lock().get(&model).cloned()
     }
 
-    /// Hands a move to a worker's task.
-    pub(crate) fn send(&self, at: usize, step: Move) {
+    /// Hands an order to a worker's task.
+    pub(crate) fn send(&self, at: usize, step: LoadOrder) {
         match step {
-            Move::Load { .. } => self.sent.loads.inc(),
-            Move::Unload { .. } => self.sent.unloads.inc(),
+            LoadOrder::Load { .. } => self.sent.loads.inc(),
+            LoadOrder::Unload { .. } => self.sent.unloads.inc(),
         };
-        if let Some(Some(sender)) = lock(&self.senders).get(at) {
+        if let Some(Some(sender)) = self.senders.lock().get(at) {
             // If the worker is gone, the controller has been told or will be: nobody waits for the
             // outcome.
             sender.send(step).ok();
         }
     }
 
-    /// Starts the task of a worker; `done` is called with its outcomes and tells before each move
+    /// Starts the task of a worker; `done` is called with its outcomes and tells before each order
     /// whether it is still wanted. Must be called within a runtime.
     pub(crate) fn start(self: &Arc<Self>, at: usize, worker: WorkerClient, done: impl Outcomes) {
-        let (sender, moves) = unbounded_channel();
-        let movers = Arc::clone(self);
-        let mut tasks = lock(&self.tasks);
+        let (sender, orders) = unbounded_channel();
+        let loads = Arc::clone(self);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { movers.serve(&worker, moves, done).await });
-        let mut senders = lock(&self.senders);
+        tasks.spawn(async move { loads.serve(&worker, orders, done).await });
+        let mut senders = self.senders.lock();
         if senders.len() <= at {
             senders.resize_with(at + 1, || None);
         }
@@ -100,69 +97,65 @@ impl Movers {
 
     /// Sends nothing more to the worker at a position.
     pub(crate) fn end(&self, at: usize) {
-        if let Some(sender) = lock(&self.senders).get_mut(at) {
+        if let Some(sender) = self.senders.lock().get_mut(at) {
             *sender = None;
         }
     }
 
     /// Ends all tasks where they stand.
     pub(crate) fn stop(&self) {
-        lock(&self.senders).clear();
-        lock(&self.tasks).abort_all();
+        self.senders.lock().clear();
+        self.tasks.lock().abort_all();
     }
 
     async fn serve(
         &self,
         worker: &WorkerClient,
-        mut moves: UnboundedReceiver<Move>,
+        mut orders: UnboundedReceiver<LoadOrder>,
         outcomes: impl Outcomes,
     ) {
-        while let Some(step) = moves.recv().await {
+        while let Some(step) = orders.recv().await {
             let wanted = outcomes.are_wanted();
             match step {
-                Move::Load { model, load } if wanted => {
+                LoadOrder::Load { model, load } if wanted => {
                     outcomes.tell(self.load(worker, model, load).await);
                 }
-                Move::Unload { model, variant } if wanted => {
+                LoadOrder::Unload { model, variant } if wanted => {
                     if let Err(error) = worker.unload(&variant).await {
                         self.sent.unload_failures.inc();
                         tracing::warn!(%variant, %error, "a variant could not be unloaded");
                     }
-                    outcomes.tell(Moved::Unloaded { model });
+                    outcomes.tell(LoadOutcome::Unloaded { model });
                 }
-                Move::Load { .. } | Move::Unload { .. } => {}
+                LoadOrder::Load { .. } | LoadOrder::Unload { .. } => {}
             }
         }
     }
 
-    async fn load(&self, worker: &WorkerClient, model: u32, load: Load) -> Moved {
+    async fn load(&self, worker: &WorkerClient, model: u32, load: Load) -> LoadOutcome {
         let variant = load.variant.id.clone();
         match worker.load(load).await {
             Ok(timings) => {
-                lock(&self.failures).remove(&model);
+                self.failures.lock().remove(&model);
                 let us = (timings.fetch_us + timings.load_us).clamp(0.0, 1e15);
                 let took = Duration::from_nanos((us * 1e3) as u64);
-                Moved::Loaded { model, took }
+                LoadOutcome::Loaded { model, took }
             }
             Err(error) => {
                 self.sent.load_failures.inc();
                 tracing::warn!(%variant, %error, "a variant could not be loaded");
-                lock(&self.failures).insert(model, error.to_string());
-                Moved::LoadFailed { model }
+                self.failures.lock().insert(model, error.to_string());
+                LoadOutcome::LoadFailed { model }
             }
         }
     }
 }
 
-/// Who hears of the outcomes of one worker's moves.
+/// Who hears of the outcomes of one worker's orders.
 pub(crate) trait Outcomes: Send + Sync + 'static {
-    /// Whether the worker still lives the life for which the moves were decided.
+    /// Whether the worker still lives the life for which the orders were decided.
     fn are_wanted(&self) -> bool;
 
     /// A move was carried out.
-    fn tell(&self, moved: Moved);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tell(&self, moved: LoadOutcome);
 }

@@ -1,4 +1,4 @@
-//! Who is at work: the threads with their posts, and the replacement of those that are stuck.
+//! The threads with what each runs, and the replacement of those that are stuck.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use sextant_rpc::InferError;
 
 use super::{
     Core,
-    open::{Post, Running},
+    open::{Running, Watched},
     run,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Crew(Mutex<Vec<Member>>);
+pub(super) struct Threads(Mutex<Vec<Member>>);
 
 /// What a thread does.
 #[derive(Clone, Copy)]
@@ -34,15 +34,15 @@ pub(super) enum Role {
 
 struct Member {
     role: Role,
-    post: Arc<Post>,
+    watched: Arc<Watched>,
     thread: JoinHandle<()>,
 }
 
-impl Crew {
+impl Threads {
     /// Starts a thread.
-    pub(super) fn hire(core: &Arc<Core>, role: Role) -> io::Result<()> {
+    pub(super) fn start(core: &Arc<Core>, role: Role) -> io::Result<()> {
         let member = Member::start(core, role)?;
-        lock(&core.crew.0).push(member);
+        lock(&core.threads.0).push(member);
         Ok(())
     }
 
@@ -50,9 +50,9 @@ impl Crew {
     /// places. A thread that is stuck is detached: it ends by itself if it ever comes back.
     pub(super) fn replace_stuck(core: &Arc<Core>, now: Instant, stopped: bool) {
         let mut given_up = Vec::new();
-        let mut members = lock(&core.crew.0);
+        let mut members = lock(&core.threads.0);
         members.retain_mut(|member| {
-            let Some(running) = member.post.take_overdue(now) else {
+            let Some(running) = member.watched.take_overdue(now) else {
                 return true;
             };
             given_up.push(running);
@@ -71,9 +71,11 @@ impl Crew {
         }
     }
 
-    /// Whether no thread is at work any more.
+    /// Whether all threads have ended.
     pub(super) fn has_ended(&self) -> bool {
-        lock(&self.0).iter().all(|member| member.post.has_ended())
+        lock(&self.0)
+            .iter()
+            .all(|member| member.watched.has_ended())
     }
 
     /// Whether the calling thread is one of them.
@@ -84,7 +86,7 @@ impl Crew {
     }
 
     /// The threads, to be joined.
-    pub(super) fn dismiss(&self) -> Vec<JoinHandle<()>> {
+    pub(super) fn take(&self) -> Vec<JoinHandle<()>> {
         let members = std::mem::take(&mut *lock(&self.0));
         members.into_iter().map(|member| member.thread).collect()
     }
@@ -105,8 +107,8 @@ fn answer(core: &Core, running: Running, now: Instant) {
 
 impl Member {
     fn start(core: &Arc<Core>, role: Role) -> io::Result<Self> {
-        let post = Arc::<Post>::default();
-        let (shared_core, shared_post) = (Arc::clone(core), Arc::clone(&post));
+        let watched = Arc::<Watched>::default();
+        let (shared_core, shared_watched) = (Arc::clone(core), Arc::clone(&watched));
         let name = match role {
             Role::Exec(number) => format!("sextant-exec-{number}"),
             Role::Io => "sextant-io".to_owned(),
@@ -115,15 +117,19 @@ impl Member {
             .name(name)
             .stack_size(sextant_engine::STACK_BYTES)
             .spawn(move || {
-                let (core, post) = (shared_core, shared_post);
+                let (core, watched) = (shared_core, shared_watched);
                 pin::wake_exactly();
                 match role {
-                    Role::Exec(number) => run::exec(&core, &post, Pinned::new(number)),
-                    Role::Io => run::io(&core, &post),
+                    Role::Exec(number) => run::exec(&core, &watched, Pinned::new(number)),
+                    Role::Io => run::io(&core, &watched),
                 }
-                post.leave();
+                watched.leave();
                 core.wake_watch();
             })?;
-        Ok(Self { role, post, thread })
+        Ok(Self {
+            role,
+            watched,
+            thread,
+        })
     }
 }

@@ -1,0 +1,73 @@
+//! How long a newcomer waits for the first command, and everybody for a check after a change.
+
+use std::{
+    fs::File,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    Arguments,
+    report::{Figure, Report},
+};
+use crate::{paths, server, shell};
+
+/// What `--parts` may name.
+pub const PARTS: [&str; 2] = ["demo", "check"];
+
+/// Crates that are changed most, and the file that is touched.
+const CHANGED: [(&str, &str); 5] = [
+    ("sextant-policies", "crates/policies/src/lib.rs"),
+    ("sextant-dispatcher", "dispatcher/src/lib.rs"),
+    ("sextant-worker", "worker/src/lib.rs"),
+    ("sextant-api", "api/src/lib.rs"),
+    ("sextant", "server/src/main.rs"),
+];
+
+/// Measures what is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("demo") {
+        let took = demo()?.as_secs_f64();
+        let figure = Figure::new("build", "demo_cold_build_s", took, "s", Some("<= 420"));
+        report.add(figure);
+    }
+    if arguments.wants("check") {
+        for (package, file) in CHANGED {
+            let took = check(package, file)?.as_secs_f64();
+            let figure = Figure::new("build", "warm_check_s", took, "s", Some("<= 15"));
+            report.add(figure.of(package));
+        }
+    }
+    Ok(())
+}
+
+/// Compiles what `cargo xtask demo` does, in an empty folder; what has to be downloaded is there before.
+fn demo() -> Result<Duration> {
+    shell::run(shell::command("cargo").args(["fetch", "--locked"]))?;
+    let folder = paths::empty_target("bench-build")?;
+    let begun = Instant::now();
+    for words in [&["build", "--package", "xtask"][..], &server::QUICK_BUILD] {
+        let mut build = shell::command("cargo");
+        shell::run(build.args(words).env("CARGO_TARGET_DIR", &folder))?;
+    }
+    let took = begun.elapsed();
+    std::fs::remove_dir_all(&folder)
+        .with_context(|| format!("cannot remove `{}`", folder.display()))?;
+    Ok(took)
+}
+
+/// Checks a crate after a change of its first file, everything else being checked before.
+fn check(package: &str, file: &str) -> Result<Duration> {
+    let check = || shell::run(shell::command("cargo").args(["check", "--package", package]));
+    check()?;
+    let path = paths::root().join(file);
+    let touched = File::options()
+        .append(true)
+        .open(&path)
+        .and_then(|file| file.set_modified(SystemTime::now()));
+    touched.with_context(|| format!("cannot touch `{}`", path.display()))?;
+    let begun = Instant::now();
+    check()?;
+    Ok(begun.elapsed())
+}
