@@ -10,7 +10,7 @@ use std::{
 };
 
 use sextant_policies::schedule::{DropReason, NEVER, Request};
-use sextant_rpc::{Holder, InferError, QueryError, Ticket, front::INPUTS_MISSING};
+use sextant_rpc::{Holder, InferError, QueryError, Ticket};
 use sextant_types::NamedTensor;
 use tokio::sync::oneshot;
 
@@ -225,12 +225,12 @@ fn retry(refusal: &Refusal, load: bool) -> Option<Retry> {
             InferError::Lost { .. }
             | InferError::Disconnected { .. }
             | InferError::ShuttingDown
-            | InferError::TooLate => Some(Retry::AtOnce),
-            InferError::Failed(reason) if reason == INPUTS_MISSING => Some(Retry::AtOnce),
+            | InferError::TooLate
+            | InferError::InputsMissing => Some(Retry::AtOnce),
             InferError::TooEarly
             | InferError::NoMemory(_)
             | InferError::BadShape(_)
-            | InferError::Failed(_) => None,
+            | InferError::Failed { .. } => None,
         },
     }
 }

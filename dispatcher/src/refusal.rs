@@ -6,7 +6,7 @@ use sextant_policies::{
     schedule::DropReason,
     select::{Decision, Demand, Index},
 };
-use sextant_rpc::{InferError, QueryError, failure, front::INPUTS_MISSING};
+use sextant_rpc::{InferError, QueryError};
 use sextant_types::Code;
 
 use crate::{
@@ -169,16 +169,15 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError
         Refusal::Dropped(DropReason::Gone) | Refusal::Worker(InferError::NotLoaded(_)) => {
             (Code::Unavailable, format!("variant `{id}` was unloaded"))
         }
-        Refusal::Worker(InferError::Failed(reason)) if reason == INPUTS_MISSING => (
+        Refusal::Worker(InferError::InputsMissing) => (
             match ask.deadline().is_some_and(|by| by <= Instant::now()) {
                 true => Code::DeadlineExceeded,
                 false => Code::Unavailable,
             },
             format!("the inputs did not reach the worker of variant `{id}` in time"),
         ),
-        Refusal::Worker(InferError::Failed(text)) => {
-            let (code, reason) = failure::read(text);
-            (code, format!("variant `{id}` failed: {reason}"))
+        Refusal::Worker(InferError::Failed { code, reason }) => {
+            (*code, format!("variant `{id}` failed: {reason}"))
         }
         Refusal::Worker(InferError::BadShape(reason)) => (
             Code::InvalidTensor,

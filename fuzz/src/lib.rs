@@ -37,5 +37,5 @@ pub const TARGETS: [Target; 9] = [
 
 /// Messages between the roles of a fleet. The first byte says which kind of frame it is.
 pub fn grpc_frames(bytes: &[u8]) {
-    sextant_grpc::check_frame(bytes);
+    sextant_links::grpc::check_frame(bytes);
 }

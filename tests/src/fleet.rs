@@ -131,9 +131,9 @@ impl Fleet {
 
     /// Names a process that [`launching`](Self::launching) then starts, and whose wires can be cut; `clock`
     /// as for [`spawn_at`](Self::spawn_at).
-    pub(crate) fn name(&mut self, name: &str, roles: &str, clock: Option<&str>) {
+    pub(crate) fn name(&mut self, name: &str, roles: &str, set: &[&str], clock: Option<&str>) {
         let place = clock.map_or(Place::Here, |offset| Place::Clock(offset.to_owned()));
-        self.put(name, roles, &[], place);
+        self.put(name, roles, set, place);
         let wires = Wires::of(self);
         if let Some(member) = self.members.get_mut(name) {
             member.wires = Some(wires);

@@ -85,6 +85,9 @@ section! {
         network_us: u64 = 200, within 0.0..=1_000_000.0;
         /// Longest wait of a query without a latency target, milliseconds.
         query_limit_ms: u64 = 60_000, within 100.0..=86_400_000.0;
+        /// A query whose inputs and outputs take no more bytes each travels through the dispatcher; the
+        /// tensors of a larger one go straight between the front end and the worker.
+        inline_bytes: u64 = 8_192, within 0.0..=16_777_216.0;
     }
 }
 

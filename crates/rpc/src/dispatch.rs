@@ -63,7 +63,7 @@ pub struct Ask {
 }
 
 /// Where the inputs of an [`Ask`] are to be sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
     /// The inputs' name for this placement; replaces that of earlier ones.
     pub ticket: Ticket,
@@ -111,7 +111,7 @@ impl Timings {
 }
 
 /// The answer to one query.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The variant that answered.
     pub variant: VariantId,
@@ -130,7 +130,7 @@ pub struct Answer {
 }
 
 /// One considered variant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Which variant. It is a candidate on each kind of device that it can be had on.
     pub variant: VariantId,
@@ -152,7 +152,7 @@ pub struct Candidate {
 }
 
 /// What the selection looked at and why it chose.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Explanation {
     /// One sentence.
     pub reason: String,
@@ -168,7 +168,7 @@ impl Explanation {
 }
 
 /// Why a query was not answered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
     /// Stable code.

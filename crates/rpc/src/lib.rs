@@ -1,18 +1,14 @@
 //! The client types through which roles reach each other.
 //!
-//! Entry points: [`DispatcherClient`] and [`WorkerClient`]; [`front::FrontEnd`] and
-//! [`link::RemoteWorker`], which are such clients of roles in other processes.
+//! Entry points: [`DispatcherClient`] and [`WorkerClient`]. `sextant_links` has such clients of roles in
+//! other processes.
 //!
 //! **Invariant:** a role implements a trait, another role holds the client, and neither knows whether
-//! the other is in its process. Messages are plain data that travel on a [`link::Link`]; no
-//! transport and no serialisation is known here.
+//! the other is in its process. No transport and no serialisation is known here.
 
 use std::sync::Arc;
 
 pub mod dispatch;
-pub mod failure;
-pub mod front;
-pub mod link;
 pub mod offline;
 pub mod publish;
 pub mod work;

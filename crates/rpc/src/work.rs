@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sextant_types::{EngineName, NamedTensor, Tensor, Variant, VariantId, WorkerId};
+use sextant_types::{Code, EngineName, NamedTensor, Tensor, Variant, VariantId, WorkerId};
 
 /// A batch to run inside its window.
 pub struct Infer {
@@ -38,9 +38,7 @@ pub enum Part {
 }
 
 /// Names the inputs of one query on their way to one worker.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     /// The front end's life: a random number.
     pub holder: u64,
@@ -56,9 +54,8 @@ pub type InferOutcome = Result<BatchResult, InferError>;
 /// The outputs of one batch.
 #[derive(Debug, Clone)]
 pub struct BatchResult {
-    /// For each part of the batch, its outputs in the signature's order, or why it alone failed
-    /// ([`crate::failure`]).
-    pub outputs: Vec<Result<Vec<Tensor>, String>>,
+    /// For each part of the batch, its outputs in the signature's order, or why it alone failed.
+    pub outputs: Vec<Result<Vec<Tensor>, InferError>>,
     /// Where the time went.
     pub timings: BatchTimings,
 }
@@ -80,7 +77,7 @@ pub struct BatchTimings {
     pub device_us: Option<f64>,
 }
 
-/// Why a batch did not run.
+/// Why a batch did not run, or one part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InferError {
     /// The window opens further ahead than a worker keeps batches.
@@ -101,9 +98,18 @@ pub enum InferError {
     /// The inputs are not what the variant takes.
     #[error("{0}")]
     BadShape(String),
-    /// The engine failed or the parts could not be joined ([`crate::failure`]).
-    #[error("{0}")]
-    Failed(String),
+    /// The front end that holds the inputs of the part had not sent them when the batch had to start.
+    /// Another placement may succeed.
+    #[error("the inputs did not arrive")]
+    InputsMissing,
+    /// The engine failed, or was stopped at a limit.
+    #[error("{reason}")]
+    Failed {
+        /// What a client sees: [`Code::EngineFailed`], or which limit it was.
+        code: Code,
+        /// What happened.
+        reason: String,
+    },
     /// The engine did not come back, or is gone; the instance has been given up.
     #[error("variant `{variant}` has failed: {reason}")]
     Lost {
@@ -337,6 +343,14 @@ pub trait Work: Send + Sync {
 // === impl InferError ===
 
 impl InferError {
+    /// The engine failed for a reason without a code of its own.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed {
+            code: Code::EngineFailed,
+            reason: reason.into(),
+        }
+    }
+
     /// A short stable name: `too_late`, `not_loaded`, ..
     pub fn code(&self) -> &'static str {
         match self {
@@ -346,7 +360,8 @@ impl InferError {
             Self::NoMemory(_) => "no_memory",
             Self::WeightsChanged(_) => "weights_changed",
             Self::BadShape(_) => "bad_shape",
-            Self::Failed(_) => "failed",
+            Self::InputsMissing => "inputs_missing",
+            Self::Failed { .. } => "failed",
             Self::Lost { .. } => "lost",
             Self::Disconnected { .. } => "disconnected",
             Self::ShuttingDown => "shutting_down",

@@ -103,6 +103,20 @@ impl TensorSpec {
 }
 
 impl Signature {
+    /// Bytes that the outputs of so many rows take; strings are taken for 64 bytes each. `None` where a
+    /// dimension other than that of the batch is dynamic: nobody knows before the run.
+    pub fn output_bytes(&self, rows: u32) -> Option<u64> {
+        let bytes = |spec: &TensorSpec| {
+            let element = spec.data_type.size().map_or(64, |bytes| bytes as u64);
+            let batched = usize::from(self.batched);
+            let mut rest = spec.shape.iter().skip(batched);
+            let first = if self.batched { u64::from(rows) } else { 1 };
+            rest.try_fold(first * element, |bytes, dim| bytes.checked_mul((*dim)?))
+        };
+        let mut outputs = self.outputs.iter().map(bytes);
+        outputs.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
+    }
+
     /// Checks `inputs` and returns them in the signature's order with the number of rows (1 for
     /// a model that is not batched).
     pub fn bind(

@@ -6,17 +6,18 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use sextant_dispatcher::Dispatcher;
 use sextant_fleet::Leadership;
-use sextant_grpc::{
-    Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Roles, Roster,
-    RosterOptions, Seen,
+use sextant_links::{
+    front::{DispatcherHalf, FrontEnd, FrontOptions},
+    grpc::{
+        Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Roles,
+        Roster, RosterOptions, Seen,
+    },
+    link::Clock,
+    mailbox::{Mailbox, MailboxOptions},
 };
 use sextant_metadata::{Candidate, MetadataStore};
 use sextant_policies::schedule::Delay;
-use sextant_rpc::{
-    DispatcherClient, WorkerClient,
-    front::{DispatcherHalf, FrontEnd, FrontOptions, Mailbox, MailboxOptions},
-    link::Clock,
-};
+use sextant_rpc::{DispatcherClient, WorkerClient};
 
 const FLEET: &str = "agreement";
 

@@ -262,7 +262,7 @@ impl Driver {
                             batch_rows: batch.rows,
                             second_usd: bill.second_usd(),
                         })
-                        .map_err(|reason| Refusal::Worker(InferError::Failed(reason)));
+                        .map_err(Refusal::Worker);
                     // A client that went away leaves nobody to answer.
                     drop(reply.send(done));
                 }

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use sextant_rpc::{
     Assignment, BatchResult, Holder, Infer, InferError, InferOutcome, Load, LoadTimings, Part,
     Ticket, VariantUsage, Work, WorkError, WorkerClient, WorkerInfo, WorkerStats,
-    front::INPUTS_MISSING,
 };
 use sextant_types::{NamedTensor, VariantId};
 
@@ -135,7 +134,7 @@ impl Work for Severable {
         }
         let Some((parts, tickets)) = self.collect(infer.parts) else {
             drop(calls);
-            return (infer.done)(Err(InferError::Failed(INPUTS_MISSING.to_owned())));
+            return (infer.done)(Err(InferError::InputsMissing));
         };
         calls.next += 1;
         let id = calls.next;

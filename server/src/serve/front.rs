@@ -10,11 +10,7 @@ use sextant_api::{
 };
 use sextant_dispatcher::Dispatcher;
 use sextant_metadata::MetadataStore;
-use sextant_rpc::{
-    DispatcherClient,
-    front::{FrontEnd, FrontOptions},
-    link::Clock,
-};
+use sextant_rpc::DispatcherClient;
 use sextant_storage::Storage;
 use sextant_types::WorkerId;
 use sextant_variant_gen::Publisher;
@@ -83,7 +79,7 @@ pub(super) async fn serve(
     } = roles;
     let parts: Workers = workers.iter().cloned().collect();
     let (client, readiness) = match (port, dispatcher) {
-        (Some(port), _) => reach_dispatcher(config, stores, port, process)?,
+        (Some(port), _) => port.reach_dispatcher(config, stores, process)?,
         (None, Some(dispatcher)) => (dispatcher as DispatcherClient, always_ready()),
         (None, None) => anyhow::bail!("role `api` needs a dispatcher"),
     };
@@ -147,29 +143,6 @@ pub(super) async fn observe(
 
 fn always_ready() -> Readiness {
     Arc::new(|| Ok(()))
-}
-
-/// A dispatcher elsewhere: whichever leads.
-fn reach_dispatcher(
-    config: &Config,
-    stores: &Stores,
-    port: &Port,
-    process: &mut Process,
-) -> anyhow::Result<(DispatcherClient, Readiness)> {
-    let options = FrontOptions {
-        longest: Duration::from_millis(config.fleet.query_limit_ms),
-        max_waiting: config.limits.max_concurrent_queries,
-        silence: Duration::from_millis(config.fleet.silence_ms),
-        ..FrontOptions::default()
-    };
-    let front = FrontEnd::new(options, Clock::system());
-    port.follow_dispatcher(stores, &front, process)?;
-    let looked_at = Arc::clone(&front);
-    let readiness = move || match looked_at.leader() {
-        Some(_) => Ok(()),
-        None => Err("no dispatcher leads, or none can be reached".to_owned()),
-    };
-    Ok((front, Arc::new(readiness)))
 }
 
 /// The workers of the fleet, for their statistics.

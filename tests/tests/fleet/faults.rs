@@ -71,7 +71,7 @@ async fn the_leading_dispatcher_hangs_and_comes_back_as_one_among_others() {
 #[tokio::test]
 async fn a_front_end_is_killed_and_the_others_go_on() {
     let mut fleet = fleet().await;
-    fleet.spawn("api-2", "api", &[]);
+    fleet.spawn("api-2", "api", &["fleet.inline_bytes=0"]);
     answers(&fleet.api_of("api-2")).await;
     let load = Load::start(fleet.api_of("api-2"), 8, None).await;
     load.answers(50).await;

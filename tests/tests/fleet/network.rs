@@ -56,7 +56,7 @@ async fn a_worker_and_a_dispatcher_whose_clocks_are_wrong_by_minutes_are_as_good
     fleet.spawn("variant-gen", "variant-gen", &[]);
     fleet.spawn_at("-10m", "worker-1", "worker");
     fleet.spawn("worker-2", "worker", &[]);
-    fleet.spawn("api", "api", &[]);
+    fleet.spawn("api", "api", &["fleet.inline_bytes=0"]);
     learn(&fleet.api()).await;
     loaded_on(&fleet.api(), &["worker-1", "worker-2"]).await;
     fleet.spawn_at("-5m", "standby", "dispatcher");

@@ -10,16 +10,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sextant_engine::{Error, Interrupt, Staged, check_inputs};
+use sextant_rpc::InferError;
 use sextant_types::{InvalidTensor, NamedTensor, Padding, Tensor};
 
-use super::open::{Watched, failure_text};
+use super::open::{Watched, failure};
 use crate::instance::Instance;
 
 /// Outputs of each part, or why it alone failed.
 pub(super) type Outputs = Vec<PartOutputs>;
 
 /// Outputs of one part, or why it alone failed.
-type PartOutputs = Result<Vec<Tensor>, String>;
+type PartOutputs = Result<Vec<Tensor>, InferError>;
 
 /// A batch after INPUT.
 pub(super) struct Prepared {
@@ -199,7 +200,7 @@ impl Prepared {
     fn exec_apart(&self, watched: &Watched) -> Result<Ran, Error> {
         let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, watched) {
             Err(error) if error.is_loss() || matches!(error, Error::Restarted(_)) => Err(error),
-            outputs => Ok(outputs.map_err(|error| failure_text(&error))),
+            outputs => Ok(outputs.map_err(|error| failure(&error))),
         };
         self.answer(&mut alone).map(Ran::Apart)
     }
@@ -212,7 +213,7 @@ impl Prepared {
         let parts = self.parts.iter().enumerate();
         parts
             .map(|(at, part)| match self.faults.get(&at) {
-                Some(fault) => Ok(Err(fault.clone())),
+                Some(fault) => Ok(Err(InferError::BadShape(fault.clone()))),
                 None => good(part),
             })
             .collect()
@@ -259,7 +260,7 @@ impl Prepared {
             let mut rows: Vec<Tensor> = rows.map_err(|_| fewer_rows())?;
             match self.crop(part, &mut rows) {
                 Ok(()) => Ok(Ok(rows)),
-                Err(error) => Ok(Err(error.to_string())),
+                Err(error) => Ok(Err(InferError::failed(error.to_string()))),
             }
         })
     }

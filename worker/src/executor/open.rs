@@ -11,7 +11,7 @@ use std::{
 };
 
 use sextant_engine::{Error, Interrupt};
-use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part, failure};
+use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part};
 use sextant_types::{Code, NamedTensor, VariantId};
 
 use super::queue::Key;
@@ -102,7 +102,7 @@ impl Open {
             Some(parts) => Some((open, parts)),
             None => {
                 let reason = "its inputs are held elsewhere, and this worker has no mailbox";
-                open.answer(Err(InferError::Failed(reason.to_owned())), Instant::now());
+                open.answer(Err(InferError::failed(reason)), Instant::now());
                 None
             }
         }
@@ -164,8 +164,10 @@ impl Deref for Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if self.done.is_some() {
-            let reason = "the worker lost the batch".to_owned();
-            self.answer(Err(InferError::Failed(reason)), Instant::now());
+            self.answer(
+                Err(InferError::failed("the worker lost the batch")),
+                Instant::now(),
+            );
         }
     }
 }
@@ -239,15 +241,18 @@ impl Running {
     }
 }
 
-/// An engine's error as the text of a failure.
-pub(super) fn failure_text(error: &Error) -> String {
+/// An engine's error as the failure of a batch or of a part.
+pub(super) fn failure(error: &Error) -> InferError {
     let code = match error {
         Error::Interrupted => Code::TimeExceeded,
         Error::MemoryExceeded(_) => Code::MemoryExceeded,
         Error::Crashed(_) => Code::EngineCrashed,
         _ => Code::EngineFailed,
     };
-    failure::write(code, &error.to_string())
+    InferError::Failed {
+        code,
+        reason: error.to_string(),
+    }
 }
 
 /// An engine's error as the answer to a batch of `variant`.
@@ -262,6 +267,6 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
         Error::Gone(_) => InferError::NotLoaded(variant.clone()),
         // It is loaded anew: what of it ran is void.
         Error::Restarted(_) => InferError::WeightsChanged(variant.clone()),
-        error => InferError::Failed(failure_text(&error)),
+        error => failure(&error),
     }
 }

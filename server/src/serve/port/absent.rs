@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use sextant_api::Readiness;
 use sextant_config::Config;
-use sextant_rpc::{DispatcherClient, WorkerClient, front::FrontEnd};
+use sextant_rpc::{DispatcherClient, WorkerClient};
 
 use super::{Caller, Process, Seen, Stores};
 use crate::serve::UNBUILT;
@@ -36,12 +37,12 @@ impl Port {
         match *self {}
     }
 
-    pub(in crate::serve) fn follow_dispatcher(
+    pub(in crate::serve) fn reach_dispatcher(
         &self,
+        _: &Config,
         _: &Stores,
-        _: &Arc<FrontEnd>,
         _: &mut Process,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<(DispatcherClient, Readiness)> {
         match *self {}
     }
 

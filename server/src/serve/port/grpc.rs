@@ -3,16 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use sextant_api::Readiness;
 use sextant_config::Config;
-use sextant_grpc::{
-    ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits, MutualTls, Roles,
-    Roster, RosterOptions,
-};
-use sextant_rpc::{
-    DispatcherClient, WorkerClient,
-    front::{DispatcherHalf, FrontEnd, Mailbox, MailboxOptions},
+use sextant_links::{
+    front::{DispatcherHalf, FrontEnd, FrontOptions},
+    grpc::{
+        self, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
+        MutualTls, Roles, Roster, RosterOptions,
+    },
     link::{self, Clock},
+    mailbox::{Mailbox, MailboxOptions},
 };
+use sextant_rpc::{DispatcherClient, WorkerClient};
 
 use super::{Caller, Process, Seen, Stores};
 
@@ -103,10 +105,8 @@ impl Port {
     /// What opens links on behalf of a role.
     fn connector(&self, caller: Caller) -> anyhow::Result<Arc<GrpcConnector>> {
         let (caller, fence) = match caller {
-            Caller::FrontEnd => (sextant_grpc::Caller::FrontEnd, Fence::none()),
-            Caller::Dispatcher(token) => {
-                (sextant_grpc::Caller::Dispatcher, Fence::following(token))
-            }
+            Caller::FrontEnd => (grpc::Caller::FrontEnd, Fence::none()),
+            Caller::Dispatcher(token) => (grpc::Caller::Dispatcher, Fence::following(token)),
         };
         let hello = Hello {
             fleet: Arc::clone(&self.fleet),
@@ -122,19 +122,32 @@ impl Port {
         Ok(Arc::new(connector.context("the fleet cannot be reached")?))
     }
 
-    /// Keeps a front end linked to the dispatcher that leads.
-    pub(in crate::serve) fn follow_dispatcher(
+    /// The dispatcher that leads, whichever that is, and whether there is one.
+    pub(in crate::serve) fn reach_dispatcher(
         &self,
+        config: &Config,
         stores: &Stores,
-        front: &Arc<FrontEnd>,
         process: &mut Process,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<(DispatcherClient, Readiness)> {
+        let options = FrontOptions {
+            longest: Duration::from_millis(config.fleet.query_limit_ms),
+            max_waiting: config.limits.max_concurrent_queries,
+            silence: self.silence,
+            inline_bytes: config.fleet.inline_bytes,
+            ..FrontOptions::default()
+        };
+        let front = FrontEnd::new(options, Clock::system());
         let connector = self.connector(Caller::FrontEnd)?;
-        let (front, metadata) = (Arc::clone(front), Arc::clone(&stores.metadata));
+        let (runs, metadata) = (Arc::clone(&front), Arc::clone(&stores.metadata));
         process.spawn_late(|stop| async move {
-            front.run(connector, metadata, stop.cancelled()).await;
+            runs.run(connector, metadata, stop.cancelled()).await;
         });
-        Ok(())
+        let looked_at = Arc::clone(&front);
+        let readiness = move || match looked_at.leader() {
+            Some(_) => Ok(()),
+            None => Err("no dispatcher leads, or none can be reached".to_owned()),
+        };
+        Ok((front, Arc::new(readiness)))
     }
 
     /// Keeps a link to every worker of the fleet on behalf of a role; `seen` is called as they come
@@ -160,8 +173,8 @@ impl Port {
             let telling = async {
                 while let Some(news) = workers.recv().await {
                     seen(match news {
-                        sextant_grpc::Seen::Up(worker, client) => Seen::Up(worker, client),
-                        sextant_grpc::Seen::Down(worker) => Seen::Down(worker),
+                        grpc::Seen::Up(worker, client) => Seen::Up(worker, client),
+                        grpc::Seen::Down(worker) => Seen::Down(worker),
                     });
                 }
             };

@@ -39,9 +39,17 @@ impl Service {
                     disk_bytes: Some(DISK_BYTES),
                     ..FleetSettings::default()
                 });
+                let front_ends = plan.front_ends();
                 for name in plan.processes() {
                     let clock = wrong_clock.as_ref().filter(|(process, _)| *process == name);
-                    fleet.name(&name, role(&name), clock.map(|(_, offset)| &**offset));
+                    let clock = clock.map(|(_, offset)| &**offset);
+                    // Every other front end keeps the tensors of its queries for the workers.
+                    let at = front_ends.iter().position(|front_end| *front_end == name);
+                    let set: &[&str] = match at {
+                        Some(at) if (at as u64 + plan.seed).is_multiple_of(2) => KEEPS_TENSORS,
+                        _ => &[],
+                    };
+                    fleet.name(&name, role(&name), set, clock);
                 }
                 Self::Fleet(Box::new(fleet))
             }
@@ -138,6 +146,9 @@ const SETTINGS: [&str; 4] = [
     "worker.io_bytes=131072",
     "limits.shutdown_delay_ms=1200",
 ];
+
+/// The setting of a front end whose tensors go straight to the workers and back.
+const KEEPS_TENSORS: &[&str] = &["fleet.inline_bytes=0"];
 
 /// The role of a process of a fleet, which its name begins with.
 fn role(name: &str) -> &'static str {

@@ -1,0 +1,24 @@
+//! Compiles the messages and services; no `protoc` is needed.
+
+use std::error::Error;
+
+const FILES: [&str; 5] = [
+    "sextant/v1/common.proto",
+    "sextant/v1/variant.proto",
+    "sextant/v1/worker.proto",
+    "sextant/v1/mailbox.proto",
+    "sextant/v1/dispatcher.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    // Tensors stay where they were received: `Bytes` share the buffer.
+    tonic_prost_build::configure()
+        .bytes(".")
+        // What is rare and large does not make every message large.
+        .boxed(".sextant.v1.Order.order.load")
+        .boxed(".sextant.v1.Outcome.outcome.stats")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

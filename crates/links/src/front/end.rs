@@ -1,0 +1,258 @@
+//! The dispatcher as a process without one sees it.
+
+use std::{
+    collections::hash_map::RandomState,
+    future::Future,
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use sextant_metadata::{Leader, MetadataStore};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
+use sextant_types::{Code, NamedTensor, Signature, Variant};
+use tokio::sync::oneshot;
+
+use self::{
+    catalog::{Catalog, Serving},
+    entry::{Entry, Ran},
+    state::State,
+};
+use super::Connector;
+use crate::link::Clock;
+
+mod catalog;
+mod entry;
+mod keep;
+mod state;
+
+/// How a front end keeps its links and its queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrontOptions {
+    /// A query without a latency target is answered or refused within this time; one with a target
+    /// within as long again behind it.
+    pub longest: Duration,
+    /// A query waits so long for a dispatcher that leads, and no longer than its latency target.
+    pub leader_wait: Duration,
+    /// While no dispatcher leads, queries beyond so many are refused at once.
+    pub max_waiting: usize,
+    /// The inputs and outputs of a query travel through the dispatcher while neither take more bytes.
+    pub inline_bytes: u64,
+    /// A query whose placement was lost together with those who would place it again is asked again
+    /// so often.
+    pub most_askings: u32,
+    /// What a metadata store lacks that came back empty is kept so long.
+    pub grace: Duration,
+    /// Time between two signs of life on the link to the dispatcher.
+    pub beat: Duration,
+    /// Who says nothing for so long is lost.
+    pub silence: Duration,
+    /// The least and the greatest pause between two attempts to open a link.
+    pub back_off: (Duration, Duration),
+}
+
+impl Default for FrontOptions {
+    fn default() -> Self {
+        Self {
+            longest: Duration::from_secs(60),
+            leader_wait: Duration::from_secs(10),
+            max_waiting: 10_000,
+            inline_bytes: 8 << 10,
+            most_askings: 3,
+            grace: sextant_fleet::GRACE,
+            beat: Duration::from_millis(50),
+            silence: Duration::from_secs(1),
+            back_off: (Duration::from_millis(50), Duration::from_secs(2)),
+        }
+    }
+}
+
+/// Answers queries by way of a dispatcher and workers elsewhere. [`run`](Self::run) must be running.
+pub struct FrontEnd {
+    options: FrontOptions,
+    clock: Clock,
+    catalog: ArcSwap<Catalog>,
+    serving: RwLock<Serving>,
+    queries: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl FrontEnd {
+    /// A front end without links yet.
+    pub fn new(options: FrontOptions, clock: Clock) -> Arc<Self> {
+        let holder = random();
+        Arc::new(Self {
+            options,
+            clock,
+            catalog: ArcSwap::default(),
+            serving: RwLock::default(),
+            queries: AtomicU64::new(0),
+            state: Mutex::new(State::new(options, clock, holder)),
+        })
+    }
+
+    /// Follows the metadata: keeps a link to the dispatcher that leads and one to the mailbox of
+    /// every worker that has an endpoint, until `shutdown`. Then everything is answered.
+    pub async fn run(
+        self: Arc<Self>,
+        connector: Arc<dyn Connector>,
+        metadata: Arc<dyn MetadataStore>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        tokio::select! {
+            () = shutdown => {}
+            () = keep::keep(&self, connector, metadata) => {}
+        }
+        let settled = self.state().close();
+        settled.into_iter().for_each(entry::Settled::give);
+    }
+
+    /// The dispatcher that takes this front end's queries now; `None`: they wait.
+    pub fn leader(&self) -> Option<Leader> {
+        self.state().leader().cloned()
+    }
+
+    /// Queries that have no answer yet.
+    pub fn waiting(&self) -> usize {
+        self.state().waiting()
+    }
+
+    fn find(&self, route: &Route) -> Result<Arc<Variant>, QueryError> {
+        self.catalog.load().find(route).map(Arc::clone)
+    }
+
+    fn compose(
+        &self,
+        ran: Ran,
+        (asked, rows): (&Variant, u32),
+        arrived: std::time::Instant,
+        latency_ms: Option<f64>,
+    ) -> Answer {
+        let total = self.clock.now().saturating_duration_since(arrived);
+        let is_in_time = latency_ms.is_none_or(|most| total.as_secs_f64() * 1e3 <= most);
+        let (assignment, ran, sent) = match ran {
+            Ran::There {
+                assignment,
+                outputs,
+                sent,
+            } => (*assignment, outputs, sent),
+            Ran::Answered(mut answer) => {
+                answer.timings.total_us = us(total);
+                answer.targets_met &= is_in_time;
+                return *answer;
+            }
+        };
+        let catalog = self.catalog.load();
+        // One that was retired meanwhile had the same outputs as the others.
+        let signature = catalog
+            .variant(&assignment.variant)
+            .map_or(&asked.signature, |variant| &variant.signature);
+        let names = signature.outputs.iter().map(|spec| spec.name.clone());
+        let outputs = names.zip(ran.outputs);
+        let outputs = outputs.map(|(name, tensor)| NamedTensor { name, tensor });
+        let placed = sent.saturating_duration_since(arrived);
+        let timings = Timings {
+            queue_us: us(placed) + ran.queue_us,
+            compute_us: ran.compute_us,
+            total_us: us(total),
+            batch_rows: ran.batch_rows,
+        };
+        Answer {
+            variant: assignment.variant,
+            model: assignment.model,
+            outputs: outputs.collect(),
+            timings,
+            cost_usd: timings.cost_usd(rows, assignment.second_usd),
+            targets_met: assignment.suits && is_in_time,
+            explanation: assignment.explanation,
+        }
+    }
+
+    /// Whether inputs and outputs are so small that they travel through the dispatcher.
+    fn is_inline(&self, signature: &Signature, inputs: &[NamedTensor], rows: u32) -> bool {
+        let most = self.options.inline_bytes;
+        let given = inputs.iter().map(|input| input.tensor.byte_len() as u64);
+        let outputs = signature.output_bytes(rows);
+        given.sum::<u64>() <= most && outputs.is_some_and(|bytes| bytes <= most)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+#[async_trait]
+impl Dispatch for FrontEnd {
+    async fn query(&self, mut query: Query) -> Result<Answer, QueryError> {
+        query
+            .targets
+            .validate()
+            .map_err(|error| QueryError::new(Code::InvalidTarget, error.to_string()))?;
+        let asked = self.find(&query.route)?;
+        let (inputs, rows) = asked
+            .signature
+            .bind(std::mem::take(&mut query.inputs))
+            .map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        query.inputs = inputs;
+        let (arrived, latency_ms) = (query.arrived, query.targets.latency_ms);
+        let (reply, replied) = oneshot::channel();
+        let dims = asked.signature.dims(&query.inputs);
+        let inline = self.is_inline(&asked.signature, &query.inputs, rows);
+        let entry = Entry::new(query, (rows, dims), inline, reply);
+        let number = self.queries.fetch_add(1, Ordering::Relaxed);
+        self.state().add(number, entry)?;
+        let mut waiting = Waiting {
+            front: self,
+            query: number,
+            waits: true,
+        };
+        let reply = replied.await;
+        waiting.waits = false;
+        let lost = || QueryError::new(Code::Internal, "the front end lost the query");
+        let ran = reply.map_err(|_| lost())??;
+        Ok(self.compose(ran, (&asked, rows), arrived, latency_ms))
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        Ok(self.find(route)?.signature.clone())
+    }
+
+    fn utilization(&self) -> f64 {
+        self.state().utilization()
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        let serving = self.serving.read();
+        self.catalog.load().is_ready(route, &serving)
+    }
+}
+
+/// Gives a query up when the one who waits for it goes away.
+struct Waiting<'a> {
+    front: &'a FrontEnd,
+    query: u64,
+    waits: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.front.state().give_up(self.query);
+        }
+    }
+}
+
+/// A number that nobody foresees: hashers are keyed at random.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}

@@ -1,0 +1,100 @@
+//! What a front end knows of the variants: enough to check a query and to name its outputs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use sextant_metadata::{InstanceState, View};
+use sextant_rpc::{QueryError, Route};
+use sextant_types::{ApplicationId, ModelId, Variant, VariantId, WorkerId};
+
+/// Published variants. All that answer for one application or model have the same signature, so that
+/// any of them stands for it.
+#[derive(Default)]
+pub(super) struct Catalog {
+    applications: HashMap<ApplicationId, Arc<Variant>>,
+    models: HashMap<ModelId, Arc<Variant>>,
+    variants: HashMap<VariantId, Arc<Variant>>,
+}
+
+/// Where variants are served, and where they may be loaded.
+#[derive(Default)]
+pub(super) struct Serving {
+    served: BTreeSet<VariantId>,
+    /// Workers that take what is new.
+    workers: usize,
+    /// On how many of them a variant could not be loaded.
+    failures: BTreeMap<VariantId, usize>,
+}
+
+// === impl Catalog ===
+
+impl Catalog {
+    pub(super) fn new(view: &View) -> Self {
+        let mut catalog = Self::default();
+        for (id, variant) in &view.variants {
+            let application = catalog.applications.entry(variant.application.clone());
+            application.or_insert_with(|| Arc::clone(variant));
+            let model = catalog.models.entry(variant.model.clone());
+            model.or_insert_with(|| Arc::clone(variant));
+            catalog.variants.insert(id.clone(), Arc::clone(variant));
+        }
+        catalog
+    }
+
+    /// A variant whose signature is that of what `route` addresses.
+    pub(super) fn find(&self, route: &Route) -> Result<&Arc<Variant>, QueryError> {
+        let found = match route {
+            Route::Application(id) => self.applications.get(id),
+            Route::Model(id) => self.models.get(id),
+            Route::Variant(id) => self.variants.get(id),
+        };
+        found.ok_or_else(|| QueryError::not_found(route))
+    }
+
+    pub(super) fn variant(&self, id: &VariantId) -> Option<&Arc<Variant>> {
+        self.variants.get(id)
+    }
+
+    /// Whether a variant of `route` serves or may be loaded.
+    pub(super) fn is_ready(&self, route: &Route, serving: &Serving) -> bool {
+        let mut variants = self.variants.values();
+        match route {
+            Route::Variant(id) => self.variants.contains_key(id) && serving.may_answer(id),
+            Route::Application(id) => {
+                variants.any(|it| it.application == *id && serving.may_answer(&it.id))
+            }
+            Route::Model(id) => variants.any(|it| it.model == *id && serving.may_answer(&it.id)),
+        }
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    pub(super) fn new(view: &View) -> Self {
+        let is_usable = |id: &WorkerId| {
+            let worker = view.workers.get(id);
+            worker.is_some_and(|worker| !worker.record.draining)
+        };
+        let mut serving = Self {
+            workers: view.workers.keys().filter(|id| is_usable(id)).count(),
+            ..Self::default()
+        };
+        for instance in view.instances.values() {
+            let variant = &instance.key.variant;
+            if instance.state.is_serving() {
+                serving.served.insert(variant.clone());
+            } else if instance.state == InstanceState::Failed && is_usable(&instance.key.worker) {
+                *serving.failures.entry(variant.clone()).or_default() += 1;
+            }
+        }
+        serving
+    }
+
+    fn may_answer(&self, variant: &VariantId) -> bool {
+        let failures = self.failures.get(variant).copied().unwrap_or_default();
+        self.served.contains(variant) || failures < self.workers
+    }
+}

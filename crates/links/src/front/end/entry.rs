@@ -1,0 +1,188 @@
+//! A query on its way, as the front end that holds its inputs sees it.
+
+use std::time::{Duration, Instant};
+
+use sextant_rpc::{Answer, Assignment, InferError, Query, QueryError, Route, Ticket};
+use sextant_types::{NamedTensor, Targets, WorkerId};
+use tokio::sync::oneshot;
+
+use crate::{
+    front::{SentAsk, SentInputs},
+    link::Clock,
+    mailbox::PartOutputs,
+};
+
+/// Placements that one dispatcher can make of one query, at most.
+const ATTEMPTS: u32 = 1 << 16;
+
+/// What became of a query.
+pub(super) enum Ran {
+    /// A worker has answered under this assignment.
+    There {
+        assignment: Box<Assignment>,
+        outputs: PartOutputs,
+        /// When the inputs were sent.
+        sent: Instant,
+    },
+    /// The dispatcher has answered.
+    Answered(Box<Answer>),
+}
+
+pub(super) type Reply = Result<Ran, QueryError>;
+
+/// A reply for the one who waits for it; given outside the lock.
+#[must_use]
+pub(super) struct Settled(oneshot::Sender<Reply>, Reply);
+
+/// A query that is not answered yet.
+pub(super) struct Entry {
+    route: Route,
+    pub(super) rows: u32,
+    /// Sizes of the inputs' dynamic dimensions.
+    dims: Vec<u64>,
+    /// The inputs go with the query.
+    inline: bool,
+    targets: Targets,
+    best_effort: bool,
+    explain: bool,
+    pub(super) arrived: Instant,
+    pub(super) inputs: Vec<NamedTensor>,
+    reply: oneshot::Sender<Reply>,
+    /// How often its placement was lost.
+    pub(super) losses: u32,
+    /// The first attempt of the present asking, and of the next.
+    attempts: (u32, u32),
+    pub(super) phase: Phase,
+}
+
+pub(super) enum Phase {
+    Unasked {
+        since: Instant,
+    },
+    /// By the dispatcher's link of that number.
+    Asked {
+        link: u64,
+    },
+    Assigned {
+        link: u64,
+        assignment: Box<Assignment>,
+        /// The mailbox's link that took the inputs, and when.
+        sent: Option<(u64, Instant)>,
+        /// When the dispatcher said that a worker has run it.
+        ran: Option<Instant>,
+        /// Why the worker will send no outputs: what the dispatcher was told as well.
+        failed: Option<InferError>,
+    },
+}
+
+// === impl Settled ===
+
+impl Settled {
+    pub(super) fn new(waits: oneshot::Sender<Reply>, reply: Reply) -> Self {
+        Self(waits, reply)
+    }
+
+    /// One who has gone needs no answer.
+    pub(super) fn give(self) {
+        drop(self.0.send(self.1));
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    pub(super) fn new(
+        query: Query,
+        (rows, dims): (u32, Vec<u64>),
+        inline: bool,
+        reply: oneshot::Sender<Reply>,
+    ) -> Self {
+        Self {
+            route: query.route,
+            rows,
+            dims,
+            inline,
+            targets: query.targets,
+            best_effort: query.best_effort,
+            explain: query.explain,
+            arrived: query.arrived,
+            inputs: query.inputs,
+            reply,
+            losses: 0,
+            attempts: (0, 0),
+            phase: Phase::Unasked {
+                since: query.arrived,
+            },
+        }
+    }
+
+    /// When an answer is wanted. None for a best-effort query, as at the dispatcher.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let ms = self.targets.latency_ms.filter(|_| !self.best_effort)?;
+        let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+        self.arrived.checked_add(latency)
+    }
+
+    /// The message that asks, each time under attempts of its own.
+    pub(super) fn ask(&mut self, holder: u64, query: u64, clock: &Clock) -> SentAsk {
+        let first = self.attempts.1;
+        self.attempts = (first, first.saturating_add(ATTEMPTS));
+        SentAsk {
+            ticket: Ticket {
+                holder,
+                query,
+                attempt: first,
+            },
+            route: self.route.clone(),
+            inputs: match self.inline {
+                true => SentInputs::Here(Ok(self.inputs.clone())),
+                false => SentInputs::Kept {
+                    rows: self.rows,
+                    dims: self.dims.clone(),
+                },
+            },
+            targets: self.targets,
+            best_effort: self.best_effort,
+            explain: self.explain,
+            arrived_ns: clock.nanos(self.arrived),
+        }
+    }
+
+    /// The worker that it was assigned to.
+    pub(super) fn worker(&self) -> Option<&WorkerId> {
+        match &self.phase {
+            Phase::Assigned { assignment, .. } => Some(&assignment.worker),
+            Phase::Unasked { .. } | Phase::Asked { .. } => None,
+        }
+    }
+
+    /// The link to a dispatcher that has it.
+    pub(super) fn link(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Unasked { .. } => None,
+            Phase::Asked { link } | Phase::Assigned { link, .. } => Some(*link),
+        }
+    }
+
+    /// Whether an assignment by the dispatcher at `link` counts.
+    pub(super) fn takes(&self, link: u64, ticket: &Ticket) -> bool {
+        ticket.attempt >= self.attempts.0
+            && match &self.phase {
+                Phase::Unasked { .. } => false,
+                Phase::Asked { link: asked } => *asked == link,
+                Phase::Assigned {
+                    link: asked,
+                    assignment,
+                    ..
+                } => *asked == link && assignment.ticket.attempt < ticket.attempt,
+            }
+    }
+
+    pub(super) fn refuse(self, error: QueryError) -> Settled {
+        Settled::new(self.reply, Err(error))
+    }
+
+    pub(super) fn into_parts(self) -> (oneshot::Sender<Reply>, Phase) {
+        (self.reply, self.phase)
+    }
+}

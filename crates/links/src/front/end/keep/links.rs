@@ -1,0 +1,197 @@
+//! One link each: opened, kept and opened again.
+
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+
+use sextant_metadata::Leader;
+use sextant_types::WorkerId;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{Instant, timeout},
+};
+
+use super::{every, give};
+use crate::{
+    back_off::BackOff,
+    front::{
+        Connector, DispatcherLink, FromDispatcher, FrontEnd, FrontReport, MailboxLink, Unreachable,
+    },
+    link::Broken,
+    mailbox::{FromMailbox, ToMailbox},
+};
+
+/// Signs of life that are sent at once on a new link, so that the clocks are soon known.
+const PRIMERS: u32 = 8;
+
+/// Beats of the link to the dispatcher for each on a link to a mailbox.
+const MAILBOX_BEATS: u32 = 5;
+
+/// An attempt to open a link may take so long.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+
+/// A worker that has left may still send outputs for so long.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Keeps a link to whoever leads.
+pub(super) async fn follow_leader(
+    front: Arc<FrontEnd>,
+    connector: Arc<dyn Connector>,
+    mut leaders: watch::Receiver<Option<Leader>>,
+) {
+    let mut back_off = BackOff::new(front.options.back_off);
+    loop {
+        let leader = leaders.borrow_and_update().clone();
+        let following = async {
+            let Some(leader) = leader else {
+                return std::future::pending().await;
+            };
+            let endpoint = Arc::clone(&leader.candidate.endpoint);
+            match open(connector.connect_dispatcher(&endpoint)).await {
+                Ok(link) => {
+                    let since = Instant::now();
+                    let Err(Broken) = keep_dispatcher(&front, leader, link).await;
+                    back_off.lasted(since.elapsed());
+                    tracing::warn!(%endpoint, "the link to the dispatcher broke");
+                }
+                Err(error) => tracing::debug!(%endpoint, %error, "the dispatcher is not reached"),
+            }
+            back_off.wait().await;
+        };
+        tokio::select! {
+            () = following => {}
+            changed = leaders.changed() => match changed {
+                Ok(()) => back_off.reset(),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Takes in what the dispatcher says until the link breaks or falls silent.
+async fn keep_dispatcher(
+    front: &FrontEnd,
+    leader: Leader,
+    link: DispatcherLink,
+) -> Result<Infallible, Broken> {
+    let number = front.state().open_dispatcher(leader, Arc::clone(&link));
+    let _open = OnDrop(|| give(front.state().lose_dispatcher(number)));
+    for _ in 0..PRIMERS {
+        front.state().beat(number)?;
+    }
+    let mut beats = every(front.options.beat);
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            message = link.receive() => {
+                take_in(front, number, message?);
+                heard = Instant::now();
+            }
+            _ = beats.tick() => {
+                if heard.elapsed() > front.options.silence {
+                    return Err(Broken);
+                }
+                front.state().beat(number)?;
+            }
+        }
+    }
+}
+
+fn take_in(front: &FrontEnd, number: u64, message: FromDispatcher) {
+    let mut state = front.state();
+    state.on_stamp(number, &message.stamp);
+    let settled = match message.body {
+        FrontReport::Beat { utilization, leads } => {
+            state.on_beat(number, utilization, leads);
+            None
+        }
+        FrontReport::Assign(assignment) => {
+            state.on_assign(number, assignment);
+            None
+        }
+        FrontReport::Done { query, outcome } => state.on_done(number, query, outcome),
+        FrontReport::Answered { query, outcome } => state.on_answered(number, query, outcome),
+        FrontReport::Declined { query } => {
+            state.on_declined(number, query);
+            None
+        }
+    };
+    drop(state);
+    give(settled);
+}
+
+/// Keeps a link to the mailbox of one worker until it has `left`.
+pub(super) async fn follow_mailbox(
+    front: Arc<FrontEnd>,
+    connector: Arc<dyn Connector>,
+    (worker, endpoint): (WorkerId, Arc<str>),
+    mut left: oneshot::Receiver<()>,
+) {
+    let mut back_off = BackOff::new(front.options.back_off);
+    loop {
+        let opening = open(connector.connect_mailbox(&worker, &endpoint));
+        let opened = tokio::select! {
+            opened = opening => opened,
+            _ = &mut left => return,
+        };
+        match opened {
+            Ok(link) => {
+                let since = Instant::now();
+                let keeping = keep_mailbox(&front, &worker, link);
+                tokio::pin!(keeping);
+                tokio::select! {
+                    Err(Broken) = &mut keeping => {}
+                    _ = &mut left => return drop(timeout(LINGER, keeping).await),
+                }
+                back_off.lasted(since.elapsed());
+                tracing::warn!(%worker, "the link to the worker's mailbox broke");
+            }
+            Err(error) => tracing::debug!(%worker, %error, "the worker's mailbox is not reached"),
+        }
+        tokio::select! {
+            () = back_off.wait() => {}
+            _ = &mut left => return,
+        }
+    }
+}
+
+/// Takes in outputs until the link breaks or falls silent.
+async fn keep_mailbox(
+    front: &FrontEnd,
+    worker: &WorkerId,
+    link: MailboxLink,
+) -> Result<Infallible, Broken> {
+    let number = front.state().open_mailbox(worker, Arc::clone(&link));
+    let _open = OnDrop(|| give(front.state().lose_mailbox(worker, number)));
+    let mut beats = every(front.options.beat * MAILBOX_BEATS);
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            message = link.receive() => {
+                if let FromMailbox::Outputs { ticket, outcome } = message? {
+                    let settled = front.state().on_outputs(ticket, outcome);
+                    give(settled);
+                }
+                heard = Instant::now();
+            }
+            _ = beats.tick() => {
+                if heard.elapsed() > front.options.silence {
+                    return Err(Broken);
+                }
+                link.send(ToMailbox::Beat)?;
+            }
+        }
+    }
+}
+
+async fn open<L>(opening: impl Future<Output = Result<L, Unreachable>>) -> Result<L, Unreachable> {
+    let late = |_| Err(Unreachable("it does not answer".to_owned()));
+    timeout(CONNECT_WAIT, opening).await.unwrap_or_else(late)
+}
+
+/// Does something however a task ends.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

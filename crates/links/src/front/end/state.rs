@@ -1,0 +1,276 @@
+//! The queries of a front end and its links: who has been asked, and who answers.
+//!
+//! A query is *unasked* until a link to the leading dispatcher takes it, *asked* until the dispatcher has
+//! answered it or named a worker, then *assigned*. It leaves once: with outputs under its current ticket,
+//! with the dispatcher's answer or refusal, or with a refusal here. What an earlier dispatcher or an earlier placement
+//! says is stale: each link to a dispatcher has a number, and asking again raises the attempt beyond
+//! all that the earlier dispatcher can have used.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use sextant_metadata::Leader;
+use sextant_rpc::QueryError;
+use sextant_types::{Code, WorkerId};
+
+use super::{
+    FrontOptions,
+    entry::{Entry, Phase, Settled},
+};
+use crate::{
+    front::{DispatcherLink, FrontRequest, MailboxLink},
+    link::{Clock, Peer},
+};
+
+mod links;
+
+/// The outputs of a query that a worker has run come within this time, or are lost.
+const OUTPUTS_WAIT: Duration = Duration::from_secs(1);
+
+/// When it makes sense to try again where no dispatcher leads.
+const LEADER_RETRY_MS: u64 = 1_000;
+
+/// When it makes sense to try again where a worker was lost.
+const WORKER_RETRY_MS: u64 = 100;
+
+/// The link to a dispatcher.
+struct DispatcherEnd {
+    number: u64,
+    link: DispatcherLink,
+    peer: Peer,
+    leader: Leader,
+    leads: bool,
+    utilization: f64,
+}
+
+/// The link to a worker's mailbox.
+struct MailboxEnd {
+    number: u64,
+    link: MailboxLink,
+}
+
+pub(super) struct State {
+    options: FrontOptions,
+    clock: Clock,
+    holder: u64,
+    queries: HashMap<u64, Entry>,
+    dispatcher: Option<DispatcherEnd>,
+    mailboxes: HashMap<WorkerId, MailboxEnd>,
+    /// Links so far.
+    links: u64,
+    closed: bool,
+}
+
+/// What a look at a query that waits comes to.
+enum Verdict {
+    Wait,
+    AskAgain,
+    Refuse(QueryError),
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn new(options: FrontOptions, clock: Clock, holder: u64) -> Self {
+        Self {
+            options,
+            clock,
+            holder,
+            queries: HashMap::new(),
+            dispatcher: None,
+            mailboxes: HashMap::new(),
+            links: 0,
+            closed: false,
+        }
+    }
+
+    /// The dispatcher that takes queries now.
+    pub(super) fn leader(&self) -> Option<&Leader> {
+        let end = self.dispatcher.as_ref().filter(|end| end.leads)?;
+        Some(&end.leader)
+    }
+
+    pub(super) fn utilization(&self) -> f64 {
+        self.dispatcher.as_ref().map_or(0.0, |end| end.utilization)
+    }
+
+    /// Queries that are not answered yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.queries.len()
+    }
+
+    /// Takes in a query and asks.
+    pub(super) fn add(&mut self, query: u64, entry: Entry) -> Result<(), QueryError> {
+        if self.closed {
+            return Err(closing());
+        }
+        if self.leader().is_none() && self.queries.len() >= self.options.max_waiting {
+            return Err(no_leader());
+        }
+        self.queries.insert(query, entry);
+        self.ask(query);
+        Ok(())
+    }
+
+    /// Nobody waits for the query any more.
+    pub(super) fn give_up(&mut self, query: u64) {
+        if let Some(entry) = self.queries.remove(&query) {
+            self.tell_given_up(query, &entry);
+        }
+    }
+
+    /// Answers everything; later queries are refused.
+    pub(super) fn close(&mut self) -> Vec<Settled> {
+        self.closed = true;
+        let queries = self.queries.drain();
+        queries.map(|(_, entry)| entry.refuse(closing())).collect()
+    }
+
+    /// Refuses what has waited too long, and asks again what has been lost.
+    pub(super) fn sweep(&mut self, now: Instant) -> Vec<Settled> {
+        let mut verdicts = Vec::new();
+        for (query, entry) in &self.queries {
+            match self.verdict(entry, now) {
+                Verdict::Wait => {}
+                verdict => verdicts.push((*query, verdict)),
+            }
+        }
+        let settled = verdicts
+            .into_iter()
+            .filter_map(|(query, verdict)| match verdict {
+                Verdict::Wait => None,
+                Verdict::AskAgain => self.ask_again(query),
+                Verdict::Refuse(error) => {
+                    let entry = self.queries.remove(&query)?;
+                    self.tell_given_up(query, &entry);
+                    Some(entry.refuse(error))
+                }
+            });
+        settled.collect()
+    }
+
+    fn verdict(&self, entry: &Entry, now: Instant) -> Verdict {
+        let deadline = entry.deadline();
+        let is_past = deadline.is_some_and(|deadline| now > deadline);
+        let last = deadline.unwrap_or(entry.arrived) + self.options.longest;
+        match &entry.phase {
+            Phase::Unasked { since } if is_past || now > *since + self.options.leader_wait => {
+                Verdict::Refuse(no_leader())
+            }
+            Phase::Assigned { ran, .. } => {
+                let orphaned = self.is_orphaned(entry);
+                let lost =
+                    !self.is_reached(entry) || ran.is_some_and(|ran| now > ran + OUTPUTS_WAIT);
+                match (lost, orphaned, ran) {
+                    _ if is_past && (lost || orphaned) => Verdict::Refuse(lost_worker()),
+                    (true, true, _) | (true, _, Some(_)) => Verdict::AskAgain,
+                    _ if now > last => Verdict::Refuse(overdue(self.options.longest)),
+                    _ => Verdict::Wait,
+                }
+            }
+            _ if now > last => Verdict::Refuse(overdue(self.options.longest)),
+            _ => Verdict::Wait,
+        }
+    }
+
+    /// Whether the dispatcher that placed the query cannot be heard any more.
+    fn is_orphaned(&self, entry: &Entry) -> bool {
+        let link = self.dispatcher.as_ref().map(|end| end.number);
+        entry.link() != link
+    }
+
+    /// Whether the link that took the query's inputs still is there.
+    fn is_reached(&self, entry: &Entry) -> bool {
+        let Phase::Assigned {
+            assignment, sent, ..
+        } = &entry.phase
+        else {
+            return false;
+        };
+        let mailbox = self.mailboxes.get(&assignment.worker);
+        let sent = sent.map(|(number, _)| number);
+        sent.is_some() && mailbox.map(|end| end.number) == sent
+    }
+
+    /// Asks the leading dispatcher, or has the query wait for one.
+    fn ask(&mut self, query: u64) {
+        let Some(entry) = self.queries.get_mut(&query) else {
+            return;
+        };
+        let end = self.dispatcher.as_mut().filter(|end| end.leads);
+        let link = end.and_then(|end| {
+            let ask = FrontRequest::Ask(Box::new(entry.ask(self.holder, query, &self.clock)));
+            end.send(ask).is_ok().then_some(end.number)
+        });
+        entry.phase = match link {
+            Some(link) => Phase::Asked { link },
+            None => Phase::Unasked {
+                since: self.clock.now(),
+            },
+        };
+    }
+
+    /// What was placed came to nothing, and no dispatcher will place it again.
+    fn ask_again(&mut self, query: u64) -> Option<Settled> {
+        let entry = self.queries.get_mut(&query)?;
+        entry.losses += 1;
+        if entry.losses > self.options.most_askings {
+            let entry = self.queries.remove(&query)?;
+            return Some(entry.refuse(lost_worker()));
+        }
+        self.ask(query);
+        None
+    }
+
+    fn ask_all_unasked(&mut self) {
+        let waits = |entry: &Entry| matches!(entry.phase, Phase::Unasked { .. });
+        for query in self.select(waits) {
+            self.ask(query);
+        }
+    }
+
+    /// In the order of their coming.
+    fn select(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u64> {
+        let queries = self.queries.iter().filter(|(_, entry)| wanted(entry));
+        let mut queries: Vec<u64> = queries.map(|(query, _)| *query).collect();
+        queries.sort_unstable();
+        queries
+    }
+
+    fn tell_given_up(&mut self, query: u64, entry: &Entry) {
+        if let Some(end) = &mut self.dispatcher
+            && entry.link() == Some(end.number)
+        {
+            // Over a broken link the dispatcher learns it by the break.
+            let _ = end.send(FrontRequest::GiveUp { query });
+        }
+    }
+}
+
+fn no_leader() -> QueryError {
+    let message = "no dispatcher leads at the moment: the query was not placed; try again";
+    unavailable(message, LEADER_RETRY_MS)
+}
+
+fn lost_worker() -> QueryError {
+    let message = "the worker or the dispatcher that had the query was lost; try again";
+    unavailable(message, WORKER_RETRY_MS)
+}
+
+fn closing() -> QueryError {
+    QueryError::new(Code::Unavailable, "the service is shutting down")
+}
+
+fn overdue(longest: Duration) -> QueryError {
+    let seconds = longest.as_secs();
+    let message = format!("no answer for `{seconds}` s after it was wanted");
+    QueryError::new(Code::DeadlineExceeded, message)
+}
+
+fn unavailable(message: &str, retry_after_ms: u64) -> QueryError {
+    let mut error = QueryError::new(Code::Unavailable, message);
+    error.retry_after_ms = Some(retry_after_ms);
+    error
+}

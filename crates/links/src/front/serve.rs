@@ -1,0 +1,221 @@
+//! The dispatcher's half of a link to a front end.
+//!
+//! The queries of one front end are polled by the task that receives its messages: a query goes
+//! into the scheduler without another task in between.
+
+use std::{
+    collections::HashMap, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Instant,
+};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, Abortable, BoxFuture},
+    stream::FuturesUnordered,
+};
+use parking_lot::{Mutex, MutexGuard};
+
+use sextant_rpc::{Ask, Assignment, DispatcherClient, Holder, Query, QueryError};
+use sextant_types::Code;
+
+use super::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher};
+use crate::link::{Broken, Clock, Link, Peer};
+
+/// Whom front ends are served with.
+#[derive(Clone)]
+pub struct DispatcherHalf {
+    /// Places their queries.
+    pub dispatcher: DispatcherClient,
+    /// Whether the dispatcher leads now. While it does not, queries are declined.
+    pub leads: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The clock here.
+    pub clock: Clock,
+}
+
+type ServerLink = Arc<dyn Link<FromDispatcher, ToDispatcher>>;
+
+/// What reports need.
+struct Reporter {
+    link: ServerLink,
+    peer: Mutex<Peer>,
+}
+
+/// A query under way: its number and what is to be said of it, nothing if it was given up.
+type UnderWay = BoxFuture<'static, Option<(u64, FrontReport)>>;
+
+/// Serves the front end at the other end of `link`, until `shutdown`. Queries that are under
+/// way when it ends are given up.
+///
+/// # Errors
+/// When the link breaks.
+pub async fn serve(
+    half: DispatcherHalf,
+    link: ServerLink,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), Broken> {
+    let mut serving = Serving {
+        reporter: Arc::new(Reporter {
+            link: Arc::clone(&link),
+            peer: Mutex::new(Peer::new(half.clock)),
+        }),
+        half,
+        queries: FuturesUnordered::new(),
+        handles: HashMap::new(),
+    };
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            ended = serving.queries.next(), if !serving.queries.is_empty() => {
+                if let Some((query, report)) = ended.flatten() {
+                    serving.report(query, report)?;
+                }
+            }
+            message = link.receive() => serving.take_in(message?)?,
+        }
+    }
+}
+
+struct Serving {
+    half: DispatcherHalf,
+    reporter: Arc<Reporter>,
+    queries: FuturesUnordered<UnderWay>,
+    /// By the query's number.
+    handles: HashMap<u64, AbortHandle>,
+}
+
+impl Serving {
+    fn take_in(&mut self, message: ToDispatcher) -> Result<(), Broken> {
+        self.reporter.peer().arrived(&message.stamp);
+        match message.body {
+            FrontRequest::Beat => self.reporter.send(FrontReport::Beat {
+                utilization: self.half.dispatcher.utilization(),
+                leads: (self.half.leads)(),
+            }),
+            FrontRequest::Ask(ask) if (self.half.leads)() => {
+                self.take_on(*ask);
+                Ok(())
+            }
+            FrontRequest::Ask(ask) => {
+                let query = ask.ticket.query;
+                self.reporter.send(FrontReport::Declined { query })
+            }
+            FrontRequest::GiveUp { query } => {
+                if let Some(handle) = self.handles.remove(&query) {
+                    handle.abort();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn take_on(&mut self, ask: SentAsk) {
+        let query = ask.ticket.query;
+        let reporter = Arc::clone(&self.reporter);
+        let dispatcher = Arc::clone(&self.half.dispatcher);
+        let (handle, registration) = AbortHandle::new_pair();
+        let report = async move { (query, reporter.report(dispatcher, ask).await) };
+        let report = Abortable::new(report, registration);
+        self.queries.push(report.map(Result::ok).boxed());
+        // The same number again is the same query, asked again: what was begun for it is void.
+        if let Some(earlier) = self.handles.insert(query, handle) {
+            earlier.abort();
+        }
+    }
+
+    fn report(&mut self, query: u64, report: FrontReport) -> Result<(), Broken> {
+        self.handles.remove(&query);
+        let is_refusal = matches!(
+            report,
+            FrontReport::Done {
+                outcome: Err(_),
+                ..
+            } | FrontReport::Answered {
+                outcome: Err(_),
+                ..
+            }
+        );
+        // What a dispatcher refuses when it leads no more says nothing of the query.
+        if is_refusal && !(self.half.leads)() {
+            return self.reporter.send(FrontReport::Declined { query });
+        }
+        self.reporter.send(report)
+    }
+}
+
+fn panicked() -> QueryError {
+    QueryError::new(Code::Internal, "the dispatcher failed on the query")
+}
+
+// === impl Reporter ===
+
+impl Reporter {
+    fn send(&self, body: FrontReport) -> Result<(), Broken> {
+        // Under the lock, so that stamps are sent in the order of their times.
+        let peer = self.peer();
+        let stamp = peer.stamp();
+        self.link.send(FromDispatcher { stamp, body })
+    }
+
+    /// Has a query answered, or placed if the front end keeps its inputs. One that panics harms no other.
+    async fn report(self: Arc<Self>, dispatcher: DispatcherClient, ask: SentAsk) -> FrontReport {
+        let query = ask.ticket.query;
+        let arrived = self.arrived(ask.arrived_ns);
+        match ask.inputs {
+            SentInputs::Kept { rows, dims } => {
+                let ask = Ask {
+                    ticket: ask.ticket,
+                    route: ask.route,
+                    rows,
+                    dims,
+                    targets: ask.targets,
+                    best_effort: ask.best_effort,
+                    explain: ask.explain,
+                    arrived,
+                };
+                let placed = AssertUnwindSafe(dispatcher.place(ask, self)).catch_unwind();
+                let outcome = placed.await.unwrap_or_else(|_| Err(panicked()));
+                FrontReport::Done { query, outcome }
+            }
+            SentInputs::Here(Ok(inputs)) => {
+                let ask = Query {
+                    route: ask.route,
+                    inputs,
+                    targets: ask.targets,
+                    best_effort: ask.best_effort,
+                    explain: ask.explain,
+                    arrived,
+                };
+                let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();
+                let outcome = answered.await.unwrap_or_else(|_| Err(panicked()));
+                let outcome = outcome.map(Box::new);
+                FrontReport::Answered { query, outcome }
+            }
+            SentInputs::Here(Err(reason)) => FrontReport::Answered {
+                query,
+                outcome: Err(QueryError::new(Code::InvalidTensor, reason)),
+            },
+        }
+    }
+
+    /// When a query arrived, on the clock here.
+    fn arrived(&self, arrived_ns: u64) -> Instant {
+        let peer = self.peer();
+        let now = peer.clock().now();
+        // Before the clocks are compared the best guess is that it arrived just now.
+        match peer.is_known() {
+            true => peer.instant(arrived_ns).min(now),
+            false => now,
+        }
+    }
+
+    fn peer(&self) -> MutexGuard<'_, Peer> {
+        self.peer.lock()
+    }
+}
+
+impl Holder for Reporter {
+    /// Over a broken link nobody is told: the worker's batch goes without the inputs.
+    fn assign(&self, assignment: Assignment) {
+        let _ = self.send(FrontReport::Assign(Box::new(assignment)));
+    }
+}

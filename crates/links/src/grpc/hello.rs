@@ -1,0 +1,299 @@
+//! Who calls, and under which leadership.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use sextant_metadata::MetadataStore;
+use sextant_types::WorkerId;
+use tokio::sync::{Mutex, watch};
+use tonic::{
+    Status,
+    metadata::{AsciiMetadataValue, MetadataMap},
+};
+
+use crate::{
+    grpc::{
+        Error,
+        proto::{WorkRequest, WorkRequests, work_request},
+        server::Roles,
+        stream::Gate,
+    },
+    link::ToWorker,
+};
+
+/// The version of the messages. Processes that speak different ones do not talk to each other.
+pub const PROTOCOL: u32 = 2;
+
+const PROTOCOL_HEADER: &str = "sextant-protocol";
+const FLEET_HEADER: &str = "sextant-fleet";
+const CALLER_HEADER: &str = "sextant-caller";
+const TOKEN_HEADER: &str = "sextant-token";
+const WORKER_HEADER: &str = "sextant-worker";
+
+/// Longest time that the store may take to say who leads.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// For this long a token that was refused is refused again without a question.
+const REMEMBERED: Duration = Duration::from_millis(100);
+
+/// The role that calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Sends batches, loads and unloads; leads, or stands by.
+    Dispatcher,
+    /// Sends queries and inputs, and asks workers for statistics; gives no orders.
+    FrontEnd,
+}
+
+/// What a caller says about itself when a link opens.
+#[derive(Debug, Clone)]
+pub struct Hello {
+    /// The fleet that it belongs to.
+    pub fleet: Arc<str>,
+    /// Its role.
+    pub caller: Caller,
+    /// The leadership under which it acts.
+    pub fence: Fence,
+}
+
+/// The fencing token under which a role acts now; none while it does not lead. Every frame to a
+/// worker carries it: workers take orders only with the greatest token that they have seen.
+#[derive(Debug, Clone, Default)]
+pub struct Fence(Option<watch::Receiver<Option<u64>>>);
+
+/// Who gives orders to the workers of a process. What a caller says of its token is not believed: the store
+/// is asked, once for each token.
+pub(crate) struct Tokens {
+    metadata: Arc<dyn MetadataStore>,
+    /// The token that the store named last.
+    known: AtomicU64,
+    /// One question at a time; what was refused last.
+    asking: Mutex<Option<Refused>>,
+}
+
+struct Refused {
+    token: u64,
+    at: Instant,
+    reason: String,
+}
+
+/// What the frames of a caller must satisfy before their messages are taken.
+pub(crate) struct Orders {
+    pub(crate) roles: Roles,
+    pub(crate) caller: Caller,
+}
+
+/// What an opening says.
+pub(crate) struct Opening {
+    pub(crate) caller: Caller,
+    pub(crate) token: u64,
+    pub(crate) worker: Option<WorkerId>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    pub(crate) const ALL: [Self; 2] = [Self::Dispatcher, Self::FrontEnd];
+
+    /// The name in the certificate of a process that has the role and whose certificate names roles.
+    pub(crate) fn certificate_name(self) -> &'static str {
+        match self {
+            Self::Dispatcher => "dispatcher.sextant",
+            Self::FrontEnd => "api.sextant",
+        }
+    }
+
+    /// The name on the wire.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dispatcher => "dispatcher",
+            Self::FrontEnd => "front_end",
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl Fence ===
+
+impl Fence {
+    /// For a role that never leads.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Follows a leadership: its token while it lasts. The token must be published before the first
+    /// order is given under it.
+    pub fn following(token: watch::Receiver<Option<u64>>) -> Self {
+        Self(Some(token))
+    }
+
+    /// The token now; 0 for none.
+    pub(crate) fn token(&self) -> u64 {
+        let token = self.0.as_ref();
+        token.and_then(|it| *it.borrow()).unwrap_or_default()
+    }
+}
+
+// === impl Hello ===
+
+impl Hello {
+    /// Writes it into the opening headers of a call, for a worker where one is meant.
+    pub(crate) fn write(
+        &self,
+        headers: &mut MetadataMap,
+        worker: Option<&WorkerId>,
+    ) -> Result<(), Error> {
+        let fleet = AsciiMetadataValue::try_from(&*self.fleet);
+        let fleet = fleet.map_err(|_| Error::Fleet(self.fleet.to_string()))?;
+        headers.insert(PROTOCOL_HEADER, PROTOCOL.into());
+        headers.insert(FLEET_HEADER, fleet);
+        headers.insert(
+            CALLER_HEADER,
+            AsciiMetadataValue::from_static(self.caller.name()),
+        );
+        headers.insert(TOKEN_HEADER, self.fence.token().into());
+        // A worker's name has only characters that a header may have.
+        if let Some(name) = worker.and_then(|it| AsciiMetadataValue::try_from(it.as_str()).ok()) {
+            headers.insert(WORKER_HEADER, name);
+        }
+        Ok(())
+    }
+}
+
+// === impl Opening ===
+
+impl Opening {
+    /// Reads the opening headers of a call to a process of `fleet`.
+    pub(crate) fn read(headers: &MetadataMap, fleet: &str) -> Result<Self, Status> {
+        let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
+        let number = |name| text(name).and_then(|it| it.parse::<u64>().ok());
+        if number(PROTOCOL_HEADER) != Some(PROTOCOL.into()) {
+            let theirs = text(PROTOCOL_HEADER).unwrap_or("none");
+            return Err(Status::failed_precondition(format!(
+                "the caller speaks version {theirs} of the protocol, this process {PROTOCOL}: \
+                 run the same release"
+            )));
+        }
+        if text(FLEET_HEADER) != Some(fleet) {
+            let theirs = text(FLEET_HEADER).unwrap_or_default();
+            return Err(Status::failed_precondition(format!(
+                "the caller belongs to fleet `{theirs}`, this process to `{fleet}`: \
+                 set `fleet.name` alike"
+            )));
+        }
+        let caller = text(CALLER_HEADER);
+        let caller = Caller::ALL.into_iter().find(|it| Some(it.name()) == caller);
+        let worker = text(WORKER_HEADER).map(WorkerId::new).transpose();
+        Ok(Self {
+            caller: caller
+                .ok_or_else(|| Status::invalid_argument("the caller's role is unknown"))?,
+            token: number(TOKEN_HEADER).unwrap_or_default(),
+            worker: worker.map_err(|error| Status::invalid_argument(error.to_string()))?,
+        })
+    }
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    pub(crate) fn new(metadata: Arc<dyn MetadataStore>) -> Self {
+        Self {
+            metadata,
+            known: AtomicU64::new(0),
+            asking: Mutex::default(),
+        }
+    }
+
+    /// Whether `caller` may act under `token`; 0 stands by and is let in. Only the store makes a token
+    /// known, so nobody shuts the leader out by naming a greater one, and a store whose clock was in the
+    /// future for a while shuts nobody out for ever.
+    pub(crate) async fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
+        if self.is_known(caller, token) {
+            return Ok(());
+        }
+        let mut refused = self.asking.lock().await;
+        // Another question may have answered this one.
+        if self.is_known(caller, token) {
+            return Ok(());
+        }
+        if let Some(last) = &*refused
+            && last.token == token
+            && last.at.elapsed() < REMEMBERED
+        {
+            return Err(last.reason.clone());
+        }
+        let asked =
+            tokio::time::timeout(PATIENCE, self.metadata.leader(sextant_fleet::LEADING_ROLE)).await;
+        let leader = match asked {
+            Ok(Ok(leader)) => leader,
+            Ok(Err(error)) => return Err(format!("the store does not say who leads: {error}")),
+            Err(_) => return Err("the store does not say who leads".to_owned()),
+        };
+        match leader {
+            Some(leader) if leader.token == token => {
+                self.known.store(token, Ordering::Release);
+                Ok(())
+            }
+            other => {
+                let leads = match other {
+                    Some(leader) => format!("another leads with {}", leader.token),
+                    None => "nobody leads".to_owned(),
+                };
+                let reason = format!("the {caller} acts under token {token}, {leads}");
+                *refused = Some(Refused {
+                    token,
+                    at: Instant::now(),
+                    reason: reason.clone(),
+                });
+                Err(reason)
+            }
+        }
+    }
+
+    fn is_known(&self, caller: Caller, token: u64) -> bool {
+        token == 0 || caller == Caller::FrontEnd || token == self.known.load(Ordering::Acquire)
+    }
+}
+
+// === impl Orders ===
+
+#[async_trait]
+impl Gate<ToWorker> for Orders {
+    /// Orders need a leadership.
+    fn check(&self, frame: &WorkRequests) -> Option<Result<(), String>> {
+        let caller = self.caller;
+        let leads = frame.token != 0 && caller != Caller::FrontEnd;
+        if !leads && frame.messages.iter().any(is_order) {
+            return Some(Err(format!("the {caller} gives orders and does not lead")));
+        }
+        let is_known = self.roles.tokens().is_known(caller, frame.token);
+        is_known.then_some(Ok(()))
+    }
+
+    async fn ask(&self, frame: &WorkRequests) -> Result<(), String> {
+        self.roles.tokens().admit(self.caller, frame.token).await
+    }
+}
+
+/// Whether a request changes or occupies the worker. Questions may be asked by anyone.
+fn is_order(request: &WorkRequest) -> bool {
+    let body = request.body.as_ref();
+    body.is_some_and(|it| {
+        matches!(
+            it,
+            work_request::Body::Infer(_) | work_request::Body::Order(_)
+        )
+    })
+}

@@ -1,0 +1,252 @@
+//! The end that is called.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use sextant_metadata::MetadataStore;
+use sextant_rpc::Work;
+use sextant_types::WorkerId;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::transport::{Server, server::TcpIncoming};
+
+use crate::{
+    front::DispatcherHalf,
+    grpc::{
+        Error, Limits, MutualTls,
+        error::chain,
+        hello::Tokens,
+        proto::{dispatcher_server::DispatcherServer, worker_server::WorkerServer},
+        tls::Material,
+        transport::{
+            CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT,
+            STREAM_WINDOW_BYTES,
+        },
+    },
+    link::Clock,
+    mailbox::Mailbox,
+};
+
+mod calls;
+
+use self::calls::Calls;
+
+/// Open calls end within this time of a shutdown.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Where and for whom a process listens.
+#[derive(Debug, Clone)]
+pub struct GrpcConfig {
+    /// Address and port; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `host:port` for the others; by default the address, with this machine's name where the
+    /// address stands for all of them.
+    pub advertise: Option<String>,
+    /// The fleet that may call.
+    pub fleet: Arc<str>,
+    /// Encryption, if there is to be any.
+    pub tls: Option<MutualTls>,
+    /// Sizes.
+    pub limits: Limits,
+}
+
+/// A port on which the roles of this process are reached.
+pub struct GrpcServer {
+    listener: TcpListener,
+    endpoint: Arc<str>,
+    tls: Option<Material>,
+    limits: Limits,
+    roles: Roles,
+}
+
+/// The roles behind a port. They may come and go while it is served.
+#[derive(Clone)]
+pub struct Roles(Arc<Shared>);
+
+struct Shared {
+    fleet: Arc<str>,
+    limits: Limits,
+    clock: Clock,
+    /// Whether certificates must name the roles of callers; none without encryption.
+    role_names: Option<bool>,
+    tokens: Tokens,
+    workers: RwLock<BTreeMap<WorkerId, Arc<Mailbox>>>,
+    dispatcher: RwLock<Option<DispatcherHalf>>,
+    calls: TaskTracker,
+    /// Open calls end.
+    ending: CancellationToken,
+}
+
+impl GrpcConfig {
+    /// Without encryption, with the default sizes.
+    pub fn new(listen: SocketAddr, fleet: impl Into<Arc<str>>) -> Self {
+        Self {
+            listen,
+            advertise: None,
+            fleet: fleet.into(),
+            tls: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+// === impl GrpcServer ===
+
+impl GrpcServer {
+    /// Takes the port. Callers are answered once [`run`](Self::run) runs; `metadata` says who of them
+    /// leads.
+    ///
+    /// # Errors
+    /// When the port cannot be taken, the certificates cannot be read, or nobody could be told
+    /// where this process is.
+    pub async fn bind(config: GrpcConfig, metadata: Arc<dyn MetadataStore>) -> Result<Self, Error> {
+        let listen = |error: std::io::Error| Error::Listen {
+            address: config.listen,
+            reason: error.to_string(),
+        };
+        let role_names = config.tls.as_ref().map(|tls| tls.role_names);
+        let tls = config.tls.map(|tls| tls.read()).transpose()?;
+        let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let endpoint = match config.advertise {
+            Some(endpoint) => endpoint,
+            None => advertised(address)?,
+        };
+        let shared = Shared {
+            fleet: config.fleet,
+            limits: config.limits,
+            clock: Clock::system(),
+            role_names,
+            tokens: Tokens::new(metadata),
+            workers: RwLock::default(),
+            dispatcher: RwLock::default(),
+            calls: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        };
+        Ok(Self {
+            listener,
+            endpoint: endpoint.into(),
+            tls,
+            limits: config.limits,
+            roles: Roles(Arc::new(shared)),
+        })
+    }
+
+    /// `host:port` under which the others reach this process.
+    pub fn endpoint(&self) -> Arc<str> {
+        Arc::clone(&self.endpoint)
+    }
+
+    /// What is reached here.
+    pub fn roles(&self) -> Roles {
+        self.roles.clone()
+    }
+
+    /// Answers callers until `shutdown`, then ends their calls.
+    ///
+    /// # Errors
+    /// When the certificates are not usable, or the system gives no connections any more.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let most = self.limits.frame_bytes();
+        let mut server = Server::builder()
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT));
+        if let Some(tls) = &self.tls {
+            let encrypted = server.tls_config(tls.server());
+            server = encrypted.map_err(|error| Error::Tls(chain(&error)))?;
+        }
+        let roles = self.roles;
+        let worker = WorkerServer::new(Calls(roles.clone())).max_decoding_message_size(most);
+        let dispatcher =
+            DispatcherServer::new(Calls(roles.clone())).max_decoding_message_size(most);
+        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+        let stop = CancellationToken::new();
+        let signal = stop.clone();
+        // Whoever can ask is told that the process serves: the standard `grpc.health.v1`.
+        let (_, health) = tonic_health::server::health_reporter();
+        let serving = server
+            .add_service(health)
+            .add_service(worker)
+            .add_service(dispatcher)
+            .serve_with_incoming_shutdown(incoming, async move { signal.cancelled().await });
+        let ending = async {
+            shutdown.await;
+            stop.cancel();
+            roles.end().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(|error| Error::Serve(chain(&error))),
+            () = ending => Ok(()),
+        }
+    }
+}
+
+/// What others are told of an address.
+fn advertised(address: SocketAddr) -> Result<String, Error> {
+    let unspecified = match address.ip() {
+        IpAddr::V4(ip) => ip.is_unspecified(),
+        IpAddr::V6(ip) => ip.is_unspecified(),
+    };
+    if !unspecified {
+        return Ok(address.to_string());
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" | "localhost" | "(none)" => Err(Error::Advertise),
+        name => Ok(format!("{name}:{}", address.port())),
+    }
+}
+
+// === impl Roles ===
+
+impl Roles {
+    /// Lets callers reach a worker.
+    pub fn add_worker(&self, mailbox: Arc<Mailbox>) {
+        let name = mailbox.info().worker;
+        self.workers_mut().insert(name, mailbox);
+    }
+
+    /// New links to the worker are refused; those there are go on.
+    pub fn remove_worker(&self, worker: &WorkerId) {
+        self.workers_mut().remove(worker);
+    }
+
+    /// Lets front ends reach the dispatcher.
+    pub fn set_dispatcher(&self, dispatcher: DispatcherHalf) {
+        *self.0.dispatcher.write() = Some(dispatcher);
+    }
+
+    /// Ends the open calls and waits for them.
+    async fn end(&self) {
+        self.0.ending.cancel();
+        self.0.calls.close();
+        drop(tokio::time::timeout(GRACE, self.0.calls.wait()).await);
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    fn dispatcher(&self) -> Option<DispatcherHalf> {
+        self.0.dispatcher.read().clone()
+    }
+
+    fn workers(&self) -> RwLockReadGuard<'_, BTreeMap<WorkerId, Arc<Mailbox>>> {
+        self.0.workers.read()
+    }
+
+    fn workers_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<WorkerId, Arc<Mailbox>>> {
+        self.0.workers.write()
+    }
+}

@@ -1,0 +1,344 @@
+//! Between front ends and dispatchers.
+
+use std::collections::VecDeque;
+
+use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Route, Timings};
+use sextant_types::{ApplicationId, Code, DeviceTypeName, ModelId, Targets, VariantId, WorkerId};
+
+use super::{
+    ENVELOPE_BYTES, Malformed, Wire, field,
+    tensors::{named_weight_bytes, pack_named, unpack_named},
+};
+use crate::{
+    front::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher},
+    grpc::proto::{self, answered, ask, ask_message, placement},
+};
+
+impl Wire for ToDispatcher {
+    type Frame = proto::Asks;
+
+    fn pack(messages: impl ExactSizeIterator<Item = Self>, _token: u64) -> Self::Frame {
+        let messages = messages.map(|it| proto::AskMessage {
+            stamp: Some(it.stamp.into()),
+            body: Some(match it.body {
+                FrontRequest::Beat => ask_message::Body::Beat(proto::Nothing {}),
+                FrontRequest::Ask(ask) => ask_message::Body::Ask(pack_ask(*ask)),
+                FrontRequest::GiveUp { query } => ask_message::Body::GiveUp(query),
+            }),
+        });
+        proto::Asks {
+            messages: messages.collect(),
+        }
+    }
+
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+        for message in frame.messages {
+            into.push_back(Self {
+                stamp: field(message.stamp, "stamp")?.into(),
+                body: match field(message.body, "ask")? {
+                    ask_message::Body::Beat(_) => FrontRequest::Beat,
+                    ask_message::Body::Ask(ask) => FrontRequest::Ask(Box::new(unpack_ask(ask)?)),
+                    ask_message::Body::GiveUp(query) => FrontRequest::GiveUp { query },
+                },
+            });
+        }
+        Ok(())
+    }
+
+    fn weight_bytes(&self) -> usize {
+        match &self.body {
+            FrontRequest::Ask(ask) => match &ask.inputs {
+                SentInputs::Here(Ok(inputs)) => ENVELOPE_BYTES + named_weight_bytes(inputs),
+                _ => ENVELOPE_BYTES,
+            },
+            _ => ENVELOPE_BYTES,
+        }
+    }
+
+    fn strip(&mut self, reason: &str) {
+        if let FrontRequest::Ask(ask) = &mut self.body
+            && let SentInputs::Here(inputs) = &mut ask.inputs
+        {
+            *inputs = Err(reason.to_owned());
+        }
+    }
+}
+
+impl Wire for FromDispatcher {
+    type Frame = proto::Placements;
+
+    fn pack(messages: impl ExactSizeIterator<Item = Self>, _token: u64) -> Self::Frame {
+        let messages = messages.map(|it| proto::Placement {
+            stamp: Some(it.stamp.into()),
+            body: Some(pack_report(it.body)),
+        });
+        proto::Placements {
+            messages: messages.collect(),
+        }
+    }
+
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+        for message in frame.messages {
+            into.push_back(Self {
+                stamp: field(message.stamp, "stamp")?.into(),
+                body: unpack_report(field(message.body, "placement")?)?,
+            });
+        }
+        Ok(())
+    }
+
+    fn weight_bytes(&self) -> usize {
+        match &self.body {
+            FrontReport::Assign(assignment) if assignment.explanation.is_some() => 32 * 256,
+            FrontReport::Done {
+                outcome: Err(error),
+                ..
+            }
+            | FrontReport::Answered {
+                outcome: Err(error),
+                ..
+            } => ENVELOPE_BYTES + error.message.len() + 256 * error.closest.len(),
+            FrontReport::Answered {
+                outcome: Ok(answer),
+                ..
+            } => {
+                let explained = answer.explanation.as_ref().map_or(0, |_| 32 * 256);
+                ENVELOPE_BYTES + named_weight_bytes(&answer.outputs) + explained
+            }
+            _ => ENVELOPE_BYTES,
+        }
+    }
+
+    fn strip(&mut self, reason: &str) {
+        if let FrontReport::Answered { outcome, .. } = &mut self.body {
+            *outcome = Err(QueryError::new(Code::EngineFailed, reason));
+        }
+    }
+}
+
+fn pack_ask(ask: SentAsk) -> proto::Ask {
+    let (rows, dims, inputs) = match ask.inputs {
+        SentInputs::Kept { rows, dims } => (rows, dims, None),
+        SentInputs::Here(inputs) => {
+            // What was stripped goes without tensors, of which every model takes some.
+            let tensors = pack_named(inputs.unwrap_or_default());
+            (0, Vec::new(), Some(proto::Tensors { tensors }))
+        }
+    };
+    proto::Ask {
+        ticket: Some(ask.ticket.into()),
+        rows,
+        dims,
+        inputs,
+        latency_ms: ask.targets.latency_ms,
+        min_quality: ask.targets.min_quality,
+        max_cost_per_1k_usd: ask.targets.max_cost_per_1k_usd,
+        best_effort: ask.best_effort,
+        explain: ask.explain,
+        arrived_ns: ask.arrived_ns,
+        route: Some(match ask.route {
+            Route::Application(id) => ask::Route::Application(id.into()),
+            Route::Model(id) => ask::Route::Model(id.into()),
+            Route::Variant(id) => ask::Route::Variant(id.into()),
+        }),
+    }
+}
+
+fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
+    Ok(SentAsk {
+        ticket: field(ask.ticket, "ticket")?.into(),
+        route: match field(ask.route, "route")? {
+            ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
+            ask::Route::Model(id) => Route::Model(ModelId::new(id)?),
+            ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
+        },
+        inputs: match ask.inputs {
+            None => SentInputs::Kept {
+                rows: ask.rows,
+                dims: ask.dims,
+            },
+            Some(inputs) => {
+                let inputs = unpack_named(inputs.tensors)?;
+                SentInputs::Here(inputs.map_err(|error| error.to_string()))
+            }
+        },
+        targets: Targets {
+            latency_ms: ask.latency_ms,
+            min_quality: ask.min_quality,
+            max_cost_per_1k_usd: ask.max_cost_per_1k_usd,
+        },
+        best_effort: ask.best_effort,
+        explain: ask.explain,
+        arrived_ns: ask.arrived_ns,
+    })
+}
+
+fn pack_report(report: FrontReport) -> placement::Body {
+    match report {
+        FrontReport::Beat { utilization, leads } => {
+            placement::Body::Beat(proto::DispatcherBeat { utilization, leads })
+        }
+        FrontReport::Assign(assignment) => placement::Body::Assign(proto::Assign {
+            ticket: Some(assignment.ticket.into()),
+            worker: assignment.worker.into(),
+            variant: assignment.variant.into(),
+            model: assignment.model.into(),
+            suits: assignment.suits,
+            second_usd: assignment.second_usd,
+            explanation: assignment.explanation.map(pack_explanation),
+        }),
+        FrontReport::Done { query, outcome } => placement::Body::Done(proto::Done {
+            query,
+            error: outcome.err().map(pack_error),
+        }),
+        FrontReport::Answered { query, outcome } => {
+            let outcome = match outcome {
+                Ok(answer) => answered::Outcome::Answer(pack_answer(*answer)),
+                Err(error) => answered::Outcome::Error(pack_error(error)),
+            };
+            placement::Body::Answered(proto::Answered {
+                query,
+                outcome: Some(outcome),
+            })
+        }
+        FrontReport::Declined { query } => placement::Body::Declined(query),
+    }
+}
+
+fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
+    Ok(match body {
+        placement::Body::Beat(beat) => FrontReport::Beat {
+            utilization: beat.utilization,
+            leads: beat.leads,
+        },
+        placement::Body::Assign(assign) => FrontReport::Assign(Box::new(Assignment {
+            ticket: field(assign.ticket, "ticket")?.into(),
+            worker: WorkerId::new(assign.worker)?,
+            variant: VariantId::new(assign.variant)?,
+            model: ModelId::new(assign.model)?,
+            suits: assign.suits,
+            second_usd: assign.second_usd,
+            explanation: assign.explanation.map(unpack_explanation).transpose()?,
+        })),
+        placement::Body::Done(done) => FrontReport::Done {
+            query: done.query,
+            outcome: match done.error {
+                Some(error) => Err(unpack_error(error)?),
+                None => Ok(()),
+            },
+        },
+        placement::Body::Answered(answered) => FrontReport::Answered {
+            query: answered.query,
+            outcome: match field(answered.outcome, "outcome")? {
+                answered::Outcome::Answer(answer) => unpack_answer(answer)?.map(Box::new),
+                answered::Outcome::Error(error) => Err(unpack_error(error)?),
+            },
+        },
+        placement::Body::Declined(query) => FrontReport::Declined { query },
+    })
+}
+
+fn pack_answer(answer: Answer) -> proto::Answer {
+    proto::Answer {
+        variant: answer.variant.into(),
+        model: answer.model.into(),
+        outputs: pack_named(answer.outputs),
+        queue_us: answer.timings.queue_us,
+        compute_us: answer.timings.compute_us,
+        total_us: answer.timings.total_us,
+        batch_rows: answer.timings.batch_rows,
+        targets_met: answer.targets_met,
+        cost_usd: answer.cost_usd,
+        explanation: answer.explanation.map(pack_explanation),
+    }
+}
+
+/// Outputs that are not what they say are a fault of the engine.
+fn unpack_answer(answer: proto::Answer) -> Result<Result<Answer, QueryError>, Malformed> {
+    let outputs = match unpack_named(answer.outputs)? {
+        Ok(outputs) => outputs,
+        Err(error) => {
+            return Ok(Err(QueryError::new(Code::EngineFailed, error.to_string())));
+        }
+    };
+    Ok(Ok(Answer {
+        variant: VariantId::new(answer.variant)?,
+        model: ModelId::new(answer.model)?,
+        outputs,
+        timings: Timings {
+            queue_us: answer.queue_us,
+            compute_us: answer.compute_us,
+            total_us: answer.total_us,
+            batch_rows: answer.batch_rows,
+        },
+        targets_met: answer.targets_met,
+        cost_usd: answer.cost_usd,
+        explanation: answer.explanation.map(unpack_explanation).transpose()?,
+    }))
+}
+
+fn pack_error(error: QueryError) -> proto::Refusal {
+    proto::Refusal {
+        code: error.code.as_str().to_owned(),
+        message: error.message,
+        retry_after_ms: error.retry_after_ms,
+        closest: error.closest.into_iter().map(pack_candidate).collect(),
+    }
+}
+
+/// A code that is not known here is a fault of the service.
+fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
+    Ok(QueryError {
+        code: Code::parse(&refusal.code).unwrap_or(Code::Internal),
+        message: refusal.message,
+        retry_after_ms: refusal.retry_after_ms,
+        closest: unpack_candidates(refusal.closest)?,
+    })
+}
+
+fn pack_explanation(explanation: Explanation) -> proto::Explanation {
+    let candidates = explanation.candidates.into_iter();
+    proto::Explanation {
+        reason: explanation.reason,
+        candidates: candidates.map(pack_candidate).collect(),
+        considered: explanation.considered as u64,
+    }
+}
+
+fn unpack_explanation(explanation: proto::Explanation) -> Result<Explanation, Malformed> {
+    let considered = usize::try_from(explanation.considered);
+    Ok(Explanation {
+        reason: explanation.reason,
+        candidates: unpack_candidates(explanation.candidates)?,
+        considered: considered.map_err(|_| Malformed::Field("considered"))?,
+    })
+}
+
+fn pack_candidate(candidate: Candidate) -> proto::Candidate {
+    proto::Candidate {
+        variant: candidate.variant.into(),
+        quality_bound: candidate.quality_bound,
+        expected_ms: candidate.expected_ms,
+        cost_per_1k_usd: candidate.cost_per_1k_usd,
+        state: candidate.state.into_owned(),
+        verdict: candidate.verdict.into_owned(),
+        estimated: candidate.estimated,
+        device_type: candidate.device_type.map(Into::into),
+    }
+}
+
+fn unpack_candidates(candidates: Vec<proto::Candidate>) -> Result<Vec<Candidate>, Malformed> {
+    let unpack = |it: proto::Candidate| {
+        Ok(Candidate {
+            variant: VariantId::new(it.variant)?,
+            quality_bound: it.quality_bound,
+            expected_ms: it.expected_ms,
+            cost_per_1k_usd: it.cost_per_1k_usd,
+            state: it.state.into(),
+            verdict: it.verdict.into(),
+            estimated: it.estimated,
+            device_type: it.device_type.map(DeviceTypeName::new).transpose()?,
+        })
+    };
+    candidates.into_iter().map(unpack).collect()
+}

@@ -1,0 +1,49 @@
+//! A worker elsewhere: the messages, and the two halves that make a channel of messages a [`Work`].
+//!
+//! Entry points: [`RemoteWorker::connect`] where batches are sent, [`serve_worker`] where they run.
+//! Between them lies a [`Link`]: anything that carries messages in order. Times travel as nanoseconds
+//! on the sender's [`Clock`], and the receiver moves them onto its own. Every message carries when it
+//! was sent and the least time that the sender has seen messages take, so that both sides know how
+//! far apart their clocks are (Clockwork's controller and workers do the same): half the difference
+//! of the two least times, by which delays that are alike in both directions cancel out.
+//!
+//! **Invariant:** nothing is retried or sent twice; a call has one answer, a broken link included.
+//!
+//! [`Work`]: sextant_rpc::Work
+
+use async_trait::async_trait;
+
+mod client;
+mod clock;
+mod local;
+mod messages;
+mod pending;
+mod server;
+
+pub use client::{Connection, Options, RemoteWorker};
+pub use clock::Clock;
+pub(crate) use clock::Peer;
+pub use local::{Ends, pair};
+pub use messages::{
+    Batch, Done, FromWorker, Outputs, Report, Request, Stamp, State, Steps, ToWorker, Window,
+};
+pub use server::serve_worker;
+
+/// A link that carries nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the link is broken")]
+pub struct Broken;
+
+/// One end of a channel that sends `Out` and receives `In`.
+///
+/// Contract: what is sent arrives at most once, unchanged and in the order of sending, or the link
+/// breaks. A broken link stays so. `send` never blocks; `receive` may be cancelled without losing a
+/// message, and one task at a time calls it.
+#[async_trait]
+pub trait Link<Out, In>: Send + Sync {
+    /// Hands a message on.
+    fn send(&self, message: Out) -> Result<(), Broken>;
+
+    /// The next message.
+    async fn receive(&self) -> Result<In, Broken>;
+}

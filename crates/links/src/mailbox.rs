@@ -1,0 +1,244 @@
+//! Where a worker receives the inputs that front ends hold.
+//!
+//! A batch and the inputs of its parts come on different links, in any order. The one that comes
+//! last hands the batch to the worker, on its own thread: nothing waits for another task. A timer
+//! runs only for batches whose inputs stay away, so that one front end that is slow, cut off or
+//! gone does not take the others' queries with it.
+
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
+use sextant_rpc::{
+    Infer, InferError, Load, LoadTimings, Ticket, VariantUsage, Work, WorkError, WorkerClient,
+    WorkerInfo, WorkerStats,
+};
+use sextant_types::VariantId;
+use tokio::sync::Notify;
+
+use crate::link::{Broken, Link};
+
+mod forward;
+mod messages;
+mod table;
+
+pub use self::messages::{FromMailbox, PartOutputs, ToMailbox};
+
+use self::table::{Added, Batch, Content, Due, Put, Table};
+
+/// How long and how much a mailbox keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MailboxOptions {
+    /// A batch that may start at any time after its earliest waits so long for the inputs of some
+    /// of its parts.
+    pub patience: Duration,
+    /// Such a batch of which no part has its inputs waits so long.
+    pub longest_wait: Duration,
+    /// Inputs whose batch does not come are dropped after this time.
+    pub keep: Duration,
+    /// Most bytes of inputs that wait.
+    pub max_bytes: u64,
+}
+
+impl Default for MailboxOptions {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_millis(50),
+            longest_wait: Duration::from_millis(500),
+            keep: Duration::from_secs(2),
+            max_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The mailbox's end of a link to a front end.
+type ServerLink = Arc<dyn Link<FromMailbox, ToMailbox>>;
+
+/// A worker that takes batches whose inputs come from front ends.
+pub struct Mailbox {
+    worker: WorkerClient,
+    options: MailboxOptions,
+    table: Mutex<Table>,
+    /// The next batch or inputs to be given up come earlier than the keeper knows.
+    sooner: Arc<Notify>,
+}
+
+/// Takes the inputs of the front end at the other end of `link`, until `shutdown`.
+///
+/// # Errors
+/// When the link breaks.
+pub async fn serve_mailbox(
+    mailbox: Arc<Mailbox>,
+    link: ServerLink,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), Broken> {
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            message = link.receive() => match message? {
+                ToMailbox::Beat => link.send(FromMailbox::Beat)?,
+                ToMailbox::Inputs { ticket, rows, inputs } => {
+                    mailbox.put(ticket, Content::Inputs { inputs, rows }, &link);
+                }
+                ToMailbox::Withheld { ticket, reason } => {
+                    mailbox.put(ticket, Content::Never(reason), &link);
+                }
+            },
+        }
+    }
+}
+
+// === impl Mailbox ===
+
+impl Mailbox {
+    /// Puts a mailbox before `worker`. Must be called inside a tokio runtime.
+    pub fn new(worker: WorkerClient, options: MailboxOptions) -> Arc<Self> {
+        let sooner = Arc::<Notify>::default();
+        let mailbox = Arc::new(Self {
+            worker,
+            options,
+            table: Mutex::new(Table::new(options)),
+            sooner: Arc::clone(&sooner),
+        });
+        tokio::spawn(keep(Arc::downgrade(&mailbox), sooner));
+        mailbox
+    }
+
+    /// Bytes of inputs that wait for their batch.
+    pub fn held_bytes(&self) -> u64 {
+        self.table().bytes()
+    }
+
+    fn put(&self, ticket: Ticket, content: Content, link: &ServerLink) {
+        let put = self.table().put(ticket, content, link, now());
+        match put {
+            Put::Complete(batch) => self.forward(*batch),
+            Put::NoRoom => {
+                let most = self.options.max_bytes;
+                let reason = format!("the mailbox keeps at most `{most}` bytes");
+                refuse(link, ticket, InferError::NoMemory(reason));
+            }
+            Put::Kept { sooner: true } => self.sooner.notify_one(),
+            Put::Kept { sooner: false } => {}
+        }
+    }
+
+    /// Gives up what is due, and says when to look again.
+    fn give_up(&self) -> Option<Instant> {
+        let Due {
+            batches,
+            inputs,
+            next,
+        } = self.table().take_due(now());
+        for batch in batches {
+            self.forward(batch);
+        }
+        for (ticket, link) in inputs {
+            refuse(&link, ticket, InferError::TooLate);
+        }
+        next
+    }
+
+    fn forward(&self, batch: Batch) {
+        if let Some(infer) = forward::forward(batch, now()) {
+            self.worker.infer(infer);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock()
+    }
+}
+
+#[async_trait]
+impl Work for Mailbox {
+    fn info(&self) -> WorkerInfo {
+        self.worker.info()
+    }
+
+    fn usage(&self) -> Vec<VariantUsage> {
+        self.worker.usage()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.worker.is_draining()
+    }
+
+    fn infer(&self, infer: Infer) {
+        let batch = match Batch::new(infer, now()) {
+            Ok(batch) => batch,
+            Err(infer) => return self.worker.infer(infer),
+        };
+        let added = self.table().add(batch);
+        match added {
+            Added::Complete(batch) => self.forward(*batch),
+            Added::Waits { sooner: true } => self.sooner.notify_one(),
+            Added::Waits { sooner: false } => {}
+        }
+    }
+
+    async fn load(&self, load: Load) -> Result<LoadTimings, WorkError> {
+        self.worker.load(load).await
+    }
+
+    async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
+        self.worker.unload(variant).await
+    }
+
+    async fn repin(&self) -> Result<Vec<u16>, WorkError> {
+        self.worker.repin().await
+    }
+
+    async fn leave(&self) -> Result<(), WorkError> {
+        self.worker.leave().await
+    }
+
+    async fn stats(&self) -> Result<WorkerStats, WorkError> {
+        self.worker.stats().await
+    }
+}
+
+impl Drop for Mailbox {
+    /// Batches that wait are answered: the worker shuts down.
+    fn drop(&mut self) {
+        for batch in self.table().take_all() {
+            forward::refuse_all(batch, InferError::ShuttingDown);
+        }
+        self.sooner.notify_one();
+    }
+}
+
+/// Gives up what waits too long, as long as the mailbox is there.
+async fn keep(mailbox: Weak<Mailbox>, sooner: Arc<Notify>) {
+    let mut next: Option<Instant> = None;
+    loop {
+        match next {
+            None => sooner.notified().await,
+            Some(due) => {
+                // Woken early or in time: either way it is looked again.
+                let notified = sooner.notified();
+                drop(tokio::time::timeout_at(due.into(), notified).await);
+            }
+        }
+        match mailbox.upgrade() {
+            Some(mailbox) => next = mailbox.give_up(),
+            None => return,
+        }
+    }
+}
+
+/// An error reaches the front end, or the link is broken and the front end knows.
+fn refuse(link: &ServerLink, ticket: Ticket, error: InferError) {
+    let outcome = Err(error);
+    let _ = link.send(FromMailbox::Outputs { ticket, outcome });
+}
+
+/// Tokio's time, which tests may stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,302 @@
+//! What has come of batches and inputs. Owned state; no clock, no link is used here.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use sextant_rpc::{Infer, InferError, Part, Ticket};
+use sextant_types::NamedTensor;
+
+use super::{MailboxOptions, ServerLink};
+
+/// What came for a ticket.
+pub(super) enum Content {
+    Inputs {
+        inputs: Vec<NamedTensor>,
+        rows: u32,
+    },
+    /// Nothing that could run will come: why.
+    Never(InferError),
+}
+
+/// One part of a batch.
+pub(super) enum Slot {
+    /// Its inputs came with the batch.
+    Own(Vec<NamedTensor>),
+    /// Nothing has come for it.
+    Wanted(Ticket),
+    /// What came for it, from where and when.
+    Held(Ticket, Content, ServerLink, Instant),
+}
+
+/// A batch some of whose inputs come from front ends.
+pub(super) struct Batch {
+    /// Without its parts.
+    pub(super) infer: Infer,
+    pub(super) slots: Vec<Slot>,
+    pub(super) arrived: Instant,
+    /// Parts for which nothing has come.
+    wanted: usize,
+    /// Bytes that have come for it on their own.
+    bytes: u64,
+}
+
+pub(super) enum Put {
+    /// It was the last that the batch wanted.
+    Complete(Box<Batch>),
+    /// It waits; `sooner` than anything that the keeper knows of, it is to be looked at.
+    Kept {
+        sooner: bool,
+    },
+    NoRoom,
+}
+
+pub(super) enum Added {
+    /// Everything that it wants was there.
+    Complete(Box<Batch>),
+    /// It waits; see [`Put::Kept`].
+    Waits { sooner: bool },
+}
+
+/// What has waited too long.
+pub(super) struct Due {
+    pub(super) batches: Vec<Batch>,
+    pub(super) inputs: Vec<(Ticket, ServerLink)>,
+    /// When to look again.
+    pub(super) next: Option<Instant>,
+}
+
+/// Inputs whose batch has not come.
+struct Early {
+    content: Content,
+    link: ServerLink,
+    at: Instant,
+    bytes: u64,
+}
+
+pub(super) struct Table {
+    options: MailboxOptions,
+    next: u64,
+    batches: HashMap<u64, Box<Batch>>,
+    /// The batch that wants the ticket's inputs, and the part.
+    wanted: HashMap<Ticket, (u64, usize)>,
+    early: HashMap<Ticket, Early>,
+    /// Of all inputs that wait.
+    bytes: u64,
+    /// When the keeper looks next.
+    look: Option<Instant>,
+}
+
+/// A batch must reach the worker a little before its latest start; timers are late by up to 1 ms.
+const MARGIN: Duration = Duration::from_millis(2);
+
+// === impl Batch ===
+
+impl Batch {
+    /// Gives a batch back that wants nothing from a front end.
+    pub(super) fn new(mut infer: Infer, arrived: Instant) -> Result<Self, Infer> {
+        if !infer.parts.iter().any(|part| matches!(part, Part::Held(_))) {
+            return Err(infer);
+        }
+        let parts = std::mem::take(&mut infer.parts).into_iter();
+        let slots = parts.map(|part| match part {
+            Part::Inputs(inputs) => Slot::Own(inputs),
+            Part::Held(ticket) => Slot::Wanted(ticket),
+        });
+        Ok(Self {
+            slots: slots.collect(),
+            infer,
+            arrived,
+            wanted: 0,
+            bytes: 0,
+        })
+    }
+
+    /// When it goes without the inputs that it still wants.
+    fn due(&self, options: &MailboxOptions) -> Instant {
+        let nothing = |slot: &Slot| matches!(slot, Slot::Wanted(_));
+        match self.infer.latest {
+            Some(latest) => {
+                let ahead = latest.saturating_duration_since(self.arrived);
+                let before = latest.checked_sub(MARGIN.min(ahead / 2));
+                before.unwrap_or(latest)
+            }
+            // With no part to run nobody is kept waiting.
+            None if self.slots.iter().all(nothing) => self.arrived + options.longest_wait,
+            None => self.infer.earliest.max(self.arrived) + options.patience,
+        }
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Inputs { inputs, .. } => inputs
+                .iter()
+                .map(|input| input.tensor.byte_len() as u64)
+                .sum(),
+            Self::Never(_) => 0,
+        }
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    pub(super) fn new(options: MailboxOptions) -> Self {
+        Self {
+            options,
+            next: 0,
+            batches: HashMap::new(),
+            wanted: HashMap::new(),
+            early: HashMap::new(),
+            bytes: 0,
+            look: None,
+        }
+    }
+
+    /// Takes in what came for `ticket` on `link`.
+    pub(super) fn put(
+        &mut self,
+        ticket: Ticket,
+        content: Content,
+        link: &ServerLink,
+        now: Instant,
+    ) -> Put {
+        let bytes = content.bytes();
+        if self.bytes.saturating_add(bytes) > self.options.max_bytes {
+            return Put::NoRoom;
+        }
+        self.bytes += bytes;
+        let link = ServerLink::clone(link);
+        let wanted = self.wanted.remove(&ticket);
+        let Some((id, part, batch)) =
+            wanted.and_then(|(id, part)| Some((id, part, self.batches.get_mut(&id)?)))
+        else {
+            return self.put_early(ticket, content, link, now);
+        };
+        batch.slots[part] = Slot::Held(ticket, content, link, now);
+        batch.bytes += bytes;
+        batch.wanted -= 1;
+        let due = batch.due(&self.options);
+        match batch.wanted {
+            0 => self
+                .take(id)
+                .map_or(Put::Kept { sooner: false }, Put::Complete),
+            _ => Put::Kept {
+                sooner: self.look_by(due),
+            },
+        }
+    }
+
+    fn put_early(
+        &mut self,
+        ticket: Ticket,
+        content: Content,
+        link: ServerLink,
+        now: Instant,
+    ) -> Put {
+        let early = Early {
+            bytes: content.bytes(),
+            content,
+            link,
+            at: now,
+        };
+        if let Some(replaced) = self.early.insert(ticket, early) {
+            self.bytes -= replaced.bytes;
+        }
+        Put::Kept {
+            sooner: self.look_by(now + self.options.keep),
+        }
+    }
+
+    /// Takes in a batch, with what has come for it.
+    pub(super) fn add(&mut self, mut batch: Batch) -> Added {
+        self.next += 1;
+        for (part, slot) in batch.slots.iter_mut().enumerate() {
+            let Slot::Wanted(ticket) = *slot else {
+                continue;
+            };
+            match self.early.remove(&ticket) {
+                Some(early) => {
+                    *slot = Slot::Held(ticket, early.content, early.link, early.at);
+                    batch.bytes += early.bytes;
+                }
+                None => {
+                    self.wanted.insert(ticket, (self.next, part));
+                    batch.wanted += 1;
+                }
+            }
+        }
+        if batch.wanted == 0 {
+            self.bytes -= batch.bytes;
+            return Added::Complete(Box::new(batch));
+        }
+        let due = batch.due(&self.options);
+        self.batches.insert(self.next, Box::new(batch));
+        Added::Waits {
+            sooner: self.look_by(due),
+        }
+    }
+
+    /// Takes out what has waited too long.
+    pub(super) fn take_due(&mut self, now: Instant) -> Due {
+        let options = self.options;
+        let batches = self.batches.iter();
+        let late = batches.filter(|(_, batch)| batch.due(&options) <= now);
+        let mut ids: Vec<u64> = late.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        let batches = ids.into_iter().filter_map(|id| self.take(id));
+        let batches = batches.map(|batch| *batch).collect();
+        let gone = self
+            .early
+            .extract_if(|_, early| early.at + options.keep <= now);
+        let mut inputs = Vec::new();
+        for (ticket, early) in gone {
+            self.bytes -= early.bytes;
+            inputs.push((ticket, early.link));
+        }
+        let dues = self.batches.values().map(|batch| batch.due(&options));
+        let ends = self.early.values().map(|early| early.at + options.keep);
+        self.look = dues.chain(ends).min();
+        Due {
+            batches,
+            inputs,
+            next: self.look,
+        }
+    }
+
+    /// Bytes of the inputs that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes out every batch.
+    pub(super) fn take_all(&mut self) -> Vec<Batch> {
+        self.wanted.clear();
+        self.batches.drain().map(|(_, batch)| *batch).collect()
+    }
+
+    fn take(&mut self, id: u64) -> Option<Box<Batch>> {
+        let batch = self.batches.remove(&id)?;
+        for slot in &batch.slots {
+            if let Slot::Wanted(ticket) = slot {
+                self.wanted.remove(ticket);
+            }
+        }
+        self.bytes -= batch.bytes;
+        Some(batch)
+    }
+
+    /// Whether the keeper has to be told to look by `due`.
+    fn look_by(&mut self, due: Instant) -> bool {
+        let sooner = self.look.is_none_or(|look| due < look);
+        if sooner {
+            self.look = Some(due);
+        }
+        sooner
+    }
+}

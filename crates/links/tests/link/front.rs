@@ -1,0 +1,9 @@
+//! A front end, dispatchers and mailboxes, with links of their own between each two.
+
+mod chaos;
+mod fleet;
+mod follow;
+mod inline;
+mod mailbox;
+mod placer;
+mod queries;

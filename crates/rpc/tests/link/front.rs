@@ -1,8 +1,0 @@
-//! A front end, dispatchers and mailboxes, with links of their own between each two.
-
-mod chaos;
-mod fleet;
-mod follow;
-mod mailbox;
-mod placer;
-mod queries;
