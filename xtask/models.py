@@ -129,6 +129,18 @@ def emulated():
     return g, outputs, rows
 
 
+def wide(elements):
+    """As cheap a model as takes so many bytes a query: what a way for tensors costs shows."""
+
+    def architecture():
+        g = Graph(f"wide{elements}", {"values": floats(elements)})
+        g.dense("values", elements, 2, output="scores")
+        return g, 2, 64
+
+    architecture.__name__ = f"wide{elements}"
+    return architecture
+
+
 def stem(g):
     x = g.relu(g.conv("image", 3, 64, 7, stride=2))
     return g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -257,7 +269,10 @@ def transformer(name, words, tokens, most):
     return g, 2, 64
 
 
-ARCHITECTURES = {f.__name__: f for f in (mlp, emulated, resnet18, resnet50, mobilenet, bert, encoder)}
+WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
+ARCHITECTURES = {
+    f.__name__: f for f in (mlp, emulated, resnet18, resnet50, mobilenet, bert, encoder, *WIDE)
+}
 
 
 def answers(model, inputs):

@@ -6,6 +6,7 @@
 mod failover;
 pub(super) mod members;
 mod overhead;
+mod tensors;
 
 use anyhow::{Context, Result};
 
@@ -15,19 +16,25 @@ use super::{Arguments, example};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 3] = ["overhead", "feed", "failover"];
+pub const PARTS: [&str; 4] = ["overhead", "tensors", "feed", "failover"];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("feed") {
         feed(report)?;
     }
-    if !arguments.wants("overhead") && !arguments.wants("failover") {
+    if !["overhead", "tensors", "failover"]
+        .iter()
+        .any(|part| arguments.wants(part))
+    {
         return Ok(());
     }
     let bench = Bench::prepare(arguments, provision::everything()?, "bench-fleet")?;
     if arguments.wants("overhead") {
         overhead::run(&bench, report)?;
+    }
+    if arguments.wants("tensors") {
+        tensors::run(&bench, report)?;
     }
     if arguments.wants("failover") {
         failover::run(&bench, report)?;

@@ -64,7 +64,7 @@ const WARM: Duration = Duration::from_secs(60);
 
 /// Waits until every variant of an application that nothing dominates is loaded: from then on the
 /// cheapest that meets the targets answers.
-fn warm(server: &Server, application: &str) -> Result<()> {
+pub(super) fn warm(server: &Server, application: &str) -> Result<()> {
     let path = format!("/v1/applications/{application}/variants");
     let deadline = Instant::now() + WARM;
     loop {

@@ -9,16 +9,20 @@ use super::figure;
 use super::members::{Fleet, alone};
 use crate::bench::bed::{Bench, numbers};
 use crate::bench::load::{Load, Sample};
+use crate::bench::main_job::warm;
 use crate::bench::median;
 use crate::bench::report::Report;
 
 /// A model with what one of its queries carries.
 struct Subject {
     name: &'static str,
-    variant: &'static str,
+    /// What its queries ask for, so that one variant answers them.
+    targets: &'static str,
     input: &'static str,
     shape: &'static str,
     values: usize,
+    /// What a fleet may add to the median latency of one connection, as the report says it.
+    added_goal: &'static str,
     /// Connections of the load under which the throughput is compared.
     connections: usize,
 }
@@ -26,18 +30,20 @@ struct Subject {
 const SUBJECTS: [Subject; 2] = [
     Subject {
         name: "mlp",
-        variant: "mlp-ort-fp32-all-t1-b32",
+        targets: r#"{"latency_ms":50,"min_accuracy":0.99}"#,
         input: "pixels",
         shape: "[1,64]",
         values: 64,
+        added_goal: "<= 0.3",
         connections: 64,
     },
     Subject {
         name: "resnet18",
-        variant: "resnet18-ort-fp32-all-t1-b32",
+        targets: r#"{"latency_ms":2000,"min_accuracy":0.85}"#,
         input: "image",
         shape: "[1,3,224,224]",
         values: 3 * 224 * 224,
+        added_goal: "<= 0.6",
         connections: 8,
     },
 ];
@@ -49,16 +55,23 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     fleet.spawn(bench, "worker-1", "worker")?;
     for subject in &SUBJECTS {
         let query = format!(
-            r#"{{"variant":"{}","inputs":[{{"name":"{}","shape":{},"datatype":"FP32","data":[{}]}}]}}"#,
-            subject.variant,
+            r#"{{"application":"{}","targets":{},"inputs":[{{"name":"{}","shape":{},"datatype":"FP32","data":[{}]}}]}}"#,
+            subject.name,
+            subject.targets,
             subject.input,
             subject.shape,
             numbers(subject.values)
         );
         let body = bench.write(&format!("{}.json", subject.name), &query)?;
+        let mut answering = Vec::new();
         for server in [&alone, fleet.api()?] {
             bench.register(server, subject.name)?;
-            server.ask("/v1/queries", &serde_json::from_str(&query)?)?;
+            warm(server, subject.name)?;
+            let answer = server.ask("/v1/queries", &serde_json::from_str(&query)?)?;
+            answering.push(answer["variant"].to_string());
+        }
+        if answering[0] != answering[1] {
+            eprintln!("{answering:?} answer: the ratio is that of two variants, too");
         }
         let addresses = [alone.address, fleet.api()?.address];
         measure(bench, subject, addresses, &body, report)?;
@@ -113,7 +126,15 @@ fn measure(
     };
     let added_ms = pairs(&one, |alone, fleet| fleet.p50_ms - alone.p50_ms);
     let ratio = pairs(&many, |alone, fleet| fleet.per_s / alone.per_s);
-    report.add(figure("fleet_added_p50_ms", added_ms, "ms", Some("<= 0.4")).of(name));
+    report.add(
+        figure(
+            "fleet_added_p50_ms",
+            added_ms,
+            "ms",
+            Some(subject.added_goal),
+        )
+        .of(name),
+    );
     report.add(figure("fleet_throughput_ratio", ratio, "ratio", Some(">= 0.7")).of(name));
     Ok(())
 }
