@@ -108,7 +108,7 @@ impl Allowance {
     pub async fn take(self: &Arc<Self>) -> Result<Usage, Refused> {
         match self.look() {
             Look::Done(result) => result,
-            Look::Wait => self.wait().await,
+            Look::Wait => Box::pin(self.wait()).await,
         }
     }
 

@@ -63,15 +63,16 @@ impl Directory {
         if let Some(owner) = self.known_owner(route) {
             return Ok(owner);
         }
+        // Boxed, as all that is large and rare on the way of a query: its future is moved as a whole.
         match route {
             Route::Application(id) => Ok(id.clone()),
             Route::Model(id) => {
-                let owner = registry.model(id).await?.application;
+                let owner = Box::pin(registry.model(id)).await?.application;
                 self.owners.lock().models.insert(id.clone(), owner.clone());
                 Ok(owner)
             }
             Route::Variant(id) => {
-                let owner = registry.variant(id).await?.application;
+                let owner = Box::pin(registry.variant(id)).await?.application;
                 self.owners
                     .lock()
                     .variants

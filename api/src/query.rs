@@ -225,3 +225,26 @@ pub(crate) fn json_response(body: Vec<u8>) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{auth, layer};
+
+    /// Bytes of the future that a handler returns.
+    fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each layer moves the future of the one below: tens of kilobytes take longer than the query.
+    #[test]
+    fn the_futures_on_the_way_of_a_query_are_small() {
+        for (name, bytes) in [
+            ("create", size(create)),
+            ("guard", size(auth::guard)),
+            ("finish", size(layer::finish)),
+        ] {
+            assert!(bytes <= 4096, "{name}: {bytes} bytes; box what is rare");
+        }
+    }
+}

@@ -90,7 +90,8 @@ pub(crate) async fn guard(
             match caller.zip(rule.audited) {
                 Some((caller, action)) => {
                     let state = guard.state.clone();
-                    let change = change(guard, (caller, place), action, request, next);
+                    // Boxed: the future of every request would be as large.
+                    let change = Box::pin(change(guard, (caller, place), action, request, next));
                     let made = state.changes().make(change).await;
                     made.unwrap_or_else(IntoResponse::into_response)
                 }
@@ -228,7 +229,8 @@ impl Guard {
             "{application}" => return Ok(Some(name.parse()?)),
             "{job}" => {
                 let job: JobId = name.parse()?;
-                return Ok(Some(self.state.registry().job(&job).await?.application));
+                let job = Box::pin(self.state.registry().job(&job)).await?;
+                return Ok(Some(job.application));
             }
             "{model}" => Route::Model(name.parse()?),
             "{variant}" => Route::Variant(name.parse()?),
