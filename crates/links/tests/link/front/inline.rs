@@ -6,8 +6,8 @@ use std::{
 };
 
 use sextant_links::front::FrontOptions;
-use sextant_rpc::{Dispatch, QueryError};
-use sextant_types::{Code, NamedTensor};
+use sextant_rpc::Dispatch;
+use sextant_types::NamedTensor;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::{Fleet, query};
@@ -36,26 +36,6 @@ async fn a_small_query_is_answered_by_the_dispatcher() {
     assert_eq!(placer.answered.load(Ordering::Relaxed), 1);
     assert!(placer.asked.lock().expect("sound").is_empty());
     assert_eq!(fleet.front.waiting(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_answer_misses_the_target() {
-    let fleet = fleet().await;
-    fleet.lead("d-1", 1).await;
-    fleet.led().await;
-    let answer = fleet.ask(3.0, Some(0.001)).await.expect("an answer");
-    assert!(!answer.targets_met);
-}
-
-#[tokio::test(start_paused = true)]
-async fn refusals_arrive_whole() {
-    let fleet = fleet().await;
-    let placer = fleet.lead("d-1", 1).await;
-    fleet.led().await;
-    let mut error = QueryError::new(Code::Overloaded, "too busy");
-    error.retry_after_ms = Some(17);
-    *placer.refuse.lock().expect("sound") = Some(error.clone());
-    assert_eq!(fleet.ask(1.0, None).await.expect_err("refused"), error);
 }
 
 #[tokio::test(start_paused = true)]

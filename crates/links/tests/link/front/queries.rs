@@ -26,6 +26,12 @@ fn kept() -> FrontOptions {
     }
 }
 
+/// A fleet whose inputs stay with the front end, and one whose inputs go with the query.
+async fn both_ways() -> [Fleet; 2] {
+    let inline = Fleet::start(&["w-1", "w-2"], 1, FrontOptions::default());
+    [fleet().await, inline.await]
+}
+
 async fn fleet() -> Fleet {
     Fleet::start(&["w-1", "w-2"], 1, kept()).await
 }
@@ -63,11 +69,12 @@ async fn a_query_is_answered_as_in_one_process() {
 
 #[tokio::test(start_paused = true)]
 async fn late_answers_are_answers_that_miss_the_target() {
-    let fleet = fleet().await;
-    fleet.lead("d-1", 1).await;
-    fleet.led().await;
-    let answer = fleet.ask(3.0, Some(0.001)).await.expect("an answer");
-    assert!(!answer.targets_met);
+    for fleet in both_ways().await {
+        fleet.lead("d-1", 1).await;
+        fleet.led().await;
+        let answer = fleet.ask(3.0, Some(0.001)).await.expect("an answer");
+        assert!(!answer.targets_met);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,13 +110,14 @@ async fn what_can_be_known_without_the_dispatcher_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn the_dispatchers_refusals_arrive_whole() {
-    let fleet = fleet().await;
-    let placer = fleet.lead("d-1", 1).await;
-    fleet.led().await;
-    let mut error = QueryError::new(Code::Overloaded, "too busy");
-    error.retry_after_ms = Some(17);
-    *placer.refuse.lock().expect("sound") = Some(error.clone());
-    assert_eq!(fleet.ask(1.0, None).await.expect_err("refused"), error);
+    for fleet in both_ways().await {
+        let placer = fleet.lead("d-1", 1).await;
+        fleet.led().await;
+        let mut error = QueryError::new(Code::Overloaded, "too busy");
+        error.retry_after_ms = Some(17);
+        *placer.refuse.lock().expect("sound") = Some(error.clone());
+        assert_eq!(fleet.ask(1.0, None).await.expect_err("refused"), error);
+    }
 }
 
 #[tokio::test(start_paused = true)]
