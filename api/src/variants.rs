@@ -7,8 +7,8 @@ use serde::Serialize;
 use sextant_metadata::{DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, DeviceTypeName, ModelId, ShapeProfile, Variant,
-    VariantId,
+    Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
+    Variant, VariantId,
 };
 use utoipa::ToSchema;
 
@@ -55,6 +55,10 @@ pub struct VariantBody {
     longest: Option<u64>,
     /// Whether queries of different lengths share batches: they are padded.
     padded: bool,
+    /// Latency of lone queries while several run side by side, each on threads of its own; empty where
+    /// `dispatcher.schedule.parallelism` does not ask for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    concurrent: Vec<ConcurrentBody>,
     /// Slope of l(b) = alpha * b + beta, fitted to the medians, milliseconds per row.
     alpha_ms: f64,
     /// Its intercept, milliseconds.
@@ -163,6 +167,20 @@ pub struct AccuracyBody {
     records: u64,
     /// Rows per batch while measuring.
     evaluation_batch: u32,
+}
+
+/// Measured latency of one query while so many run side by side.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConcurrentLatency)]
+pub struct ConcurrentBody {
+    /// Queries that run side by side.
+    running: u16,
+    /// Mean, milliseconds.
+    mean_ms: f64,
+    /// Squared coefficient of variation of the run times.
+    scv: f64,
+    /// Runs measured.
+    samples: u32,
 }
 
 /// Measured latency of one batch size.
@@ -333,6 +351,11 @@ impl VariantBody {
             sizes: profile.sizes.shapes.iter().map(SizeBody::from).collect(),
             longest: profile.sizes.longest,
             padded: variant.padding.is_some(),
+            concurrent: profile
+                .concurrent
+                .iter()
+                .map(ConcurrentBody::from)
+                .collect(),
             alpha_ms: profile.alpha_ms,
             beta_ms: profile.beta_ms,
             residual_ms: profile.residual_ms,
@@ -369,6 +392,17 @@ impl From<&ShapeProfile> for SizeBody {
         Self {
             dimensions: shape.dims.clone(),
             latency: shape.batches.iter().map(BatchLatencyBody::from).collect(),
+        }
+    }
+}
+
+impl From<&Concurrent> for ConcurrentBody {
+    fn from(concurrent: &Concurrent) -> Self {
+        Self {
+            running: concurrent.running,
+            mean_ms: concurrent.mean_ms,
+            scv: concurrent.scv,
+            samples: concurrent.samples,
         }
     }
 }

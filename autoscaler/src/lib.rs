@@ -114,7 +114,7 @@ struct Metrics {
     write_failures: Counter,
 }
 
-/// A token, and the life of the store that was written into under it: who leads anew shuts those
+/// A token, and the life of the store that was written into under it: who leads again shuts those
 /// before it out, and a store that came back empty is told again, be it that the view still has what
 /// was there.
 type Written = (u64, u64);

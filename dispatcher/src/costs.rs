@@ -141,7 +141,7 @@ impl Costs {
     }
 
     /// Counts what was idle until `now` on the devices that are there.
-    pub(crate) fn settle(&self, now: Instant, devices: &[Occupied]) {
+    pub(crate) fn count_idle_devices(&self, now: Instant, devices: &[Occupied]) {
         let here: BTreeSet<_> = devices.iter().map(|device| &device.tariff.worker).collect();
         let mut ledger = self.0.lock();
         ledger.devices.retain(|id, _| here.contains(id));
@@ -154,7 +154,7 @@ impl Costs {
     }
 
     /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
-    pub(crate) fn begin_anew(&self) {
+    pub(crate) fn begin_again(&self) {
         let mut ledger = self.0.lock();
         ledger.led = Book::new(MOST_DEMAND_ROWS);
         ledger.led_since_ms = unix_ms();
@@ -257,10 +257,10 @@ impl Ledger {
 
 impl Dispatcher {
     /// Counts what was idle since this was called last, on the devices that this dispatcher has.
-    pub(crate) fn settle_idle(&self, view: &View) {
+    pub(crate) fn count_idle_time(&self, view: &View) {
         let costs = self.driver.costs();
         match self.is_leading() {
-            true => costs.settle(Instant::now(), &occupied(view, &self.driver)),
+            true => costs.count_idle_devices(Instant::now(), &occupied(view, &self.driver)),
             false => costs.let_go(),
         }
     }

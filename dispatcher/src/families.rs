@@ -11,7 +11,7 @@
 //! batches, waiting is shortened by batching, and selection by targets chooses the threads.
 //!
 //! What requests do to each other is measured with the variants, on each type of device, and learnt
-//! from the queries themselves from then on: a change of the measured service times by [`CHANGE`] builds the predictions anew.
+//! from the queries themselves from then on: a change of the measured service times by [`CHANGE`] builds the predictions again.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use sextant_types::{EngineName, ModelId, Optimization, Precision};
 
 use crate::index::Known;
 
-/// Share by which a service time has to change before predictions are built anew.
+/// Share by which a service time has to change before predictions are built again.
 const CHANGE: f64 = 0.1;
 
 /// Weight of a new service time in the mean.
@@ -182,7 +182,6 @@ fn profile(members: &[&Arc<Known>], cores: u16) -> Profile {
                 samples: samples as usize,
                 mean_s: mean_ms / 1e3,
                 scv,
-                half_width: 0.0,
             };
             profile.insert(tuple(running, intra), summary);
         }

@@ -277,7 +277,7 @@ impl Snapshot {
 
     /// The index of `members`, among which are all of their application that `within` says so of.
     /// Who is dominated is known from the registration, among all variants of the application: where
-    /// the one that dominates is not a member or cannot be loaded, it is judged anew among these.
+    /// the one that dominates is not a member or cannot be loaded, it is judged again among these.
     fn scope(&self, members: &[Arc<Known>], within: impl Fn(&Known) -> bool) -> Option<Scope> {
         let first = members.first()?;
         let signature = first.variant.signature.clone();

@@ -56,7 +56,7 @@ enum Retry {
 
 impl Dispatcher {
     /// Places a query until a worker has run it, and counts an online one among what is asked for.
-    pub(crate) async fn settle(
+    pub(crate) async fn run_query(
         &self,
         ask: &Ask,
         source: &Source,

@@ -116,7 +116,7 @@ impl ProfileService {
     }
 
     /// Measures until `shutdown`, and only while `leading` holds. What is under way then is left and
-    /// begun anew by whoever leads next.
+    /// begun again by whoever leads next.
     pub async fn run_while(
         mut self,
         mut leading: watch::Receiver<bool>,
@@ -163,7 +163,7 @@ impl ProfileService {
                 });
                 self.failed = failed.collect();
             }
-            // Pauses begin anew.
+            // Pauses begin again.
             Err(error) => tracing::warn!(%error, "failures to measure cannot be read"),
         }
     }

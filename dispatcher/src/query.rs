@@ -64,7 +64,7 @@ impl Dispatcher {
             explain,
             arrived,
         };
-        let (chosen, done) = self.settle(&ask, &Source::Here(inputs), online).await?;
+        let (chosen, done) = self.run_query(&ask, &Source::Here(inputs), online).await?;
         Ok(self.compose(chosen, done, &ask))
     }
 
@@ -347,7 +347,7 @@ impl Dispatch for Dispatcher {
         };
         let route = ask.route.clone();
         let ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
-        self.settle(&ask, &source, true).await.map(drop)
+        self.run_query(&ask, &source, true).await.map(drop)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

@@ -126,7 +126,7 @@ impl Service {
                     _ = workers.changed() => break,
                     () = ticks.tick() => {
                         let view = self.follower.view();
-                        self.updater.dispatcher.settle_idle(view);
+                        self.updater.dispatcher.count_idle_time(view);
                         self.updater.relieve(view);
                         self.updater.empty(view);
                         ticks.look(view);
@@ -229,7 +229,7 @@ impl Updater {
                     driver.on_worker_kind(at, kind);
                 }
                 (_, life) => {
-                    // A worker that comes back has nothing until that is told anew.
+                    // A worker that comes back has nothing until that is told again.
                     self.loaded.retain(|(on, _)| *on != at);
                     match life {
                         Some((life, kind)) => driver.on_worker_up(at, life, kind),

@@ -1,5 +1,5 @@
 -- A third kind of job: the variants of a ready model for one more engine, which is taken only by processes
--- that have it. SQLite changes no constraint, so the table is written anew.
+-- that have it. SQLite changes no constraint, so the table is written again.
 
 create table jobs_next (
     id text not null primary key,

@@ -24,7 +24,6 @@ mod job;
 mod key;
 mod listing;
 mod output;
-mod profile;
 mod query;
 mod register;
 mod settings;
@@ -110,9 +109,6 @@ enum Command {
     /// Print the OpenAPI document of the API.
     Openapi,
     Simulate(simulate::Simulate),
-    /// Measure models on this machine's cores.
-    #[command(subcommand)]
-    Profile(profile::Profile),
     /// Measure models for the process that has started this one.
     #[command(hide = true)]
     Measure(serve::Measure),
@@ -165,7 +161,6 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Application(application) => application.run(client, output).await,
         Command::Workers => listing::workers(client, output).await,
         Command::Health => health::run(client, output).await,
-        Command::Profile(profile) => profile.run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
         Command::Explain(explain) => explain.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
@@ -183,7 +178,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
 
 fn run_service(config: Config) -> Result<(), Error> {
     logging::start(&config.log).map_err(Error::Service)?;
-    serve::memory::settle();
+    serve::memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(usize::from(config.runtime.threads()))
         .thread_name("sextant")

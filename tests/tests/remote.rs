@@ -210,7 +210,7 @@ async fn a_model_of_a_runtime_is_registered_and_asked() {
 }
 
 #[tokio::test]
-async fn a_crash_costs_its_batch_and_the_next_load_starts_anew() {
+async fn a_crash_costs_its_batch_and_the_next_load_starts_again() {
     let bed = Bed::start(&[]).await;
     let api = bed.cluster.api();
     let job = bed.register("crash").await;
@@ -227,7 +227,7 @@ async fn a_crash_costs_its_batch_and_the_next_load_starts_anew() {
     assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
     kill_process(after[0], Signal::KILL).expect("it can be killed");
     let lost = ask(&api, "crash", 1.0).await;
-    // Refused, or placed anew once the instance was loaded again.
+    // Refused, or placed again once the instance was loaded again.
     assert!(
         [200, 500, 503].contains(&lost.status.as_u16()),
         "{}",

@@ -1,7 +1,7 @@
 //! Registers one model, step by step, or extends it by an engine.
 //!
 //! [`Generator::run`] may be called again and again for the same job, by different processes, after
-//! any interruption: steps whose result is stored are skipped, the others are done anew. The last
+//! any interruption: steps whose result is stored are skipped, the others are done again. The last
 //! step stores variants, marks, the model's status and the end of the job in one transaction, so
 //! there is no moment at which half a model is registered.
 

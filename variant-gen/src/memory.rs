@@ -1,7 +1,7 @@
 //! Peak resident memory of this process, from `/proc`.
 //!
 //! Engines allocate behind our back, so what a variant needs is seen as growth of the process
-//! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` starts it anew.
+//! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` starts it again.
 //! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow. The
 //! caller therefore never believes less than what weights and tensors occupy.
 //!

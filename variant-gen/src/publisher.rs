@@ -98,7 +98,7 @@ impl Publisher {
     /// Publishes everything, and again whenever the metadata store has lost its content; renews marks
     /// whenever a variant was retired by someone else: what a deleted model dominated would otherwise
     /// stay in its shadow. Until dropped, or until a store fails: then it is to be called again.
-    pub async fn keep(&self) -> Result<(), Error> {
+    pub async fn keep_published(&self) -> Result<(), Error> {
         let mut cursor = self.metadata.snapshot().await?.cursor;
         self.publish_all().await?;
         loop {
@@ -167,7 +167,7 @@ impl Publisher {
             .collect())
     }
 
-    /// Shows the variants of an application anew with its resources, and withdraws nothing.
+    /// Shows the variants of an application again with its resources, and withdraws nothing.
     pub async fn show_resources(&self, application: &ApplicationId) -> Result<(), Error> {
         let _turn = self.take_turn().await;
         let mut variants = self.registry.ready_variants().await?;

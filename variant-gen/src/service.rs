@@ -196,7 +196,7 @@ impl Runner {
             JobKind::Register | JobKind::Offline => &service.ended,
         };
         counters.get_or_create(&OutcomeLabels { outcome }).inc();
-        service.settle(claim, ended).await;
+        service.end_job(claim, ended).await;
         service.settled.send_modify(|count| *count += 1);
     }
 }
@@ -206,7 +206,7 @@ impl RegistrationService {
     async fn keep_marks(&self) {
         let mut wait = self.generator.config().back_off;
         loop {
-            if let Err(error) = self.generator.publisher().keep().await {
+            if let Err(error) = self.generator.publisher().keep_published().await {
                 warn!(%error, "marks of dominated variants cannot be renewed");
             }
             sleep_until(Instant::now() + wait).await;
@@ -278,7 +278,7 @@ impl RegistrationService {
         }
     }
 
-    async fn settle(&self, claim: &Claim, ended: Ended) {
+    async fn end_job(&self, claim: &Claim, ended: Ended) {
         let job = &claim.job.id;
         let registry = self.generator.registry();
         let settled = match ended {

@@ -17,7 +17,6 @@ mod loader;
 mod log;
 mod metrics;
 mod monitor;
-pub mod parallelism;
 mod pin;
 mod shared;
 
@@ -115,7 +114,7 @@ impl Worker {
     fn permitted_cores(&self) -> io::Result<Vec<usize>> {
         match &self.config.pin {
             Some(cores) => Ok(cores.clone()),
-            None => parallelism::cores(),
+            None => pin::permitted(),
         }
     }
 

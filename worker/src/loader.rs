@@ -61,7 +61,7 @@ impl Worker {
         }
         let engine = self.engine(&load.variant)?;
         if load.earliest <= now {
-            // Decided anew when the load begins; here it saves fetching the artefact for nothing.
+            // Decided again when the load begins; here it saves fetching the artefact for nothing.
             let room = self.ledger.check(&load.variant);
             room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
         }

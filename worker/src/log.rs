@@ -74,7 +74,7 @@ impl Log {
             Ok(action) => {
                 record.succeeded += 1;
                 if let Some(action) = action.filter(|action| !action.expected.is_zero()) {
-                    record.keep(action.sample());
+                    record.remember(action.sample());
                 }
             }
             Err(code) => *record.failed.entry(code).or_default() += 1,
@@ -122,7 +122,7 @@ fn signed_us(actual: Duration, expected: Duration) -> f32 {
 }
 
 impl Record {
-    fn keep(&mut self, sample: Sample) {
+    fn remember(&mut self, sample: Sample) {
         if self.ring.len() < REMEMBERED {
             self.ring.push(sample);
             return;

@@ -176,7 +176,7 @@ impl Service {
         for instance in instances {
             let id = &instance.variant.id;
             let known = self.seen.get(id);
-            // An instance that was loaded anew begins anew.
+            // An instance that was loaded again begins again.
             if known.is_none_or(|seen| !Arc::ptr_eq(&seen.busy, &instance.busy)) {
                 self.seen.insert(id.clone(), Seen::new(instance));
             }

@@ -25,6 +25,13 @@ pub(crate) struct Pinned {
     revision: u64,
 }
 
+/// The cores that this process may run on, in order.
+pub(crate) fn permitted() -> io::Result<Vec<usize>> {
+    let own = sched_getaffinity(None)?;
+    let all = 0..CpuSet::MAX_CPU;
+    Ok(all.filter(|core| own.is_set(*core)).collect())
+}
+
 /// Whether this process may run on all of `cores`; the error names the first that it may not.
 pub(crate) fn check(cores: &[usize]) -> io::Result<()> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -88,7 +95,7 @@ impl Pinned {
     }
 
     /// Keeps the calling thread to its core, if it does not already.
-    pub(crate) fn keep(&mut self, pins: &Pins) {
+    pub(crate) fn apply(&mut self, pins: &Pins) {
         let revision = pins.revision.load(Ordering::Acquire);
         if std::mem::replace(&mut self.revision, revision) == revision {
             return;
@@ -122,11 +129,11 @@ mod tests {
         let all = own();
         let pins = Pins::new(None);
         let mut thread = Pinned::new(3);
-        thread.keep(&pins);
+        thread.apply(&pins);
         assert_eq!((own(), pins.now()), (all.clone(), vec![]));
         for cores in [&all[..1], &all[all.len() - 1..], &all[..]] {
             pins.change(cores);
-            thread.keep(&pins);
+            thread.apply(&pins);
             assert_eq!(own(), [cores[3 % cores.len()]]);
             assert_eq!(pins.now(), cores);
         }

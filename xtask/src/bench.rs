@@ -27,8 +27,8 @@ pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, scheduler, trust,
     /// worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, feed, failover of fleet; selection, mlp, resnet, memory, offline of main-job; core, instructions of
-    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, serf, shapes, weights, windows of worker
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; core, instructions of
+    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement

@@ -231,7 +231,7 @@ struct Seen {
     tally: Tally,
     /// How long it took until all was well again.
     took: Duration,
-    /// Outcomes that the front end counted; nothing where it began anew.
+    /// Outcomes that the front end counted; nothing where it began again.
     counted: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Feed {
 /// What was told last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct News {
-    /// Grows each time that numbers begin anew: the store was lost and nobody knew them any more.
+    /// Grows each time that numbers begin again: the store was lost and nobody knew them any more.
     pub turn: u64,
     /// The decisions that are kept are in it.
     wanted: Option<Arc<Wanted>>,
@@ -97,7 +97,7 @@ impl Latest {
     fn tell(&self, wanted: Option<&Arc<Wanted>>) {
         self.news.send_if_modified(|news| {
             let (before, now) = (newest(news.wanted.as_ref()), newest(wanted));
-            // What has been forgotten is no news; that numbers begin anew shows with the next one.
+            // What has been forgotten is no news; that numbers begin again shows with the next one.
             if now == before || now == 0 {
                 return false;
             }

@@ -128,7 +128,7 @@ async fn whoever_is_held_to_a_budget_does_not_decide_over_it() {
     // A key that is bound to one application never has the scope; one that is not decides over all.
     let admin = key(&api, &["admin"], false).await;
     assert_eq!(change(&api, &admin, DIGITS, set.clone()).await.status, 200);
-    // Nor by creating another application, or this one anew.
+    // Nor by creating another application, or this one again.
     let registering = key(&api, &["register"], false).await;
     let new = json!({"name": "new", "metric": "top1", "resources": set}).to_string();
     api.keyed(&registering, "POST", "/v1/applications", new.clone())

@@ -441,7 +441,7 @@ async fn a_stream_goes_on_with_what_is_kept() {
     assert_eq!(next(&mut lost).await.0, 17, "of a store that is gone");
     let mut open = stream(&api, None).await;
     want(&api, Vec::new(), decisions(1..=2)).await;
-    assert_eq!(next(&mut open).await.0, 1, "numbers begin anew");
+    assert_eq!(next(&mut open).await.0, 1, "numbers begin again");
     assert_eq!(next(&mut open).await.0, 2);
 }
 

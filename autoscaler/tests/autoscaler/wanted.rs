@@ -76,7 +76,7 @@ async fn only_who_has_the_token_says_what_is_wanted() {
 
 /// Nothing but the leadership has changed: those before are shut out all the same.
 #[tokio::test]
-async fn who_leads_anew_shuts_out_those_before() {
+async fn who_leads_again_shuts_out_those_before() {
     let store = Arc::new(UnsteadyStore::new(256));
     publish(&store, variant("m-a")).await;
     beat(&store, "w", 1000, false).await;

@@ -281,7 +281,7 @@ fn a_model_that_comes_back_finds_its_pages_and_graphs() {
     assert!(calls.iter().all(|call| matches!(call, Call::CopyIn { .. })));
     assert_eq!(run(&*again, 3), answer);
     drop(again);
-    // Others take its pages meanwhile: it moves, and its graphs are made anew.
+    // Others take its pages meanwhile: it moves, and its graphs are made again.
     let mut others: Vec<_> = (2..5)
         .map_while(|it| engine.load(&request(it, &other)).ok())
         .collect();

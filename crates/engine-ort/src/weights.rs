@@ -1,7 +1,7 @@
 //! One copy of a model's weights for all of its sessions.
 //!
 //! Left to itself, every ONNX Runtime session owns its weights, and the rewriting of the graph
-//! makes further copies (convolutions are laid out anew in blocks of channels). So the rewriting
+//! makes further copies (convolutions are laid out again in blocks of channels). So the rewriting
 //! is done once: a first session writes the optimised graph to a file in memory and goes away. The
 //! weights are taken out of that file, and all sessions, whatever their number of threads, are
 //! made from the rest with its optimisations switched off and the weights lent to them. Nothing

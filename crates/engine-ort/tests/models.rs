@@ -60,7 +60,7 @@ fn deviation(given: &[Tensor], wanted: &[Tensor]) -> f32 {
 }
 
 #[test]
-fn convolutions_laid_out_anew_are_shared_and_right() {
+fn convolutions_laid_out_again_are_shared_and_right() {
     let (engine, model) = (engine(), convolutions());
     let plain = load(&engine, &model, Optimization::Basic, 1).expect("the model loads");
     let inputs = random_inputs(plain.signature(), &[6], 1);

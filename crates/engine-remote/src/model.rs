@@ -176,7 +176,7 @@ impl Handle {
             }
             let (runtime, model) = (&self.manifest.runtime, &self.manifest.model);
             let text = format!("runtime `{runtime}`, model `{model}`: {}", reply.refusal());
-            // A server that was started anew may not have the model any more.
+            // A server that was started again may not have the model any more.
             match self.knows_ready && !server.is_ready(&self.manifest) {
                 true => Err(Error::Gone(text)),
                 false => Err(Error::Failed(text)),

@@ -1,4 +1,4 @@
-//! A configured runtime and its server's lives: started, looked for, started anew.
+//! A configured runtime and its server's lives: started, looked for, started again.
 
 use std::{
     net::{Ipv4Addr, TcpListener},

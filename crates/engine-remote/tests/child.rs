@@ -119,7 +119,7 @@ fn a_program_that_is_never_ready_is_unavailable_and_killed() {
 }
 
 #[test]
-fn a_crash_loses_the_batch_and_the_next_load_starts_anew() {
+fn a_crash_loses_the_batch_and_the_next_load_starts_again() {
     let engine = engine(faulty(&[]));
     let (crash, other) = (model(&engine, "crash"), model(&engine, "double"));
     let first = engine.child_id().expect("it runs");

@@ -3,7 +3,7 @@
 //! While the store is away the last view stays, and the feed is resumed where it was left. A store
 //! that has lost its content knows nothing of workers that run and variants that are served; those it
 //! concerns write it again within a heartbeat or two. So what a store of another life lacks is kept
-//! for a time of grace, unless it is told of anew.
+//! for a time of grace, unless it is told of again.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -110,7 +110,7 @@ async fn figures_are_told_apart_from_what_may_be_used() {
 }
 
 #[tokio::test]
-async fn the_feed_is_resumed_where_it_was_left_or_read_anew_when_it_was_trimmed() {
+async fn the_feed_is_resumed_where_it_was_left_or_read_again_when_it_was_trimmed() {
     let store = Arc::new(UnsteadyStore::new(4));
     beat(&store, "a", false, 1).await;
     let mut follower = Follower::new(Arc::clone(&store) as _);
@@ -135,7 +135,7 @@ async fn the_feed_is_resumed_where_it_was_left_or_read_anew_when_it_was_trimmed(
 }
 
 #[tokio::test]
-async fn what_a_new_life_lacks_is_kept_until_it_is_told_anew_or_nobody_tells_it() {
+async fn what_a_new_life_lacks_is_kept_until_it_is_told_again_or_nobody_tells_it() {
     let store = Arc::new(UnsteadyStore::new(64));
     for worker in ["a", "b", "c"] {
         beat(&store, worker, false, 1).await;
@@ -178,7 +178,7 @@ async fn two_losses_in_a_row_keep_what_was_known_before_both() {
 }
 
 #[tokio::test]
-async fn what_leaders_said_is_kept_until_they_say_it_anew_or_nobody_does() {
+async fn what_leaders_said_is_kept_until_they_say_it_again_or_nobody_does() {
     let store = Arc::new(UnsteadyStore::new(64));
     say(&store, 1).await;
     let grace = Duration::from_millis(300);

@@ -84,7 +84,7 @@ async fn nobody_believes_in_a_lease_for_longer_than_it_lasts() {
         assert!(again >= first, "{again} after {first}");
         again
     };
-    // A store that has forgotten everything elects anew.
+    // A store that has forgotten everything elects again.
     store.lose_everything();
     let token = tokio::time::timeout(
         PATIENCE,

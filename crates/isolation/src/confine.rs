@@ -29,7 +29,7 @@ const READABLE: [&str; 14] = [
     "/dev/urandom",
 ];
 
-/// What a child may write beside: how its own peak memory is counted anew.
+/// What a child may write beside: how its own peak memory is counted again.
 const WRITABLE: [&str; 1] = ["/proc/self/clear_refs"];
 
 /// The newest interface of the kernel whose restrictions are asked for; older ones give what they have.

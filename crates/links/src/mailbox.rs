@@ -105,7 +105,7 @@ impl Mailbox {
             table: Mutex::new(Table::new(options)),
             sooner: Arc::clone(&sooner),
         });
-        tokio::spawn(keep(Arc::downgrade(&mailbox), sooner));
+        tokio::spawn(expire(Arc::downgrade(&mailbox), sooner));
         mailbox
     }
 
@@ -214,7 +214,7 @@ impl Drop for Mailbox {
 }
 
 /// Gives up what waits too long, as long as the mailbox is there.
-async fn keep(mailbox: Weak<Mailbox>, sooner: Arc<Notify>) {
+async fn expire(mailbox: Weak<Mailbox>, sooner: Arc<Notify>) {
     let mut next: Option<Instant> = None;
     loop {
         match next {

@@ -17,7 +17,7 @@ const OLDEST_MAJOR: u32 = 7;
 /// Between two attempts to connect; each further one waits longer, up to the greatest.
 const LEAST_BACK_OFF: Duration = Duration::from_millis(20);
 const GREATEST_BACK_OFF: Duration = Duration::from_millis(250);
-/// Attempts that the calls of one moment wait for together; a later call begins anew.
+/// Attempts that the calls of one moment wait for together; a later call begins again.
 const ATTEMPTS: usize = 3;
 
 /// A connection that is made again when it breaks, cheap to clone.

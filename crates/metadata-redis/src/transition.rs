@@ -14,7 +14,7 @@ use crate::{
 /// Instances in one script: it holds the server up for a millisecond or so.
 const AT_ONCE: usize = 128;
 
-/// Applies one command; begins anew as long as others write in between.
+/// Applies one command; begins again as long as others write in between.
 pub async fn one(
     connection: &Connection,
     transition: &Transition,

@@ -125,7 +125,7 @@ pub enum Event {
     LeaderGone(Arc<str>),
     /// Something else is wanted to be loaded.
     WantedChanged(Arc<Wanted>),
-    /// The dispatcher has counted anew; `None` in place of what a later event of the feed replaces.
+    /// The dispatcher has counted again; `None` in place of what a later event of the feed replaces.
     DemandChanged(Option<Arc<Demand>>),
 }
 
@@ -197,7 +197,7 @@ pub struct Transition {
 ///   least token that is taken from then on.
 /// - **Feed.** Every change is one event, in order, once. Following events from a snapshot's
 ///   cursor to the feed's end gives the later state exactly, but for the leases of leaders, whose
-///   renewal is no event. The history is bounded; of demand, which is counted anew all the time, it
+///   renewal is no event. The history is bounded; of demand, which is counted again all the time, it
 ///   has the content only once: the latest.
 /// - **Life.** A store that has lost its content begins a new life: [`Snapshot::life`] differs, and
 ///   cursors of an earlier life are answered with [`Error::Trimmed`]. A store that cannot lose its

@@ -91,7 +91,7 @@ async fn identify(config: &S3Config, builder: Builder) -> Result<Builder, Error>
     let Some(provider) = found.credentials_provider() else {
         return Err(no_credentials(config, "nothing gives any"));
     };
-    // Asked for at the first request, they would be missed by each attempt anew.
+    // Asked for at the first request, they would be missed by each attempt again.
     if let Err(error) = provider.provide_credentials().await {
         return Err(no_credentials(config, &failure::chain("", &error)));
     }

@@ -1,7 +1,7 @@
 //! Reading.
 //!
 //! A blob's bytes are checked against its name, so a download that was cut goes on where it ended. A
-//! named file may be replaced meanwhile, so it is read anew, whole; S3's own checksum is verified where
+//! named file may be replaced meanwhile, so it is read again, whole; S3's own checksum is verified where
 //! the object has one for the whole of it, else its length is compared.
 
 use std::ops::Range;

@@ -47,7 +47,7 @@ impl Attempts {
         if !failure.passes() || self.failed >= self.policy.max_attempts {
             return Err(failure);
         }
-        // A seed of the process's own, anew for each call.
+        // A seed of the process's own, again for each call.
         let [chance, ..] = RandomState::new().build_hasher().finish().to_be_bytes();
         let chance = u32::from(chance) << 24;
         let pause = self.policy.pause(self.failed, chance);

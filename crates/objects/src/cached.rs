@@ -166,7 +166,7 @@ impl CachedStore {
             Some(bytes) => Ok(bytes),
             None => {
                 count(&self.counters.damaged, 1);
-                self.fetch_anew(digest).await
+                self.fetch_again(digest).await
             }
         }
     }
@@ -203,7 +203,7 @@ impl CachedStore {
             move |_| {
                 let right = digest_of(&whole) == digest;
                 match room {
-                    Some(room) if right => room.keep(),
+                    Some(room) if right => room.commit(),
                     Some(room) => room.discard(),
                     None => {}
                 }
@@ -220,13 +220,13 @@ impl CachedStore {
     }
 
     /// The store's own verified read, whose bytes then go into the folder.
-    async fn fetch_anew(&self, digest: Digest) -> Result<Bytes, Error> {
+    async fn fetch_again(&self, digest: Digest) -> Result<Bytes, Error> {
         let bytes = self.fetch_past(&digest).await?;
         let stored = bytes.clone();
         self.on_disk(move |disk| {
             let room = disk.take_room(&digest, stored.len() as u64);
             if let Some(room) = room.and_then(|(room, _)| room.restart().append(&stored)) {
-                room.keep();
+                room.commit();
             }
         })
         .await;
@@ -258,7 +258,7 @@ impl ObjectStore for CachedStore {
             return done;
         }
         let read = self.read(*digest).await;
-        // Who asks from now on reads anew.
+        // Who asks from now on reads again.
         self.reads.close(digest, &shared);
         turn.finish(read)
     }

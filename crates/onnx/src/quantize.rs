@@ -1,7 +1,7 @@
 //! 8-bit variants of 32-bit float models.
 //!
 //! Two ways, both with constant weights turned into symmetric signed bytes when the variant is
-//! made. **Dynamic** ([`quantize_dynamic`]) finds the range of each activation anew in every batch:
+//! made. **Dynamic** ([`quantize_dynamic`]) finds the range of each activation again in every batch:
 //! nothing to calibrate, but results depend on what shares the batch. **Static** ([`quantize_static`])
 //! fixes the ranges beforehand on sample data ([`calibration_graph`], [`Ranges`]) and expresses the
 //! result with pairs of `QuantizeLinear` and `DequantizeLinear`, which engines fuse into 8-bit

@@ -51,7 +51,7 @@ impl OffsetFilter {
         self.remote = Some(least_delta);
     }
 
-    /// The peer was started anew: its clock and the way to it may be others.
+    /// The peer was started again: its clock and the way to it may be others.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,12 +1,11 @@
 //! How many requests run side by side and on how many threads each (SERF, "Efficient Deep Neural
 //! Network Serving: Fast and Furious", 2018).
 //!
-//! - [`configurations`] lists what a machine can run, [`Sampler`] and [`Concurrency`] say which
-//!   measured service times make a [`Profile`] and when there are enough of them.
+//! - [`configurations`] lists what a machine can run, a [`Profile`] holds the service times that were
+//!   measured of each.
 //! - [`Queue`] predicts the mean latency of a configuration under a load (the paper's equations 1
 //!   to 12), [`Model`] names it beside simpler ones, [`Table`] is the best configuration for every
-//!   load, [`fewest_machines`] the least resources for a target.
-//!   [`known`] holds cases with known answers.
+//!   load. [`known`] holds cases with known answers.
 //! - [`LoadEstimator`] follows the load, [`lookahead`] plays a recent trace on a profile.
 //! - [`Policy`] names what chooses while requests arrive: [`Serf`] as printed, [`Sextant`] ours.
 //!
@@ -24,19 +23,15 @@ mod policy;
 mod profile;
 mod queueing;
 mod random;
-mod resources;
-mod sampler;
 mod sextant;
 mod space;
 mod table;
 
 pub use load::{Load, LoadEstimator, LoadOptions};
-pub use policy::{Backlog, Choose, Fixed, Policy, Serf, UnknownPolicy};
-pub use profile::{InvalidRates, MissingTuple, Profile, Rates};
+pub use policy::{Backlog, Choose, Policy, Serf, UnknownPolicy};
+pub use profile::{InvalidRates, MissingTuple, Profile, Rates, Summary};
 pub use queueing::{Model, Queue, cosmetatos};
 pub use random::Random;
-pub use resources::{Infeasible, Resources, fewest_machines};
-pub use sampler::{Concurrency, HOMOGENEOUS_SCV, Sampler, StopRule, Summary};
 pub use sextant::{Decision, Objective, Sextant, SextantOptions, Unit};
 pub use space::{Configuration, Tuple, configurations, unit_load};
 pub use table::{Choice, Table, best};

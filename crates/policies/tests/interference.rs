@@ -64,7 +64,7 @@ fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
 }
 
 #[test]
-fn a_worker_that_comes_back_is_told_anew() {
+fn a_worker_that_comes_back_is_told_again() {
     let mut relief = Relief::default();
     let places = [place(0, 0.2, &[7]), place(1, 0.2, &[])];
     let repin = [Order::Repin { worker: 0 }];

@@ -24,7 +24,7 @@ use pieces::zero_pieces;
 /// Pieces that wait for the store.
 const PIECES_AHEAD: usize = 4;
 
-/// How often a file is written anew when the store fails: over half a minute with a store that
+/// How often a file is written again when the store fails: over half a minute with a store that
 /// tries for some seconds itself.
 const ATTEMPTS: u32 = 10;
 

@@ -92,7 +92,7 @@ pub enum InferError {
     /// No room for the batch's inputs and outputs.
     #[error("no memory for the batch: {0}")]
     NoMemory(String),
-    /// The variant was unloaded or loaded anew while the batch ran; what it computed is void.
+    /// The variant was unloaded or loaded again while the batch ran; what it computed is void.
     #[error("the weights of variant `{0}` changed while the batch ran")]
     WeightsChanged(VariantId),
     /// The inputs are not what the variant takes.

@@ -23,7 +23,7 @@ impl Storage {
             () = shutdown => {}
             () = self.sweep_again_and_again(&mut leading) => {}
         }
-        self.settle().await;
+        self.stop_removing().await;
     }
 
     async fn sweep_again_and_again(&self, leading: &mut watch::Receiver<bool>) {
@@ -47,7 +47,7 @@ impl Storage {
     }
 
     /// Ends what is being removed, and removes no more.
-    async fn settle(&self) {
+    async fn stop_removing(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         drop(self.inner.removing.lock().await);
     }

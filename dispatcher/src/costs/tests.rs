@@ -67,8 +67,8 @@ fn what_runs_and_what_idles_add_up_to_the_price_of_the_device() {
     }];
     let begin = Instant::now();
     let at = |seconds| begin + Duration::from_secs(seconds);
-    costs.settle(at(0), &device);
-    costs.settle(at(4), &device);
+    costs.count_idle_devices(at(0), &device);
+    costs.count_idle_devices(at(4), &device);
     let idle = |costs: &Costs| {
         let record = costs.record();
         let rows = record.rows.iter();
@@ -81,9 +81,9 @@ fn what_runs_and_what_idles_add_up_to_the_price_of_the_device() {
     // 8 s of a quarter of the device are 2 s of all of it: more than this second, which is made up
     // for by the next.
     costs.add(&tariff, &ran(&small, 8.0));
-    costs.settle(at(5), &device);
+    costs.count_idle_devices(at(5), &device);
     assert_eq!(idle(&costs), [of_large, of_small], "nothing was idle");
-    costs.settle(at(8), &device);
+    costs.count_idle_devices(at(8), &device);
     let record = costs.record();
     let all = record.rows.iter().map(|row| row.usd + row.idle_usd).sum();
     close(all, 0.008);
@@ -99,21 +99,21 @@ fn a_device_with_nothing_loaded_is_nobodys_and_one_that_is_gone_costs_nothing() 
         loaded: Vec::new(),
     };
     let begin = Instant::now();
-    costs.settle(begin, &[device("a"), device("b")]);
-    costs.settle(begin + Duration::from_secs(1), &[device("a"), device("b")]);
+    costs.count_idle_devices(begin, &[device("a"), device("b")]);
+    costs.count_idle_devices(begin + Duration::from_secs(1), &[device("a"), device("b")]);
     close(costs.record().unattributed_usd, 0.002);
-    costs.settle(begin + Duration::from_secs(2), &[device("a")]);
+    costs.count_idle_devices(begin + Duration::from_secs(2), &[device("a")]);
     close(costs.record().unattributed_usd, 0.003);
     // Whoever comes back is counted from then on.
-    costs.settle(begin + Duration::from_secs(9), &[device("b")]);
+    costs.count_idle_devices(begin + Duration::from_secs(9), &[device("b")]);
     close(costs.record().unattributed_usd, 0.003);
 }
 
 #[test]
-fn who_begins_to_lead_begins_anew_and_metrics_go_on() {
+fn who_begins_to_lead_begins_again_and_metrics_go_on() {
     let (costs, variant) = (Costs::new(), variant("m-a"));
     costs.add(&tariff("w"), &ran(&variant, 10.0));
-    costs.begin_anew();
+    costs.begin_again();
     assert!(costs.record().rows.is_empty());
     let (sums, _) = costs.ever();
     close(sums[&("app".to_owned(), "m-a".to_owned())].usd, 0.0025);

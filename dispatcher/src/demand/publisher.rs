@@ -105,16 +105,16 @@ impl Publisher {
             let token = *self.token.borrow();
             match token.filter(|_| self.dispatcher.is_leading()) {
                 Some(token) => self.write(token).await,
-                None => self.begin_anew(),
+                None => self.begin_again(),
             }
         }
     }
 
     /// What was counted before a process led is not of its window.
-    fn begin_anew(&mut self) {
+    fn begin_again(&mut self) {
         let counts = &self.dispatcher.counts;
         counts.told(&counts.untold());
-        self.dispatcher.driver.costs().begin_anew();
+        self.dispatcher.driver.costs().begin_again();
         self.since = Instant::now();
     }
 
@@ -139,7 +139,7 @@ impl Publisher {
                 if !std::mem::replace(&mut self.fenced, true) {
                     tracing::warn!(%error, "what is asked for was not taken");
                 }
-                self.begin_anew();
+                self.begin_again();
             }
             // The follower has said that the store is away: the next window is the longer.
             Err(error) => tracing::debug!(%error, "what is asked for was not taken"),

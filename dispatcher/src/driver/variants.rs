@@ -13,7 +13,7 @@ use super::Driver;
 use crate::loads::{LoadOrder, LoadOutcome};
 
 impl Driver {
-    /// A variant is published, or published anew.
+    /// A variant is published, or published again.
     pub(crate) fn on_variant(&self, model: u32, variant: &Arc<Variant>, spec: ModelSpec) {
         self.loads.know(model, variant);
         self.step(|controller, now, actions| controller.on_model(now, model, spec, actions));

@@ -68,7 +68,7 @@ pub(crate) struct Place {
 
 impl Plan {
     /// Finds the files and looks through them.
-    pub(crate) async fn settle(
+    pub(crate) async fn scan(
         files: &Files,
         spec: &OfflineSpec,
         variant: VariantId,

@@ -105,7 +105,7 @@ impl JobService {
                 let signature = self.signature_of(&plan).await?;
                 (number, plan, signature)
             }
-            None => self.settle(&spec, &ledger).await?,
+            None => self.plan(&spec, &ledger).await?,
         };
         let layout = Layout::new(&spec, plan)?;
         ledger.begin(committed, number).await?;
@@ -132,7 +132,7 @@ impl JobService {
         Ok(result)
     }
 
-    async fn settle(
+    async fn plan(
         &self,
         spec: &OfflineSpec,
         ledger: &Ledger,
@@ -142,7 +142,7 @@ impl JobService {
             .dispatcher
             .signature(&Route::Variant(variant.clone()))
             .map_err(Stop::from_query)?;
-        let plan = Plan::settle(&self.files, spec, variant, &signature).await?;
+        let plan = Plan::scan(&self.files, spec, variant, &signature).await?;
         let number = ledger.put_plan(&plan).await?;
         Ok((number, plan, signature))
     }

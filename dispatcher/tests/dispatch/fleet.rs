@@ -63,7 +63,7 @@ impl Fleet {
             .remove_worker(&self.links[at].info().worker);
     }
 
-    /// Connects a worker anew.
+    /// Connects a worker again.
     pub fn rejoin(&mut self, at: usize) {
         self.links[at] = self.links[at].again();
         let link = Arc::clone(&self.links[at]) as WorkerClient;

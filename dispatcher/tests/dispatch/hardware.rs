@@ -105,7 +105,7 @@ async fn a_variant_costs_what_the_device_costs_and_takes_what_was_measured_there
         max_cost_per_1k_usd: Some(0.0005),
         ..Targets::default()
     };
-    // Until the index is built anew a query may still be meant for the device that has gone.
+    // Until the index is built again a query may still be meant for the device that has gone.
     let refused = async {
         loop {
             match world.ask(too_cheap.clone()).await {

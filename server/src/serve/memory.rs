@@ -18,7 +18,7 @@ const CORES_PER_ARENA: usize = 4;
 
 /// Replaces this process by itself with the setting. Returns when it is there already, or when it
 /// cannot be done, which costs memory and nothing else. Call it before any thread starts.
-pub(crate) fn settle() {
+pub(crate) fn limit_arenas() {
     if cfg!(not(target_env = "gnu")) || env::var_os(ARENAS).is_some() {
         return;
     }

@@ -1,7 +1,7 @@
 //! The background work of a process and the order in which it ends.
 //!
 //! A service that ends by a panic takes its life with it: the process is not ready any more, answers what
-//! is in flight, ends its other services in order, and starts all of them anew ([`keep_up`]). What they
+//! is in flight, ends its other services in order, and starts all of them again ([`keep_up`]). What they
 //! knew is in the stores.
 
 use std::{

@@ -69,7 +69,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
         peace::in_time,
         peace::prompt,
         peace::peace,
-        peace::placed_anew,
+        peace::placed_again,
         jobs::jobs_end,
         jobs::each_record_once,
         aside::misasked,

@@ -47,14 +47,14 @@ impl Registration<'_> {
         };
         self.store(&name, &generated).await?;
         if let Some(made) = made {
-            self.keep(made).await?;
+            self.ensure_stored(made).await?;
         }
         Ok(generated)
     }
 
     /// Stores a file again where a sweep of the artefact store was quicker than the step that names it;
     /// from now on none can be.
-    async fn keep(&self, made: Bytes) -> Result<(), Error> {
+    async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
         let objects = &self.parts.objects;
         if !objects.has_blob(&digest_of(&made)).await? {
             objects.put_blob(made).await?;

@@ -25,7 +25,7 @@ pub(super) struct Outcome<'a> {
 
 impl Registration<'_> {
     /// Shows the variants to dispatchers, then stores them with the end of the job. If the latter
-    /// fails they are hidden again, as they are when a process starts anew.
+    /// fails they are hidden again, as they are when a process starts again.
     pub(super) async fn publish(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
         self.begin(step::PUBLISH).await?;
         let pricing = self.parts.publisher.pricing().await?;

@@ -118,7 +118,7 @@ async fn marks_follow_variants_that_others_retire() {
     bed.register_well("b", &model(3), &validation(3)).await;
     let publisher = bed.generator(quick()).publisher().clone();
     let b = ModelId::new("b").expect("valid");
-    let keeping = publisher.keep();
+    let keeping = publisher.keep_published();
     let deleting = async {
         let names = bed.registry.delete_model(&b, 5).await.expect("deletes");
         for name in &names {

@@ -265,7 +265,7 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
             reason,
         },
         Error::Gone(_) => InferError::NotLoaded(variant.clone()),
-        // It is loaded anew: what of it ran is void.
+        // It is loaded again: what of it ran is void.
         Error::Restarted(_) => InferError::WeightsChanged(variant.clone()),
         error => failure(&error),
     }

@@ -36,9 +36,9 @@ struct Replaced;
 
 /// An EXEC thread, until the shutdown.
 pub(super) fn exec(core: &Core, watched: &Watched, mut pinned: Pinned) {
-    pinned.keep(&core.pins);
+    pinned.apply(&core.pins);
     while let Some(task) = core.queue.next() {
-        pinned.keep(&core.pins);
+        pinned.apply(&core.pins);
         let work = || match task {
             Task::Exec(batch, now) => execute(core, watched, batch, now),
             Task::Stage(key, batch) => stage(core, watched, key, batch),

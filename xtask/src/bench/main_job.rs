@@ -4,6 +4,7 @@
 mod memory;
 mod mlp;
 mod offline;
+mod parallelism;
 mod resnet;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,14 @@ use crate::server::Server;
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 5] = ["selection", "mlp", "resnet", "memory", "offline"];
+pub const PARTS: [&str; 6] = [
+    "selection",
+    "mlp",
+    "resnet",
+    "memory",
+    "offline",
+    "parallelism",
+];
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
@@ -45,6 +53,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("offline") {
         offline::run(&bench, report)?;
+    }
+    if arguments.wants("parallelism") {
+        parallelism::run(&bench, report)?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The workers' figures: deadlines kept and cold starts on emulated devices, how well latencies on
-//! CPU cores are predicted, memory of variants that share weights, punctuality of starts.
+//! The workers' figures: deadlines kept and cold starts on emulated devices, how well run times at
+//! other sizes are predicted, memory of variants that share weights, punctuality of starts.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{Arguments, example};
 use crate::{models, provision, server, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 5] = ["clockwork", "serf", "shapes", "weights", "windows"];
+pub const PARTS: [&str; 4] = ["clockwork", "shapes", "weights", "windows"];
 
 /// The simulated experiment whose figures count.
 const EXPERIMENT: &str = "clockwork-fig6";
@@ -18,15 +18,10 @@ const EXPERIMENT: &str = "clockwork-fig6";
 const DEVICES: [&str; 2] = ["1", "4"];
 
 /// What figures should be, by metric.
-const GOALS: [(&str, &str); 9] = [
+const GOALS: [(&str, &str); 4] = [
     ("shape_prediction_error_p90_percent", "<= 15"),
     ("success_latency_max_ms", "<= 100"),
     ("minor_cold_starts", "0"),
-    ("serf_vector_error", "<= 1e-4"),
-    ("serf_prediction_error_mean_percent", "<= 4"),
-    ("serf_prediction_error_p90_percent", "<= 10"),
-    ("serf_prediction_inconclusive", "0"),
-    ("switches_lost", "0"),
     ("shared_weights_ratio", "< 1.3"),
 ];
 
@@ -35,17 +30,12 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("clockwork") {
         clockwork(&arguments.policy, report)?;
     }
-    if arguments.wants("serf") || arguments.wants("weights") {
-        provision::runtime()?;
-        report.version("ONNX Runtime", "1.31.1");
-    }
-    if arguments.wants("serf") {
-        pass(&output("sextant-worker", "serf", &["--json"])?, report)?;
-    }
     if arguments.wants("shapes") {
         shapes(report)?;
     }
     if arguments.wants("weights") {
+        provision::runtime()?;
+        report.version("ONNX Runtime", "1.31.1");
         let lines = output("sextant-engine-ort", "shared_weights", &[])?;
         pass(&lines, report)?;
     }
@@ -150,18 +140,18 @@ mod tests {
 
     #[test]
     fn records_of_other_programs_become_figures() {
-        let record = serde_json::json!({"experiment": "serf", "metric": "serf_vector_error",
-            "value": 4.7e-6, "unit": "s"});
+        let record = serde_json::json!({"experiment": "weights", "metric": "shared_weights_ratio",
+            "value": 1.1, "unit": "ratio"});
         let figure = figure(&record).unwrap();
-        assert_eq!((figure.experiment, figure.unit), ("worker", "s"));
-        assert_eq!(figure.goal, Some("<= 1e-4"));
+        assert_eq!((figure.experiment, figure.unit), ("worker", "ratio"));
+        assert_eq!(figure.goal, Some("< 1.3"));
         assert_eq!(unit("", "success_latency_max_ms"), "ms");
         assert_eq!(unit("", "minor_cold_starts"), "count");
     }
 
     #[test]
     fn a_record_without_a_value_is_an_error() {
-        let record = serde_json::json!({"metric": "switches_lost"});
+        let record = serde_json::json!({"metric": "shared_weights_ratio"});
         assert!(figure(&record).is_err());
     }
 }

@@ -156,7 +156,7 @@ fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
     if phase.allowed == Allowed::Nothing && tally.refusals() > 0 {
         problems.push(format!("refused: {}", codes(tally)));
     }
-    // A front end that began anew has forgotten what it counted.
+    // A front end that began again has forgotten what it counted.
     let same = *counted == Some(tally.with_an_answer());
     if phase.allowed != Allowed::BrokenConnections && !same {
         problems.push(format!(

@@ -2,7 +2,7 @@
 //!
 //! Each is a Dockerfile of `stand_ins/` that begins with Debian as debootstrap makes it; a label says
 //! which recipe an image was made by, so that nobody takes it for the real one and a changed recipe makes it
-//! anew.
+//! again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -29,7 +29,7 @@ use crate::link::Clock;
 
 mod catalog;
 mod entry;
-mod keep;
+mod follow;
 mod state;
 
 /// How a front end keeps its links and its queries.
@@ -107,7 +107,7 @@ impl FrontEnd {
     ) {
         tokio::select! {
             () = shutdown => {}
-            () = keep::keep(&self, connector, metadata) => {}
+            () = follow::follow(&self, connector, metadata) => {}
         }
         let settled = self.state().close();
         settled.into_iter().for_each(entry::Settled::give);

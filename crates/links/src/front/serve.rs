@@ -70,7 +70,7 @@ pub async fn serve(
                     serving.report(query, report)?;
                 }
             }
-            message = link.receive() => serving.take_in(message?)?,
+            message = link.receive() => serving.receive(message?)?,
         }
     }
 }
@@ -84,7 +84,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn take_in(&mut self, message: ToDispatcher) -> Result<(), Broken> {
+    fn receive(&mut self, message: ToDispatcher) -> Result<(), Broken> {
         self.reporter.peer().arrived(&message.stamp);
         match message.body {
             FrontRequest::Beat => self.reporter.send(FrontReport::Beat {

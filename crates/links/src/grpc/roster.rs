@@ -126,7 +126,7 @@ impl Roster {
             loop {
                 let news = follower.changed().await;
                 if news == News::Structure {
-                    keepers.keep(follower.view());
+                    keepers.update(follower.view());
                 }
                 keepers.nudge(follower.view());
             }
@@ -167,7 +167,7 @@ struct Keepers<'a> {
 
 impl Keepers<'_> {
     /// Ends and begins what has changed.
-    fn keep(&mut self, view: &View) {
+    fn update(&mut self, view: &View) {
         let elsewhere = view.workers.values().filter_map(|worker| {
             let endpoint = worker.record.endpoint.as_ref()?;
             let local = self.roster.local.contains(&worker.id);

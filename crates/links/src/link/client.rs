@@ -129,7 +129,7 @@ impl RemoteWorker {
         outcome.await.ok()
     }
 
-    fn take_in(&self, message: FromWorker) {
+    fn receive(&self, message: FromWorker) {
         self.peer().arrived(&message.stamp);
         match message.report {
             Report::Beat => {}
@@ -298,7 +298,7 @@ impl Connection {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
                 message = self.worker.link.receive() => {
-                    self.worker.take_in(message?);
+                    self.worker.receive(message?);
                     heard = Instant::now();
                 }
                 _ = beats.tick() => {

@@ -44,13 +44,13 @@ pub async fn serve_worker(
     loop {
         tokio::select! {
             () = &mut shutdown => return Ok(()),
-            message = half.link.receive() => half.take_in(message?),
+            message = half.link.receive() => half.receive(message?),
         }
     }
 }
 
 impl Half {
-    fn take_in(self: &Arc<Self>, message: ToWorker) {
+    fn receive(self: &Arc<Self>, message: ToWorker) {
         self.peer().arrived(&message.stamp);
         match message.request {
             Request::Beat => self.report(Report::Beat),

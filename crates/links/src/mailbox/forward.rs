@@ -70,7 +70,7 @@ pub(super) fn forward(batch: Batch, now: Instant) -> Option<Infer> {
         latest: batch.infer.latest,
         expected: batch.infer.expected,
         offline_rows: batch.infer.offline_rows,
-        done: Box::new(move |outcome| done(returns.settle(outcome))),
+        done: Box::new(move |outcome| done(returns.send(outcome))),
     })
 }
 
@@ -88,7 +88,7 @@ pub(super) fn refuse_all(batch: Batch, error: InferError) {
 
 impl Returns {
     /// Sends the outputs where they belong; what is left of the outcome is the dispatcher's.
-    fn settle(self, outcome: InferOutcome) -> InferOutcome {
+    fn send(self, outcome: InferOutcome) -> InferOutcome {
         match outcome {
             Ok(result) => Ok(self.deliver(result)),
             Err(error) => {

@@ -27,7 +27,7 @@ macro_rules! bind_rate_conformance {
             bucket_never_grants_more_than_came
             clock_that_goes_back_fills_nothing
             tokens_given_back_are_there_again
-            quota_begins_anew_with_each_window
+            quota_begins_again_with_each_window
             names_do_not_know_each_other
             takers_at_once_share_what_is_there
         );
@@ -105,7 +105,7 @@ pub async fn tokens_given_back_are_there_again(rates: Rates) {
 }
 
 /// In a window no more than the limit is granted; the next window begins at its own time.
-pub async fn quota_begins_anew_with_each_window(rates: Rates) {
+pub async fn quota_begins_again_with_each_window(rates: Rates) {
     let limit = (10, 60 * SECOND);
     assert_eq!(spend(&rates, 6, limit, 59 * SECOND).await, 6);
     assert_eq!(spend(&rates, 6, limit, 60 * SECOND - 1).await, 4);

@@ -230,6 +230,6 @@ pub async fn mark_of_a_leaving_worker_ends_with_its_life(store: Store) {
     let name = worker("w");
     let beat = store.heartbeat(&name, later, 10 * SECOND, 10 * SECOND);
     assert!(!beat.await.expect("heartbeat").fresh);
-    assert!(!is_marked().await, "it has started anew");
+    assert!(!is_marked().await, "it has started again");
     follow(&store, &mut view).await;
 }

@@ -47,7 +47,7 @@ pub(super) enum Read {
     Absent,
 }
 
-/// Room for a blob that is being written. Dropped before [`Room::keep`], what was written stays as a
+/// Room for a blob that is being written. Dropped before [`Room::commit`], what was written stays as a
 /// beginning, and the rest of the room is given back.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -281,7 +281,7 @@ impl Room {
     }
 
     /// The blob is whole and verified.
-    pub(super) fn keep(mut self) {
+    pub(super) fn commit(mut self) {
         let disk = self.disk.clone();
         let renamed = fs::rename(disk.part(&self.digest), disk.whole(&self.digest));
         match renamed {

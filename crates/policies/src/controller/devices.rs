@@ -36,7 +36,7 @@ impl<T> Controller<T> {
         };
         self.placement
             .on_device_up(now, device, placed, &mut self.moves);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         lost
     }
 
@@ -67,7 +67,7 @@ impl<T> Controller<T> {
         for model in self.cold.models() {
             self.expect_expiry(model);
         }
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         for model in self.cold.models() {
             self.give_up_if_hopeless(now, model, actions);
         }
@@ -91,6 +91,6 @@ impl<T> Controller<T> {
         });
         self.placement.on_device_kind(now, device, kind);
         self.transfer(now, device, to);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 }

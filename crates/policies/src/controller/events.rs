@@ -45,9 +45,9 @@ impl<T> Controller<T> {
         self.placement
             .on_request(now, model, request.deadline, &mut self.moves);
         // What the placement unloads must be gone before the scheduler chooses.
-        self.carry_moves(now, actions);
+        self.carry_out_moves(now, actions);
         self.admit(now, tagged(queue, request), DropReason::Infeasible);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         let of = self.models.get(model as usize).and_then(Option::as_ref);
         for pool in of.iter().flat_map(|of| &of.pools) {
             self.changed_pools.add(*pool);
@@ -59,7 +59,7 @@ impl<T> Controller<T> {
     pub fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
         if self.model(model).is_some_and(|of| !of.retired) && !self.is_loaded(model) {
             self.placement.on_missed(now, model, &mut self.moves);
-            self.settle(now, actions);
+            self.carry_out(now, actions);
         }
     }
 
@@ -85,10 +85,10 @@ impl<T> Controller<T> {
         }
         self.scheduler.on_result(now, batch, &mut self.actions);
         // What is sent next counts before the model may be taken for idle.
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         self.placement
             .on_finished(now, of.device, model, &mut self.moves);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         if let Some(run) = run {
             self.learn_run(now, (of.device, of.queue), run, actions);
         }
@@ -110,10 +110,10 @@ impl<T> Controller<T> {
         let ok = loaded != Loaded::Failed;
         self.placement
             .on_load_result(now, device, model, ok, &mut self.moves);
-        self.carry_moves(now, actions);
+        self.carry_out_moves(now, actions);
         self.activate(now, device, model);
         self.expect_expiry(model);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         if !ok {
             self.give_up_if_hopeless(now, model, actions);
         }
@@ -131,7 +131,7 @@ impl<T> Controller<T> {
     ) {
         self.placement
             .on_relocate(now, model, from, to, &mut self.moves);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// An UNLOAD was carried out, or a device has lost a model.
@@ -140,7 +140,7 @@ impl<T> Controller<T> {
         self.placement
             .on_unloaded(now, device, model, &mut self.moves);
         self.expect_expiry(model);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// A device takes no work for a model any more: it is not asked to load it again for a while.
@@ -148,7 +148,7 @@ impl<T> Controller<T> {
         self.deactivate(now, device, model);
         self.placement.on_lost(now, device, model, &mut self.moves);
         self.expect_expiry(model);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// Time has passed.
@@ -159,11 +159,11 @@ impl<T> Controller<T> {
         let is_due = |next: Option<Nanos>| next.is_some_and(|at| at <= now);
         if is_due(self.placement.next_timer()) {
             self.placement.on_timer(now, &mut self.moves);
-            self.settle(now, actions);
+            self.carry_out(now, actions);
         }
         if is_due(self.scheduler.next_timer()) {
             self.scheduler.on_timer(now, &mut self.actions);
-            self.settle(now, actions);
+            self.carry_out(now, actions);
         }
         self.refresh(now, actions);
     }
@@ -216,7 +216,7 @@ impl<T> Controller<T> {
             });
         }
         self.cold.expect(model, None);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 }
 

@@ -11,14 +11,14 @@ use crate::{
 impl<T> Controller<T> {
     /// Carries out what was decided, until nothing follows from it. What the placement wants comes
     /// first: the scheduler must not use what is to be unloaded.
-    pub(super) fn settle(&mut self, now: Nanos, out: &mut Actions<T>) {
+    pub(super) fn carry_out(&mut self, now: Nanos, out: &mut Actions<T>) {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
             for action in actions.drain(..) {
-                self.carry_moves(now, out);
-                self.carry(now, action, out);
+                self.carry_out_moves(now, out);
+                self.carry_out_one(now, action, out);
             }
-            self.carry_moves(now, out);
+            self.carry_out_moves(now, out);
             if self.actions.is_empty() {
                 // Its memory is used again.
                 self.actions = actions;
@@ -28,7 +28,7 @@ impl<T> Controller<T> {
         }
     }
 
-    pub(super) fn carry_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
+    pub(super) fn carry_out_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
         if self.moves.is_empty() {
             return;
         }
@@ -43,7 +43,7 @@ impl<T> Controller<T> {
         self.moves = moves;
     }
 
-    fn carry(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
+    fn carry_out_one(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
         match action {
             Decided::Infer {
                 queue,
@@ -205,7 +205,7 @@ impl<T> Controller<T> {
         }
         let last = self.last_chance(model);
         self.cold.expect(model, last);
-        self.settle(now, out);
+        self.carry_out(now, out);
     }
 }
 

@@ -70,7 +70,7 @@ impl<T> Controller<T> {
         }
         self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE));
         self.tell_latency(now, kind, queue);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// Learns from a LOAD.
@@ -102,7 +102,7 @@ impl<T> Controller<T> {
             true => now.saturating_add(LOOK),
             false => NEVER,
         };
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// Run times on a kind are others from now on.

@@ -33,10 +33,10 @@ impl<T> Controller<T> {
         self.tell_kinds(now, model, &known);
         self.reseat(now, model);
         self.expect_expiry(model);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
-    /// The kinds of devices that can run a model are known anew.
+    /// The kinds of devices that can run a model are known again.
     pub fn on_kinds(
         &mut self,
         now: Nanos,
@@ -51,7 +51,7 @@ impl<T> Controller<T> {
         self.tell_kinds(now, model, &known);
         self.reseat(now, model);
         self.expect_expiry(model);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         self.give_up_if_hopeless(now, model, actions);
     }
 
@@ -62,7 +62,7 @@ impl<T> Controller<T> {
         };
         if std::mem::replace(&mut of.spec.queue.slots, slots.max(1)) != slots.max(1) {
             self.reseat(now, model);
-            self.settle(now, actions);
+            self.carry_out(now, actions);
         }
     }
 
@@ -75,7 +75,7 @@ impl<T> Controller<T> {
         of.retired = true;
         self.give_up(now, model, actions);
         self.placement.on_retired(now, model, &mut self.moves);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
     }
 
     /// What is to be kept loaded whether or not it is asked for, by model in order; nothing of what
@@ -90,7 +90,7 @@ impl<T> Controller<T> {
     ) {
         self.placement
             .on_wanted(now, wanted, idle_unload, &mut self.moves);
-        self.settle(now, actions);
+        self.carry_out(now, actions);
         self.give_up_crowded_out(now, actions);
     }
 

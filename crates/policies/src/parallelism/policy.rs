@@ -21,7 +21,7 @@ pub struct Backlog {
 /// Chooses the configuration of one machine.
 ///
 /// Contract: is told of every arrival, in order of time, and asked as often as the caller likes; it
-/// decides for itself how often it thinks anew. The same calls give the same answers.
+/// decides for itself how often it thinks again. The same calls give the same answers.
 pub trait Choose: Send {
     /// A request arrived at `now`.
     fn arrived(&mut self, now: Nanos);
@@ -55,10 +55,6 @@ pub struct Serf {
     arrivals: u64,
     current: Configuration,
 }
-
-/// Always the same configuration.
-#[derive(Debug, Clone, Copy)]
-pub struct Fixed(pub Configuration);
 
 // === impl Policy ===
 
@@ -156,13 +152,5 @@ impl Choose for Serf {
             self.until = now + self.period;
         }
         self.current
-    }
-}
-
-impl Choose for Fixed {
-    fn arrived(&mut self, _now: Nanos) {}
-
-    fn choose(&mut self, _now: Nanos, _backlog: Backlog) -> Configuration {
-        self.0
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Configuration, Summary, Tuple};
+use super::{Configuration, Tuple};
 
 /// Service rates of one request while 1, 2, .. run side by side: the paper's mu_i.
 ///
@@ -22,6 +22,17 @@ pub enum InvalidRates {
         /// The rate, per second.
         per_s: f64,
     },
+}
+
+/// What was measured of a tuple.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Service times that were measured.
+    pub samples: usize,
+    /// Their mean, s.
+    pub mean_s: f64,
+    /// Their squared coefficient of variation.
+    pub scv: f64,
 }
 
 /// A tuple that was not profiled.

@@ -5,7 +5,7 @@
 //! the limits are still broken, other starts are tried that fill sub-clusters one by one.
 //!
 //! No single change helps then, but several at once may: three pairs of models are swapped at random and
-//! the descent begins anew, from the best partition each time. Each change must be affordable, and
+//! the descent begins again, from the best partition each time. Each change must be affordable, and
 //! what moved without need goes back in the end.
 
 use super::{

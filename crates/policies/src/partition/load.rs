@@ -67,7 +67,7 @@ impl Tally {
         self.count(models);
     }
 
-    /// Sums anew, in one order: so that a load depends on its models alone and roundings never add up.
+    /// Sums again, in one order: so that a load depends on its models alone and roundings never add up.
     pub(super) fn count(&mut self, models: &[Model]) {
         self.load = Load::default();
         self.second_bytes = 0;

@@ -150,11 +150,11 @@ impl<R: Rule> Machine<R> {
             && let Some((key, model)) = self.wanted.first()
         {
             self.rank(now, model);
-            let Some(anew) = self.wanted.key(model).filter(|anew| *anew <= key) else {
+            let Some(again) = self.wanted.key(model).filter(|again| *again <= key) else {
                 continue;
             };
             self.wanted.remove(model);
-            aside.push((model, anew));
+            aside.push((model, again));
             match self.fit(now, device, model) {
                 Ok(_) => {
                     let gain = self.gain(now, device, model);

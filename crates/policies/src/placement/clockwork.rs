@@ -33,7 +33,7 @@ impl Rule for Clockwork {
         Some(most_first(view.priority))
     }
 
-    fn keep(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
+    fn worth(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
         used
     }
 }

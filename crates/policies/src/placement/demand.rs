@@ -189,7 +189,7 @@ impl Demand {
         &mut self.models[at]
     }
 
-    /// Allocates a demand anew; what rounding leaves goes to the first device.
+    /// Allocates a demand again; what rounding leaves goes to the first device.
     fn split(&mut self, model: u32) {
         let mut shares = std::mem::take(&mut self.models[model as usize].shares);
         let work = self.models[model as usize].work;

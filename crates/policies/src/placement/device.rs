@@ -170,7 +170,7 @@ impl Device {
     /// A replica's pages are given back.
     pub fn release(&mut self, model: u32) {
         // Counted as one that must stay, it leaves the sums of the others alone.
-        self.keep(model);
+        self.protect(model);
         let Some(footprint) = self.residents.remove(&model) else {
             return;
         };
@@ -210,7 +210,7 @@ impl Device {
     }
 
     /// A replica may not be unloaded.
-    pub fn keep(&mut self, model: u32) {
+    pub fn protect(&mut self, model: u32) {
         let Some(footprint) = self.residents.get(&model) else {
             return;
         };

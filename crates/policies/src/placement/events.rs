@@ -363,7 +363,7 @@ impl<R: Rule> Machine<R> {
         self.attempt_if_short(now, device, actions);
     }
 
-    /// Makes anew what a model's replicas are worth; a device that lacked room may have it now.
+    /// Makes again what a model's replicas are worth; a device that lacked room may have it now.
     fn revalue(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
         self.value(now, model);
         let mut at = 0;

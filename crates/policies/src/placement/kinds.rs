@@ -71,7 +71,7 @@ impl ByKind {
     /// Only these kinds can run it, with these times of a LOAD, 0 for the spec's. What was learnt of
     /// a kind is kept while its profile stays.
     pub fn set(&mut self, kinds: &[(u32, Nanos)]) {
-        let anew = kinds.iter().map(|(kind, told)| {
+        let again = kinds.iter().map(|(kind, told)| {
             let known = self.of(*kind).filter(|known| known.told == *told);
             Able {
                 kind: *kind,
@@ -79,7 +79,7 @@ impl ByKind {
                 learnt: known.and_then(|known| known.learnt),
             }
         });
-        self.0 = anew.collect();
+        self.0 = again.collect();
     }
 
     /// Time of a LOAD, ns, where it is known; 0 elsewhere.

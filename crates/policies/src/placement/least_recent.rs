@@ -21,7 +21,7 @@ impl Rule for LeastRecent {
         alone.then(|| view.key.unwrap_or(view.now))
     }
 
-    fn keep(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
+    fn worth(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
         used
     }
 }

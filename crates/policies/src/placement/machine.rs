@@ -5,7 +5,7 @@
 //! something changes: a model becomes wanted, or pages that were missing can be had. So a request
 //! touches its own model, and devices are looked at only when its model is wanted.
 //!
-//! A model's key is made anew with its own events only, as in the paper; what has changed by the
+//! A model's key is made again with its own events only, as in the paper; what has changed by the
 //! events of others is found when the model comes first. Of a model with many replicas an event
 //! touches the one that it is about: what the others are worth is found when one of them is to go.
 //!
@@ -55,7 +55,7 @@ pub(super) struct Machine<R> {
     pub(super) sweep_at: Nanos,
 }
 
-/// Most replicas of a model that are all valued anew with each of its events.
+/// Most replicas of a model that are all valued again with each of its events.
 const FEW: usize = 4;
 
 impl<R: Rule> Machine<R> {
@@ -107,7 +107,7 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Nobody is helped by a LOAD any more, or something else about a model has changed: its demand
-    /// and its place among the wanted are made anew.
+    /// and its place among the wanted are made again.
     pub(super) fn rank(&mut self, now: Nanos, model: u32) {
         let margin = self.rule.margin();
         let Some(of) = self.model_mut(model) else {
@@ -138,7 +138,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Makes anew which replicas of a model may be unloaded, and what they are worth.
+    /// Makes again which replicas of a model may be unloaded, and what they are worth.
     pub(super) fn value(&mut self, now: Nanos, model: u32) {
         let Some(of) = self.models.get(model as usize).and_then(Option::as_ref) else {
             return;
@@ -148,20 +148,20 @@ impl<R: Rule> Machine<R> {
                 continue;
             };
             if of.is_evictable(replica) {
-                let worth = self.rule.keep(now, model, of, replica.used);
+                let worth = self.rule.worth(now, model, of, replica.used);
                 device.offer(model, worth);
             } else {
-                device.keep(model);
+                device.protect(model);
             }
         }
     }
 
-    /// Whether all replicas of a model are valued anew with each of its events.
+    /// Whether all replicas of a model are valued again with each of its events.
     pub(super) fn has_few(&self, model: u32) -> bool {
         self.model(model).is_some_and(|of| of.replicas.len() <= FEW)
     }
 
-    /// Makes anew whether one replica of a model may be unloaded, and what it is worth.
+    /// Makes again whether one replica of a model may be unloaded, and what it is worth.
     pub(super) fn value_on(&mut self, now: Nanos, model: u32, device: u32) {
         let of = self.models.get(model as usize).and_then(Option::as_ref);
         let Some((of, replica)) = of.and_then(|of| Some((of, of.replicas.on(device)?))) else {
@@ -171,14 +171,14 @@ impl<R: Rule> Machine<R> {
             return;
         };
         if of.is_evictable(replica) {
-            let worth = self.rule.keep(now, model, of, replica.used);
+            let worth = self.rule.worth(now, model, of, replica.used);
             on.offer(model, worth);
         } else {
-            on.keep(model);
+            on.protect(model);
         }
     }
 
-    /// Finds out anew whether replicas of a model are missing that are to be kept.
+    /// Finds out again whether replicas of a model are missing that are to be kept.
     pub(super) fn count_kept(&mut self, model: u32) {
         let devices = self.kinds.devices();
         let Some(of) = self.models.get(model as usize).and_then(Option::as_ref) else {

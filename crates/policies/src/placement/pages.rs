@@ -75,8 +75,8 @@ impl<R: Rule> Machine<R> {
             return false;
         }
         self.value_on(now, model, device);
-        let anew = self.device(device).and_then(|on| on.worth_of(model));
-        anew.is_none_or(|anew| anew > worth)
+        let again = self.device(device).and_then(|on| on.worth_of(model));
+        again.is_none_or(|again| again > worth)
     }
 
     /// Issues an UNLOAD; the pages are free at once.

@@ -27,7 +27,7 @@ impl<R: Rule> Machine<R> {
             if until <= now || !of.replicas.is_empty() {
                 continue;
             }
-            let worth = self.rule.keep(now, model, of, now);
+            let worth = self.rule.worth(now, model, of, now);
             let footprint = Footprint::of(&of.spec);
             match self.place_for(now, model, footprint, worth) {
                 Some(device) => self.load(now, device, model, actions),
@@ -42,7 +42,7 @@ impl<R: Rule> Machine<R> {
         if !of.replicas.is_empty() || of.retired {
             return;
         }
-        let worth = self.rule.keep(now, model, of, now);
+        let worth = self.rule.worth(now, model, of, now);
         let footprint = Footprint::of(&of.spec);
         if let Some(device) = self.place_for(now, model, footprint, worth) {
             self.load(now, device, model, actions);

@@ -59,7 +59,7 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     }
 
     /// What a replica is worth; the least is unloaded first.
-    fn keep(&self, now: Nanos, model: u32, of: &Model, used: Nanos) -> u64;
+    fn worth(&self, now: Nanos, model: u32, of: &Model, used: Nanos) -> u64;
 
     /// Whether of several devices the one is preferred on which what has to go is worth least.
     fn compares_victims(&self) -> bool {

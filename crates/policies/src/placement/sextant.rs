@@ -192,7 +192,7 @@ impl Rule for Sextant {
         saved * able / there.load.max(1) as f64
     }
 
-    fn keep(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
+    fn worth(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
         let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
         let copies = of.replicas.loaded();
         let missed = if copies > 1 {

@@ -201,7 +201,7 @@ impl Arrivals {
             since += TICK_MS;
             sum = 0.0;
             pushed += 1;
-            // Who was away for long begins anew.
+            // Who was away for long begins again.
             if pushed > 6 * MINUTE {
                 since = now_ms;
             }

@@ -165,13 +165,13 @@ impl Tenants {
 impl Granted {
     fn bound(&mut self, tenant: Tenant, needs: &[(usize, Unit)]) {
         if let Some(budget) = tenant.budget_per_hour_usd {
-            self.keep(needs, budget, |unit| unit.usd, Limit::Budget);
+            self.keep_affordable(needs, budget, |unit| unit.usd, Limit::Budget);
         }
         if let Some(most) = tenant.most {
             let share = |unit: Unit| unit.busy / busy_of(most, unit.slots);
             match most {
-                0 => self.keep(needs, 0.0, |_| 1.0, Limit::Most),
-                _ => self.keep(needs, 1.0, share, Limit::Most),
+                0 => self.keep_affordable(needs, 0.0, |_| 1.0, Limit::Most),
+                _ => self.keep_affordable(needs, 1.0, share, Limit::Most),
             }
         }
         if tenant.least > 0 {
@@ -180,7 +180,7 @@ impl Granted {
     }
 
     /// Keeps of needs what an amount pays for, what takes least for a query first.
-    fn keep(
+    fn keep_affordable(
         &mut self,
         needs: &[(usize, Unit)],
         amount: f64,

@@ -98,7 +98,7 @@ impl<T, R: Rule> Candidates<T, R> {
         &mut self.ranks[at]
     }
 
-    /// Forms the candidates of a queue anew and starts what is ready and finds a slot.
+    /// Forms the candidates of a queue again and starts what is ready and finds a slot.
     fn refresh(&mut self, now: Nanos, queue: u32, mut cause: Cause, actions: &mut Actions<T>) {
         let seats = self
             .queues
@@ -108,7 +108,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let mut at = 0;
         while at < seats {
             let started = self.refresh_seat(now, queue, at, cause, actions);
-            // What a batch leaves behind is formed anew on every seat.
+            // What a batch leaves behind is formed again on every seat.
             at = if started { 0 } else { at + 1 };
             if started {
                 cause = Cause::Queue;
@@ -146,7 +146,7 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Forms the candidate and puts it where it belongs: on a slot, or into the heaps, to be formed
-    /// anew at `wake` at the latest.
+    /// again at `wake` at the latest.
     fn place_seat(
         &mut self,
         now: Nanos,
@@ -443,7 +443,7 @@ impl<T, R: Rule> Candidates<T, R> {
                 ready.set(queue, rank | KEPT_BACK);
                 continue;
             }
-            if self.rank_anew(now, queue, at, actions) {
+            if self.rank_again(now, queue, at, actions) {
                 continue;
             }
             // Nothing overtakes the first, even if it waits for slots: one with many threads would
@@ -458,7 +458,7 @@ impl<T, R: Rule> Candidates<T, R> {
                     self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
                 }
                 // Nothing has changed but what is known of this slot. If every seat were looked at
-                // anew, candidates that no slot is right for could call each other up for ever.
+                // again, candidates that no slot is right for could call each other up for ever.
                 Start::Later(wake) => {
                     self.place_seat(now, queue, at, (Cause::Promotion, wake), actions);
                     let first = self.ranks[pool as usize].ready.first();
@@ -481,7 +481,7 @@ impl<T, R: Rule> Candidates<T, R> {
     /// Corrects the place of a candidate whose latest start has passed while it was ready: what is
     /// left of it may start later than others. Its old place was never too far back. Tells whether
     /// it lost the first place.
-    fn rank_anew(&mut self, now: Nanos, queue: u32, at: usize, actions: &mut Actions<T>) -> bool {
+    fn rank_again(&mut self, now: Nanos, queue: u32, at: usize, actions: &mut Actions<T>) -> bool {
         let Some(of) = self.queues.get(queue as usize).and_then(Option::as_ref) else {
             return false;
         };
@@ -495,7 +495,7 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Ends an event: uses what was unblocked beside what the event was about.
-    fn settle(&mut self, now: Nanos, actions: &mut Actions<T>) {
+    fn finish_event(&mut self, now: Nanos, actions: &mut Actions<T>) {
         while let Some(pool) = self.unblocked.pop() {
             self.dispatch(now, pool, actions);
         }

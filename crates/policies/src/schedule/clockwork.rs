@@ -101,7 +101,7 @@ impl<T> Clockwork<T> {
         self.devices.first(pool).map_or(0, |(free_at, _)| free_at)
     }
 
-    /// Makes the strategies of a queue anew; with `missing` only those that there are not.
+    /// Makes the strategies of a queue again; with `missing` only those that there are not.
     fn arm(&mut self, now: Nanos, queue: u32, missing: bool) {
         let Some(Some(of)) = self.queues.get(queue as usize) else {
             return;
@@ -205,7 +205,7 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// Finds out anew when the pools that have changed may give a strategy to a device. One that has
+    /// Finds out again when the pools that have changed may give a strategy to a device. One that has
     /// to answer first is found out then, and the next one is asked.
     fn expect_grants(&mut self) {
         while let Some(pool) = self.changed.pop() {

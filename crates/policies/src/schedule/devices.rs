@@ -69,7 +69,7 @@ impl Device {
         Some((self.sent.front()?.end(), self.sent.back()?.end()))
     }
 
-    /// What is known anew: from `at` on the device runs what is left, one after the other.
+    /// What is known again: from `at` on the device runs what is left, one after the other.
     fn follow(&mut self, at: Nanos) {
         let mut free = at;
         for sent in &mut self.sent {
@@ -144,7 +144,7 @@ impl Devices {
             let from = self.pool(before);
             from.up -= 1;
             from.idle -= u32::from(idle);
-            // One that was set aside is found out anew.
+            // One that was set aside is found out again.
             from.ends.remove(device);
             let to = self.pool(pool);
             to.up += 1;

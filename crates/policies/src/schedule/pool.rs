@@ -72,7 +72,7 @@ struct Crowding {
 /// Time over which [`Crowding`] forgets, ns.
 const CROWDING_MEMORY: f64 = 1e9;
 
-/// Within this time crowding does not change enough to decide anything anew, ns.
+/// Within this time crowding does not change enough to decide anything again, ns.
 pub const CROWDING_STEP: Nanos = 250_000_000;
 
 // === impl Pool ===

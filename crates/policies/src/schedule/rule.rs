@@ -2,7 +2,7 @@
 
 use super::{Delay, DropReason, LatencyTable, NEVER, Nanos, Pool, QueueSpec, RequestQueue};
 
-/// Why a candidate is formed anew.
+/// Why a candidate is formed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// A request came, or some left.
@@ -68,7 +68,7 @@ pub struct Formed {
     pub latest: Nanos,
     /// Where it stands among those that are ready: least first.
     pub rank: Nanos,
-    /// When it has to be formed anew if nothing happens before.
+    /// When it has to be formed again if nothing happens before.
     pub until: Nanos,
     /// What waiting is worth, per row that it has: compared with [`Eagerness::worth`]; infinite
     /// for a candidate that only starts when its time has come.

@@ -73,7 +73,7 @@ pub struct Account {
     least: f32,
     /// Requests that lately left together.
     batch: f32,
-    /// When whether to wait is decided anew.
+    /// When whether to wait is decided again.
     look: Nanos,
 }
 
@@ -178,7 +178,7 @@ impl Sextant {
         // What rivals defer it by and what the pool is early by go with how scarce devices are. Should
         // they be less so until then, it must not wait beyond its time beside an idle one.
         let last_start = view.expiry(latest, rows).saturating_sub(1);
-        let decided_anew = match ready_at > view.now {
+        let decided_again = match ready_at > view.now {
             true => account.next_look(view.now, quiet_at),
             false => NEVER,
         };
@@ -193,8 +193,8 @@ impl Sextant {
                 latest => latest.saturating_sub(account.debt(view)),
             },
             until: match view.now < last_start && last_start < ready_at {
-                true => last_start.min(decided_anew),
-                false => until.min(decided_anew),
+                true => last_start.min(decided_again),
+                false => until.min(decided_again),
             },
             worth: account.overlap / rows as f32,
         }
@@ -285,7 +285,7 @@ impl Account {
         f64::from(self.overlap / (self.overlap + per_row).max(f32::MIN_POSITIVE))
     }
 
-    /// When whether to wait is decided anew: a time once set is kept, so that not each arrival moves it.
+    /// When whether to wait is decided again: a time once set is kept, so that not each arrival moves it.
     fn next_look(&mut self, now: Nanos, quiet_at: Nanos) -> Nanos {
         if self.look <= now {
             self.look = now.saturating_add(CROWDING_STEP).min(quiet_at);

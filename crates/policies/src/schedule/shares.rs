@@ -250,7 +250,7 @@ impl Shares {
         }
     }
 
-    /// Finds out anew who of a priority has had its share.
+    /// Finds out again who of a priority has had its share.
     fn renew(&mut self, priority: u8) {
         let Some(class) = self.classes.get_mut(&priority) else {
             return;

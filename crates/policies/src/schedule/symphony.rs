@@ -9,7 +9,7 @@
 //!
 //! Corrected against the figure: the beta * lambda rule acts (the figure overwrites it), a grant
 //! marks the device and removes the candidate (one could be granted twice), and a candidate that
-//! timers drop or invalidate is formed anew and ranked (low rates stalled until the next arrival).
+//! timers drop or invalidate is formed again and ranked (low rates stalled until the next arrival).
 
 use super::{DropReason, Formed, LatencyTable, NEVER, Nanos, Options, Rule, View, rule::Cause};
 

@@ -7,7 +7,6 @@ mod load;
 mod machine;
 mod policies;
 mod queueing;
-mod sampler;
 mod simulated;
 mod space;
 mod table;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use sextant_policies::parallelism::{
-    Backlog, Choose, Configuration, Fixed, Objective, Policy, Profile, Random, Sextant,
-    SextantOptions, Summary, Unit,
+    Backlog, Choose, Configuration, Objective, Policy, Profile, Random, Sextant, SextantOptions,
+    Summary, Unit,
 };
 
 use crate::table::crossing;
@@ -119,6 +119,18 @@ fn mean_over_seeds(
 
 fn named(policy: Policy) -> Box<dyn Choose> {
     policy.build(&crossing(), Objective::Mean).unwrap().unwrap()
+}
+
+/// Always the same configuration.
+#[derive(Debug, Clone, Copy)]
+struct Fixed(Configuration);
+
+impl Choose for Fixed {
+    fn arrived(&mut self, _now: u64) {}
+
+    fn choose(&mut self, _now: u64, _backlog: Backlog) -> Configuration {
+        self.0
+    }
 }
 
 /// Low, high and low again: seconds, per second, variation of the gaps.

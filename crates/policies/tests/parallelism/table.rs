@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use sextant_policies::parallelism::{
-    Configuration, Infeasible, Model, Profile, Summary, Table, best, configurations,
-    fewest_machines, unit_load,
+    Configuration, Model, Profile, Summary, Table, best, configurations, unit_load,
 };
 
 fn summary(per_s: f64) -> Summary {
@@ -11,7 +10,6 @@ fn summary(per_s: f64) -> Summary {
         samples: 10,
         mean_s: 1.0 / per_s,
         scv: 0.0,
-        half_width: 0.0,
     }
 }
 
@@ -98,25 +96,6 @@ fn a_profile_with_holes_offers_what_is_whole() {
     assert!(error.to_string().contains("`4` threads"), "{error}");
 }
 
-#[test]
-fn impossible_targets_are_told() {
-    let profile = crossing();
-    let target = fewest_machines(&profile, 5.0, 0.05, 100).unwrap_err();
-    assert!(matches!(target, Infeasible::Target { .. }), "{target}");
-    assert_eq!(
-        fewest_machines(&profile, 1e5, 0.1, 7),
-        Err(Infeasible::Machines { most: 7 })
-    );
-    assert_eq!(
-        fewest_machines(&Profile::default(), 1.0, 0.1, 7),
-        Err(Infeasible::Empty)
-    );
-    for wrong in [f64::NAN, -1.0, f64::INFINITY] {
-        let error = fewest_machines(&profile, wrong, 0.1, 7).unwrap_err();
-        assert!(matches!(error, Infeasible::Number { .. }), "{error}");
-    }
-}
-
 /// A profile of a machine with `cores` cores in 1 or 2 parts, with any rates.
 fn any_profile(cores: u16) -> impl Strategy<Value = Profile> {
     let all = configurations(cores, 2);
@@ -158,18 +137,4 @@ proptest! {
         prop_assert!(a <= 1.02 * b, "{a} {b}");
     }
 
-    #[test]
-    fn no_fewer_machines_would_do(
-        profile in any_profile(2), load in 1.0..300.0_f64, slack in 1.05..5.0_f64,
-    ) {
-        let lone = |c| 1.0 / profile.rates(c).unwrap().at(1);
-        let fastest = profile.configurations().into_iter().map(lone).reduce(f64::min).unwrap();
-        let target = fastest * slack;
-        let found = fewest_machines(&profile, load, target, 1000).unwrap();
-        prop_assert!(found.mean_s <= target);
-        for machines in 1..found.machines {
-            let choice = best(&profile, load, machines, Model::Serf).unwrap().unwrap();
-            prop_assert!(choice.mean_s.is_none_or(|mean| mean > target));
-        }
-    }
 }

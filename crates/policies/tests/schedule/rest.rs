@@ -129,7 +129,7 @@ fn clients_that_wait_for_answers_are_not_waited_for() {
 }
 
 #[test]
-fn whether_to_wait_is_decided_anew_while_devices_are_idle() {
+fn whether_to_wait_is_decided_again_while_devices_are_idle() {
     let mut of = Clients::new(1, &[slow_start(MS), slow_start(10 * MS)]);
     // The other queue has crowded the device, and its load has ended.
     of.keep_asking(2, 0, 2_000 * MS);

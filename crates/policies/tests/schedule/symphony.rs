@@ -137,7 +137,7 @@ fn with_the_beta_lambda_rule_a_model_with_little_fixed_cost_is_not_deferred() {
 }
 
 #[test]
-fn what_a_timer_leaves_behind_is_formed_anew_without_an_arrival() {
+fn what_a_timer_leaves_behind_is_formed_again_without_an_arrival() {
     let outcome = |policy| {
         let mut small = Small::of(policy, 1, &[spec(8)]);
         let running = small.occupy(0, 0);

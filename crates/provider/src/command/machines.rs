@@ -55,7 +55,7 @@ impl Machines {
             tracing::warn!(%pool, missing, started, "`up` started fewer machines than it was asked for");
         }
         for machine in started {
-            self.memory.started(pool, machine, self.settle());
+            self.memory.started(pool, machine, self.settle_time());
         }
         Ok(())
     }
@@ -77,14 +77,14 @@ impl Machines {
         };
         let answer = call(&self.settings, "down", &pool.device_type, &down).await?;
         answer::nothing("down", &answer)?;
-        let time = Duration::from_millis(pool.end_ms).saturating_add(self.settle());
+        let time = Duration::from_millis(pool.end_ms).saturating_add(self.settle_time());
         for id in &named {
             self.memory.told(&pool.device_type, id, time);
         }
         Ok(())
     }
 
-    fn settle(&self) -> Duration {
+    fn settle_time(&self) -> Duration {
         Duration::from_millis(self.settings.settle_ms)
     }
 }

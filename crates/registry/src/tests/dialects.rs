@@ -174,7 +174,7 @@ fn both_have_the_same_migrations_columns_and_constraints() {
     };
     assert_eq!(names(&sqlite), names(&postgres));
     assert!(!sqlite.is_empty());
-    // What one dialect alters the other may have to write anew: what counts is what comes of it.
+    // What one dialect alters the other may have to write again: what counts is what comes of it.
     let mut joined = [String::new(), String::new()];
     for ((name, left), (_, right)) in sqlite.iter().zip(&postgres) {
         joined[0] += left;
@@ -201,10 +201,10 @@ fn the_reader_sees_a_difference() {
     }
     let same = "create table a (id text not null primary key, n bigint check (n in (1, 2)));";
     assert_eq!(read, schema("postgres", same));
-    let anew = "create table b (id text not null primary key, n integer); drop table a; \
+    let again = "create table b (id text not null primary key, n integer); drop table a; \
                 insert into b (id) select id from a; alter table b rename to a;";
     let altered = "alter table a drop constraint a_n_check;";
-    let anew = schema("sqlite", &format!("{one} {anew}"));
-    assert_eq!(anew, schema("postgres", &format!("{same} {altered}")));
-    assert_ne!(anew, read);
+    let again = schema("sqlite", &format!("{one} {again}"));
+    assert_eq!(again, schema("postgres", &format!("{same} {altered}")));
+    assert_ne!(again, read);
 }

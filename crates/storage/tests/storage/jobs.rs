@@ -133,7 +133,7 @@ async fn failed_models_are_forgotten_and_others_keep_their_jobs(bench: Bench) {
     let models = registry.models(None).await.expect("an answer").into_iter();
     let models: Vec<_> = models.map(|model| model.id.to_string()).collect();
     assert_eq!(models, ["good", "worse"]);
-    // Registered once more, the model that is ready is not registered anew.
+    // Registered once more, the model that is ready is not registered again.
     let again = bench.register("good", files).await;
     assert!(!again.created);
     assert!(again.job.state.is_final());

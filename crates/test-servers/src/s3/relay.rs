@@ -210,7 +210,7 @@ impl Head {
         format!("{}\r\n\r\n", self.lines.join("\r\n")).into_bytes()
     }
 
-    /// The head with one header set anew.
+    /// The head with one header set again.
     fn with_header(&self, name: &str, value: &str) -> Vec<u8> {
         let is_other = |line: &&String| {
             let key = line.split(':').next().unwrap_or_default();

@@ -108,11 +108,11 @@ impl World<'_> {
     pub(super) fn on_drop(&mut self, request: &Request<Token>, reason: DropReason) {
         let token = request.payload;
         // Who has the variant went away; another may take it, as the dispatcher tries.
-        let anew = reason == DropReason::Gone
+        let again = reason == DropReason::Gone
             && !token.load
             && token.placed < PLACEMENTS
             && self.now < request.deadline;
-        match anew {
+        match again {
             true => self.place(token),
             false => self.refuse(token, true),
         }

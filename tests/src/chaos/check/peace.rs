@@ -105,8 +105,8 @@ pub fn peace(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     queries(history).filter_map(wrong).collect()
 }
 
-/// What a worker had when it was lost is placed anew: whoever has time is answered.
-pub fn placed_anew(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+/// What a worker had when it was lost is placed again: whoever has time is answered.
+pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     if plan.setting == Setting::One {
         return Vec::new();
     }
@@ -139,7 +139,7 @@ pub fn placed_anew(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             query.number
         );
         (is_one && is_patient && NOBODY.contains(&&**code))
-            .then(|| Violation::new("placed_anew", what))
+            .then(|| Violation::new("placed_again", what))
     };
     queries(history).filter_map(wrong).collect()
 }
@@ -296,7 +296,7 @@ mod tests {
         });
         let at_ms = scene.asked_at(4);
         scene.add_at(at_ms, Event::FaultBegan { fault: 2 });
-        scene.breaks(&["placed_anew"]);
+        scene.breaks(&["placed_again"]);
         scene.add_at(at_ms, Event::FaultBegan { fault: 1 });
         scene.breaks(&[]);
     }

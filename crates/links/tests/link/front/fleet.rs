@@ -67,7 +67,7 @@ impl Net {
         cables.insert(name.to_owned(), cable);
     }
 
-    /// Cuts the cable to a dispatcher or a mailbox; it may be connected anew.
+    /// Cuts the cable to a dispatcher or a mailbox; it may be connected again.
     pub fn cut(&self, name: &str) {
         drop(self.cables.lock().expect("sound").remove(name));
     }

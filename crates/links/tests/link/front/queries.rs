@@ -199,7 +199,7 @@ async fn one_that_does_not_lead_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_gave_back_is_asked_anew_when_the_dispatcher_is_lost_too() {
+async fn what_a_worker_gave_back_is_asked_again_when_the_dispatcher_is_lost_too() {
     let fleet = Fleet::start(&["w-1"], 6, kept()).await;
     fleet.lead("d-1", 6).await;
     fleet.led().await;

@@ -17,7 +17,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let lost = self.fleet.up(worker, spec);
         self.pool_changed(spec.pool);
         self.dispatch(now, spec.pool, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
         lost
     }
 
@@ -33,7 +33,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         if let Some(pool) = pool {
             self.pool_changed(pool);
             self.dispatch(now, pool, actions);
-            self.settle(now, actions);
+            self.finish_event(now, actions);
         }
         lost
     }
@@ -48,7 +48,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         // What asked for more slots than any other worker has now asks for fewer.
         self.dispatch(now, before, actions);
         self.dispatch(now, pool, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
     }
 
     fn on_loaded(
@@ -85,7 +85,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         of.arrange();
         self.count_work(queue);
         self.refresh(now, queue, Cause::Queue, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
     }
 
     fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
@@ -109,7 +109,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             self.refresh(now, queue, Cause::Queue, actions);
         }
         self.dispatch(now, pool, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
     }
 
     fn on_request(
@@ -126,7 +126,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             return self.set_timers();
         }
         self.refresh(now, queue, Cause::Queue, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
     }
 
     fn on_requests(
@@ -140,14 +140,14 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             self.admit(now, queue, request, actions);
         }
         self.refresh(now, queue, Cause::Queue, actions);
-        self.settle(now, actions);
+        self.finish_event(now, actions);
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
         if let Some((pool, _)) = self.fleet.release(now, batch) {
             self.pool_changed(pool);
             self.dispatch(now, pool, actions);
-            self.settle(now, actions);
+            self.finish_event(now, actions);
         }
     }
 
@@ -169,7 +169,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             }
             self.dispatch(now, pool, actions);
             // What has changed may make other pools due.
-            self.settle(now, actions);
+            self.finish_event(now, actions);
         }
     }
 

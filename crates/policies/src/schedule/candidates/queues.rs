@@ -93,7 +93,7 @@ impl<T, M> Queue<T, M> {
         (keep + 1, kept + more)
     }
 
-    /// Puts the seats in order, the fastest first, and finds out anew on which pools a batch costs
+    /// Puts the seats in order, the fastest first, and finds out again on which pools a batch costs
     /// more than it has to.
     pub(super) fn arrange(&mut self) {
         self.seats

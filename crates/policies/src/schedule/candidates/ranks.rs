@@ -10,13 +10,13 @@ pub(super) struct Ranks {
     pub(super) worth: IndexedHeap,
     /// By rank: the candidates that are ready and wait for a slot.
     pub(super) ready: IndexedHeap,
-    /// By the time at which they have to be formed anew: every candidate.
+    /// By the time at which they have to be formed again: every candidate.
     pub(super) expiry: IndexedHeap,
     /// What waits, and who goes first when that is too much.
     pub(super) shares: Shares,
     /// How eager the pool is in its present state.
     pub(super) eager: Eagerness,
-    /// Whether the pool's timer has to be set anew.
+    /// Whether the pool's timer has to be set again.
     pub(super) changed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! When lanes are laid out anew, and what happens to the requests in them.
+//! When lanes are laid out again, and what happens to the requests in them.
 
 use super::{
     super::devices::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
@@ -60,7 +60,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         first.min(epoch).max(1)
     }
 
-    /// Rates of the time since counting began. After a whole epoch counting begins anew, if
+    /// Rates of the time since counting began. After a whole epoch counting begins again, if
     /// anything came at all; else with the next request.
     fn take_rates(&mut self, now: Nanos) {
         let Some(epoch) = self.sharing.epoch() else {
@@ -94,7 +94,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         };
     }
 
-    /// Lays out every lane anew. What waits in a lane that stays keeps its place; the rest is
+    /// Lays out every lane again. What waits in a lane that stays keeps its place; the rest is
     /// routed as if it came now.
     fn lay_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
         let plans: Vec<_> = (0..self.devices.pools())

@@ -137,7 +137,7 @@ fn what_the_pool_is_early_by_for_rivals_is_put_back_where_there_are_none() {
 }
 
 #[test]
-fn whether_to_wait_is_decided_anew_each_quarter_of_a_second() {
+fn whether_to_wait_is_decided_again_each_quarter_of_a_second() {
     let mut bench = Bench::new(spec(1.0, 4.0), 1.0, (1, 1));
     bench.ask(0, 2000 * MS);
     let mut until = |now| bench.form(now).unwrap().until;
@@ -150,7 +150,7 @@ fn whether_to_wait_is_decided_anew_each_quarter_of_a_second() {
 }
 
 #[test]
-fn a_candidate_that_is_just_ready_is_not_decided_anew() {
+fn a_candidate_that_is_just_ready_is_not_decided_again() {
     let mut bench = Bench::new(spec(300.0, 100.0), 1.0, (1, 1));
     bench.ask(0, 1000 * MS);
     // Two rows take 700 ms, one 400 ms.
@@ -162,7 +162,7 @@ fn a_candidate_that_is_just_ready_is_not_decided_anew() {
 }
 
 /// A queue with a request each 4 ms on one busy device with runs of `run`, and the last of them at 104 ms:
-/// when it is formed anew if nothing happens after `later`.
+/// when it is formed again if nothing happens after `later`.
 fn until(spec: QueueSpec, run: u64, later: u64) -> u64 {
     let mut bench = Bench::new(spec, 1.0, (1, 0));
     bench.occupy(1, run);

@@ -57,12 +57,12 @@ impl State {
             entry.link() == Some(number) && (is_failed || !self.is_reached(entry))
         });
         lost.into_iter()
-            .filter_map(|query| self.settle_orphan(query))
+            .filter_map(|query| self.end_orphan(query))
             .collect()
     }
 
     /// Refuses what another worker would refuse as well, and asks for another placement of the rest.
-    fn settle_orphan(&mut self, query: u64) -> Option<Settled> {
+    fn end_orphan(&mut self, query: u64) -> Option<Settled> {
         let entry = self.queries.get(&query)?;
         let error = match &entry.phase {
             Phase::Assigned {
@@ -272,7 +272,7 @@ impl State {
         // The dispatcher was told as well, and decides what comes of it as long as it is there.
         let entry = self.queries.get(&ticket.query)?;
         match self.is_orphaned(entry) {
-            true => self.settle_orphan(ticket.query),
+            true => self.end_orphan(ticket.query),
             false => None,
         }
     }

@@ -48,7 +48,7 @@ pub(super) async fn follow_leader(
             match open(connector.connect_dispatcher(&endpoint)).await {
                 Ok(link) => {
                     let since = Instant::now();
-                    let Err(Broken) = keep_dispatcher(&front, leader, link).await;
+                    let Err(Broken) = stay_connected(&front, leader, link).await;
                     back_off.lasted(since.elapsed());
                     tracing::warn!(%endpoint, "the link to the dispatcher broke");
                 }
@@ -67,7 +67,7 @@ pub(super) async fn follow_leader(
 }
 
 /// Takes in what the dispatcher says until the link breaks or falls silent.
-async fn keep_dispatcher(
+async fn stay_connected(
     front: &FrontEnd,
     leader: Leader,
     link: DispatcherLink,
@@ -82,7 +82,7 @@ async fn keep_dispatcher(
     loop {
         tokio::select! {
             message = link.receive() => {
-                take_in(front, number, message?);
+                receive(front, number, message?);
                 heard = Instant::now();
             }
             _ = beats.tick() => {
@@ -95,7 +95,7 @@ async fn keep_dispatcher(
     }
 }
 
-fn take_in(front: &FrontEnd, number: u64, message: FromDispatcher) {
+fn receive(front: &FrontEnd, number: u64, message: FromDispatcher) {
     let mut state = front.state();
     state.on_stamp(number, &message.stamp);
     let settled = match message.body {
@@ -135,7 +135,7 @@ pub(super) async fn follow_mailbox(
         match opened {
             Ok(link) => {
                 let since = Instant::now();
-                let keeping = keep_mailbox(&front, &worker, link);
+                let keeping = stay_open(&front, &worker, link);
                 tokio::pin!(keeping);
                 tokio::select! {
                     Err(Broken) = &mut keeping => {}
@@ -154,7 +154,7 @@ pub(super) async fn follow_mailbox(
 }
 
 /// Takes in outputs until the link breaks or falls silent.
-async fn keep_mailbox(
+async fn stay_open(
     front: &FrontEnd,
     worker: &WorkerId,
     link: MailboxLink,

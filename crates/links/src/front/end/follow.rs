@@ -25,7 +25,7 @@ const ROLE: &str = "dispatcher";
 const SWEEP: Duration = Duration::from_millis(20);
 
 /// Never ends by itself.
-pub(super) async fn keep(
+pub(super) async fn follow(
     front: &Arc<FrontEnd>,
     connector: Arc<dyn Connector>,
     metadata: Arc<dyn MetadataStore>,
@@ -43,7 +43,7 @@ pub(super) async fn keep(
     let following = async {
         loop {
             if follower.changed().await == News::Structure {
-                fleet.follow(follower.view());
+                fleet.update(follower.view());
             }
         }
     };
@@ -85,7 +85,7 @@ impl Fleet {
         }
     }
 
-    fn follow(&mut self, view: &View) {
+    fn update(&mut self, view: &View) {
         self.front.catalog.store(Arc::new(Catalog::new(view)));
         *self.serving() = Serving::new(view);
         let gone = |id: &&WorkerId| !view.workers.contains_key(*id);
