@@ -31,7 +31,8 @@ pub struct NewApplicationBody {
     /// 1 to 128 of `a-z 0-9 - _ .`.
     #[schema(example = "digits")]
     name: String,
-    /// How accuracy is measured: `top1`, `top5` (any k from 2), `exact` or `mae`.
+    /// How accuracy is measured: `top1`, `top5` (any k from 2), `exact`, `f1`, `f1_micro`, `auc`, `log_loss`,
+    /// `mae`, `rmse`, `mape`, `r2` or `cosine`.
     #[schema(example = "top1")]
     metric: String,
     /// For people.
@@ -204,8 +205,7 @@ impl NewApplicationBody {
     fn read(self) -> Result<Application, Problem> {
         let Some(metric) = Metric::parse(&self.metric) else {
             let given = crate::codec::short(&self.metric);
-            let detail =
-                format!("there is no metric `{given}`: use `top1`, `top5`, `exact`, `mae`");
+            let detail = format!("there is no metric `{given}`: use {}", Metric::names());
             return Err(Problem::new(Code::InvalidRequest, detail).field("metric"));
         };
         self.default_targets.suits(metric)?;

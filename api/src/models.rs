@@ -40,6 +40,9 @@ pub struct NewModelBody {
     model_path: String,
     /// Path of the validation set (.npz or JSONL) in the artefact store.
     validation_path: String,
+    /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
+    /// meant for, where this is left out.
+    outputs: Option<Vec<String>>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -62,6 +65,9 @@ pub struct NewModelForm {
     /// The validation set, .npz or JSONL.
     #[schema(value_type = String, format = Binary)]
     validation: Vec<u8>,
+    /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
+    /// the metric is meant for, where this is left out.
+    output: Option<Vec<String>>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -103,6 +109,9 @@ pub struct ModelBody {
     digest: String,
     /// SHA-256 of the validation set.
     validation_digest: String,
+    /// The outputs that were chosen, the one that is scored first; absent where nobody chose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<String>,
     /// How inputs are padded, where that was declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<PaddingBody>,
@@ -296,6 +305,7 @@ async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> 
         size_bytes: model.size_bytes,
         digest: model.digest.to_string(),
         validation_digest: model.validation.to_string(),
+        outputs: model.outputs,
         padding: model.padding.map(|padding| PaddingBody {
             mask: padding.mask,
             pad: padding.values,

@@ -15,12 +15,12 @@ pub struct TargetsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, example = 20.0)]
     pub latency_ms: Option<f64>,
-    /// Least accuracy, 0 to 1, for the metrics top1, top5 and exact. Compared with the lower
-    /// bound of the measured 95 % interval.
+    /// Least accuracy, 0 to 1, for metrics of which more is better: top1, top5, exact, f1, auc, r2, cosine.
+    /// Compared with the lower bound of the measured 95 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1, example = 0.95)]
     pub min_accuracy: Option<f64>,
-    /// Greatest mean absolute error, for the metric mae. Compared with the upper bound of the
+    /// Greatest error, for the metrics mae, rmse, mape and log_loss. Compared with the upper bound of the
     /// measured 95 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]

@@ -155,7 +155,7 @@ pub struct VariantsBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Accuracy)]
 pub struct AccuracyBody {
-    /// `top1`, `top5`, `exact`, `mae`.
+    /// `top1`, `top5`, `exact`, `mae`, ..
     metric: String,
     /// Point estimate.
     value: f64,

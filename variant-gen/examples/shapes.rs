@@ -24,7 +24,7 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     measure::{Cancel, Effort, Subject, measure},
-    validation::{Expected, Limits, ValidationSet, read},
+    validation::{Expected, Limits, Scored, ValidationSet, read},
 };
 
 #[derive(Parser)]
@@ -83,9 +83,11 @@ fn main() -> Result<()> {
         |path: &PathBuf| std::fs::read(path).with_context(|| format!("`{}`", path.display()));
     let model = Bytes::from(file(&arguments.model)?);
     let signature = sextant_onnx::inspect(&model)?.signature;
+    let scored = Scored::by(Metric::Top1, &signature);
     let expected = Expected {
         signature: &signature,
         metric: Metric::Top1,
+        scored: &scored,
         limits: Limits::default(),
     };
     let validation = read(&Bytes::from(file(&arguments.validation)?), expected)?;

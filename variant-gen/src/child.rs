@@ -17,7 +17,10 @@ use sextant_types::Code;
 
 use crate::{
     Error,
-    generator::calibrate::{self, Sample},
+    generator::{
+        adapt,
+        calibrate::{self, Sample},
+    },
     isolation::protocol::{Action, Answer, Head, Order},
     measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
     score::ScoreError,
@@ -131,6 +134,7 @@ fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Refused> {
     let expected = Expected {
         signature: &order.signature,
         metric: order.metric,
+        scored: &order.scored,
         limits: order.limits,
     };
     validation::read(file, expected).map_err(|invalid| {
@@ -144,24 +148,32 @@ fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Refused> {
     })
 }
 
+fn refusal(error: &MeasureError) -> Answer {
+    Answer::Refused(Refused {
+        // Engines that come back from an allocation that the limit refused say so alone here.
+        code: match error.to_string().contains("bad_alloc") {
+            true => Code::MemoryExceeded,
+            false => error.code(),
+        },
+        message: error.to_string(),
+        is_final: matches!(
+            error,
+            MeasureError::Score(ScoreError::Invalid(_)) | MeasureError::Padding { .. }
+        ),
+        may_pass: error.may_pass(),
+    })
+}
+
 impl Work {
     fn run(self, cancel: &Cancel) -> Answer {
         match &self.order.action {
             Action::Measure { .. } => match self.measure(cancel) {
                 Ok(measurement) => Answer::Measured(Box::new(measurement)),
-                Err(error) => Answer::Refused(Refused {
-                    // Engines that come back from an allocation that the limit refused say so alone here.
-                    code: match error.to_string().contains("bad_alloc") {
-                        true => Code::MemoryExceeded,
-                        false => error.code(),
-                    },
-                    message: error.to_string(),
-                    is_final: matches!(
-                        error,
-                        MeasureError::Score(ScoreError::Invalid(_)) | MeasureError::Padding { .. }
-                    ),
-                    may_pass: error.may_pass(),
-                }),
+                Err(error) => refusal(&error),
+            },
+            Action::Batches { engine } => match self.differing_outputs(engine, cancel) {
+                Ok(differ) => Answer::Batches(differ),
+                Err(error) => refusal(&error),
             },
             Action::Calibrate(how) => {
                 let named = how.engines.iter().filter_map(|name| self.engine(name));
@@ -190,14 +202,8 @@ impl Work {
         else {
             return Err(MeasureError::Cancelled);
         };
-        let missing = || {
-            MeasureError::Load(sextant_engine::Error::Unavailable {
-                engine: "isolated",
-                reason: format!("the process that measures has no engine `{engine}`"),
-            })
-        };
         let subject = Subject {
-            engine: &**self.engine(engine).ok_or_else(missing)?,
+            engine: self.needed(engine)?,
             request: LoadRequest {
                 artefact: order.artefact,
                 model: self.artefact.clone(),
@@ -211,6 +217,21 @@ impl Work {
             padding: padding.as_ref(),
         };
         measure::measure(&subject, effort, cancel)
+    }
+
+    fn differing_outputs(&self, engine: &str, cancel: &Cancel) -> Result<Vec<usize>, MeasureError> {
+        let request = adapt::request(&self.artefact);
+        measure::differing_outputs(self.needed(engine)?, &request, &self.validation, cancel)
+    }
+
+    fn needed(&self, engine: &str) -> Result<&dyn Engine, MeasureError> {
+        let found = self.engine(engine).map(|engine| &**engine);
+        found.ok_or_else(|| {
+            MeasureError::Load(sextant_engine::Error::Unavailable {
+                engine: "isolated",
+                reason: format!("the process that measures has no engine `{engine}`"),
+            })
+        })
     }
 
     fn engine(&self, name: &str) -> Option<&Arc<dyn Engine>> {

@@ -13,6 +13,19 @@ pub enum Error {
     /// The validation set cannot be read or does not fit.
     #[error(transparent)]
     Validation(#[from] validation::Invalid),
+    /// The validation set does not fit the model, which takes no batches because of some of its outputs.
+    #[error(
+        "{source}; the model takes no batches because output `{astray}` does not have a row for each \
+         record: leave it out with `--output {kept}`"
+    )]
+    Unbatched {
+        /// What does not fit.
+        source: validation::Invalid,
+        /// Those outputs.
+        astray: String,
+        /// The others, as an argument.
+        kept: String,
+    },
     /// The model's inputs or outputs are not those of its application.
     #[error("the model does not fit application `{application}`: {difference}")]
     Signature {
@@ -80,7 +93,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Model(source) => source.code(),
-            Self::Validation(_) => Code::InvalidValidationSet,
+            Self::Validation(_) | Self::Unbatched { .. } => Code::InvalidValidationSet,
             Self::Signature { .. } => Code::SignatureMismatch,
             Self::Padding(_) => Code::InvalidPadding,
             Self::NothingRuns { code, .. } => *code,

@@ -29,9 +29,10 @@ use crate::{
     isolation::Seat,
     measure::MeasureError,
     step::{Generated, Inspected, Measured},
-    validation::{self, Expected, ValidationSet},
+    validation::{self, Expected, Scored, ValidationSet},
 };
 
+pub(crate) mod adapt;
 mod begun;
 pub(crate) mod calibrate;
 mod extend;
@@ -71,7 +72,12 @@ pub struct Claim {
 pub struct Summary {
     /// Variants that it made.
     pub variants: usize,
-    /// Of these, how many nothing dominates.
+    /// The output that accuracy is measured on.
+    pub scored_output: String,
+    /// What was changed in the file so that it can be served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// Of the variants, how many nothing dominates.
     pub frontier: usize,
     /// Configurations that run.
     pub configurations: usize,
@@ -346,17 +352,20 @@ impl<'a> Registration<'a> {
     async fn validation(
         &mut self,
         signature: &sextant_types::Signature,
+        scored: &Scored,
     ) -> Result<Arc<ValidationSet>, Error> {
         if let Some(validation) = &self.validation {
             return Ok(validation.clone());
         }
         let bytes = self.parts.objects.get_blob(&self.model.validation).await?;
         let (signature, metric) = (signature.clone(), self.application.metric);
+        let scored = scored.clone();
         let limits = self.parts.config.limits;
         let read = self.parts.threads.run(move |_| {
             let expected = Expected {
                 signature: &signature,
                 metric,
+                scored: &scored,
                 limits,
             };
             validation::read(&bytes, expected)

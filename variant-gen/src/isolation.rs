@@ -98,6 +98,19 @@ impl Isolation {
         }
     }
 
+    /// The outputs by which batches differ there from their records. Blocks.
+    pub(crate) fn batches(
+        &self,
+        seat: &Seat,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<Vec<usize>, MeasureError> {
+        match self.run(seat, task, cancel)? {
+            Answer::Batches(differ) => Ok(differ),
+            _ => Err(off_topic()),
+        }
+    }
+
     fn run(&self, seat: &Seat, task: &Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
         let mut seat = seat.0.lock();
         let fits = |running: &Running| running.validation == task.validation.0;

@@ -26,11 +26,13 @@ use crate::{
     validation::{Invalid, ValidationSet},
 };
 
+mod batches;
 mod concurrent;
 mod padding;
 mod shapes;
 mod sweep;
 
+pub use batches::differing_outputs;
 use sweep::Sweep;
 
 /// Memory is rounded up to it: a process that does other things cannot be measured more finely.
@@ -267,7 +269,8 @@ pub fn evaluate(
     cancel: &Cancel,
 ) -> Result<Accuracy, MeasureError> {
     let validation = subject.validation;
-    let output = subject.signature.outputs.first();
+    let at = validation.scored();
+    let output = subject.signature.outputs.get(at);
     let name = output
         .map(|output| output.name.as_str())
         .unwrap_or_default();
@@ -281,7 +284,7 @@ pub fn evaluate(
         let rows = usize::from(batch).min(validation.records() - start);
         let inputs = validation.rows(start, rows).map_err(ScoreError::from)?;
         let outputs = run(model, &inputs, rows)?;
-        let scored = outputs.first().ok_or(Invalid::NoOutput);
+        let scored = outputs.get(at).ok_or(Invalid::NoOutput);
         scorer.push(scored.map_err(ScoreError::from)?, rows)?;
     }
     Ok(scorer.finish(u32::from(batch)))
@@ -377,10 +380,8 @@ fn load(
     let mut times = Vec::new();
     let begun = Instant::now();
     loop {
-        cancel.check()?;
         let started = Instant::now();
-        let model = subject.engine.load(&subject.request);
-        let model = model.map_err(MeasureError::Load)?;
+        let model = load_once(subject.engine, &subject.request, cancel)?;
         times.push(milliseconds(started.elapsed()));
         let enough = times.len() >= effort.loads as usize || begun.elapsed() > LOADING;
         if enough {
@@ -388,6 +389,15 @@ fn load(
             return Ok((model, quantile(&times, 0.5)));
         }
     }
+}
+
+fn load_once(
+    engine: &dyn Engine,
+    request: &LoadRequest,
+    cancel: &Cancel,
+) -> Result<Arc<dyn LoadedModel>, MeasureError> {
+    cancel.check()?;
+    engine.load(request).map_err(MeasureError::Load)
 }
 
 /// Names, in order, and types: what batches are bound by. Engines may know less about shapes.

@@ -6,9 +6,10 @@
 //! change any more about an engine stands in `extend:{engine}`. A result once stored is what later steps build on, whoever computed it.
 
 use serde::{Deserialize, Serialize};
+use sextant_registry::Model;
 use sextant_types::{Code, Digest, EngineName, Precision, Signature};
 
-use crate::{configuration::Configuration, measure::Measurement};
+use crate::{configuration::Configuration, measure::Measurement, validation::Scored};
 
 /// Name of the first step.
 pub const INSPECT: &str = "inspect";
@@ -62,6 +63,23 @@ pub struct Inspected {
     /// Engines that read the file, of those that whoever inspected it had.
     #[serde(default)]
     pub engines: Vec<String>,
+    /// Which output is scored.
+    #[serde(default)]
+    pub scored: Scored,
+    /// The file that variants are made from, where it is not the one that was uploaded: its name in the
+    /// artefact store and its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapted: Option<(Digest, u64)>,
+    /// What was changed in it, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+}
+
+impl Inspected {
+    /// The file that variants are made from: its name in the artefact store and its size.
+    pub fn base(&self, model: &Model) -> (Digest, u64) {
+        self.adapted.unwrap_or((model.digest, model.size_bytes))
+    }
 }
 
 /// What became of a precision.

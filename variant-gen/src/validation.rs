@@ -3,28 +3,30 @@
 //! Two formats. An `.npz` holds one array per model input under the input's name, and `labels`.
 //! JSONL holds one record per line, `{"inputs": {name: nested array}, "label": ..}`.
 //!
-//! Types. What a file says about an *input* is brought to the type the model takes when no value
-//! changes (integers and booleans keep their value, any float holds a narrower one), and `FP64`
-//! or `FP32` are rounded to a narrower float, because NumPy makes `float64` of everything; a
-//! finite value that would become infinite is refused, and so are floats for integers. *Labels*
+//! Types. *Inputs* are brought to the type that the model takes by the rules of
+//! [`sextant_types::convert`], which hold for queries too. *Labels*
 //! are never rounded: a label that the metric's type cannot hold exactly is refused. JSON numbers
 //! have no type of their own and are read as the tensor's type.
 //!
 //! Shapes. Each array's first dimension counts the records. A model without a batch dimension
 //! gets one record at a time; when its first dimension is fixed at 1, that 1 may be left out of
-//! the record. The metric applies to the model's first output.
+//! the record, and a 1 in front of a record of a model with a batch dimension is left out.
+//!
+//! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
+//! stand for, labels are those classes: names, or numbers where all classes are numbers.
 
 use bytes::Bytes;
-use sextant_types::{Data, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_types::{Data, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert};
 
-mod convert;
 mod invalid;
 mod jsonl;
 mod labels;
 mod npz;
+mod scored;
 
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels};
+pub use scored::Scored;
 
 /// Name of the labels' array in an `.npz`.
 pub const LABELS: &str = "labels";
@@ -54,6 +56,8 @@ pub struct Expected<'a> {
     pub signature: &'a Signature,
     /// How outputs are scored.
     pub metric: Metric,
+    /// Which of them.
+    pub scored: &'a Scored,
     /// How much is accepted.
     pub limits: Limits,
 }
@@ -63,8 +67,17 @@ pub struct Expected<'a> {
 pub struct ValidationSet {
     inputs: Vec<NamedTensor>,
     labels: Labels,
+    scored: usize,
     records: usize,
     batched: bool,
+}
+
+impl<'a> Expected<'a> {
+    /// The output that is scored.
+    fn output(&self) -> Result<&'a TensorSpec, Invalid> {
+        let output = self.signature.outputs.get(self.scored.output);
+        output.ok_or(Invalid::NoOutput)
+    }
 }
 
 /// Reads a validation set, telling the formats apart by their first bytes, and checks that it
@@ -89,7 +102,12 @@ impl ValidationSet {
         self.records
     }
 
-    /// What the first output should be.
+    /// Position of the output that is scored.
+    pub fn scored(&self) -> usize {
+        self.scored
+    }
+
+    /// What the scored output should be.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
@@ -170,21 +188,34 @@ fn assemble(raw: &Raw, expected: Expected<'_>) -> Result<ValidationSet, Invalid>
     Ok(ValidationSet {
         inputs,
         labels,
+        scored: expected.scored.output,
         records,
         batched: signature.batched,
     })
 }
 
 fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
-    let Some(output) = expected.signature.outputs.first() else {
-        return Err(Invalid::NoOutput);
-    };
-    let classes = matches!(expected.metric, Metric::Top1 | Metric::TopK(_));
-    if classes && row_shape(output, expected.signature.batched).is_empty() {
+    let output = expected.output()?;
+    let row = row_shape(output, expected.signature.batched);
+    let classes = matches!(
+        expected.metric,
+        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss
+    );
+    if classes && row.is_empty() {
         return Err(Invalid::NoClassAxis {
             output: output.name.clone(),
             shape: output.shape_text(),
             metric: expected.metric.name(),
+        });
+    }
+    let columns = row
+        .iter()
+        .copied()
+        .try_fold(1, |columns, size| Some(columns * size?));
+    if expected.metric == Metric::Auc && columns.is_some_and(|columns| columns > 2) {
+        return Err(Invalid::NotTwoClasses {
+            output: output.name.clone(),
+            shape: output.shape_text(),
         });
     }
     let numeric = output.data_type != DataType::Bytes;
@@ -229,7 +260,7 @@ fn fit_input(
         });
     }
     let shape = row_shape(spec, batched);
-    let Some(restored) = fit_row(row, shape, batched) else {
+    let Some(fit) = fit_row(row, shape, batched) else {
         return Err(Invalid::Shape {
             name: name(),
             given: tensor.shape().to_vec(),
@@ -242,10 +273,10 @@ fn fit_input(
         to: spec.data_type,
         why,
     })?;
-    let tensor = if restored {
-        with_unit_dimension(&tensor)
-    } else {
-        Ok(tensor)
+    let tensor = match fit {
+        Fit::AsItIs => Ok(tensor),
+        Fit::WithoutOne => with_unit_dimension(&tensor),
+        Fit::WithOne => without_unit_dimension(&tensor),
     };
     let tensor = tensor.map_err(|source| Invalid::Tensor {
         name: name(),
@@ -260,13 +291,29 @@ fn row_shape(spec: &TensorSpec, batched: bool) -> RowShape<'_> {
     spec.shape.get(skip..).unwrap_or_default()
 }
 
-/// Whether a record's shape fits, and if so, whether a leading 1 has to be put back.
-fn fit_row(given: &[usize], expected: RowShape<'_>, batched: bool) -> Option<bool> {
+/// How a record's shape fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    AsItIs,
+    /// The 1 in front, which the model takes, is left out.
+    WithoutOne,
+    /// There is a 1 in front that the model does not take.
+    WithOne,
+}
+
+/// Whether a record's shape fits, and how.
+fn fit_row(given: &[usize], expected: RowShape<'_>, batched: bool) -> Option<Fit> {
     if dimensions_fit(given, expected) {
-        return Some(false);
+        return Some(Fit::AsItIs);
     }
-    let unit = !batched && expected.first() == Some(&Some(1));
-    (unit && dimensions_fit(given, &expected[1..])).then_some(true)
+    let (needed, has) = (
+        expected.first() == Some(&Some(1)),
+        given.first() == Some(&1),
+    );
+    if !batched && needed && dimensions_fit(given, &expected[1..]) {
+        return Some(Fit::WithoutOne);
+    }
+    (batched && has && dimensions_fit(&given[1..], expected)).then_some(Fit::WithOne)
 }
 
 fn dimensions_fit(given: &[usize], expected: RowShape<'_>) -> bool {
@@ -289,6 +336,12 @@ fn shape_text(row: RowShape<'_>) -> String {
 fn with_unit_dimension(tensor: &Tensor) -> Result<Tensor, sextant_types::InvalidTensor> {
     let mut shape = tensor.shape().to_vec();
     shape.insert(1, 1);
+    reshape(tensor, shape)
+}
+
+fn without_unit_dimension(tensor: &Tensor) -> Result<Tensor, sextant_types::InvalidTensor> {
+    let mut shape = tensor.shape().to_vec();
+    shape.remove(1);
     reshape(tensor, shape)
 }
 

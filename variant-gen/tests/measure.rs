@@ -16,7 +16,13 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     measure::{Cancel, Effort, MeasureError, Measurement, Subject, measure},
-    validation::{Expected, Limits, ValidationSet, read},
+    validation::{Expected, Limits, Scored, ValidationSet, read},
+};
+
+/// The first output, whose columns have no names.
+static FIRST: Scored = Scored {
+    output: 0,
+    classes: Vec::new(),
 };
 
 fn signature() -> Signature {
@@ -37,6 +43,7 @@ fn validation() -> ValidationSet {
     let expected = Expected {
         signature: &signature(),
         metric: Metric::Top1,
+        scored: &FIRST,
         limits: Limits::default(),
     };
     read(&Bytes::from(lines), expected).expect("reads")
@@ -299,6 +306,7 @@ fn run_texts(
     let expected = Expected {
         signature: &signature,
         metric: Metric::MeanAbsoluteError,
+        scored: &FIRST,
         limits: Limits::default(),
     };
     let validation = read(&Bytes::from(line.repeat(4)), expected).expect("reads");

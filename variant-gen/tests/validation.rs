@@ -6,7 +6,13 @@ use bytes::Bytes;
 use npyz::{WriterBuilder, npz::NpzWriter};
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
 use sextant_variant_gen::validation::{
-    Expectation, Expected, Invalid, Limits, ValidationSet, read,
+    Expectation, Expected, Invalid, Limits, Scored, ValidationSet, read,
+};
+
+/// The first output, whose columns have no names.
+static FIRST: Scored = Scored {
+    output: 0,
+    classes: Vec::new(),
 };
 
 fn spec(name: &str, data_type: DataType, shape: &[Option<u64>]) -> TensorSpec {
@@ -30,6 +36,7 @@ fn expected(signature: &Signature, metric: Metric) -> Expected<'_> {
     Expected {
         signature,
         metric,
+        scored: &FIRST,
         limits: Limits::default(),
     }
 }
@@ -338,4 +345,109 @@ fn metrics_that_the_output_cannot_have_are_refused() {
     signature.outputs.clear();
     let result = read(&good().zip(), expected(&signature, Metric::Top1));
     assert_eq!(result.err(), Some(Invalid::NoOutput));
+}
+
+/// What scikit-learn's classifiers answer: a label and scores.
+fn labelled() -> Signature {
+    let label = spec("label", DataType::Int64, &[None]);
+    let mut signature = classifier();
+    signature.outputs.insert(0, label);
+    signature
+}
+
+#[test]
+fn each_metric_is_of_the_output_that_it_is_meant_for() {
+    let of = |metric| Scored::by(metric, &labelled()).output;
+    assert_eq!(of(Metric::Top1), 1);
+    assert_eq!(of(Metric::TopK(2)), 1);
+    assert_eq!(of(Metric::Exact), 0);
+    assert_eq!(of(Metric::MeanAbsoluteError), 1);
+    let only_scores = |metric| Scored::by(metric, &classifier()).output;
+    assert_eq!(only_scores(Metric::Exact), 0);
+}
+
+#[test]
+fn labels_are_classes_where_the_model_names_them() {
+    let signature = labelled();
+    let read = |classes: [&str; 3], file: &Bytes| {
+        let scored = Scored {
+            output: 1,
+            classes: classes.map(str::to_owned).to_vec(),
+        };
+        let expected = Expected {
+            scored: &scored,
+            ..expected(&signature, Metric::Top1)
+        };
+        read(file, expected)
+    };
+    let lines = |labels: [&str; 3]| {
+        let line = |label| format!("{{\"inputs\": {{\"x\": [1, 2]}}, \"label\": {label}}}\n");
+        Bytes::from(labels.map(line).concat())
+    };
+    let names = ["cat", "dog", "eel"];
+    let classes = |set: Result<ValidationSet, Invalid>| {
+        let set = set.expect("reads");
+        assert_eq!(set.scored(), 1);
+        set.labels().values.clone()
+    };
+    let named = lines(["\"eel\"", "\"cat\"", "\"dog\""]);
+    assert_eq!(
+        classes(read(names, &named)),
+        Expectation::Classes(vec![2, 0, 1])
+    );
+    // Positions may be given where classes have names that are no numbers.
+    let positions = lines(["2", "0", "1"]);
+    assert_eq!(
+        classes(read(names, &positions)),
+        Expectation::Classes(vec![2, 0, 1])
+    );
+    let numbers = lines(["7", "3", "5"]);
+    assert_eq!(
+        classes(read(["3", "5", "7"], &numbers)),
+        Expectation::Classes(vec![2, 0, 1])
+    );
+    for wrong in [
+        lines(["\"cat\"", "\"cow\"", "\"dog\""]),
+        lines(["0", "1", "3"]),
+    ] {
+        let error = read(names, &wrong)
+            .expect_err("there is no such class")
+            .to_string();
+        assert!(
+            error.contains("`label`") || error.contains("label "),
+            "{error}"
+        );
+    }
+    let error = read(["3", "5", "7"], &positions)
+        .expect_err("2 is no class")
+        .to_string();
+    assert!(error.contains("`3`, `5`, `7`"), "{error}");
+}
+
+#[test]
+fn dimensions_of_one_may_be_written_or_left_out() {
+    let column = || Archive::new().array("x", &[3, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let classes = column().array("labels", &[3, 1], &[0i64, 2, 1]).zip();
+    let classes = top1(&classes).expect("reads");
+    assert_eq!(classes.labels().values, Expectation::Classes(vec![0, 2, 1]));
+    let mut signature = classifier();
+    signature.outputs[0].shape = vec![None, Some(1)];
+    let real = column().array("labels", &[3], &[0.5f64, 2.0, 1.0]).zip();
+    let set = read(&real, expected(&signature, Metric::MeanAbsoluteError)).expect("reads");
+    assert_eq!(set.labels().values, Expectation::Real(vec![0.5, 2.0, 1.0]));
+    assert_eq!(set.labels().per_record, 1);
+    let lines = "{\"inputs\": {\"x\": [1, 2]}, \"label\": 0.5}\n";
+    let set = read(
+        &lines.into(),
+        expected(&signature, Metric::MeanAbsoluteError),
+    );
+    assert_eq!(
+        set.expect("reads").labels().values,
+        Expectation::Real(vec![0.5])
+    );
+    let wide = Archive::new()
+        .array("x", &[3, 1, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+        .array("labels", &[3], &[0i64, 2, 1]);
+    let rows = top1(&wide.zip()).expect("reads").rows(0, 3).expect("rows");
+    assert_eq!(rows[0].tensor.shape(), [3, 2]);
 }

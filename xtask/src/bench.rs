@@ -7,6 +7,7 @@ mod controller;
 mod fleet;
 mod load;
 mod main_job;
+mod models;
 pub mod report;
 mod scheduler;
 mod selection;
@@ -24,10 +25,10 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, scheduler, trust,
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, scheduler, trust,
     /// worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports of models; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -74,6 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "controller",
             "fleet",
             "main-job",
+            "models",
             "scheduler",
             "trust",
             "worker",
@@ -84,6 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &build::PARTS[..],
         &fleet::PARTS,
         &main_job::PARTS,
+        &models::PARTS,
         &scheduler::PARTS,
         &trust::PARTS,
         &worker::PARTS,
@@ -105,6 +108,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("main-job") {
         main_job::run(arguments, &mut report)?;
+    }
+    if arguments.includes("models") {
+        models::run(arguments, &mut report)?;
     }
     if arguments.includes("scheduler") {
         scheduler::run(arguments, &mut report)?;

@@ -36,6 +36,7 @@ struct Form {
     validation: Option<PutBlob>,
     mask: Option<String>,
     pad: BTreeMap<String, f64>,
+    outputs: Vec<String>,
     /// All files that were stored.
     stored: Vec<Digest>,
 }
@@ -88,6 +89,7 @@ pub async fn from_store(
         validation: Some(copy(state, &body.validation_path, "validation").await?),
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
+        outputs: body.outputs.unwrap_or_default(),
         stored: Vec::new(),
     };
     form.complete()
@@ -138,11 +140,15 @@ impl Form {
                 self.pad.insert(input, value);
                 Ok(())
             }
+            "output" => {
+                self.outputs.push(text(field).await?);
+                Ok(())
+            }
             other => {
                 let other = short(other);
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
-                     `model`, `validation`, `mask`, `pad`"
+                     `model`, `validation`, `output`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -171,7 +177,20 @@ impl Form {
             validation: not_empty(validation, "validation", Code::InvalidValidationSet)?.digest,
             size_bytes: model.size_bytes,
             padding,
+            outputs: distinct(self.outputs)?,
         })
+    }
+}
+
+/// The outputs that are named; none of them twice.
+fn distinct(outputs: Vec<String>) -> Result<Vec<String>, Problem> {
+    let twice = |(at, name): &(usize, &String)| outputs[..*at].contains(name);
+    match outputs.iter().enumerate().find(twice) {
+        Some((_, name)) => {
+            let detail = format!("output `{}` is named twice", short(name));
+            Err(Problem::new(Code::InvalidRequest, detail).field("output"))
+        }
+        None => Ok(outputs),
     }
 }
 

@@ -53,6 +53,7 @@ async fn put_variant(api: &Api) {
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 4,
         padding: None,
+        outputs: Vec::new(),
     };
     let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
     let job = job.for_model(model.id.clone());

@@ -26,6 +26,14 @@ pub enum Error {
         /// What it is.
         found: String,
     },
+    /// There is no output of this name.
+    #[error("the model has no output `{given}`: its outputs are {known}")]
+    NoSuchOutput {
+        /// The name that was asked for.
+        given: String,
+        /// The names that exist, quoted.
+        known: String,
+    },
     /// The operator set is too old for this rewriting.
     #[error("operator set {found} is too old: {purpose} needs {needed} or later")]
     OpsetTooOld {
@@ -49,7 +57,9 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::ExternalData { .. } => Code::ExternalData,
-            Self::NotOnnx(_) | Self::UnsupportedValue { .. } => Code::InvalidModel,
+            Self::NotOnnx(_) | Self::UnsupportedValue { .. } | Self::NoSuchOutput { .. } => {
+                Code::InvalidModel
+            }
             Self::OpsetTooOld { .. } | Self::NothingToQuantize => Code::UnsupportedOperator,
             Self::MissingRange(_) => Code::InvalidValidationSet,
         }

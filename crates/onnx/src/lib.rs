@@ -1,6 +1,7 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
-//! Entry points: [`inspect()`] says what a model is and refuses what no engine should see;
+//! Entry points: [`adapt`] brings a file as exporters write it to what can be served; [`inspect()`] says
+//! what a model is and refuses what no engine should see;
 //! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
 //! [`quantize_static`] make 8-bit variants; [`builder`] writes small
 //! models; [`proto`] holds the messages themselves.
@@ -14,6 +15,7 @@
 use bytes::Bytes;
 use prost::Message;
 
+pub mod adapt;
 pub mod builder;
 pub mod error;
 mod guard;

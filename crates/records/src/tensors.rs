@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sextant_formats::npy::{BEGINNING_BYTES, Header, Problem};
 use sextant_objects::ObjectPath;
 use sextant_rpc::offline::RecordFormat;
-use sextant_types::{NamedTensor, Signature, TensorSpec};
+use sextant_types::{DataType, NamedTensor, Signature, TensorSpec, convert};
 
 use crate::{Error, Files, archive};
 
@@ -12,6 +12,8 @@ use crate::{Error, Files, archive};
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
     pub(crate) input: String,
+    /// The type that the model takes.
+    taken: DataType,
     pub(crate) header: Header,
     /// Records in it.
     pub(crate) records: u64,
@@ -102,7 +104,7 @@ async fn array(
         )));
     }
     let (given, taken) = (header.element.data_type(), spec.data_type);
-    if given != taken {
+    if !convert::is_possible(given, taken) {
         return Err(refuse(format!(
             "the array is {given} and the model takes {taken}: convert it with `.astype(..)`"
         )));
@@ -116,6 +118,7 @@ async fn array(
     }
     Ok(Array {
         input: spec.name.clone(),
+        taken,
         start: start + start_of_elements,
         records,
         record_bytes,
@@ -130,7 +133,7 @@ fn row_shape(header: &Header, batched: bool) -> Vec<usize> {
 }
 
 impl Array {
-    /// `count` records as they lie in the file; one whose elements are none of their type has none.
+    /// `count` records as the model takes them; one whose elements its type cannot hold has none.
     pub(crate) fn decode(
         &self,
         bytes: &Bytes,
@@ -142,6 +145,7 @@ impl Array {
         (0..count).map(move |row| {
             let record = bytes.slice(row * size..(row + 1) * size);
             let tensor = self.header.element.tensor(shape.clone(), &record)?;
+            let tensor = convert::input(&tensor, self.taken).map_err(Problem::Elements)?;
             Ok(NamedTensor::new(self.input.clone(), tensor))
         })
     }

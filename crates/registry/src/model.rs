@@ -74,6 +74,8 @@ pub struct Model {
     pub size_bytes: u64,
     /// How its inputs may be padded, as declared.
     pub padding: Option<Padding>,
+    /// The outputs that are served, as declared, the one that is scored first; empty for all.
+    pub outputs: Vec<String>,
     /// How far its registration has come.
     pub status: ModelStatus,
     /// Why its registration failed.
@@ -97,6 +99,8 @@ pub struct NewModel {
     pub size_bytes: u64,
     /// How its inputs may be padded.
     pub padding: Option<Padding>,
+    /// The outputs that are served, the one that is scored first; empty for all.
+    pub outputs: Vec<String>,
 }
 
 /// The answer to the creation of a model.
@@ -131,7 +135,7 @@ pub struct Step {
 impl Registry {
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
     /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
-    /// set and padding: then the job that is there is returned. [`Error::Exists`] on other content, unless
+    /// set, padding and outputs: then the job that is there is returned. [`Error::Exists`] on other content, unless
     /// the earlier registration failed: then it is replaced, with its steps and variants.
     /// [`Error::Condemned`] when one of its files is being removed.
     pub async fn register_model(
@@ -284,7 +288,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
             let same = known.application == new.application
                 && known.digest == new.digest
                 && known.validation == new.validation
-                && known.padding == new.padding;
+                && known.padding == new.padding
+                && known.outputs == new.outputs;
             return if same {
                 Ok(Created {
                     model: known,
@@ -302,6 +307,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     blob::refuse_condemned(connection, [new.digest, new.validation]).await?;
     let padding = new.padding.as_ref();
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
+    let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);
+    let outputs = outputs.map(|outputs| document(Entity::Model, &new.id, outputs));
     connection
         .run(
             sql::CREATE_MODEL
@@ -312,7 +319,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(int(new.size_bytes))
                 .bind(ModelStatus::Registering.as_str())
                 .bind(int(now_ms))
-                .bind(padding.transpose()?),
+                .bind(padding.transpose()?)
+                .bind(outputs.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -330,6 +338,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         validation: columns.parse("validation")?,
         size_bytes: columns.count("size_bytes")?,
         padding: columns.optional_json("padding")?,
+        outputs: columns.optional_json("outputs")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,
         created_ms: columns.count("created_ms")?,

@@ -18,7 +18,7 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms, padding"
+         created_ms, padding, outputs"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -109,7 +109,7 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding) values ($1, $2, $3, $4, $5, $6, $7, $8)"
+         padding, outputs) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
     );
     SET_MODEL_STATUS = (
         "update models set status = $2, error_code = $3, error_message = $4 where id = $1"

@@ -55,6 +55,7 @@ fn new_model(name: &str) -> NewModel {
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 4096,
         padding: None,
+        outputs: Vec::new(),
     }
 }
 

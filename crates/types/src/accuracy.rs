@@ -12,14 +12,60 @@ pub enum Metric {
     TopK(u32),
     /// The whole output equals the label.
     Exact,
+    /// F1 of each class that occurs, averaged over the classes.
+    F1,
+    /// F1 over all classes together: for one label a record the share that is right.
+    F1Micro,
+    /// Area under the receiver operating characteristic, of two classes.
+    Auc,
+    /// Mean of the negative logarithm of the label's probability; smaller is better.
+    LogLoss,
     /// Mean of |output - label| over all elements; smaller is better.
     MeanAbsoluteError,
+    /// Square root of the mean of (output - label)²; smaller is better.
+    RootMeanSquareError,
+    /// Mean of |output - label| / |label|; smaller is better.
+    MeanAbsolutePercentageError,
+    /// Share of the labels' variance that the output explains.
+    R2,
+    /// Mean of the cosine of the angle between output and label.
+    Cosine,
 }
+
+/// Every metric that is a single word, by name.
+const NAMES: [(&str, Metric); 11] = [
+    ("top1", Metric::Top1),
+    ("exact", Metric::Exact),
+    ("f1", Metric::F1),
+    ("f1_micro", Metric::F1Micro),
+    ("auc", Metric::Auc),
+    ("log_loss", Metric::LogLoss),
+    ("mae", Metric::MeanAbsoluteError),
+    ("rmse", Metric::RootMeanSquareError),
+    ("mape", Metric::MeanAbsolutePercentageError),
+    ("r2", Metric::R2),
+    ("cosine", Metric::Cosine),
+];
 
 impl Metric {
     /// Whether a larger value is better.
     pub fn higher_is_better(self) -> bool {
-        self != Self::MeanAbsoluteError
+        !matches!(
+            self,
+            Self::LogLoss
+                | Self::MeanAbsoluteError
+                | Self::RootMeanSquareError
+                | Self::MeanAbsolutePercentageError
+        )
+    }
+
+    /// What may be named, for messages.
+    pub fn names() -> String {
+        let names = NAMES.iter().map(|(name, _)| format!("`{name}`"));
+        format!(
+            "{} or `topK` such as `top5`",
+            names.collect::<Vec<_>>().join(", ")
+        )
     }
 
     /// A measured value on the common scale where larger is better: the value itself for
@@ -32,31 +78,28 @@ impl Metric {
         }
     }
 
-    /// `top1`, `top5`, `exact`, `mae`.
+    /// `top1`, `top5`, `exact`, `mae`, ..
     pub fn name(self) -> String {
-        match self {
-            Self::Top1 => "top1".to_owned(),
-            Self::TopK(k) => format!("top{k}"),
-            Self::Exact => "exact".to_owned(),
-            Self::MeanAbsoluteError => "mae".to_owned(),
+        let known = NAMES.iter().find(|(_, metric)| *metric == self);
+        match (known, self) {
+            (Some((name, _)), _) => (*name).to_owned(),
+            (None, Self::TopK(k)) => format!("top{k}"),
+            (None, _) => format!("{self:?}").to_lowercase(),
         }
     }
 
     /// The inverse of [`Metric::name`].
     pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "top1" => Some(Self::Top1),
-            "exact" => Some(Self::Exact),
-            "mae" => Some(Self::MeanAbsoluteError),
-            _ => {
-                let k = name.strip_prefix("top")?.parse().ok()?;
-                (k > 1).then_some(Self::TopK(k))
-            }
+        if let Some((_, metric)) = NAMES.iter().find(|(known, _)| *known == name) {
+            return Some(*metric);
         }
+        let k = name.strip_prefix("top")?.parse().ok()?;
+        (k > 1).then_some(Self::TopK(k))
     }
 }
 
-/// A measured accuracy with its 95 % interval: Wilson for proportions, bootstrap for means.
+/// A measured accuracy with its 95 % interval: Wilson for proportions, Hanley and McNeil for the area under
+/// the curve, bootstrap for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     /// How it was scored.
@@ -81,6 +124,22 @@ impl Accuracy {
             self.lower
         } else {
             -self.upper
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_a_name_that_is_read_again() {
+        let all = NAMES.iter().map(|(_, metric)| *metric);
+        for metric in all.chain([Metric::TopK(5)]) {
+            assert_eq!(Metric::parse(&metric.name()), Some(metric));
+        }
+        for none in ["", "top", "top0", "topk", "F1", "accuracy"] {
+            assert_eq!(Metric::parse(none), None, "{none}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataType, Fill, InvalidTensor, NamedTensor};
+use crate::{DataType, Fill, InvalidTensor, NamedTensor, convert};
 
 /// One input or output. `None` in the shape is a dynamic dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,8 @@ pub enum SignatureMismatch {
     /// The same input twice.
     #[error("input `{0}` is given twice")]
     Duplicate(String),
-    /// Wrong element type.
-    #[error("input `{name}` is {given}: the model takes {expected}")]
+    /// Elements that the model's type cannot hold.
+    #[error("input `{name}` is {given}: the model takes {expected}, and {why}")]
     DataType {
         /// Which input.
         name: String,
@@ -53,6 +53,8 @@ pub enum SignatureMismatch {
         given: DataType,
         /// The type the model takes.
         expected: DataType,
+        /// Which element cannot be brought over.
+        why: String,
     },
     /// Wrong shape.
     #[error("input `{name}` has shape {given:?}: the model takes {expected}")]
@@ -118,13 +120,18 @@ impl Signature {
     }
 
     /// Checks `inputs` and returns them in the signature's order with the number of rows (1 for
-    /// a model that is not batched).
+    /// a model that is not batched). Elements of another type are brought to the model's by the rules of
+    /// [`convert`].
+    ///
+    /// # Errors
+    /// What does not fit.
     pub fn bind(
         &self,
-        inputs: Vec<NamedTensor>,
+        mut inputs: Vec<NamedTensor>,
     ) -> Result<(Vec<NamedTensor>, u32), SignatureMismatch> {
-        for (index, input) in inputs.iter().enumerate() {
-            self.check(input)?;
+        for index in 0..inputs.len() {
+            self.fit(&mut inputs[index])?;
+            let input = &inputs[index];
             if inputs[..index]
                 .iter()
                 .any(|earlier| earlier.name == input.name)
@@ -224,21 +231,24 @@ impl Signature {
         elements.fold(0, u64::saturating_add)
     }
 
-    fn check(&self, input: &NamedTensor) -> Result<(), SignatureMismatch> {
+    fn fit(&self, input: &mut NamedTensor) -> Result<(), SignatureMismatch> {
         let spec = self.input(&input.name)?;
-        if spec.data_type != input.tensor.data_type() {
-            return Err(SignatureMismatch::DataType {
-                name: spec.name.clone(),
-                given: input.tensor.data_type(),
-                expected: spec.data_type,
-            });
-        }
         if !spec.accepts(input.tensor.shape()) {
             return Err(SignatureMismatch::Shape {
                 name: spec.name.clone(),
                 given: input.tensor.shape().to_vec(),
                 expected: spec.shape_text(),
             });
+        }
+        let given = input.tensor.data_type();
+        if given != spec.data_type {
+            let fitted = convert::input(&input.tensor, spec.data_type);
+            input.tensor = fitted.map_err(|why| SignatureMismatch::DataType {
+                name: spec.name.clone(),
+                given,
+                expected: spec.data_type,
+                why,
+            })?;
         }
         Ok(())
     }

@@ -151,6 +151,7 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 1,
         padding: None,
+        outputs: Vec::new(),
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

@@ -21,8 +21,8 @@ pub struct Register {
     /// The application it answers for; created when missing.
     #[arg(long, short, value_name = "NAME")]
     application: ApplicationId,
-    /// How predictions are scored, for a new application: top1, top5, exact or mae
-    /// [default: top1].
+    /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro, auc,
+    /// log_loss, mae, rmse, mape, r2 or cosine (docs/models.md) [default: top1].
     #[arg(long, value_parser = metric)]
     metric: Option<String>,
     /// The model's name.
@@ -34,6 +34,10 @@ pub struct Register {
     /// Inputs with their labels: an `.npz` archive or JSON lines.
     #[arg(long, value_name = "FILE")]
     validation: PathBuf,
+    /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
+    /// them, scored on the one that the metric is meant for].
+    #[arg(long, value_name = "NAME")]
+    output: Vec<String>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     #[arg(long, value_name = "INPUT")]
@@ -49,7 +53,7 @@ pub struct Register {
 fn metric(text: &str) -> Result<String, String> {
     Metric::parse(text)
         .map(Metric::name)
-        .ok_or_else(|| "it must be `top1`, `topK` such as `top5`, `exact` or `mae`".to_owned())
+        .ok_or_else(|| format!("it must be {}", Metric::names()))
 }
 
 impl Register {
@@ -110,6 +114,9 @@ impl Register {
             .text("application", self.application.to_string())
             .part("model", model.part(&bar))
             .part("validation", validation.part(&bar));
+        for name in &self.output {
+            form = form.text("output", name.clone());
+        }
         if let Some(mask) = &self.mask {
             form = form.text("mask", mask.clone());
         }
@@ -137,11 +144,25 @@ impl Register {
         let (frontier, all) = variants::frontier(&answer);
         let table = variants::table(&frontier);
         output.text(&format!(
-            "registered `{}` (job `{}`): {all} variants, {} on the frontier\n\n{}",
+            "registered `{}` (job `{}`): {all} variants, {} on the frontier\n{}\n{}",
             self.name,
             job.id,
             frontier.len(),
+            self.notes(&document["result"]),
             table.render()
         ))
+    }
+
+    /// What was found out about the file, a line each.
+    fn notes(&self, result: &Value) -> String {
+        let scored = cell(result, "/scored_output");
+        let changes = result["changes"].as_array().into_iter().flatten();
+        let changes = changes
+            .filter_map(Value::as_str)
+            .map(|it| format!("{it}\n"));
+        format!(
+            "accuracy is that of output `{scored}`\n{}",
+            changes.collect::<String>()
+        )
     }
 }

@@ -4,6 +4,7 @@ mod applications;
 mod artefacts;
 mod budgets;
 mod costs;
+mod exports;
 mod hardware;
 mod harmful;
 mod hostile;

@@ -30,8 +30,8 @@ impl Registration<'_> {
             // Engines that compute in these convert the weights while they load.
             Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
                 let generated = Generated::Made {
-                    artefact: self.model.digest,
-                    size_bytes: self.model.size_bytes,
+                    artefact: inspected.base(&self.model).0,
+                    size_bytes: inspected.base(&self.model).1,
                     nodes: Vec::new(),
                 };
                 (generated, None)
@@ -54,7 +54,7 @@ impl Registration<'_> {
 
     /// Stores a file again where a sweep of the artefact store was quicker than the step that names it;
     /// from now on none can be.
-    async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
+    pub(super) async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
         let objects = &self.parts.objects;
         if !objects.has_blob(&digest_of(&made)).await? {
             objects.put_blob(made).await?;
@@ -68,7 +68,7 @@ impl Registration<'_> {
         precision: Precision,
         inspected: &Inspected,
     ) -> Result<(Generated, Option<Bytes>), Error> {
-        let model = self.read_artefact(self.model.digest).await?;
+        let model = self.read_artefact(inspected.base(&self.model).0).await?;
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model, inspected).await?,
             _ => {
@@ -117,7 +117,9 @@ impl Registration<'_> {
             records: config.calibration_records,
             batch: self.calibration_batch(inspected),
             outputs: inspected.signature.outputs.len(),
-            validation: self.validation(&inspected.signature).await?,
+            validation: self
+                .validation(&inspected.signature, &inspected.scored)
+                .await?,
         };
         self.parts
             .threads
@@ -142,7 +144,7 @@ impl Registration<'_> {
         (model, how): (Bytes, Calibrate),
         inspected: &Inspected,
     ) -> Result<Result<Quantized, String>, Error> {
-        let digest = self.model.digest;
+        let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);
         let task = self
             .task(action, (digest, model.clone()), inspected)

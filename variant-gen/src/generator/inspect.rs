@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, is_manifest};
+use sextant_objects::digest_of;
 use sextant_onnx::ModelInfo;
 use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
 
-use super::{Inspected, Registration};
-use crate::{Error, measure::MeasureError, step};
+use super::{Inspected, Registration, adapt::Readable};
+use crate::{Error, measure::MeasureError, step, validation::Scored};
 
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
@@ -24,17 +25,21 @@ impl Registration<'_> {
         let bytes = self.read_artefact(self.model.digest).await?;
         let engines = self.parts.engines.iter().filter(|it| it.reads(&bytes));
         let engines: Vec<_> = engines.cloned().collect();
-        let info = match is_manifest(&bytes) {
+        let Readable {
+            info,
+            scored,
+            adapted,
+            changes,
+            astray,
+        } = match is_manifest(&bytes) {
             true => self.ask(engines.first().cloned(), bytes).await?,
-            false => {
-                let inspect = move |_: &_| sextant_onnx::inspect(&bytes);
-                self.parts.threads.run(inspect).await??
-            }
+            false => self.read_onnx(bytes, &engines).await?,
         };
         if let Some(padding) = &self.model.padding {
             padding.check(&info.signature)?;
         }
-        let validation = self.validation(&info.signature).await?;
+        let validation = self.validation(&info.signature, &scored).await;
+        let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
         self.fix_signature(&info.signature).await?;
         let inspected = Inspected {
             signature: info.signature,
@@ -45,8 +50,20 @@ impl Registration<'_> {
             opset: info.opset,
             operators: info.op_types,
             engines: engines.iter().map(|it| it.name().to_owned()).collect(),
+            scored,
+            adapted: match &adapted {
+                Some(file) => Some((digest_of(file), file.len() as u64)),
+                None => None,
+            },
+            changes,
         };
+        if let Some(file) = adapted.clone() {
+            self.parts.objects.put_blob(file).await?;
+        }
         self.store(step::INSPECT, &inspected).await?;
+        if let Some(file) = adapted {
+            self.ensure_stored(file).await?;
+        }
         Ok(inspected)
     }
 
@@ -55,7 +72,7 @@ impl Registration<'_> {
         &self,
         engine: Option<Arc<dyn Engine>>,
         manifest: Bytes,
-    ) -> Result<ModelInfo, Error> {
+    ) -> Result<Readable, Error> {
         let Some(engine) = engine else {
             let reason = "it is JSON, and no manifest for a runtime that is configured here";
             return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
@@ -70,7 +87,8 @@ impl Registration<'_> {
         let load = move |_: &_| engine.load(&request);
         let model = self.parts.threads.run(load).await?;
         let model = model.map_err(MeasureError::Load)?;
-        Ok(ModelInfo {
+        let scored = Scored::by(self.application.metric, model.signature());
+        let info = ModelInfo {
             ir_version: 0,
             opset: 0,
             opsets: Default::default(),
@@ -79,6 +97,13 @@ impl Registration<'_> {
             nodes: 0,
             weights_bytes: model.weights_bytes(),
             parameters: 0,
+        };
+        Ok(Readable {
+            info,
+            scored,
+            adapted: None,
+            changes: Vec::new(),
+            astray: Vec::new(),
         })
     }
 
@@ -118,6 +143,21 @@ pub(super) fn variant_id(model: &ModelId, spec: &VariantSpec) -> Result<VariantI
         model: model.clone(),
         source,
     })
+}
+
+/// Says why a validation set does not fit where some outputs keep the model from taking batches.
+fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
+    let names = signature.outputs.iter().map(|output| &output.name);
+    let kept = names.filter(|name| !astray.contains(name)).cloned();
+    let kept: Vec<String> = kept.collect();
+    match error {
+        Error::Validation(source) if !astray.is_empty() && !kept.is_empty() => Error::Unbatched {
+            source,
+            astray: astray.join("`, `"),
+            kept: kept.join(" --output "),
+        },
+        error => error,
+    }
 }
 
 /// The first thing in which a model differs from what its application has.

@@ -137,7 +137,9 @@ impl Registration<'_> {
             optimization: trial.configuration.optimization,
             threads: trial.configuration.threads,
         };
-        let validation = self.validation(&trial.inspected.signature).await?;
+        let validation = self
+            .validation(&trial.inspected.signature, &trial.inspected.scored)
+            .await?;
         let (engine, signature) = (trial.engine.clone(), trial.inspected.signature.clone());
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
         let padding = self.model.padding.clone();
@@ -203,6 +205,7 @@ impl Registration<'_> {
                 artefact: artefact.0,
                 signature: inspected.signature.clone(),
                 metric: self.application.metric,
+                scored: inspected.scored.clone(),
                 limits: self.parts.config.limits,
             },
             validation: (validation, self.parts.objects.get_blob(&validation).await?),

@@ -148,7 +148,11 @@ impl Outcome<'_> {
             }
         }
         let on_frontier = variants.iter().filter(|it| it.dominated_by.is_none());
+        let scored = &self.inspected.signature.outputs;
+        let scored = scored.get(self.inspected.scored.output);
         Summary {
+            scored_output: scored.map(|output| output.name.clone()).unwrap_or_default(),
+            changes: self.inspected.changes.clone(),
             variants: variants.len(),
             frontier: on_frontier.count(),
             configurations,

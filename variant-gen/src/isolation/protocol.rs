@@ -9,7 +9,7 @@ use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature}
 
 use crate::{
     measure::{Effort, Measurement, Refused},
-    validation::Limits,
+    validation::{Limits, Scored},
 };
 
 /// What is to be done, beside files.
@@ -23,6 +23,8 @@ pub struct Order {
     pub signature: Signature,
     /// How outputs are scored.
     pub metric: Metric,
+    /// Which output is.
+    pub scored: Scored,
     /// How large the validation set may be.
     pub limits: Limits,
 }
@@ -48,6 +50,11 @@ pub enum Action {
     },
     /// Find the ranges of values for static quantisation.
     Calibrate(Calibrate),
+    /// Find out whether batches are answered as their records are one by one.
+    Batches {
+        /// The engine's name.
+        engine: String,
+    },
 }
 
 /// How ranges are found.
@@ -84,6 +91,8 @@ pub enum Answer {
     Measured(Box<Measurement>),
     /// The same of a calibration, or why there is none.
     Calibrated(Result<Ranges, String>),
+    /// The positions of the outputs by which batches differ from their records.
+    Batches(Vec<usize>),
     /// The end of an order that cannot be measured.
     Refused(Refused),
 }

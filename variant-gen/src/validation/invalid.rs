@@ -141,7 +141,10 @@ pub enum Invalid {
         why: String,
     },
     /// The model's output has no axis to take a class from.
-    #[error("metric `{metric}` needs a class axis: output `{output}` has shape {shape}")]
+    #[error(
+        "metric `{metric}` needs a class axis: output `{output}` has shape {shape}; choose another output \
+         (`--output`) or metric `exact`"
+    )]
     NoClassAxis {
         /// The scored output.
         output: String,
@@ -149,6 +152,16 @@ pub enum Invalid {
         shape: String,
         /// The metric.
         metric: String,
+    },
+    /// There are more than two classes.
+    #[error(
+        "metric `auc` is of two classes: output `{output}` has shape {shape}; take `f1` or `log_loss`"
+    )]
+    NotTwoClasses {
+        /// The scored output.
+        output: String,
+        /// Its shape.
+        shape: String,
     },
     /// The output's type cannot be scored by the metric.
     #[error("metric `{metric}` cannot score output `{output}` of type {data_type}")]

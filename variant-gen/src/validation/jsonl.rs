@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::Value;
-use sextant_types::{DataType, NamedTensor, Tensor};
+use sextant_types::{
+    DataType, NamedTensor, Tensor,
+    convert::{self, Number, Rounding},
+};
 
 use super::{
-    Expected, Invalid, Raw, RowShape, ValidationSet, assemble, convert, convert::Number,
-    convert::Rounding, fit_row, labels, row_shape, shape_text,
+    Expected, Invalid, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
+    shape_text,
 };
 
 #[derive(Deserialize)]
@@ -30,13 +33,13 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
             Column::new(&spec.name, spec.data_type, shape, expected)
         })
         .collect();
-    let (data_type, shape) = labels::untyped(expected)?;
+    let (mut data_type, shape) = labels::untyped(expected)?;
+    if !expected.scored.classes.is_empty() && has_text_labels(bytes) {
+        data_type = DataType::Bytes;
+    }
     let mut labels = Column::new("label", data_type, shape, expected);
-    let lines = bytes
-        .split(|byte| *byte == b'\n')
-        .map(<[u8]>::trim_ascii)
-        .filter(|line| !line.is_empty());
-    for (index, line) in lines.enumerate() {
+    labels.without_ones = true;
+    for (index, line) in lines(bytes).enumerate() {
         if index == expected.limits.records {
             let limit = expected.limits.records;
             return Err(Invalid::TooManyRecords { limit });
@@ -63,6 +66,24 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
     assemble(&raw, expected)
 }
 
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines
+        .map(<[u8]>::trim_ascii)
+        .filter(|line| !line.is_empty())
+}
+
+/// Whether the first record's label is a text, or a list of them.
+fn has_text_labels(bytes: &[u8]) -> bool {
+    let first = lines(bytes).next().unwrap_or_default();
+    let record = serde_json::from_slice::<Record>(first).ok();
+    let mut label = record.and_then(|record| record.label);
+    while let Some(Value::Array(items)) = label {
+        label = items.into_iter().next();
+    }
+    matches!(label, Some(Value::String(_)))
+}
+
 fn push(line: &[u8], columns: &mut [Column<'_>], labels: &mut Column<'_>) -> Result<(), String> {
     let mut record: Record = serde_json::from_slice(line).map_err(|e| e.to_string())?;
     for column in columns {
@@ -82,6 +103,8 @@ struct Column<'a> {
     data_type: DataType,
     expected: RowShape<'a>,
     batched: bool,
+    /// Whether dimensions of 1 may be left out: labels.
+    without_ones: bool,
     row: Option<Vec<usize>>,
     records: usize,
     plain: BytesMut,
@@ -101,6 +124,7 @@ impl<'a> Column<'a> {
             data_type,
             expected: shape,
             batched: expected.signature.batched,
+            without_ones: false,
             row: None,
             records: 0,
             plain: BytesMut::new(),
@@ -133,7 +157,8 @@ impl<'a> Column<'a> {
 
     /// A flat list stands for a row whose dimensions are all known.
     fn full_shape(&self, shape: Vec<usize>) -> Result<Vec<usize>, String> {
-        if fit_row(&shape, self.expected, self.batched).is_some() {
+        let is_short = self.without_ones && labels::same_but_ones(&shape, self.expected);
+        if is_short || fit_row(&shape, self.expected, self.batched).is_some() {
             return Ok(shape);
         }
         let fixed: Option<Vec<usize>> = self

@@ -1,8 +1,11 @@
-//! What the first output should be, in the form the metric compares.
+//! What the scored output should be, in the form the metric compares.
 
-use sextant_types::{DataType, Metric, Tensor, TensorSpec};
+use sextant_types::{
+    Data, DataType, Metric, Tensor, TensorSpec,
+    convert::{self, Number},
+};
 
-use super::{Expected, Invalid, RowShape, convert, convert::Number, fit_row, row_shape};
+use super::{Expected, Invalid, RowShape, fit_row, row_shape};
 
 /// The labels of all records.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +29,7 @@ pub enum Expectation {
 
 /// Checks labels against metric and output.
 pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Invalid> {
-    let output = expected
-        .signature
-        .outputs
-        .first()
-        .ok_or(Invalid::NoOutput)?;
+    let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     let context = Context {
         labels,
@@ -38,16 +37,24 @@ pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Inv
         expected,
     };
     match expected.metric {
-        Metric::Top1 | Metric::TopK(_) => {
+        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss => {
             let (classes, positions) = row.split_last().ok_or(Invalid::NoOutput)?;
             context.check_shape(positions)?;
             context.classes(*classes)
+        }
+        Metric::Auc => {
+            context.check_shape(&[])?;
+            context.classes(Some(2))
         }
         Metric::Exact => {
             context.check_shape(row)?;
             context.exact()
         }
-        Metric::MeanAbsoluteError => {
+        Metric::MeanAbsoluteError
+        | Metric::RootMeanSquareError
+        | Metric::MeanAbsolutePercentageError
+        | Metric::R2
+        | Metric::Cosine => {
             context.check_shape(row)?;
             context.real()
         }
@@ -64,7 +71,10 @@ struct Context<'a> {
 impl Context<'_> {
     fn check_shape(&self, row: RowShape<'_>) -> Result<(), Invalid> {
         let given = self.labels.shape().get(1..).unwrap_or_default();
-        if fit_row(given, row, self.expected.signature.batched).is_some() {
+        // Where there is one label for each record, nobody writes its dimensions of 1.
+        if fit_row(given, row, self.expected.signature.batched).is_some()
+            || same_but_ones(given, row)
+        {
             return Ok(());
         }
         Err(Invalid::LabelShape {
@@ -76,7 +86,17 @@ impl Context<'_> {
     }
 
     fn classes(&self, classes: Option<u64>) -> Result<Labels, Invalid> {
+        let scored = self.expected.scored;
+        if let Data::Strings(names) = self.labels.data()
+            && !scored.classes.is_empty()
+        {
+            let names = names.iter().map(|name| String::from_utf8_lossy(name));
+            return self.named(names.map(|name| name.into_owned()));
+        }
         let values = integers(self.labels).ok_or_else(|| self.wrong_type("integers"))?;
+        if scored.are_numbers() {
+            return self.named(values.map(|value| value.to_string()));
+        }
         let values = values
             .enumerate()
             .map(|(index, value)| {
@@ -87,6 +107,33 @@ impl Context<'_> {
             })
             .collect::<Result<Vec<u64>, Invalid>>()?;
         Ok(self.with(Expectation::Classes(values)))
+    }
+
+    /// Labels that are classes by name.
+    fn named(&self, names: impl Iterator<Item = String>) -> Result<Labels, Invalid> {
+        let column = |(index, name): (usize, String)| {
+            let column = self.expected.scored.column(&name);
+            column.ok_or_else(|| Invalid::Label {
+                record: index + 1,
+                why: self.known_classes(),
+                value: name.chars().take(64).collect(),
+            })
+        };
+        let columns = names.enumerate().map(column);
+        Ok(self.with(Expectation::Classes(columns.collect::<Result<_, _>>()?)))
+    }
+
+    fn known_classes(&self) -> String {
+        /// More are not worth reading.
+        const MOST: usize = 10;
+        let classes = &self.expected.scored.classes;
+        let named = classes.iter().take(MOST).map(|class| format!("`{class}`"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = if classes.len() > MOST { ", .." } else { "" };
+        format!(
+            "the classes of output `{}` are {named}{more}",
+            self.output.name
+        )
     }
 
     fn exact(&self) -> Result<Labels, Invalid> {
@@ -142,6 +189,17 @@ impl Context<'_> {
     }
 }
 
+/// Whether two shapes are the same but for dimensions of 1.
+pub(super) fn same_but_ones(given: &[usize], row: RowShape<'_>) -> bool {
+    let given = given.iter().filter(|size| **size != 1).copied();
+    let mut row = row.iter().filter(|size| **size != Some(1));
+    let each = given.into_iter().all(|size| {
+        let wanted = row.next();
+        wanted.is_some_and(|wanted| wanted.is_none_or(|wanted| wanted == size as u64))
+    });
+    each && row.all(Option::is_none)
+}
+
 /// The values of a tensor of integers; floats and booleans are no class numbers.
 fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
     let integral = !convert::is_float(labels.data_type()) && labels.data_type() != DataType::Bool;
@@ -154,18 +212,19 @@ fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
 
 /// The type in which labels are read when the file does not say one.
 pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>), Invalid> {
-    let output = expected
-        .signature
-        .outputs
-        .first()
-        .ok_or(Invalid::NoOutput)?;
+    let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     Ok(match expected.metric {
-        Metric::Top1 | Metric::TopK(_) => (
+        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss => (
             DataType::Int64,
             row.split_last().map_or(row, |(_, positions)| positions),
         ),
+        Metric::Auc => (DataType::Int64, &[]),
         Metric::Exact => (output.data_type, row),
-        Metric::MeanAbsoluteError => (DataType::Fp64, row),
+        Metric::MeanAbsoluteError
+        | Metric::RootMeanSquareError
+        | Metric::MeanAbsolutePercentageError
+        | Metric::R2
+        | Metric::Cosine => (DataType::Fp64, row),
     })
 }

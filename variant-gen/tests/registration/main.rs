@@ -1,5 +1,6 @@
 //! Registration over real stores and a real engine.
 
+mod batches;
 mod bed;
 mod crash;
 mod digits;

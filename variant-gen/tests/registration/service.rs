@@ -140,7 +140,7 @@ async fn marks_follow_variants_that_others_retire() {
 async fn a_model_without_a_batch_dimension_is_scored_by_its_mean_error() {
     let bed = Bed::new().await;
     bed.application("errors", Metric::MeanAbsoluteError).await;
-    let model = builder::identity(DataType::Fp32, &[Dim::Fixed(1), Dim::Fixed(2)]);
+    let model = builder::identity(DataType::Fp32, &[Dim::Fixed(2)]);
     let line = |label: usize| {
         let record = serde_json::json!({"inputs": {"input": [1, 2]}, "label": [1 + label, 2]});
         format!("{record}\n")

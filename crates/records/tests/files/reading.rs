@@ -137,6 +137,7 @@ async fn an_archive_has_an_array_for_each_input() {
 async fn what_the_model_cannot_take_is_refused_with_advice() {
     let store = Store::new();
     let pairs = one_input(DataType::Fp32, PAIR);
+    let whole = one_input(DataType::Int32, PAIR);
     let two = model(
         vec![
             spec("x", DataType::Fp32, PAIR),
@@ -149,7 +150,7 @@ async fn what_the_model_cannot_take_is_refused_with_advice() {
     store.put("nothing.npy", Vec::new()).await;
     for (name, signature, word) in [
         ("fortran.npy", &pairs, "ascontiguousarray"),
-        ("doubles.npy", &pairs, "astype"),
+        ("doubles.npy", &whole, "astype"),
         ("one_dimension.npy", &pairs, "shape [1]"),
         ("structured.npy", &pairs, "structured"),
         ("floats.npy", &two, ".npz"),

@@ -145,6 +145,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         validation,
         size_bytes: 1,
         padding: None,
+        outputs: Vec::new(),
     }
 }
 

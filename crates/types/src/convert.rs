@@ -1,12 +1,18 @@
 //! Bringing elements to another type without changing what they mean.
+//!
+//! An *input* comes to the type that a model takes when no value changes (integers and booleans keep
+//! their value, any float holds a narrower one), and a float is rounded to a narrower one, because
+//! NumPy makes `float64` of everything; a finite value that would become infinite is refused, and so are
+//! floats for integers. Strings and numbers are never exchanged.
 
 use bytes::BytesMut;
 use half::{bf16, f16};
-use sextant_types::{Data, DataType, Tensor};
+
+use crate::{Data, DataType, Tensor};
 
 /// One element, exactly: every numeric type fits one of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Number {
+pub enum Number {
     /// Integers and booleans.
     Integer(i128),
     /// All floats.
@@ -15,25 +21,37 @@ pub(super) enum Number {
 
 /// What may happen to a value on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rounding {
+pub enum Rounding {
     /// Floats may be rounded to the nearest value, not to infinity.
     Nearest,
     /// Nothing may change.
     Exact,
 }
 
-/// An input as the model takes it; see the module above for the rules.
-pub(super) fn input(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
+/// An input as the model takes it.
+///
+/// # Errors
+/// Which value cannot be brought over, and why.
+pub fn input(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
     convert(tensor, to, Rounding::Nearest)
 }
 
-/// Labels in the output's type, unchanged in value.
-pub(super) fn exact(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
+/// Whether some elements of one type may be brought to another.
+pub fn is_possible(from: DataType, to: DataType) -> bool {
+    let are_numbers = from != DataType::Bytes && !matches!(to, DataType::Bytes | DataType::Bool);
+    from == to || (are_numbers && (is_float(to) || !is_float(from)))
+}
+
+/// The same elements in another type, unchanged in value.
+///
+/// # Errors
+/// Which value the type cannot hold.
+pub fn exact(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
     convert(tensor, to, Rounding::Exact)
 }
 
 /// Every element of a numeric tensor; `None` for strings.
-pub(super) fn numbers(tensor: &Tensor) -> Option<impl Iterator<Item = Number> + '_> {
+pub fn numbers(tensor: &Tensor) -> Option<impl Iterator<Item = Number> + '_> {
     let data_type = tensor.data_type();
     let size = data_type.size()?;
     let Data::Plain(bytes) = tensor.data() else {
@@ -62,7 +80,7 @@ fn convert(tensor: &Tensor, to: DataType, rounding: Rounding) -> Result<Tensor, 
 }
 
 /// Whether elements have fractions.
-pub(super) fn is_float(data_type: DataType) -> bool {
+pub fn is_float(data_type: DataType) -> bool {
     matches!(
         data_type,
         DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
@@ -91,8 +109,11 @@ fn decode(data_type: DataType, element: &[u8]) -> Number {
     }
 }
 
-/// Appends `value` as an element of `to`, or says why it cannot be one.
-pub(super) fn encode(
+/// Appends `value` as an element of `to`.
+///
+/// # Errors
+/// Why it cannot be one.
+pub fn encode(
     value: Number,
     to: DataType,
     rounding: Rounding,

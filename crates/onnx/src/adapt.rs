@@ -1,0 +1,287 @@
+//! Brings a file as exporters write it to a model that can be served.
+//!
+//! Rewritings, each a no-op where there is nothing to do:
+//!
+//! - [`plain`] turns outputs that are no tensors into tensors. scikit-learn, LightGBM, XGBoost and CatBoost
+//!   end their classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The
+//!   tensor of probabilities is there before it, with a column for each class, and the operator's labels say
+//!   which class a column is. Any other output that is no tensor is left out. And it gives `StringNormalizer`,
+//!   with which text pipelines of scikit-learn begin, a locale that is there: the one that it has when nothing
+//!   is said, American English, is missing in most containers.
+//! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
+//!   and outputs with a wrong one. Whether the model can be run so is not known from the file: whoever widens
+//!   it has to run batches of several sizes and compare.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use sextant_types::DataType;
+
+use crate::{
+    Error, decode, encode,
+    make::Dim,
+    proto::{
+        AttributeProto, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+        TensorShapeProto, ValueInfoProto, data_type, dimension, type_proto,
+    },
+};
+
+/// The symbol of a batch dimension that a rewriting adds.
+const BATCH: &str = "batch";
+
+/// The standard operator set of a model that names none; any has `Cast`.
+const OPSET: i64 = 13;
+
+/// The locale that needs no installation.
+const ANY_LOCALE: &str = "C.UTF-8";
+
+/// What [`plain`] made of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plain {
+    /// The file; the one that was given where nothing was changed.
+    pub model: Bytes,
+    /// What each column of an output stands for, by the output's name.
+    pub classes: Vec<(String, Vec<String>)>,
+    /// What was changed, in words.
+    pub changes: Vec<String>,
+}
+
+/// Makes every output a tensor, and texts independent of installed locales. With `outputs` only those are kept, in that order.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] when it has no output of a
+/// name, [`Error::UnsupportedValue`] when no output that is wanted can be made a tensor.
+pub fn plain(bytes: &Bytes, outputs: &[String]) -> Result<Plain, Error> {
+    let mut model = decode(bytes)?;
+    let Some(graph) = &mut model.graph else {
+        return Err(Error::NotOnnx("it has no graph".to_owned()));
+    };
+    let mut plain = Plain {
+        model: bytes.clone(),
+        classes: Vec::new(),
+        changes: Vec::new(),
+    };
+    choose(graph, outputs, &mut plain)?;
+    let declared = graph.output.len();
+    for at in 0..declared {
+        unzip(graph, at, &mut plain);
+    }
+    leave_out(graph, outputs, &mut plain);
+    normalize_anywhere(graph, &mut plain);
+    if plain.changes.is_empty() {
+        return Ok(plain);
+    }
+    ensure_standard_operators(&mut model);
+    plain.model = encode(&model);
+    Ok(plain)
+}
+
+/// Keeps the outputs of these names.
+fn choose(graph: &mut GraphProto, outputs: &[String], plain: &mut Plain) -> Result<(), Error> {
+    if outputs.is_empty() {
+        return Ok(());
+    }
+    let find = |name: &String| {
+        let found = graph.output.iter().find(|output| output.name() == name);
+        found.cloned().ok_or_else(|| {
+            let names = graph.output.iter().map(|it| format!("`{}`", it.name()));
+            Error::NoSuchOutput {
+                given: name.chars().take(64).collect(),
+                known: names.collect::<Vec<_>>().join(", "),
+            }
+        })
+    };
+    let kept: Vec<ValueInfoProto> = outputs.iter().map(find).collect::<Result<_, _>>()?;
+    let names = |outputs: &[ValueInfoProto]| -> Vec<String> {
+        outputs.iter().map(|it| it.name().to_owned()).collect()
+    };
+    if names(&kept) != names(&graph.output) {
+        let kept = outputs.join("`, `");
+        plain
+            .changes
+            .push(format!("of its outputs, `{kept}` are kept"));
+    }
+    graph.output = kept;
+    Ok(())
+}
+
+/// Replaces a `ZipMap` that makes this output by the tensor that it reads.
+fn unzip(graph: &mut GraphProto, at: usize, plain: &mut Plain) {
+    let name = graph.output[at].name().to_owned();
+    let makes = |node: &NodeProto| node.output.first() == Some(&name) && is_zip_map(node);
+    let Some(index) = graph.node.iter().position(makes) else {
+        return;
+    };
+    let zip = &graph.node[index];
+    let Some(source) = zip.input.first().cloned() else {
+        return;
+    };
+    let classes = labels(zip);
+    // Probabilities of models with 64-bit inputs are 64-bit floats, which the map's were not.
+    let to = AttributeProto::int("to", i64::from(data_type::FLOAT));
+    let cast = NodeProto::new("Cast", zip.name(), &[&source], &[&name]).with(to);
+    let rows = graph.input.first().and_then(first_dimension);
+    graph.node[index] = cast;
+    let mut value = ValueInfoProto::tensor(
+        &name,
+        DataType::Fp32,
+        &[Dim::Dynamic(BATCH), Dim::Fixed(classes.len() as u64)],
+    );
+    if let (Some(rows), Some(shape)) = (rows, shape_mut(&mut value)) {
+        shape.dim[0] = rows;
+    }
+    graph.output[at] = value;
+    plain.changes.push(format!(
+        "output `{name}` was a map from class to probability and is a tensor with a column for each \
+         of `{}` classes",
+        classes.len()
+    ));
+    plain.classes.push((name, classes));
+}
+
+fn is_zip_map(node: &NodeProto) -> bool {
+    node.op_type() == "ZipMap" && node.domain() == "ai.onnx.ml"
+}
+
+/// The classes of a `ZipMap`, in the order of the columns.
+fn labels(zip: &NodeProto) -> Vec<String> {
+    let texts = zip.attribute("classlabels_strings");
+    let texts = texts.map(|it| it.strings.iter().map(text).collect::<Vec<_>>());
+    let numbers = || {
+        let numbers = zip.attribute("classlabels_int64s")?;
+        Some(numbers.ints.iter().map(i64::to_string).collect::<Vec<_>>())
+    };
+    let named = texts.filter(|texts| !texts.is_empty());
+    named.or_else(numbers).unwrap_or_default()
+}
+
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Leaves out what is no tensor where nobody has asked for it and something else remains.
+fn leave_out(graph: &mut GraphProto, outputs: &[String], plain: &mut Plain) {
+    let is_tensor = |output: &ValueInfoProto| tensor(output).is_some();
+    if !outputs.is_empty() || !graph.output.iter().any(is_tensor) {
+        return;
+    }
+    for output in graph.output.iter().filter(|output| !is_tensor(output)) {
+        let name = output.name();
+        let change = format!("output `{name}` is not a tensor and is left out");
+        plain.changes.push(change);
+    }
+    graph.output.retain(is_tensor);
+}
+
+/// Lower and upper case of American English are those of Unicode, which the locale of every C library has.
+fn normalize_anywhere(graph: &mut GraphProto, plain: &mut Plain) {
+    for node in graph
+        .node
+        .iter_mut()
+        .filter(|node| node.is("StringNormalizer"))
+    {
+        let locale = node.attribute("locale").and_then(|it| it.s.clone());
+        if locale.is_some_and(|locale| !locale.starts_with(b"en_US")) {
+            continue;
+        }
+        node.attribute.retain(|it| it.name() != "locale");
+        node.attribute
+            .push(AttributeProto::string("locale", ANY_LOCALE));
+        plain.changes.push(format!(
+            "text is normalised in the locale `{ANY_LOCALE}` by node `{}`",
+            node.name()
+        ));
+    }
+}
+
+fn ensure_standard_operators(model: &mut ModelProto) {
+    let is_standard = |set: &OperatorSetIdProto| matches!(set.domain(), "" | "ai.onnx");
+    if !model.opset_import.iter().any(is_standard) {
+        model.opset_import.push(OperatorSetIdProto {
+            domain: None,
+            version: Some(OPSET),
+        });
+    }
+}
+
+/// Declares a batch dimension in front of every input and output. `None` where that makes no sense: a first
+/// dimension is fixed at another size than 1, or its symbol names another dimension of an input too.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model.
+pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
+    let mut model = decode(bytes)?;
+    let Some(graph) = &mut model.graph else {
+        return Ok(None);
+    };
+    let constants: BTreeSet<String> = graph
+        .initializer
+        .iter()
+        .map(|it| it.name().to_owned())
+        .collect();
+    let (inputs, outputs) = (&mut graph.input, &mut graph.output);
+    let mut given: Vec<&mut ValueInfoProto> = inputs
+        .iter_mut()
+        .filter(|input| !constants.contains(input.name()))
+        .collect();
+    if given.is_empty() || names_another(&given) {
+        return Ok(None);
+    }
+    for value in given.iter_mut().map(|it| &mut **it).chain(outputs) {
+        let Some(first) = shape_mut(value).and_then(|shape| shape.dim.first_mut()) else {
+            return Ok(None);
+        };
+        if !is_free(first) {
+            return Ok(None);
+        }
+        *first = Dimension::from(Dim::Dynamic(BATCH));
+    }
+    // What lies between was written for the sizes that were declared.
+    graph.value_info.clear();
+    Ok(Some(encode(&model)))
+}
+
+/// Whether the symbol of a first dimension names another dimension of an input.
+fn names_another(inputs: &[&mut ValueInfoProto]) -> bool {
+    let symbols = |skip: usize, take: usize| {
+        let all = inputs
+            .iter()
+            .filter_map(|input| tensor(input)?.shape.as_ref());
+        let dims = all.flat_map(move |shape| shape.dim.iter().skip(skip).take(take));
+        dims.filter_map(symbol).collect::<BTreeSet<&str>>()
+    };
+    !symbols(0, 1).is_disjoint(&symbols(1, usize::MAX))
+}
+
+fn symbol(dim: &Dimension) -> Option<&str> {
+    match &dim.value {
+        Some(dimension::Value::DimParam(symbol)) if !symbol.is_empty() => Some(symbol),
+        _ => None,
+    }
+}
+
+/// Dynamic, or one row.
+fn is_free(dim: &Dimension) -> bool {
+    match dim.value {
+        Some(dimension::Value::DimValue(size)) => size == 1 || size == -1,
+        Some(dimension::Value::DimParam(_)) | None => true,
+    }
+}
+
+fn tensor(value: &ValueInfoProto) -> Option<&type_proto::Tensor> {
+    match value.r#type.as_ref()?.value.as_ref()? {
+        type_proto::Value::TensorType(tensor) => Some(tensor),
+        _ => None,
+    }
+}
+
+fn shape_mut(value: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
+    match value.r#type.as_mut()?.value.as_mut()? {
+        type_proto::Value::TensorType(tensor) => tensor.shape.as_mut(),
+        _ => None,
+    }
+}
+
+fn first_dimension(value: &ValueInfoProto) -> Option<Dimension> {
+    tensor(value)?.shape.as_ref()?.dim.first().cloned()
+}

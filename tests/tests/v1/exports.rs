@@ -1,0 +1,150 @@
+//! `/v1/models`: models as people's libraries export them.
+
+use std::{fs, path::PathBuf};
+
+use reqwest::multipart::{Form, Part};
+use serde_json::{Value, json};
+use sextant_tests::{Api, Settings, TestCluster};
+
+fn file(name: &str) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("exports");
+    fs::read(folder.join(name)).expect("the export is there")
+}
+
+fn index() -> Value {
+    serde_json::from_slice(&file("exports.json")).expect("the index is JSON")
+}
+
+/// Registers an export for an application of its own; the job when it is over.
+async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> Value {
+    let metric = &index()[name]["metric"];
+    let body = json!({"name": model, "metric": metric});
+    api.post("/v1/applications", &body).await.created();
+    let part =
+        |suffix: &str| Part::bytes(file(&format!("{name}.{suffix}"))).file_name(name.to_owned());
+    let mut form = Form::new()
+        .text("name", model.to_owned())
+        .text("application", model.to_owned());
+    for output in outputs {
+        form = form.text("output", (*output).to_owned());
+    }
+    let form = form
+        .part("model", part("onnx"))
+        .part("validation", part("npz"));
+    let accepted = api.multipart("/v1/models", form).await.json(202);
+    api.job_over(accepted["job"].as_str().expect("a job")).await
+}
+
+/// The measured accuracy in single precision.
+async fn accuracy(api: &Api, model: &str) -> f64 {
+    let path = format!("/v1/models/{model}/variants");
+    let answer = api.get(&path).await.json(200);
+    let mut variants = answer["variants"].as_array().expect("a list").iter();
+    let single = variants.find(|of| of["precision"] == "fp32" && of["engine"] == "ort");
+    single.expect("it runs")["accuracy"]["value"]
+        .as_f64()
+        .expect("a number")
+}
+
+#[tokio::test]
+async fn what_libraries_export_registers_and_is_measured_as_they_do() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let index = index();
+    for (name, of) in index.as_object().expect("an object") {
+        if of["flags"]
+            .as_array()
+            .is_some_and(|flags| !flags.is_empty())
+        {
+            continue;
+        }
+        let job = register(&api, name, (name, &[])).await;
+        assert_eq!(job["state"], "succeeded", "{name}: {job}");
+        let (measured, reaches) = (
+            accuracy(&api, name).await,
+            of["reaches"].as_f64().expect("a number"),
+        );
+        // The libraries compute in 64 bits.
+        let scale = if of["metric"] == "mae" { reaches } else { 1.0 };
+        assert!(
+            (measured - reaches).abs() <= 0.01 * scale,
+            "{name}: {measured} for {reaches}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_map_from_class_to_probability_is_answered_as_a_tensor() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let job = register(&api, "sklearn-class-names", ("flowers", &[])).await;
+    assert_eq!(
+        job["result"]["scored_output"], "output_probability",
+        "{job}"
+    );
+    let changes = job["result"]["changes"].to_string();
+    assert!(
+        changes.contains("`output_probability` was a map"),
+        "{changes}"
+    );
+    // NumPy's 64-bit floats come as they are.
+    let query = json!({"model": "flowers", "targets": {"min_accuracy": 0.9}, "inputs": [
+        {"name": "X", "shape": [1, 4], "datatype": "FP64", "data": [5.1, 3.5, 1.4, 0.2]},
+    ]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    let outputs = answer["outputs"].as_array().expect("a list");
+    let names: Vec<&Value> = outputs.iter().map(|output| &output["name"]).collect();
+    assert_eq!(names, ["output_label", "output_probability"], "{answer}");
+    assert_eq!(outputs[0]["data"], json!(["setosa"]), "{answer}");
+    assert_eq!(outputs[1]["shape"], json!([1, 3]), "{answer}");
+}
+
+#[tokio::test]
+async fn an_output_that_keeps_a_model_from_batches_is_named_and_can_be_left_out() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let job = register(&api, "sklearn-qda", ("whole", &[])).await;
+    assert_eq!(job["error"]["code"], "invalid_validation_set", "{job}");
+    let message = job["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("`--output output_probability`"),
+        "{message}"
+    );
+    let job = register(&api, "sklearn-qda", ("part", &["output_probability"])).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let model = api.get("/v1/models/part").await.json(200);
+    assert_eq!(model["outputs"], json!(["output_probability"]), "{model}");
+    let job = register(&api, "sklearn-qda", ("other", &["probability"])).await;
+    assert_eq!(job["error"]["code"], "invalid_model", "{job}");
+    let message = job["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("`output_label`, `output_probability`"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn elements_that_the_models_type_cannot_hold_are_refused() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let job = register(&api, "sklearn-linear-regressor", ("line", &[])).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let ask = async |data_type: &str, value: Value| {
+        let query = json!({"model": "line", "inputs": [
+            {"name": "X", "shape": [1, 10], "datatype": data_type, "data": vec![value; 10]},
+        ]});
+        api.post("/v1/queries", &query).await
+    };
+    ask("INT32", json!(3)).await.json(200);
+    ask("FP64", json!(0.1)).await.json(200);
+    let refused = ask("FP64", json!(1e300)).await.json(400);
+    assert_eq!(refused["code"], "invalid_tensor", "{refused}");
+    let refused = ask("INT32", json!(16_777_217)).await.json(400);
+    let detail = refused["detail"].as_str().expect("a detail");
+    assert!(
+        detail.contains("`16777217` is not exact in FP32"),
+        "{detail}"
+    );
+    let refused = ask("BYTES", json!("3")).await.json(400);
+    assert_eq!(refused["code"], "invalid_tensor", "{refused}");
+}

@@ -1,0 +1,138 @@
+//! What is kept of the records until the end, and what it comes to.
+
+use std::collections::BTreeMap;
+
+use sextant_types::Metric;
+
+use crate::interval::{self, Interval};
+
+/// What is kept of each record, or of each of its labels.
+#[derive(Debug)]
+pub(super) enum Evidence {
+    /// By record: a share or an error. The metric is their mean, or the root of it.
+    Scores(Vec<f64>),
+    /// By label: the class that was predicted, and the label.
+    Classes(Vec<(u32, u32)>),
+    /// By label: how sure the model is of the second class, and whether the label is that class.
+    Ranks(Vec<(f64, bool)>),
+    /// By record: squared error, sum of the labels, sum of their squares.
+    Squares(Vec<[f64; 3]>, usize),
+}
+
+// === impl Evidence ===
+
+impl Evidence {
+    pub(super) fn of(metric: Metric, per_record: usize) -> Self {
+        match metric {
+            Metric::F1 | Metric::F1Micro => Self::Classes(Vec::new()),
+            Metric::Auc => Self::Ranks(Vec::new()),
+            Metric::R2 => Self::Squares(Vec::new(), per_record),
+            _ => Self::Scores(Vec::new()),
+        }
+    }
+
+    /// The metric with its interval.
+    pub(super) fn interval(&self, metric: Metric) -> Interval {
+        match self {
+            Self::Scores(scores) => match metric {
+                Metric::Top1 | Metric::TopK(_) | Metric::Exact => {
+                    interval::wilson(scores.iter().sum(), scores.len() as u64)
+                }
+                // The root keeps the order: that of an end of the interval is the end of the root's.
+                Metric::RootMeanSquareError => {
+                    let squares = interval::bootstrap(scores);
+                    Interval {
+                        value: squares.value.sqrt(),
+                        lower: squares.lower.sqrt(),
+                        upper: squares.upper.sqrt(),
+                    }
+                }
+                _ => interval::bootstrap(scores),
+            },
+            Self::Classes(classes) => {
+                let of = |draws: &mut dyn Iterator<Item = usize>| {
+                    let drawn = draws.map(|at| classes[at]);
+                    match metric {
+                        Metric::F1Micro => micro(drawn),
+                        _ => macro_average(drawn),
+                    }
+                };
+                interval::bootstrap_of(classes.len(), of)
+            }
+            Self::Ranks(ranks) => {
+                let (area, positives, negatives) = area(ranks);
+                interval::hanley_mcneil(area, positives, negatives)
+            }
+            Self::Squares(squares, per_record) => {
+                let of = |draws: &mut dyn Iterator<Item = usize>| {
+                    explained(draws.map(|at| squares[at]), *per_record)
+                };
+                interval::bootstrap_of(squares.len(), of)
+            }
+        }
+    }
+}
+
+/// F1 of each class that is predicted or a label, averaged.
+fn macro_average(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+    /// Right, predicted, labels.
+    type Counts = (u64, u64, u64);
+    let mut classes: BTreeMap<u32, Counts> = BTreeMap::new();
+    for (predicted, label) in pairs {
+        classes.entry(predicted).or_default().1 += 1;
+        let of_label = classes.entry(label).or_default();
+        of_label.2 += 1;
+        of_label.0 += u64::from(predicted == label);
+    }
+    // 2 TP / (2 TP + FP + FN), where TP + FP is what was predicted and TP + FN what there is.
+    let f1 = |(right, predicted, labels): &Counts| {
+        2.0 * *right as f64 / (*predicted + *labels).max(1) as f64
+    };
+    classes.values().map(f1).sum::<f64>() / classes.len().max(1) as f64
+}
+
+/// With one label and one prediction each, precision and recall are the share that is right.
+fn micro(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+    let (mut right, mut all) = (0_u64, 0_u64);
+    for (predicted, label) in pairs {
+        right += u64::from(predicted == label);
+        all += 1;
+    }
+    right as f64 / all.max(1) as f64
+}
+
+/// The area under the curve, the Mann-Whitney way, with the number of positives and negatives; equal ranks
+/// count half.
+fn area(ranks: &[(f64, bool)]) -> (f64, u64, u64) {
+    let mut sorted = ranks.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let positives = sorted.iter().filter(|(_, positive)| *positive).count() as u64;
+    let negatives = sorted.len() as u64 - positives;
+    let (mut below, mut area) = (0.0, 0.0);
+    for equal in sorted.chunk_by(|a, b| a.0 == b.0) {
+        let of_them = equal.iter().filter(|(_, positive)| *positive).count() as f64;
+        let others = equal.len() as f64 - of_them;
+        area += of_them * (below + others / 2.0);
+        below += others;
+    }
+    match positives * negatives {
+        0 => (0.5, positives, negatives),
+        pairs => (area / pairs as f64, positives, negatives),
+    }
+}
+
+/// 1 - squared errors / squared distances of the labels to their mean; 0 where all labels are alike.
+fn explained(squares: impl Iterator<Item = [f64; 3]>, per_record: usize) -> f64 {
+    let (mut errors, mut sum, mut of_squares, mut count) = (0.0, 0.0, 0.0, 0.0);
+    for [error, labels, squared] in squares {
+        errors += error;
+        sum += labels;
+        of_squares += squared;
+        count += per_record as f64;
+    }
+    let scatter = of_squares - sum * sum / f64::max(count, 1.0);
+    if scatter <= 1e-12 * of_squares {
+        return if errors == 0.0 { 1.0 } else { 0.0 };
+    }
+    1.0 - errors / scatter
+}

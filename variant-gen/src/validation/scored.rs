@@ -1,0 +1,63 @@
+//! Which output a metric looks at, and what its columns stand for.
+
+use sextant_types::{DataType, Metric, Signature, TensorSpec, convert};
+
+use super::row_shape;
+
+/// What is scored.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Scored {
+    /// Position of the output.
+    pub output: usize,
+    /// What each of its columns stands for, where the model says so: labels may then be names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
+}
+
+impl Scored {
+    /// The output that the metric is meant for. Top-k looks at scores: the first output of floats with a class
+    /// axis. `exact` looks at answers: the first output of integers, booleans or strings. Errors are of
+    /// numbers: the first output of floats. Where there is none the first output is taken.
+    pub fn by(metric: Metric, signature: &Signature) -> Self {
+        let is_float = |spec: &TensorSpec| convert::is_float(spec.data_type);
+        let has_classes =
+            |spec: &TensorSpec| !row_shape(spec, signature.batched).is_empty() && !is_text(spec);
+        let mut outputs = signature.outputs.iter();
+        let output = match metric {
+            Metric::Top1
+            | Metric::TopK(_)
+            | Metric::F1
+            | Metric::F1Micro
+            | Metric::LogLoss
+            | Metric::Auc => outputs
+                .position(|spec| is_float(spec) && has_classes(spec))
+                .or_else(|| signature.outputs.iter().position(has_classes)),
+            Metric::Exact => outputs.position(|spec| !is_float(spec)),
+            Metric::MeanAbsoluteError
+            | Metric::RootMeanSquareError
+            | Metric::MeanAbsolutePercentageError
+            | Metric::R2
+            | Metric::Cosine => outputs.position(is_float),
+        };
+        Self {
+            output: output.unwrap_or(0),
+            classes: Vec::new(),
+        }
+    }
+
+    /// The column of a class by its name.
+    pub(super) fn column(&self, name: &str) -> Option<u64> {
+        let at = self.classes.iter().position(|class| class == name);
+        at.map(|at| at as u64)
+    }
+
+    /// Whether the classes are numbers: a label is then one of them, and not a position.
+    pub(super) fn are_numbers(&self) -> bool {
+        let is_number = |class: &String| class.parse::<i64>().is_ok();
+        !self.classes.is_empty() && self.classes.iter().all(is_number)
+    }
+}
+
+fn is_text(spec: &TensorSpec) -> bool {
+    spec.data_type == DataType::Bytes
+}

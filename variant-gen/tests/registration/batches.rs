@@ -1,0 +1,68 @@
+//! Whether a model takes batches, where its file does not say so.
+
+use bytes::Bytes;
+use sextant_onnx::builder::{BATCH, Dim, ModelBuilder};
+use sextant_registry::JobState;
+use sextant_types::{DataType, Metric};
+
+use crate::bed::{Bed, quick};
+
+const ONE: Dim = Dim::Fixed(1);
+const ROW: Dim = Dim::Fixed(2);
+
+/// `y` is made of `x` by one operator.
+fn model(operator: &str, input: Dim, output: Dim) -> Bytes {
+    let mut builder = ModelBuilder::new("rows", 1);
+    builder.input("x", DataType::Fp32, &[input, ROW]);
+    builder.output("y", DataType::Fp32, &[output, ROW]);
+    match operator {
+        // What a row becomes depends on the others.
+        "ReduceSum" => {
+            builder
+                .constant("axes", &[1], &[0i64])
+                .node(operator, &["x", "axes"], &["y"])
+        }
+        _ => builder.node(operator, &["x"], &["y"]),
+    };
+    builder.build()
+}
+
+/// Records that are answered by themselves.
+fn records() -> Bytes {
+    let line = |at: usize| format!("{{\"inputs\": {{\"x\": [{at}, 2]}}, \"label\": [{at}, 2]}}\n");
+    (0..12).map(line).collect::<String>().into()
+}
+
+async fn registered(model: &Bytes) -> (bool, u16, String) {
+    let bed = Bed::new().await;
+    bed.application("errors", Metric::MeanAbsoluteError).await;
+    let job = bed.submit_to("errors", "m", model, &records()).await;
+    let job = bed.run_to_end(bed.generator(quick()), &job.job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let variants = bed.variants("m").await;
+    let most = variants.iter().map(|variant| variant.spec.max_batch).max();
+    let variant = &variants[0];
+    assert_eq!(variant.accuracy.value, 0.0);
+    let result = job.result.expect("a result");
+    (
+        variant.signature.batched,
+        most.expect("a variant"),
+        result["changes"].to_string(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_fixed_at_one_or_declared_wrong_is_widened() {
+    for (input, output) in [(ONE, ONE), (BATCH, ONE)] {
+        let (batched, most, changes) = registered(&model("Identity", input, output)).await;
+        assert!(batched && most > 1, "{most}");
+        assert!(changes.contains("served in batches"), "{changes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_depend_on_each_other_are_not_put_together() {
+    let (batched, most, changes) = registered(&model("ReduceSum", ONE, ONE)).await;
+    assert!(!batched && most == 1, "{most}");
+    assert_eq!(changes, "null");
+}
