@@ -2,7 +2,7 @@
 
     python exports.py FOLDER [NAME ..]
 
-For each model: NAME.onnx, NAME.npz (a validation set: inputs as NumPy makes them, and `labels`), and in
+For each model: NAME.onnx (and NAME.onnx.data), NAME.npz (a validation set: inputs as NumPy makes them, and `labels`), and in
 exports.json its metric, the accuracy that the library itself reaches on that set, and flags of `sextant
 register` where the plain command cannot do it.
 """
@@ -209,6 +209,14 @@ def _():
     return *made, ["--output", "output_probability"]
 
 
+@export("sklearn-external-data")
+def _():
+    """`save` writes the weights of this one beside it, as PyTorch's exporter does by default."""
+    from sklearn.neural_network import MLPClassifier
+
+    return sklearn(MLPClassifier(max_iter=200, random_state=SEED), iris(), "top1")
+
+
 @export("sklearn-two-targets")
 def _():
     from sklearn.linear_model import LinearRegression
@@ -338,7 +346,17 @@ all_of_scikit_learn()
 
 
 def save(folder, name, onnx, inputs, labels, metric, reaches, flags=()):
-    (folder / f"{name}.onnx").write_bytes(onnx.SerializeToString())
+    if name.endswith("external-data"):
+        from onnx import numpy_helper, save_model
+
+        # Only raw data is written elsewhere.
+        for tensor in onnx.graph.initializer:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+        data = {"save_as_external_data": True, "location": f"{name}.onnx.data", "size_threshold": 0}
+        (folder / data["location"]).unlink(missing_ok=True)
+        save_model(onnx, str(folder / f"{name}.onnx"), **data)
+    else:
+        (folder / f"{name}.onnx").write_bytes(onnx.SerializeToString())
     np.savez_compressed(folder / f"{name}.npz", labels=labels, **inputs)
     return {"metric": metric, "reaches": reaches, "flags": list(flags)}
 

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use sextant_registry::{Failure, JobFilter, JobKind, Model};
+use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model};
 use sextant_types::{ApplicationId, Code, ModelId};
 use utoipa::ToSchema;
 
@@ -40,6 +40,9 @@ pub struct NewModelBody {
     model_path: String,
     /// Path of the validation set (.npz or JSONL) in the artefact store.
     validation_path: String,
+    /// Paths of the files beside the ONNX file in which its tensors keep their data; they are found by the last
+    /// part of the path.
+    data_paths: Option<Vec<String>>,
     /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
     /// meant for, where this is left out.
     outputs: Option<Vec<String>>,
@@ -65,6 +68,10 @@ pub struct NewModelForm {
     /// The validation set, .npz or JSONL.
     #[schema(value_type = String, format = Binary)]
     validation: Vec<u8>,
+    /// A file beside the ONNX file in which its tensors keep their data, as often as needed; it is found by
+    /// the part's file name.
+    #[schema(value_type = Option<Vec<String>>, format = Binary)]
+    data: Option<Vec<Vec<u8>>>,
     /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
     /// the metric is meant for, where this is left out.
     output: Option<Vec<String>>,
@@ -109,6 +116,9 @@ pub struct ModelBody {
     digest: String,
     /// SHA-256 of the validation set.
     validation_digest: String,
+    /// Files beside the ONNX file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    data: Vec<DataFileBody>,
     /// The outputs that were chosen, the one that is scored first; absent where nobody chose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<String>,
@@ -117,6 +127,28 @@ pub struct ModelBody {
     padding: Option<PaddingBody>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
+}
+
+/// A file beside an ONNX file, in which tensors keep their data.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DataFile)]
+pub struct DataFileBody {
+    /// Its name.
+    name: String,
+    /// SHA-256 of its content.
+    digest: String,
+    /// Its size, bytes.
+    size_bytes: u64,
+}
+
+impl From<DataFile> for DataFileBody {
+    fn from(file: DataFile) -> Self {
+        Self {
+            name: file.name,
+            digest: file.digest.to_string(),
+            size_bytes: file.size_bytes,
+        }
+    }
 }
 
 /// How inputs are padded, so that queries of different lengths share batches.
@@ -185,7 +217,7 @@ pub async fn create(
     };
     let registration = register(&state, &model).await;
     if registration.is_err() {
-        let stored = [model.digest, model.validation];
+        let stored: Vec<_> = model.files().collect();
         state.storage().give_back(&stored).await;
     }
     let registration = registration?;
@@ -305,6 +337,7 @@ async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> 
         size_bytes: model.size_bytes,
         digest: model.digest.to_string(),
         validation_digest: model.validation.to_string(),
+        data: model.data.into_iter().map(DataFileBody::from).collect(),
         outputs: model.outputs,
         padding: model.padding.map(|padding| PaddingBody {
             mask: padding.mask,

@@ -276,3 +276,41 @@ fn recorded_queries_are_tried_on_what_is_registered() {
     assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
     assert!(stderr(&unknown).contains("`cats`"), "{}", stderr(&unknown));
 }
+
+#[test]
+fn files_beside_a_model_are_sent_with_it() {
+    let cluster = TestCluster::start(Settings::default());
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("exports");
+    let file = |suffix: &str| {
+        let file = folder.join(format!("sklearn-external-data.{suffix}"));
+        file.to_string_lossy().into_owned()
+    };
+    let arguments = |model: &str| {
+        let (model, validation) = (model.to_owned(), file("npz"));
+        ["register", "-a", "beside", "--name", "mlp", "--model"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([model, "--validation".to_owned(), validation])
+            .collect::<Vec<_>>()
+    };
+    let run = |arguments: &[String]| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        cluster.client(&arguments)
+    };
+    // Alone in a folder of its own, it lacks them.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let alone = elsewhere.path().join("model.onnx");
+    fs::copy(file("onnx"), &alone).expect("is copied");
+    let alone = alone.to_string_lossy().into_owned();
+    let refused = stderr(&run(&arguments(&alone)));
+    assert!(
+        refused.contains("external_data") && refused.contains("--data"),
+        "{refused}"
+    );
+    let text = stdout(&run(&arguments(&file("onnx"))));
+    assert!(text.contains("registered `mlp`"), "{text}");
+    assert!(
+        text.contains("the data of the files beside the model is put into it"),
+        "{text}"
+    );
+}

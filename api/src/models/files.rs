@@ -10,7 +10,7 @@ use axum::extract::{
     multipart::{Field, MultipartError},
 };
 use sextant_objects::{ObjectPath, PutBlob};
-use sextant_registry::NewModel;
+use sextant_registry::{DataFile, NewModel};
 use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding};
 
 use super::NewModelBody;
@@ -37,6 +37,7 @@ struct Form {
     mask: Option<String>,
     pad: BTreeMap<String, f64>,
     outputs: Vec<String>,
+    data: Vec<DataFile>,
     /// All files that were stored.
     stored: Vec<Digest>,
 }
@@ -82,6 +83,11 @@ pub async fn from_store(
     }
     let bytes = state.collect(request.into_body()).await?;
     let body: NewModelBody = json::owned(&bytes)?;
+    let mut data = Vec::new();
+    for path in body.data_paths.iter().flatten() {
+        let blob = copy(state, path, "data").await?;
+        data.push(data_file(path, blob));
+    }
     let form = Form {
         name: Some(ModelId::new(&body.name)?),
         application: Some(existing_application(state, &body.application).await?),
@@ -90,6 +96,7 @@ pub async fn from_store(
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
         outputs: body.outputs.unwrap_or_default(),
+        data,
         stored: Vec::new(),
     };
     form.complete()
@@ -140,6 +147,17 @@ impl Form {
                 self.pad.insert(input, value);
                 Ok(())
             }
+            "data" => {
+                let Some(name) = field.file_name().map(str::to_owned) else {
+                    let detail =
+                        "the part `data` has no file name, by which the model refers to it";
+                    return Err(Problem::new(Code::InvalidRequest, detail).field("data"));
+                };
+                let blob = store(state, field, "data").await?;
+                self.stored.push(blob.digest);
+                self.data.push(data_file(&name, blob));
+                Ok(())
+            }
             "output" => {
                 self.outputs.push(text(field).await?);
                 Ok(())
@@ -148,7 +166,7 @@ impl Form {
                 let other = short(other);
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
-                     `model`, `validation`, `output`, `mask`, `pad`"
+                     `model`, `validation`, `data`, `output`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -178,7 +196,29 @@ impl Form {
             size_bytes: model.size_bytes,
             padding,
             outputs: distinct(self.outputs)?,
+            data: named_once(self.data)?,
         })
+    }
+}
+
+/// A file by the last part of its path.
+fn data_file(path: &str, blob: PutBlob) -> DataFile {
+    DataFile {
+        name: path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
+        digest: blob.digest,
+        size_bytes: blob.size_bytes,
+    }
+}
+
+/// Files in the order of their names; no two of one name.
+fn named_once(mut data: Vec<DataFile>) -> Result<Vec<DataFile>, Problem> {
+    data.sort_by(|a, b| a.name.cmp(&b.name));
+    match data.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => {
+            let detail = format!("two files of `data` are called `{}`", short(&pair[0].name));
+            Err(Problem::new(Code::InvalidRequest, detail).field("data"))
+        }
+        None => Ok(data),
     }
 }
 

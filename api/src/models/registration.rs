@@ -1,6 +1,6 @@
 //! The rows of a model whose files are stored.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use axum::{
     Extension, Json,
@@ -51,7 +51,10 @@ async fn look_again(
     model: &NewModel,
     registration: &Registration,
 ) -> Result<(), Problem> {
-    for (digest, field) in [(model.digest, "model"), (model.validation, "validation")] {
+    let fields = ["model", "validation"]
+        .into_iter()
+        .chain(iter::repeat("data"));
+    for (digest, field) in model.files().zip(fields) {
         if state.objects().has_blob(&digest).await? {
             continue;
         }

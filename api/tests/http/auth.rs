@@ -54,6 +54,7 @@ async fn put_variant(api: &Api) {
         size_bytes: 4,
         padding: None,
         outputs: Vec::new(),
+        data: Vec::new(),
     };
     let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
     let job = job.for_model(model.id.clone());

@@ -9,7 +9,10 @@ pub enum Error {
     #[error("not a valid ONNX model: {0}")]
     NotOnnx(String),
     /// A tensor's data lies in another file.
-    #[error("tensor `{tensor}` keeps its data in `{location}`: embed the weights in the ONNX file")]
+    #[error(
+        "tensor `{tensor}` keeps its data in `{location}`: send that file too (form field `data`, \
+         `sextant register --data FILE`), or export with the weights inside (`external_data=False`)"
+    )]
     ExternalData {
         /// Name of the tensor.
         tensor: String,

@@ -18,6 +18,7 @@ use prost::Message;
 pub mod adapt;
 pub mod builder;
 pub mod error;
+pub mod external;
 mod guard;
 pub mod inspect;
 mod make;

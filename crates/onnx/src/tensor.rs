@@ -194,15 +194,21 @@ impl TensorProto {
 
     /// The error for data in another file.
     pub(crate) fn external(&self) -> Error {
-        let location = self
-            .external_data
-            .iter()
-            .find(|entry| entry.key() == "location")
-            .map_or("another file", |entry| entry.value());
         Error::ExternalData {
             tensor: self.name().to_owned(),
-            location: location.to_owned(),
+            location: self.location().unwrap_or("another file").to_owned(),
         }
+    }
+
+    /// The file in which it says that its data lies.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.external_entry("location")
+    }
+
+    /// What it says of where its data lies: `location`, `offset`, `length`.
+    pub(crate) fn external_entry(&self, key: &str) -> Option<&str> {
+        let entry = self.external_data.iter().find(|entry| entry.key() == key);
+        entry.map(|entry| entry.value())
     }
 
     fn invalid(&self, what: &str) -> Error {

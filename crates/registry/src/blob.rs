@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use sextant_types::{ApplicationId, Digest, ModelId};
 
 use crate::{
-    Entity, Error, Registry,
+    DataFile, Entity, Error, Registry,
     database::{Row, Session},
     rows::{Columns, int},
     sql,
@@ -21,7 +21,7 @@ const DIGITS: usize = 64;
 /// What a blob is to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlobRole {
-    /// The file that it was registered from.
+    /// A file that it was registered from.
     Model,
     /// Its validation set.
     Validation,
@@ -131,6 +131,10 @@ async fn uses(connection: &mut Session) -> Result<Vec<BlobUse>, Error> {
             ("validation", BlobRole::Validation),
         ] {
             uses.push(used(&columns, columns.parse(column)?, role)?);
+        }
+        let data: Option<Vec<DataFile>> = columns.optional_json("data")?;
+        for file in data.unwrap_or_default() {
+            uses.push(used(&columns, file.digest, BlobRole::Model)?);
         }
     }
     for sql in [&sql::DOCUMENTS_OF_VARIANTS, &sql::DOCUMENTS_OF_STEPS] {

@@ -1,5 +1,6 @@
 //! Models, and the steps of their registration.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding, VariantId};
 
@@ -59,6 +60,17 @@ impl Failure {
     }
 }
 
+/// A file beside an ONNX file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFile {
+    /// Its name, by which tensors refer to it.
+    pub name: String,
+    /// Its name in the artefact store.
+    pub digest: Digest,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+}
+
 /// A registered model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -74,6 +86,8 @@ pub struct Model {
     pub size_bytes: u64,
     /// How its inputs may be padded, as declared.
     pub padding: Option<Padding>,
+    /// Files beside its ONNX file, in which tensors keep their data.
+    pub data: Vec<DataFile>,
     /// The outputs that are served, as declared, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
     /// How far its registration has come.
@@ -99,6 +113,8 @@ pub struct NewModel {
     pub size_bytes: u64,
     /// How its inputs may be padded.
     pub padding: Option<Padding>,
+    /// Files beside its ONNX file, in which tensors keep their data.
+    pub data: Vec<DataFile>,
     /// The outputs that are served, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
 }
@@ -130,6 +146,14 @@ pub struct Step {
     pub name: String,
     /// Whatever the step needs to be skipped later.
     pub result: Value,
+}
+
+impl NewModel {
+    /// Every file that it refers to.
+    pub fn files(&self) -> impl Iterator<Item = Digest> {
+        let data = self.data.iter().map(|file| file.digest);
+        [self.digest, self.validation].into_iter().chain(data)
+    }
 }
 
 impl Registry {
@@ -289,7 +313,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 && known.digest == new.digest
                 && known.validation == new.validation
                 && known.padding == new.padding
-                && known.outputs == new.outputs;
+                && known.outputs == new.outputs
+                && known.data == new.data;
             return if same {
                 Ok(Created {
                     model: known,
@@ -304,11 +329,13 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
             .run(sql::DELETE_MODEL.bind(new.id.as_str()))
             .await?;
     }
-    blob::refuse_condemned(connection, [new.digest, new.validation]).await?;
+    blob::refuse_condemned(connection, new.files()).await?;
     let padding = new.padding.as_ref();
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);
     let outputs = outputs.map(|outputs| document(Entity::Model, &new.id, outputs));
+    let data = (!new.data.is_empty()).then_some(&new.data);
+    let data = data.map(|data| document(Entity::Model, &new.id, data));
     connection
         .run(
             sql::CREATE_MODEL
@@ -320,7 +347,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(ModelStatus::Registering.as_str())
                 .bind(int(now_ms))
                 .bind(padding.transpose()?)
-                .bind(outputs.transpose()?),
+                .bind(outputs.transpose()?)
+                .bind(data.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -339,6 +367,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         size_bytes: columns.count("size_bytes")?,
         padding: columns.optional_json("padding")?,
         outputs: columns.optional_json("outputs")?.unwrap_or_default(),
+        data: columns.optional_json("data")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,
         created_ms: columns.count("created_ms")?,

@@ -18,7 +18,7 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms, padding, outputs"
+         created_ms, padding, outputs, data"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -109,7 +109,7 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+         padding, outputs, data) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
     );
     SET_MODEL_STATUS = (
         "update models set status = $2, error_code = $3, error_message = $4 where id = $1"
@@ -244,7 +244,7 @@ statements! {
     );
 
     BLOBS_OF_MODELS = (
-        "select id as model, application, digest, validation from models order by id"
+        "select id as model, application, digest, validation, data from models order by id"
     );
     DOCUMENTS_OF_VARIANTS = (
         "select model, application, document from variants order by id"

@@ -56,6 +56,7 @@ fn new_model(name: &str) -> NewModel {
         size_bytes: 4096,
         padding: None,
         outputs: Vec::new(),
+        data: Vec::new(),
     }
 }
 

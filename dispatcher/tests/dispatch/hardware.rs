@@ -152,6 +152,7 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         size_bytes: 1,
         padding: None,
         outputs: Vec::new(),
+        data: Vec::new(),
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

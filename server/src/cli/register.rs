@@ -1,10 +1,11 @@
 //! `sextant register`: upload a model and its validation set, follow the job, show the variants.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use reqwest::{Method, multipart::Form};
 use serde_json::{Value, json};
+use sextant_onnx::external;
 use sextant_types::{ApplicationId, Metric, ModelId};
 
 use super::{
@@ -34,6 +35,10 @@ pub struct Register {
     /// Inputs with their labels: an `.npz` archive or JSON lines.
     #[arg(long, value_name = "FILE")]
     validation: PathBuf,
+    /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
+    /// the model names, in its folder].
+    #[arg(long, value_name = "FILE")]
+    data: Vec<PathBuf>,
     /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
     /// them, scored on the one that the metric is meant for].
     #[arg(long, value_name = "NAME")]
@@ -50,6 +55,14 @@ pub struct Register {
     no_wait: bool,
 }
 
+/// Whether a path leads nowhere but into the folder that it begins in.
+fn stays_within(location: &str) -> bool {
+    let parts = Path::new(location).components();
+    parts
+        .into_iter()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
 fn metric(text: &str) -> Result<String, String> {
     Metric::parse(text)
         .map(Metric::name)
@@ -60,9 +73,12 @@ impl Register {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let model = Upload::open(&self.model).await?;
+        let data = self.data_files()?;
         let validation = Upload::open(&self.validation).await?;
         self.ensure_application(client).await?;
-        let accepted = self.upload(client, model, validation, output).await?;
+        let accepted = self
+            .upload(client, (model, data, validation), output)
+            .await?;
         let job = cell(&accepted, "/job");
         if self.no_wait {
             return output.either(&accepted, || format!("job `{job}` is queued"));
@@ -70,6 +86,23 @@ impl Register {
         let (job, document) = follow::follow(client, &job, output.json).await?;
         job.outcome()?;
         self.summary(client, &job, document, output).await
+    }
+
+    /// The files beside the model: those that were named, or those that it names and that lie in its folder.
+    fn data_files(&self) -> Result<Vec<PathBuf>, Error> {
+        if !self.data.is_empty() {
+            return Ok(self.data.clone());
+        }
+        let read = std::fs::read(&self.model).map_err(|source| Error::Io {
+            path: self.model.clone(),
+            source,
+        })?;
+        // What is no model is refused by the service, which says why.
+        let locations = external::locations(&read.into()).unwrap_or_default();
+        let folder = self.model.parent().unwrap_or(Path::new(""));
+        let within = locations.iter().filter(|location| stays_within(location));
+        let files = within.map(|location| folder.join(location));
+        Ok(files.filter(|file| file.is_file()).collect())
     }
 
     /// Creates the application where it is missing.
@@ -100,11 +133,15 @@ impl Register {
     async fn upload(
         &self,
         client: &Client,
-        model: Upload,
-        validation: Upload,
+        (model, data, validation): (Upload, Vec<PathBuf>, Upload),
         output: Output,
     ) -> Result<Value, Error> {
-        let total = model.length() + validation.length();
+        let mut beside = Vec::new();
+        for file in &data {
+            beside.push(Upload::open(file).await?);
+        }
+        let beside_bytes: u64 = beside.iter().map(Upload::length).sum();
+        let total = model.length() + validation.length() + beside_bytes;
         let bar = match output.json {
             true => indicatif::ProgressBar::hidden(),
             false => upload::bar("upload", total),
@@ -114,6 +151,9 @@ impl Register {
             .text("application", self.application.to_string())
             .part("model", model.part(&bar))
             .part("validation", validation.part(&bar));
+        for file in beside {
+            form = form.part("data", file.part(&bar));
+        }
         for name in &self.output {
             form = form.text("output", name.clone());
         }

@@ -6,9 +6,14 @@ use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use sextant_tests::{Api, Settings, TestCluster};
 
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("exports")
+        .join(name)
+}
+
 fn file(name: &str) -> Vec<u8> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("exports");
-    fs::read(folder.join(name)).expect("the export is there")
+    fs::read(path(name)).expect("the export is there")
 }
 
 fn index() -> Value {
@@ -27,6 +32,10 @@ async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> V
         .text("application", model.to_owned());
     for output in outputs {
         form = form.text("output", (*output).to_owned());
+    }
+    if fs::exists(path(&format!("{name}.onnx.data"))).is_ok_and(|exists| exists) {
+        let data = Part::bytes(file(&format!("{name}.onnx.data")));
+        form = form.part("data", data.file_name(format!("{name}.onnx.data")));
     }
     let form = form
         .part("model", part("onnx"))

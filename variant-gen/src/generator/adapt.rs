@@ -8,6 +8,7 @@ use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
     adapt::{self, Plain},
+    external::{self, Files},
     inspect,
 };
 use sextant_types::{Optimization, Precision, Signature};
@@ -31,6 +32,9 @@ pub(super) struct Readable {
     pub(super) astray: Vec<String>,
 }
 
+/// Said where tensors kept their data in other files.
+const EMBEDDED: &str = "the data of the files beside the model is put into it";
+
 /// Said where a model is declared without a batch dimension and takes batches all the same.
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
                        records are answered as the records are one by one, so it is served in batches";
@@ -44,9 +48,14 @@ impl Registration<'_> {
         engines: &[Arc<dyn Engine>],
     ) -> Result<Readable, Error> {
         let outputs = self.model.outputs.clone();
+        let data = self.data_files().await?;
         let (file, metric) = (bytes.clone(), self.application.metric);
         let read = self.parts.threads.run(move |_| {
-            let plain = adapt::plain(&file, &outputs)?;
+            let whole = external::embed(&file, &data)?;
+            let mut plain = adapt::plain(whole.as_ref().unwrap_or(&file), &outputs)?;
+            if whole.is_some() {
+                plain.changes.push(EMBEDDED.to_owned());
+            }
             let info = inspect(&plain.model)?;
             let wide = match info.signature.batched {
                 true => None,
@@ -92,6 +101,16 @@ impl Registration<'_> {
             };
         }
         Ok(readable)
+    }
+
+    /// The files beside the model's file.
+    async fn data_files(&self) -> Result<Files, Error> {
+        let mut files = Files::new();
+        for file in &self.model.data {
+            let bytes = self.parts.objects.get_blob(&file.digest).await?;
+            files.insert(file.name.clone(), bytes);
+        }
+        Ok(files)
     }
 
     /// The outputs by which batches differ from their records; `None` where that cannot be found out.

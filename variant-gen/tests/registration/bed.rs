@@ -175,6 +175,7 @@ impl Bed {
             size_bytes: model.len() as u64,
             padding: None,
             outputs: Vec::new(),
+            data: Vec::new(),
         };
         let spec = serde_json::json!({"model": name, "application": application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);

@@ -146,6 +146,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         size_bytes: 1,
         padding: None,
         outputs: Vec::new(),
+        data: Vec::new(),
     }
 }
 

@@ -1,0 +1,133 @@
+//! Tensors that keep their data in files beside the model, as PyTorch's exporter writes by default.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::{
+    Error, decode, encode,
+    proto::{GraphProto, ModelProto, TensorProto},
+    walk::{self, Found},
+};
+
+/// Files by the names under which they were given.
+pub type Files = BTreeMap<String, Bytes>;
+
+/// The files that a model's tensors name, as they name them; none where all data is in the file itself.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model.
+pub fn locations(bytes: &Bytes) -> Result<BTreeSet<String>, Error> {
+    let model = decode(bytes)?;
+    let mut locations = BTreeSet::new();
+    walk::model::<Error>(&model, &mut |found| {
+        if let Found::Tensor(tensor) = found
+            && tensor.is_external()
+        {
+            locations.extend(tensor.location().map(str::to_owned));
+        }
+        Ok(())
+    })?;
+    Ok(locations)
+}
+
+/// Puts the data of files beside the model into the model. `None` where it keeps no data elsewhere.
+///
+/// A file is found by the name that a tensor gives it or, where that is a path, by its last part. Nothing is
+/// opened: a name can reach nothing but the files that were given.
+///
+/// # Errors
+/// [`Error::ExternalData`] when a file is not among those that were given, [`Error::NotOnnx`] when a tensor
+/// asks for bytes beyond a file's end.
+pub fn embed(bytes: &Bytes, files: &Files) -> Result<Option<Bytes>, Error> {
+    let mut model = decode(bytes)?;
+    let mut embedded = 0;
+    each_tensor(&mut model, &mut |tensor| {
+        if tensor.is_external() {
+            take(tensor, files)?;
+            embedded += 1;
+        }
+        Ok(())
+    })?;
+    Ok((embedded > 0).then(|| encode(&model)))
+}
+
+/// The last part of a path.
+pub fn file_name(location: &str) -> &str {
+    location.rsplit(['/', '\\']).next().unwrap_or(location)
+}
+
+fn take(tensor: &mut TensorProto, files: &Files) -> Result<(), Error> {
+    let location = tensor.location().unwrap_or_default();
+    let file = files
+        .get(location)
+        .or_else(|| files.get(file_name(location)));
+    let Some(file) = file else {
+        return Err(tensor.external());
+    };
+    let number = |key: &str| {
+        let value = tensor.external_entry(key)?;
+        Some(value.trim().parse::<usize>().ok())
+    };
+    let invalid = |what: &str| {
+        let (name, location) = (tensor.name(), file_name(location));
+        Error::NotOnnx(format!("tensor `{name}` {what} of `{location}`"))
+    };
+    let offset = number("offset").unwrap_or(Some(0));
+    let offset = offset.ok_or_else(|| invalid("has an offset that is no number in its part"))?;
+    let length = match number("length") {
+        Some(length) => {
+            length.ok_or_else(|| invalid("has a length that is no number in its part"))?
+        }
+        None => usize::try_from(tensor.data_bytes()?).unwrap_or(usize::MAX),
+    };
+    let end = offset.checked_add(length).filter(|end| *end <= file.len());
+    let end = end.ok_or_else(|| {
+        let has = file.len();
+        invalid(&format!(
+            "needs {length} bytes from {offset} on, beyond the {has} bytes"
+        ))
+    })?;
+    tensor.raw_data = Some(file.slice(offset..end));
+    tensor.external_data.clear();
+    tensor.data_location = None;
+    tensor.check()
+}
+
+type Each<'a> = dyn FnMut(&mut TensorProto) -> Result<(), Error> + 'a;
+
+/// Every constant of the main graph, its subgraphs and local functions. Depth is bounded by the decoder.
+fn each_tensor(model: &mut ModelProto, each: &mut Each<'_>) -> Result<(), Error> {
+    if let Some(graph) = &mut model.graph {
+        of_graph(graph, each)?;
+    }
+    for function in &mut model.functions {
+        of_nodes(&mut function.node, each)?;
+    }
+    Ok(())
+}
+
+fn of_graph(graph: &mut GraphProto, each: &mut Each<'_>) -> Result<(), Error> {
+    graph.initializer.iter_mut().try_for_each(&mut *each)?;
+    for sparse in &mut graph.sparse_initializer {
+        sparse.values.iter_mut().try_for_each(&mut *each)?;
+        sparse.indices.iter_mut().try_for_each(&mut *each)?;
+    }
+    of_nodes(&mut graph.node, each)
+}
+
+fn of_nodes(nodes: &mut [crate::proto::NodeProto], each: &mut Each<'_>) -> Result<(), Error> {
+    for attribute in nodes.iter_mut().flat_map(|node| &mut node.attribute) {
+        attribute.t.iter_mut().try_for_each(|tensor| each(tensor))?;
+        attribute.tensors.iter_mut().try_for_each(&mut *each)?;
+        attribute
+            .g
+            .iter_mut()
+            .try_for_each(|graph| of_graph(graph, each))?;
+        attribute
+            .graphs
+            .iter_mut()
+            .try_for_each(|graph| of_graph(graph, each))?;
+    }
+    Ok(())
+}
