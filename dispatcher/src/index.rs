@@ -26,6 +26,7 @@ use crate::{
 
 mod known;
 mod live_load;
+mod usual;
 
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
@@ -74,6 +75,8 @@ pub(crate) struct Scope {
     index: Index,
     /// Where queries come in several sizes: by class of size, made by the first query of a class.
     sized: Option<Sized>,
+    /// Of a model: the least quality of answers to queries that ask for none.
+    usual_quality: Option<f64>,
     pub(crate) signature: Signature,
 }
 
@@ -270,7 +273,14 @@ impl Snapshot {
         self.models = scopes
             .filter_map(|(id, members)| {
                 let scope = self.scope(&members, |known| known.variant.model == id)?;
-                Some((id, scope))
+                let usual_quality = usual::usual_quality(&members);
+                Some((
+                    id,
+                    Scope {
+                        usual_quality,
+                        ..scope
+                    },
+                ))
             })
             .collect();
     }
@@ -304,6 +314,7 @@ impl Snapshot {
             application: (first.application, first.variant.application.clone()),
             index: Index::new(entries),
             sized,
+            usual_quality: None,
             signature,
         })
     }

@@ -56,8 +56,8 @@ impl Dispatcher {
                     QueryError::new(Code::InvalidTensor, error.to_string())
                 })?;
         let ask = Ask {
+            targets: self.usual_targets(&route, targets, extent),
             route,
-            targets,
             rows,
             extent,
             best_effort,
@@ -83,6 +83,17 @@ impl Dispatcher {
         signature
             .map(read)
             .ok_or_else(|| QueryError::not_found(route))
+    }
+
+    /// The targets of a query; where it names a model and asks for no accuracy, that of the model as it was
+    /// uploaded.
+    fn usual_targets(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
+        let Route::Model(id) = route else {
+            return targets;
+        };
+        let snapshot = self.snapshot.load();
+        let scope = snapshot.model(id);
+        scope.map_or(targets, |scope| scope.usual_targets(targets, extent))
     }
 
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -346,7 +357,8 @@ impl Dispatch for Dispatcher {
             holder,
         };
         let route = ask.route.clone();
-        let ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
+        let mut ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
+        ask.targets = self.usual_targets(&route, ask.targets, ask.extent);
         self.run_query(&ask, &source, true).await.map(drop)
     }
 

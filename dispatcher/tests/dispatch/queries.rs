@@ -3,7 +3,9 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use sextant_rpc::{Dispatch, Route};
-use sextant_types::{Code, EngineName, ModelId, Targets, Variant, VariantId};
+use sextant_types::{
+    ApplicationId, Code, EngineName, ModelId, Precision, Targets, Variant, VariantId,
+};
 
 use crate::world::{Kind, World, output, query, row, targets, variant_route, wait_until};
 
@@ -393,4 +395,43 @@ async fn a_named_variant_is_refused_for_targets_that_it_cannot_meet() {
     within.route = variant_route("m-fast");
     within.targets = targets(None, Some(0.8));
     assert!(world.ask(within).await.unwrap().targets_met);
+}
+
+/// Whoever names a model means the model that was trained: what its validation set cannot tell apart from it may
+/// answer. Whoever names an application and asks for nothing gets the cheapest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
+    let world = World::new().await;
+    let kind = |name, cost, latency_ms| Kind {
+        name,
+        cost,
+        latency_ms,
+        ..FAST
+    };
+    for (kind, precision, value) in [
+        (kind("m-single", 2.0, 200.0), Precision::Fp32, 0.90),
+        (kind("m-near", 1.0, 200.0), Precision::Int8Static, 0.87),
+        (kind("m-far", 0.5, 1.0), Precision::Int8Dynamic, 0.80),
+    ] {
+        let measured = |variant: &mut Variant| {
+            variant.spec.precision = precision;
+            variant.accuracy.value = value;
+            variant.accuracy.lower = value - 0.05;
+            variant.accuracy.upper = value + 0.05;
+        };
+        world.publish_with("app", kind, measured).await;
+    }
+    let ask = async |route: Route, targets: Targets| {
+        let mut query = query(&[1.0, 2.0]);
+        (query.route, query.targets) = (route, targets);
+        world.ask(query).await.unwrap().variant.to_string()
+    };
+    let model = || Route::Model(ModelId::new("m").unwrap());
+    let application = Route::Application(ApplicationId::new("app").unwrap());
+    // Targets that were stated go first. (Before any run tells how quick these are in truth.)
+    assert_eq!(ask(model(), targets(Some(100.0), None)).await, "m-far");
+    assert_eq!(ask(model(), Targets::default()).await, "m-near");
+    assert_eq!(ask(application, Targets::default()).await, "m-far");
+    assert_eq!(ask(model(), targets(None, Some(0.7))).await, "m-far");
+    assert_eq!(ask(model(), targets(None, Some(0.84))).await, "m-single");
 }
