@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 use sextant_onnx::{
-    Ranges, calibration_graph, decode, encode, inspect, quantize_dynamic, quantize_static,
-    split_weights,
+    Ranges,
+    adapt::{plain, widen},
+    calibration_graph, decode, encode,
+    external::{Files, embed, locations},
+    inspect, quantize_dynamic, quantize_static, split_weights,
 };
 
 /// Smallest weight that is taken out, bytes.
@@ -16,6 +19,7 @@ pub fn onnx(bytes: &[u8]) {
     let Ok(model) = decode(&bytes) else {
         return;
     };
+    adapted(&bytes);
     let Ok(info) = inspect(&bytes) else {
         // Rewriting refuses it, too, or does no harm.
         let _ = split_weights(&bytes, LEAST_WEIGHT_BYTES);
@@ -36,6 +40,26 @@ pub fn onnx(bytes: &[u8]) {
     for quantized in rewritten.into_iter().flatten() {
         let quantized = inspect(&quantized.model).expect("what was quantised is a model");
         assert_eq!(quantized.signature, info.signature);
+    }
+}
+
+/// A file as exporters write it: whatever it is brought to is a model, and a second time changes nothing.
+fn adapted(bytes: &Bytes) {
+    let data = Bytes::from_static(&[0; 64]);
+    let locations = locations(bytes).unwrap_or_default();
+    let files: Files = locations
+        .into_iter()
+        .map(|name| (name, data.clone()))
+        .collect();
+    let whole = embed(bytes, &files).ok().flatten();
+    let bytes = whole.as_ref().unwrap_or(bytes);
+    if let Ok(made) = plain(bytes, &[]) {
+        decode(&made.model).expect("what was made plain is a model");
+        let again = plain(&made.model, &[]).expect("it can be read again");
+        assert!(again.classes.is_empty());
+    }
+    if let Ok(Some(wide)) = widen(bytes) {
+        decode(&wide).expect("what was widened is a model");
     }
 }
 

@@ -20,6 +20,7 @@ mod explain;
 mod follow;
 mod health;
 mod input;
+mod inspect;
 mod job;
 mod key;
 mod listing;
@@ -80,6 +81,7 @@ enum Command {
     Variants(variants::Variants),
     /// List models.
     Models,
+    Inspect(inspect::InspectModel),
     /// List applications.
     Applications,
     /// Show and set what an application may use of the fleet.
@@ -138,6 +140,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
+        Command::Inspect(inspect) => inspect.run(output),
         Command::Openapi => output.value(&sextant_api::openapi()),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
@@ -170,6 +173,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
         Command::Serve(_)
         | Command::Config(_)
+        | Command::Inspect(_)
         | Command::Openapi
         | Command::Measure(_)
         | Command::Host(_) => Ok(()),

@@ -314,3 +314,38 @@ fn files_beside_a_model_are_sent_with_it() {
         "{text}"
     );
 }
+
+#[test]
+fn a_file_is_inspected_without_a_server() {
+    let cluster = TestCluster::start(Settings::default());
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("exports");
+    let inspect = |name: &str, more: &[&str]| {
+        let file = folder.join(name).to_string_lossy().into_owned();
+        cluster.client(&[&["--json", "inspect", &file], more].concat())
+    };
+    let flowers = document(&inspect("sklearn-class-names.onnx", &[]));
+    assert_eq!(flowers["scored_output"], "output_probability");
+    assert_eq!(
+        flowers["classes"],
+        json!(["setosa", "versicolor", "virginica"])
+    );
+    assert_eq!(flowers["batched"], true);
+    let exact = document(&inspect("sklearn-class-names.onnx", &["--metric", "exact"]));
+    assert_eq!(exact["scored_output"], "output_label");
+    let trees = document(&inspect("lightgbm.onnx", &[]));
+    assert_eq!(
+        (&trees["batched"], &trees["may_be_batched"]),
+        (&json!(false), &json!(true))
+    );
+    let beside = document(&inspect("sklearn-external-data.onnx", &[]));
+    assert!(beside["weights_bytes"].as_u64() > Some(1000), "{beside}");
+    let wrong = inspect("sklearn-qda.onnx", &["--output", "none"]);
+    assert!(
+        stderr(&wrong).contains("`output_label`, `output_probability`"),
+        "{}",
+        stderr(&wrong)
+    );
+    assert_eq!(wrong.status.code(), Some(2));
+    let missing = stderr(&inspect("README.md", &[]));
+    assert!(missing.contains("invalid_model"), "{missing}");
+}

@@ -20,7 +20,7 @@ pub enum Error {
     )]
     Unbatched {
         /// What does not fit.
-        source: validation::Invalid,
+        source: Box<validation::Invalid>,
         /// Those outputs.
         astray: String,
         /// The others, as an argument.

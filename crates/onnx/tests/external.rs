@@ -10,7 +10,7 @@ use sextant_onnx::{
     proto::{EXTERNAL, StringStringEntryProto, TensorProto},
 };
 
-fn entry(key: &str, value: impl ToString) -> StringStringEntryProto {
+fn entry(key: &str, value: &str) -> StringStringEntryProto {
     StringStringEntryProto {
         key: Some(key.to_owned()),
         value: Some(value.to_string()),
@@ -26,8 +26,8 @@ fn beside(location: &str) -> (Bytes, Bytes) {
         tensor.data_location = Some(EXTERNAL);
         tensor.external_data = vec![
             entry("location", location),
-            entry("offset", data.len()),
-            entry("length", raw.len()),
+            entry("offset", &data.len().to_string()),
+            entry("length", &raw.len().to_string()),
         ];
         data.extend_from_slice(&raw);
     }

@@ -55,6 +55,43 @@ pub struct Register {
     no_wait: bool,
 }
 
+/// The cheapest variant whose accuracy lies within the interval of the uploaded file's, and its accuracy: what
+/// answers where a query names the model and no accuracy.
+fn usual(variants: &Value) -> Option<(String, f64)> {
+    let variants = variants.as_array()?;
+    let metric = Metric::parse(variants.first()?["accuracy"]["metric"].as_str()?)?;
+    let number = |of: &Value, name: &str| of["accuracy"][name].as_f64().unwrap_or(f64::NAN);
+    let quality = |of: &Value| metric.quality(number(of, "value"));
+    let as_uploaded = variants.iter().filter(|of| of["precision"] == "fp32");
+    let uploaded = as_uploaded.max_by(|a, b| quality(a).total_cmp(&quality(b)))?;
+    let unfavourable = match metric.higher_is_better() {
+        true => "lower",
+        false => "upper",
+    };
+    let least = metric.quality(number(uploaded, unfavourable));
+    let cost = |of: &Value| of["cost_per_1k_usd"].as_f64().unwrap_or(f64::INFINITY);
+    let usual = variants.iter().filter(|of| quality(of) >= least);
+    let cheapest = usual.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    Some((cell(cheapest, "/name"), number(cheapest, "value")))
+}
+
+/// The files beside a model: those that were named, or those that it names and that lie in its folder.
+pub(super) fn data_files(model: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    if !named.is_empty() {
+        return Ok(named.to_vec());
+    }
+    let read = std::fs::read(model).map_err(|source| Error::Io {
+        path: model.to_owned(),
+        source,
+    })?;
+    // What is no model is refused by the service, which says why.
+    let locations = external::locations(&read.into()).unwrap_or_default();
+    let folder = model.parent().unwrap_or(Path::new(""));
+    let within = locations.iter().filter(|location| stays_within(location));
+    let files = within.map(|location| folder.join(location));
+    Ok(files.filter(|file| file.is_file()).collect())
+}
+
 /// Whether a path leads nowhere but into the folder that it begins in.
 fn stays_within(location: &str) -> bool {
     let parts = Path::new(location).components();
@@ -63,7 +100,8 @@ fn stays_within(location: &str) -> bool {
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-fn metric(text: &str) -> Result<String, String> {
+/// A metric by its name.
+pub(super) fn metric(text: &str) -> Result<String, String> {
     Metric::parse(text)
         .map(Metric::name)
         .ok_or_else(|| format!("it must be {}", Metric::names()))
@@ -73,7 +111,7 @@ impl Register {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let model = Upload::open(&self.model).await?;
-        let data = self.data_files()?;
+        let data = data_files(&self.model, &self.data)?;
         let validation = Upload::open(&self.validation).await?;
         self.ensure_application(client).await?;
         let accepted = self
@@ -86,23 +124,6 @@ impl Register {
         let (job, document) = follow::follow(client, &job, output.json).await?;
         job.outcome()?;
         self.summary(client, &job, document, output).await
-    }
-
-    /// The files beside the model: those that were named, or those that it names and that lie in its folder.
-    fn data_files(&self) -> Result<Vec<PathBuf>, Error> {
-        if !self.data.is_empty() {
-            return Ok(self.data.clone());
-        }
-        let read = std::fs::read(&self.model).map_err(|source| Error::Io {
-            path: self.model.clone(),
-            source,
-        })?;
-        // What is no model is refused by the service, which says why.
-        let locations = external::locations(&read.into()).unwrap_or_default();
-        let folder = self.model.parent().unwrap_or(Path::new(""));
-        let within = locations.iter().filter(|location| stays_within(location));
-        let files = within.map(|location| folder.join(location));
-        Ok(files.filter(|file| file.is_file()).collect())
     }
 
     /// Creates the application where it is missing.
@@ -188,20 +209,24 @@ impl Register {
             self.name,
             job.id,
             frontier.len(),
-            self.notes(&document["result"]),
+            self.notes(&document["result"], &answer["variants"]),
             table.render()
         ))
     }
 
     /// What was found out about the file, a line each.
-    fn notes(&self, result: &Value) -> String {
+    fn notes(&self, result: &Value, variants: &Value) -> String {
         let scored = cell(result, "/scored_output");
         let changes = result["changes"].as_array().into_iter().flatten();
         let changes = changes
             .filter_map(Value::as_str)
             .map(|it| format!("{it}\n"));
+        let usual = usual(variants).map_or_else(String::new, |(variant, accuracy)| {
+            let name = &self.name;
+            format!("queries that name model `{name}` and no accuracy get {accuracy:.3}, from `{variant}`\n")
+        });
         format!(
-            "accuracy is that of output `{scored}`\n{}",
+            "accuracy is that of output `{scored}`\n{usual}{}",
             changes.collect::<String>()
         )
     }

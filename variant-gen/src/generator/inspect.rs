@@ -51,10 +51,9 @@ impl Registration<'_> {
             operators: info.op_types,
             engines: engines.iter().map(|it| it.name().to_owned()).collect(),
             scored,
-            adapted: match &adapted {
-                Some(file) => Some((digest_of(file), file.len() as u64)),
-                None => None,
-            },
+            adapted: adapted
+                .as_ref()
+                .map(|file| (digest_of(file), file.len() as u64)),
             changes,
         };
         if let Some(file) = adapted.clone() {
@@ -152,7 +151,7 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
     let kept: Vec<String> = kept.collect();
     match error {
         Error::Validation(source) if !astray.is_empty() && !kept.is_empty() => Error::Unbatched {
-            source,
+            source: Box::new(source),
             astray: astray.join("`, `"),
             kept: kept.join(" --output "),
         },

@@ -1,0 +1,191 @@
+//! `sextant inspect`: what would be registered of a file. Asks no server.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use clap::Args;
+use serde_json::{Value, json};
+use sextant_onnx::{
+    ModelInfo,
+    adapt::{Plain, plain, widen},
+    external::{self, Files},
+    inspect,
+};
+use sextant_types::{Metric, TensorSpec};
+use sextant_variant_gen::validation::Scored;
+
+use super::{Error, Output, register};
+
+/// Show what would be registered of a model: inputs, outputs, batches, what is scored, what is changed.
+///
+/// Asks no server and runs nothing. See docs/models.md.
+#[derive(Debug, Args)]
+pub struct InspectModel {
+    /// The ONNX file.
+    #[arg(value_name = "FILE")]
+    model: PathBuf,
+    /// A file beside it in which its tensors keep their data [default: those that it names, in its folder].
+    #[arg(long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// Only these outputs, as `register` would have it.
+    #[arg(long, value_name = "NAME")]
+    output: Vec<String>,
+    /// The metric to be scored by.
+    #[arg(long, value_parser = register::metric, default_value = "top1")]
+    metric: String,
+}
+
+/// What was found out.
+struct Found {
+    info: ModelInfo,
+    plain: Plain,
+    scored: Scored,
+    /// Whether batches have to be tried to know whether it takes them.
+    may_be_batched: bool,
+}
+
+impl InspectModel {
+    /// Does it.
+    pub fn run(&self, output: Output) -> Result<(), Error> {
+        let found = self.inspect()?;
+        output.either(&found.document(), || found.text())
+    }
+
+    fn inspect(&self) -> Result<Found, Error> {
+        let file = read(&self.model)?;
+        let mut files = Files::new();
+        for path in register::data_files(&self.model, &self.data)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            files.insert(name.into_owned(), read(&path)?);
+        }
+        let refused = |error: sextant_onnx::Error| {
+            Error::Usage(format!(
+                "`{}`: [{}] {error}",
+                self.model.display(),
+                error.code()
+            ))
+        };
+        let whole = external::embed(&file, &files).map_err(refused)?;
+        let plain = plain(whole.as_ref().unwrap_or(&file), &self.output).map_err(refused)?;
+        let info = inspect(&plain.model).map_err(refused)?;
+        let metric = Metric::parse(&self.metric).unwrap_or(Metric::Top1);
+        let scored = match self.output.is_empty() {
+            true => Scored::by(metric, &info.signature),
+            false => Scored::default(),
+        };
+        let wide = match info.signature.batched {
+            true => None,
+            false => widen(&plain.model).map_err(refused)?,
+        };
+        Ok(Found {
+            may_be_batched: wide.is_some(),
+            info,
+            plain,
+            scored,
+        })
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Bytes, Error> {
+    let read = std::fs::read(path).map(Bytes::from);
+    read.map_err(|source| Error::Io {
+        path: path.clone(),
+        source,
+    })
+}
+
+// === impl Found ===
+
+impl Found {
+    fn batches(&self) -> &'static str {
+        match (self.info.signature.batched, self.may_be_batched) {
+            (true, _) => "yes",
+            (false, true) => "declared without; registration tries batches of 1, 2 and 3",
+            (false, false) => {
+                "no: export it with a dynamic first dimension of every input and output"
+            }
+        }
+    }
+
+    fn scored_output(&self) -> &str {
+        let output = self.info.signature.outputs.get(self.scored.output);
+        output.map_or("", |output| &output.name)
+    }
+
+    fn classes(&self) -> &[String] {
+        let named = self.plain.classes.iter();
+        let mut named = named.filter(|(name, _)| name == self.scored_output());
+        named.next().map_or(&[], |(_, classes)| classes)
+    }
+
+    fn document(&self) -> Value {
+        let spec = |spec: &TensorSpec| json!({"name": spec.name, "datatype": spec.data_type.name(), "shape": spec.shape});
+        let signature = &self.info.signature;
+        json!({
+            "opset": self.info.opset,
+            "nodes": self.info.nodes,
+            "parameters": self.info.parameters,
+            "weights_bytes": self.info.weights_bytes,
+            "operators": self.info.op_types,
+            "inputs": signature.inputs.iter().map(spec).collect::<Vec<_>>(),
+            "outputs": signature.outputs.iter().map(spec).collect::<Vec<_>>(),
+            "batched": signature.batched,
+            "may_be_batched": self.may_be_batched,
+            "scored_output": self.scored_output(),
+            "classes": self.classes(),
+            "changes": self.plain.changes,
+        })
+    }
+
+    fn text(&self) -> String {
+        let info = &self.info;
+        let line = |spec: &TensorSpec| {
+            let scored = match spec.name == self.scored_output() {
+                true => "  (scored)",
+                false => "",
+            };
+            format!(
+                "  {}  {} {}{scored}\n",
+                spec.name,
+                spec.data_type,
+                spec.shape_text()
+            )
+        };
+        let inputs = info.signature.inputs.iter().map(|spec| {
+            format!(
+                "  {}  {} {}\n",
+                spec.name,
+                spec.data_type,
+                spec.shape_text()
+            )
+        });
+        let outputs = info.signature.outputs.iter().map(line);
+        let changes = self
+            .plain
+            .changes
+            .iter()
+            .map(|change| format!("  {change}\n"));
+        let classes = match self.classes() {
+            [] => String::new(),
+            classes => format!("classes: {}\n", classes.join(", ")),
+        };
+        format!(
+            "operator set {}, {} nodes, {} parameters, {} bytes of weights\ninputs:\n{}outputs:\n{}{classes}batches: \
+             {}\noperators: {}\nchanges:\n{}",
+            info.opset,
+            info.nodes,
+            info.parameters,
+            info.weights_bytes,
+            inputs.collect::<String>(),
+            outputs.collect::<String>(),
+            self.batches(),
+            info.op_types.join(", "),
+            match self.plain.changes.is_empty() {
+                true => "  none\n".to_owned(),
+                false => changes.collect::<String>(),
+            }
+        )
+        .trim_end()
+        .to_owned()
+    }
+}
