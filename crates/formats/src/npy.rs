@@ -4,7 +4,7 @@
 //! plain form, are understood: no expression is ever evaluated and nesting has no depth, so a
 //! hostile header can neither run nor overflow the stack.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sextant_types::{DataType, Tensor};
 
 mod element;
@@ -44,7 +44,7 @@ pub struct Header {
 /// # Errors
 /// When it is not an array, one that cannot be held, or has more or fewer bytes than it should.
 pub fn read(file: &Bytes) -> Result<Tensor, Problem> {
-    let header = Header::parse(file)?;
+    let (header, order) = Header::read(file)?;
     let data = file.slice(header.start..);
     let bytes = header.bytes();
     if bytes != Some(data.len() as u64) {
@@ -54,26 +54,75 @@ pub fn read(file: &Bytes) -> Result<Tensor, Problem> {
             given: data.len() as u64,
         });
     }
+    let data = match order {
+        Order::Rows => data,
+        Order::Columns => by_rows(&data, &header.shape, header.element.size()),
+    };
     header.element.tensor(header.shape, &data)
+}
+
+/// Which elements lie beside each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Those of the last dimension (C).
+    Rows,
+    /// Those of the first dimension (Fortran): pandas and slices of transposed arrays are saved so.
+    Columns,
+}
+
+/// Elements of `size` bytes that lie by columns, by rows; there are as many as the shape says.
+fn by_rows(data: &[u8], shape: &[usize], size: usize) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(data.len());
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut stride = size;
+    for dim in shape {
+        strides.push(stride);
+        stride *= dim;
+    }
+    let mut position = vec![0; shape.len()];
+    let mut at = 0;
+    while bytes.len() < data.len() {
+        bytes.extend_from_slice(&data[at..at + size]);
+        for axis in (0..shape.len()).rev() {
+            position[axis] += 1;
+            at += strides[axis];
+            if position[axis] < shape[axis] {
+                break;
+            }
+            at -= strides[axis] * shape[axis];
+            position[axis] = 0;
+        }
+    }
+    bytes.freeze()
 }
 
 impl Header {
     /// Reads the beginning of a file, [`BEGINNING_BYTES`] or all of it.
     ///
     /// # Errors
-    /// When it is not an array, or one that cannot be held.
+    /// When it is not an array, one that cannot be held, or one whose records do not lie one after the other.
     pub fn parse(file: &[u8]) -> Result<Self, Problem> {
+        match Self::read(file)? {
+            (header, Order::Rows) => Ok(header),
+            (_, Order::Columns) => Err(Problem::FortranOrder),
+        }
+    }
+
+    fn read(file: &[u8]) -> Result<(Self, Order), Problem> {
         let (text, start) = text(file)?;
         let fields = Scanner::new(text).fields()?;
         let element = Element::parse(fields.descr)?;
-        if fields.fortran_order && fields.shape.len() > 1 {
-            return Err(Problem::FortranOrder);
-        }
-        Ok(Self {
+        // With one dimension both are the same.
+        let order = match fields.fortran_order && fields.shape.len() > 1 {
+            true => Order::Columns,
+            false => Order::Rows,
+        };
+        let header = Self {
             element,
             shape: fields.shape,
             start,
-        })
+        };
+        Ok((header, order))
     }
 
     /// Bytes of all elements; `None` where no number holds them.

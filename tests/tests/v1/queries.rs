@@ -271,7 +271,12 @@ async fn tensors_that_do_not_fit_are_refused() {
         tensor("pixels", json!([1, 63]), "FP32", ones(63)),
         tensor("pixels", json!([64]), "FP32", ones(64)),
         tensor("pixels", json!([0, 64]), "FP32", json!([])),
-        tensor("pixels", json!([1, 64]), "INT64", json!(vec![1; 64])),
+        tensor(
+            "pixels",
+            json!([1, 64]),
+            "INT64",
+            json!(vec![16_777_217; 64]),
+        ),
         tensor("pixels", json!([1, 64]), "FP33", ones(64)),
         tensor("pixels", json!([1, 64]), "BYTES", json!(vec!["a"; 64])),
         tensor("pixels", json!([1, 64]), "FP32", json!(vec!["a"; 64])),

@@ -39,6 +39,35 @@ const EMBEDDED: &str = "the data of the files beside the model is put into it";
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
                        records are answered as the records are one by one, so it is served in batches";
 
+/// What can be seen of a file without running it.
+struct Look {
+    plain: Plain,
+    info: ModelInfo,
+    /// With a batch dimension, where it is declared without one and may have one.
+    wide: Option<(ModelInfo, Bytes)>,
+}
+
+impl Look {
+    fn at(file: &Bytes, data: &Files, outputs: &[String]) -> Result<Self, sextant_onnx::Error> {
+        let whole = external::embed(file, data)?;
+        let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), outputs)?;
+        if whole.is_some() {
+            plain.changes.push(EMBEDDED.to_owned());
+        }
+        let info = inspect(&plain.model)?;
+        let wide = match info.signature.batched {
+            true => None,
+            false => adapt::widen(&plain.model)?,
+        };
+        let wide = wide.map(|wide| Ok::<_, sextant_onnx::Error>((inspect(&wide)?, wide)));
+        Ok(Self {
+            wide: wide.transpose()?,
+            plain,
+            info,
+        })
+    }
+}
+
 impl Registration<'_> {
     /// Makes every output a tensor, finds the output that is scored, and finds out by running it whether a
     /// model that is declared without a batch dimension takes batches.
@@ -49,34 +78,15 @@ impl Registration<'_> {
     ) -> Result<Readable, Error> {
         let outputs = self.model.outputs.clone();
         let data = self.data_files().await?;
-        let (file, metric) = (bytes.clone(), self.application.metric);
-        let read = self.parts.threads.run(move |_| {
-            let whole = external::embed(&file, &data)?;
-            let mut plain = adapt::plain(whole.as_ref().unwrap_or(&file), &outputs)?;
-            if whole.is_some() {
-                plain.changes.push(EMBEDDED.to_owned());
-            }
-            let info = inspect(&plain.model)?;
-            let wide = match info.signature.batched {
-                true => None,
-                false => adapt::widen(&plain.model)?,
-            };
-            let wide = wide.map(|wide| Ok((inspect(&wide)?, wide))).transpose()?;
-            Ok::<_, sextant_onnx::Error>((plain, info, wide))
-        });
-        let (plain, info, wide) = read.await??;
-        let is_chosen = !self.model.outputs.is_empty();
-        let scored = |info: &ModelInfo| {
-            let mut scored = match is_chosen {
-                // The first of those that were named is the one that is meant.
-                true => Scored::default(),
-                false => Scored::by(metric, &info.signature),
-            };
-            scored.classes = classes(&plain, &info.signature, scored.output);
-            scored
-        };
+        let file = bytes.clone();
+        let look = self
+            .parts
+            .threads
+            .run(move |_| Look::at(&file, &data, &outputs));
+        let Look { plain, info, wide } = look.await??;
+        let scored = self.scored(&plain, &info);
         let mut readable = Readable {
-            scored: scored(&info),
+            scored,
             info,
             changes: plain.changes.clone(),
             adapted: (plain.model != bytes).then(|| plain.model.clone()),
@@ -85,7 +95,7 @@ impl Registration<'_> {
         let Some((info, wide)) = wide.filter(|(info, _)| info.signature.batched) else {
             return Ok(readable);
         };
-        let scored = scored(&info);
+        let scored = self.scored(&plain, &info);
         let differ = self
             .differing_outputs(&wide, &info.signature, &scored, engines)
             .await?;
@@ -101,6 +111,16 @@ impl Registration<'_> {
             };
         }
         Ok(readable)
+    }
+
+    /// What is scored: the first of the outputs that were named, or the one that the metric is meant for.
+    fn scored(&self, plain: &Plain, info: &ModelInfo) -> Scored {
+        let mut scored = match self.model.outputs.is_empty() {
+            true => Scored::by(self.application.metric, &info.signature),
+            false => Scored::default(),
+        };
+        scored.classes = classes(plain, &info.signature, scored.output);
+        scored
     }
 
     /// The files beside the model's file.

@@ -72,6 +72,10 @@ impl Registration<'_> {
         engine: Option<Arc<dyn Engine>>,
         manifest: Bytes,
     ) -> Result<Readable, Error> {
+        if !self.model.outputs.is_empty() || !self.model.data.is_empty() {
+            let reason = "it is a manifest: its runtime says what its outputs are, and it has no data beside it";
+            return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
+        }
         let Some(engine) = engine else {
             let reason = "it is JSON, and no manifest for a runtime that is configured here";
             return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());

@@ -27,7 +27,7 @@ pub enum Problem {
     /// The element type has no counterpart in a tensor.
     #[error("its dtype `{0}` is not supported: use a bool, integer, float or string dtype")]
     Dtype(String),
-    /// The array is stored column by column.
+    /// The array is stored column by column, and is to be read record by record.
     #[error("it is in Fortran order: save `numpy.ascontiguousarray(..)` instead")]
     FortranOrder,
     /// The data has another length than the header says.

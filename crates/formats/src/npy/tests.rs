@@ -117,6 +117,28 @@ fn what_is_refused_says_what_to_do() {
 }
 
 #[test]
+fn arrays_by_columns_are_read_whole() {
+    let columns = |shape: &str, data: &[u8]| {
+        let text = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {shape}, }}");
+        read(&file(&text, data))
+    };
+    let two = columns("(2, 3)", &[1, 4, 2, 5, 3, 6]).expect("reads");
+    assert_eq!(two.shape(), [2, 3]);
+    assert_eq!(two.to_vec::<u8>(), Some(vec![1, 2, 3, 4, 5, 6]));
+    // numpy.arange(12).reshape(2, 3, 2), as numpy.asfortranarray saves it.
+    let three = columns("(2, 3, 2)", &[0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]).expect("reads");
+    assert_eq!(three.to_vec::<u8>(), Some((0..12).collect()));
+    let none = columns("(2, 0)", &[]).expect("reads");
+    assert!(none.is_empty());
+    let short = columns("(2, 3)", &[1, 4, 2]).expect_err("it is cut off");
+    assert!(matches!(short, Problem::Length { .. }), "{short:?}");
+    let text = "{'descr': '|S2', 'fortran_order': True, 'shape': (2, 2), }";
+    let text = read(&file(text, b"a\0c\0bbdd")).expect("reads");
+    let strings = ["a", "bb", "c", "dd"].map(Bytes::from).to_vec();
+    assert_eq!(*text.data(), Data::Strings(strings));
+}
+
+#[test]
 fn a_scalar_has_no_dimensions() {
     let scalar = plain("<f8", "()", &1.5f64.to_le_bytes()).expect("reads");
     assert!(scalar.shape().is_empty());
