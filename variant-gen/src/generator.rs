@@ -68,12 +68,16 @@ pub struct Claim {
 }
 
 /// What a registration or an extension came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Variants that it made.
     pub variants: usize,
     /// The output that accuracy is measured on.
     pub scored_output: String,
+    /// The variant that answers queries which name the model and no accuracy, unless another target asks for
+    /// something else, and its accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual: Option<(String, f64)>,
     /// What was changed in the file so that it can be served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,

@@ -7,7 +7,7 @@
 //! record, in double precision, then over the records. `log_loss` takes a row for probabilities where it is
 //! a distribution, and for logits otherwise. docs/models.md has the formula of each.
 
-use sextant_types::{Accuracy, Data, Metric, Tensor};
+use sextant_types::{Accuracy, Data, Metric, Tensor, convert};
 
 use crate::{
     interval::Interval,
@@ -19,7 +19,7 @@ mod values;
 
 use evidence::Evidence;
 pub(crate) use values::reals;
-use values::{equal_plain, equal_records, is_float};
+use values::{equal_plain, equal_records};
 
 /// Collects the score of one variant, batch by batch.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl<'a> Scorer<'a> {
         let same = match (output.data(), wanted.data()) {
             (Data::Strings(have), Data::Strings(want)) => equal_records(have, want, per_record),
             _ => match (reals(output), reals(&wanted)) {
-                (Some(have), Some(want)) if is_float(output) => {
+                (Some(have), Some(want)) if convert::is_float(output.data_type()) => {
                     equal_records(&have, &want, per_record)
                 }
                 _ => equal_plain(output, &wanted, per_record),

@@ -31,4 +31,6 @@ pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use signature::{Signature, SignatureMismatch, TensorSpec};
 pub use target::{InvalidTarget, TargetClass, Targets};
 pub use tensor::{Data, DataType, Fill, InvalidTensor, NamedTensor, Tensor};
-pub use variant::{EngineName, Expected, Optimization, Precision, Variant, VariantSpec};
+pub use variant::{
+    EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
+};

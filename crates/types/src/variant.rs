@@ -189,3 +189,20 @@ impl Variant {
         }
     }
 }
+
+/// Those variants of a model that are as accurate as its file was uploaded: their measured accuracy lies within the
+/// interval of the most accurate variant in single precision. None where there is no such variant.
+pub fn as_uploaded<'a>(variants: &[&'a Variant]) -> Vec<&'a Variant> {
+    let quality = |variant: &Variant| variant.accuracy.metric.quality(variant.accuracy.value);
+    let single = variants
+        .iter()
+        .filter(|it| it.spec.precision == Precision::Fp32);
+    let Some(uploaded) = single.max_by(|a, b| quality(a).total_cmp(&quality(b))) else {
+        return Vec::new();
+    };
+    let least = uploaded.accuracy.quality_bound();
+    let variants = variants.iter().copied();
+    variants
+        .filter(|variant| quality(variant) >= least)
+        .collect()
+}

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sextant_types::{Precision, Targets, Variant};
+use sextant_types::{Targets, Variant, as_uploaded};
 
 use super::{Known, Scope};
 use crate::extent::Extent;
@@ -16,12 +16,8 @@ const STEPS: f64 = 100.0;
 /// The least quality of a model's usual answers, on the scale of [`sextant_types::Metric::quality`]; `None`
 /// where no variant computes as the file says.
 pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<f64> {
-    let variants = || members.iter().map(|known| &*known.variant);
-    let quality = |variant: &Variant| variant.accuracy.metric.quality(variant.accuracy.value);
-    let as_uploaded = variants().filter(|variant| variant.spec.precision == Precision::Fp32);
-    let uploaded = as_uploaded.max_by(|a, b| quality(a).total_cmp(&quality(b)))?;
-    let least = uploaded.accuracy.quality_bound();
-    let usual = variants().filter(|variant| quality(variant) >= least);
+    let variants: Vec<&Variant> = members.iter().map(|known| &*known.variant).collect();
+    let usual = as_uploaded(&variants).into_iter();
     let bounds = usual.map(|variant| variant.accuracy.quality_bound());
     let lowest = bounds.reduce(f64::min)?;
     Some((lowest * STEPS).floor() / STEPS)

@@ -55,26 +55,6 @@ pub struct Register {
     no_wait: bool,
 }
 
-/// The cheapest variant whose accuracy lies within the interval of the uploaded file's, and its accuracy: what
-/// answers where a query names the model and no accuracy.
-fn usual(variants: &Value) -> Option<(String, f64)> {
-    let variants = variants.as_array()?;
-    let metric = Metric::parse(variants.first()?["accuracy"]["metric"].as_str()?)?;
-    let number = |of: &Value, name: &str| of["accuracy"][name].as_f64().unwrap_or(f64::NAN);
-    let quality = |of: &Value| metric.quality(number(of, "value"));
-    let as_uploaded = variants.iter().filter(|of| of["precision"] == "fp32");
-    let uploaded = as_uploaded.max_by(|a, b| quality(a).total_cmp(&quality(b)))?;
-    let unfavourable = match metric.higher_is_better() {
-        true => "lower",
-        false => "upper",
-    };
-    let least = metric.quality(number(uploaded, unfavourable));
-    let cost = |of: &Value| of["cost_per_1k_usd"].as_f64().unwrap_or(f64::INFINITY);
-    let usual = variants.iter().filter(|of| quality(of) >= least);
-    let cheapest = usual.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    Some((cell(cheapest, "/name"), number(cheapest, "value")))
-}
-
 /// The files beside a model: those that were named, or those that it names and that lie in its folder.
 pub(super) fn data_files(model: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     if !named.is_empty() {
@@ -209,20 +189,20 @@ impl Register {
             self.name,
             job.id,
             frontier.len(),
-            self.notes(&document["result"], &answer["variants"]),
+            self.notes(&document["result"]),
             table.render()
         ))
     }
 
     /// What was found out about the file, a line each.
-    fn notes(&self, result: &Value, variants: &Value) -> String {
+    fn notes(&self, result: &Value) -> String {
         let scored = cell(result, "/scored_output");
         let changes = result["changes"].as_array().into_iter().flatten();
         let changes = changes
             .filter_map(Value::as_str)
             .map(|it| format!("{it}\n"));
-        let usual = usual(variants).map_or_else(String::new, |(variant, accuracy)| {
-            let name = &self.name;
+        let usual = result["usual"][1].as_f64().map_or_else(String::new, |accuracy| {
+            let (name, variant) = (&self.name, cell(result, "/usual/0"));
             format!("queries that name model `{name}` and no accuracy get {accuracy:.3}, from `{variant}`\n")
         });
         format!(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use sextant_types::{Code, Digest, Precision, Variant, VariantId};
+use sextant_types::{Code, Digest, Precision, Variant, VariantId, as_uploaded};
 
 use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
@@ -152,6 +152,7 @@ impl Outcome<'_> {
         let scored = scored.get(self.inspected.scored.output);
         Summary {
             scored_output: scored.map(|output| output.name.clone()).unwrap_or_default(),
+            usual: usual(variants),
             changes: self.inspected.changes.clone(),
             variants: variants.len(),
             frontier: on_frontier.count(),
@@ -159,6 +160,14 @@ impl Outcome<'_> {
             skipped,
         }
     }
+}
+
+/// The cheapest of the variants that are as accurate as the uploaded file.
+fn usual(variants: &[Variant]) -> Option<(String, f64)> {
+    let all: Vec<&Variant> = variants.iter().collect();
+    let usual = as_uploaded(&all).into_iter();
+    let cheapest = usual.min_by(|a, b| a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd))?;
+    Some((cheapest.id.to_string(), cheapest.accuracy.value))
 }
 
 /// Why no configuration of the model as it was registered runs: an operator that is missing says
