@@ -1,4 +1,4 @@
-//! What a fresh machine lacks: the ONNX Runtime library, a Python with pinned packages, tools,
+//! What a fresh machine lacks: the libraries of engines, a Python with pinned packages, tools,
 //! servers.
 //!
 //! Every step looks first, prints what it found or does, and leaves what it made in the cache
@@ -9,6 +9,7 @@ pub mod compose;
 pub mod helm;
 pub mod nvrtc;
 pub mod onnxruntime;
+pub mod openvino;
 pub mod python;
 pub mod servers;
 pub mod system;
@@ -36,6 +37,7 @@ pub fn runtime() -> Result<Provisioned> {
     let cache = paths::cache()?;
     let python = python::ensure(&cache)?;
     let onnxruntime = onnxruntime::ensure(&cache, &python)?;
+    openvino::ensure(&cache, &python)?;
     Ok(Provisioned {
         cache,
         onnxruntime,

@@ -29,6 +29,10 @@ section! {
         /// ONNX Runtime shared library that the engine `ort` loads.
         onnxruntime_library: Option<PathBuf> = None,
             unset "`ORT_DYLIB_PATH`, then the library in the cache folder";
+        /// OpenVINO's shared library `libopenvino_c`, which the engine `openvino` loads, beside those that it
+        /// needs itself.
+        openvino_library: Option<PathBuf> = None,
+            unset "the library in the cache folder";
         sections {
             /// What is logged.
             log: Log;
@@ -268,13 +272,16 @@ pub struct Engines(pub Vec<String>);
 
 impl Engines {
     /// The engines that exist.
-    pub(super) const NAMES: &'static [&'static str] = &["ort", "rten", "emulated"];
+    pub(super) const NAMES: &'static [&'static str] = &["ort", "openvino", "rten", "emulated"];
 }
 
 impl Default for Engines {
     /// All real engines that the binary was built with.
     fn default() -> Self {
         let mut names = vec!["ort".to_owned()];
+        if cfg!(feature = "openvino") {
+            names.push("openvino".to_owned());
+        }
         if cfg!(feature = "rten") {
             names.push("rten".to_owned());
         }

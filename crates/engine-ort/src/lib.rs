@@ -20,7 +20,6 @@ use sextant_types::{DataType, Optimization, Precision};
 mod failure;
 mod library;
 mod model;
-mod pool;
 mod tensors;
 mod weights;
 

@@ -1,14 +1,13 @@
 //! Finding the library and the one environment of the process.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use ort::{environment::Environment, logging::LogLevel};
 use parking_lot::Mutex;
-use sextant_engine::Error;
+use sextant_engine::{Error, find_library};
 
 use crate::NAME;
 
@@ -21,24 +20,8 @@ pub const LIBRARY_FILE: &str = "libonnxruntime.so.1.31.1";
 static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 
 pub(crate) fn find(configured: Option<&Path>) -> Option<PathBuf> {
-    if let Some(path) = configured {
-        return path.is_file().then(|| path.to_path_buf());
-    }
-    let named = env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty());
-    if let Some(path) = named.map(PathBuf::from).filter(|path| path.is_file()) {
-        return Some(path);
-    }
-    let folder = format!("onnxruntime-{LIBRARY_VERSION}");
-    let path = cache_folder()?.join(folder).join(LIBRARY_FILE);
-    path.is_file().then_some(path)
-}
-
-fn cache_folder() -> Option<PathBuf> {
-    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
-    variable("SEXTANT_CACHE")
-        .map(PathBuf::from)
-        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| PathBuf::from(cache).join("sextant")))
-        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/sextant")))
+    let place = Path::new(&format!("onnxruntime-{LIBRARY_VERSION}")).join(LIBRARY_FILE);
+    find_library(configured, Some("ORT_DYLIB_PATH"), &place)
 }
 
 /// The process's environment, created on the first call. It is never released: ONNX Runtime

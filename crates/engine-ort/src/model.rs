@@ -6,10 +6,10 @@ use ort::{
     environment::Environment,
     session::{RunOptions, Session, SessionInputValue},
 };
-use sextant_engine::{Error, Interrupt, LiveMap, LoadRequest, LoadedModel, check_inputs};
+use sextant_engine::{Error, Interrupt, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs};
 use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
-use crate::{failure, pool::Pool, tensors, weights::Weights};
+use crate::{failure, tensors, weights::Weights};
 
 /// The models that are loaded now. Loads that differ in nothing but the largest batch have the
 /// same keys, and share their sessions too.
@@ -75,7 +75,7 @@ impl Models {
 
 struct OrtModel {
     signature: Signature,
-    pool: Arc<Pool>,
+    pool: Arc<Pool<Session>>,
     weights: Arc<Weights>,
 }
 
@@ -91,11 +91,10 @@ impl OrtModel {
         let source = Arc::clone(&weights);
         Ok(Self {
             signature,
-            pool: Arc::new(Pool::new(
-                first,
-                (cores / threads).max(1),
-                Box::new(move || source.session(threads)),
-            )),
+            pool: Arc::new(Pool::new(first, (cores / threads).max(1), move || {
+                let session = source.session(threads);
+                session.map_err(|error| failure::load(&error))
+            })),
             weights,
         })
     }

@@ -1,7 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
 //! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
-//! [`check_inputs`] and [`LiveMap`] are what engines have in common; an [`Interrupt`] ends what they run.
+//! [`check_inputs`], [`LiveMap`], [`Pool`] and [`find_library`] are what engines have in common; an [`Interrupt`] ends what they run.
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -15,12 +15,16 @@ pub mod conformance;
 pub mod emulated;
 mod inputs;
 mod interrupt;
+mod library;
 mod live;
 pub mod pages;
+mod pool;
 
 pub use inputs::check_inputs;
 pub use interrupt::Interrupt;
+pub use library::find_library;
 pub use live::LiveMap;
+pub use pool::Pool;
 
 /// What an engine can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,31 +6,36 @@
 
 use std::{sync::Arc, thread};
 
-use ort::session::Session;
 use parking_lot::{Condvar, Mutex};
 
+use crate::Error;
+
 /// Makes one more session.
-pub(crate) type Open = dyn Fn() -> Result<Session, ort::Error> + Send + Sync;
+type Open<S> = dyn Fn() -> Result<S, Error> + Send + Sync;
 
 /// See the module.
-pub(crate) struct Pool {
-    state: Mutex<State>,
+pub struct Pool<S> {
+    state: Mutex<State<S>>,
     returned: Condvar,
-    open: Box<Open>,
+    open: Box<Open<S>>,
     limit: usize,
 }
 
-struct State {
-    idle: Vec<Session>,
+struct State<S> {
+    idle: Vec<S>,
     /// Sessions that exist, idle or taken.
     total: usize,
     /// Whether one is being made.
     growing: bool,
 }
 
-impl Pool {
-    /// A pool of `first` that may grow to `limit` sessions.
-    pub(crate) fn new(first: Session, limit: usize, open: Box<Open>) -> Self {
+impl<S: Send + 'static> Pool<S> {
+    /// A pool of `first` that may grow to `limit` sessions, which `open` makes.
+    pub fn new(
+        first: S,
+        limit: usize,
+        open: impl Fn() -> Result<S, Error> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             state: Mutex::new(State {
                 idle: vec![first],
@@ -38,13 +43,13 @@ impl Pool {
                 growing: false,
             }),
             returned: Condvar::new(),
-            open,
+            open: Box::new(open),
             limit,
         }
     }
 
     /// Runs `work` with a session that nobody else uses.
-    pub(crate) fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut Session) -> R) -> R {
+    pub fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut S) -> R) -> R {
         let mut taken = Taken {
             session: Some(self.take()),
             pool: self,
@@ -55,7 +60,7 @@ impl Pool {
         }
     }
 
-    fn take(self: &Arc<Self>) -> Session {
+    fn take(self: &Arc<Self>) -> S {
         let mut state = self.state.lock();
         loop {
             if let Some(session) = state.idle.pop() {
@@ -72,7 +77,7 @@ impl Pool {
     fn grow(self: &Arc<Self>) -> bool {
         let pool = Arc::downgrade(self);
         let spawned = thread::Builder::new()
-            .name("ort-open".to_owned())
+            .name("session-open".to_owned())
             .spawn(move || {
                 if let Some(pool) = pool.upgrade() {
                     let opened = (pool.open)();
@@ -86,7 +91,7 @@ impl Pool {
         spawned.is_ok()
     }
 
-    fn grown(&self, opened: Result<Session, ort::Error>) {
+    fn grown(&self, opened: Result<S, Error>) {
         let mut state = self.state.lock();
         match opened {
             Ok(session) => {
@@ -102,12 +107,12 @@ impl Pool {
 }
 
 /// Gives the session back, even if the run panics.
-struct Taken<'p> {
-    session: Option<Session>,
-    pool: &'p Pool,
+struct Taken<'p, S> {
+    session: Option<S>,
+    pool: &'p Pool<S>,
 }
 
-impl Drop for Taken<'_> {
+impl<S> Drop for Taken<'_, S> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             self.pool.state.lock().idle.push(session);

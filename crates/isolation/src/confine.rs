@@ -38,12 +38,12 @@ const NEWEST: ABI = ABI::V6;
 /// Called by the child first, while it has one thread: from now on it dies with whoever has started it,
 /// leaves no image of its memory behind, takes no more address space than so many bytes, and is the first
 /// to go where the machine runs out of memory. Where the kernel has Landlock (Linux 5.13; 6.7 for TCP) it
-/// reads no files but those of the system and the folder of `library`, writes none but the counter of its own
+/// reads no files but those of the system and the folders of `libraries`, writes none but the counter of its own
 /// peak memory, and opens no TCP connection.
 ///
 /// # Errors
 /// When the system refuses a limit.
-pub fn confine(memory_bytes: u64, library: Option<&Path>) -> io::Result<()> {
+pub fn confine(memory_bytes: u64, libraries: &[&Path]) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let most = |bytes| Rlimit {
         current: Some(bytes),
@@ -53,15 +53,16 @@ pub fn confine(memory_bytes: u64, library: Option<&Path>) -> io::Result<()> {
     rustix::process::setrlimit(Resource::As, most(memory_bytes))?;
     // A system without it kills whom it likes.
     std::fs::write("/proc/self/oom_score_adj", "500").ok();
-    seal(library).map_err(io::Error::other)
+    seal(libraries).map_err(io::Error::other)
 }
 
 /// Closes files and network.
-fn seal(library: Option<&Path>) -> Result<(), RulesetError> {
-    let folder = library.and_then(|library| library.canonicalize().ok());
-    let folder = folder.as_deref().and_then(Path::parent);
+fn seal(libraries: &[&Path]) -> Result<(), RulesetError> {
+    let libraries = libraries.iter();
+    let libraries = libraries.filter_map(|library| library.canonicalize().ok());
+    let folders = libraries.filter_map(|library| Some(library.parent()?.to_owned()));
     let readable = READABLE.iter().map(PathBuf::from);
-    let readable = readable.chain(folder.map(PathBuf::from));
+    let readable = readable.chain(folders);
     Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?

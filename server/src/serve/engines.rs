@@ -1,6 +1,10 @@
 //! The engines of the CPU that the configuration asks for and this machine has.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context;
 use sextant_engine::{
@@ -11,20 +15,110 @@ use sextant_engine_ort::OrtEngine;
 
 use sextant_config::Config;
 
-/// Builds the configured engines, in the configured order.
+/// The libraries that engines load, as a process is told of them that has no configuration.
+#[derive(Debug, Default, clap::Args)]
+pub struct Libraries {
+    /// The ONNX Runtime library.
+    #[arg(long)]
+    onnxruntime: Option<PathBuf>,
+    /// The OpenVINO library.
+    #[arg(long)]
+    openvino: Option<PathBuf>,
+}
+
+impl Libraries {
+    /// Those of the engines with these names.
+    pub(super) fn of(config: &Config, engines: &[&str]) -> anyhow::Result<Self> {
+        let mut libraries = Self::default();
+        if engines.contains(&"ort") {
+            libraries.onnxruntime = Some(library(config)?);
+        }
+        #[cfg(feature = "openvino")]
+        if engines.contains(&"openvino") {
+            libraries.openvino = Some(openvino_library(config)?);
+        }
+        Ok(libraries)
+    }
+
+    /// As flags.
+    pub(super) fn flags(self) -> Vec<OsString> {
+        let named = [
+            ("--onnxruntime", self.onnxruntime),
+            ("--openvino", self.openvino),
+        ];
+        let named = named
+            .into_iter()
+            .filter_map(|(flag, path)| Some((flag, path?)));
+        named
+            .flat_map(|(flag, path)| [flag.into(), path.into()])
+            .collect()
+    }
+
+    /// Where they lie.
+    pub(super) fn paths(&self) -> Vec<&Path> {
+        [&self.onnxruntime, &self.openvino]
+            .into_iter()
+            .filter_map(Option::as_deref)
+            .collect()
+    }
+
+    /// A configuration with these libraries and engines, and nothing else that is not usual.
+    pub(super) fn configure(self, engines: Vec<String>) -> Config {
+        let mut config = Config::default();
+        config.variants.engines.0 = engines;
+        config.onnxruntime_library = self.onnxruntime;
+        config.openvino_library = self.openvino;
+        config
+    }
+}
+
+/// Builds the configured engines, in the configured order. OpenVINO is left out where nobody has asked for it
+/// and its library is not there.
 pub(super) fn build(config: &Config) -> anyhow::Result<Vec<Arc<dyn Engine>>> {
-    config
-        .variants
-        .engines
-        .0
-        .iter()
-        .map(|name| engine(name, config))
-        .collect()
+    let names = config.variants.engines.0.iter();
+    let names = names.filter(|name| *name != "openvino" || !is_spared(config));
+    names.map(|name| engine(name, config)).collect()
+}
+
+#[cfg(feature = "openvino")]
+fn is_spared(config: &Config) -> bool {
+    let usual = config.variants.engines == Config::default().variants.engines;
+    let is_missing = config.openvino_library.is_none() && openvino_library(config).is_err();
+    if usual && is_missing {
+        tracing::warn!(
+            "models run without OpenVINO, whose library is missing: run `cargo xtask provision`"
+        );
+    }
+    usual && is_missing
+}
+
+#[cfg(not(feature = "openvino"))]
+fn is_spared(_: &Config) -> bool {
+    false
+}
+
+#[cfg(feature = "openvino")]
+fn openvino_library(config: &Config) -> anyhow::Result<PathBuf> {
+    let configured = config.openvino_library.as_deref();
+    sextant_engine_openvino::OpenvinoEngine::find_library(configured).with_context(|| {
+        "OpenVINO's library is missing: run `cargo xtask provision`, set `openvino_library`, or leave \
+         `openvino` out of `variants.engines`"
+    })
+}
+
+#[cfg(feature = "openvino")]
+fn openvino(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
+    let library = openvino_library(config)?;
+    let engine = sextant_engine_openvino::OpenvinoEngine::new(&library)
+        .with_context(|| format!("`{}` cannot be used", library.display()))?;
+    Ok(Arc::new(engine))
 }
 
 fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     match name {
         "ort" => onnx_runtime(config),
+        #[cfg(feature = "openvino")]
+        "openvino" => openvino(config),
         #[cfg(feature = "rten")]
         "rten" => Ok(Arc::new(sextant_engine_rten::RtenEngine::new())),
         "emulated" => Ok(Arc::new(EmulatedEngine::new(describe))),
@@ -33,7 +127,7 @@ fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
 }
 
 /// Where the ONNX Runtime library is.
-pub(super) fn library(config: &Config) -> anyhow::Result<PathBuf> {
+fn library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.onnxruntime_library.as_deref();
     OrtEngine::find_library(configured).with_context(|| {
         "the ONNX Runtime library is missing: run `cargo xtask provision`, set \

@@ -6,7 +6,7 @@ use anyhow::Context;
 use sextant_engine::{Engine, STACK_BYTES, emulated};
 use sextant_isolation::{IsolatedEngine, Program};
 
-use super::engines;
+use super::engines::{self, Libraries};
 use sextant_config::{Config, WorkerIsolation};
 
 /// Address space that such a process has before it loads anything: the program, the engine's library,
@@ -19,9 +19,8 @@ pub struct Host {
     /// The engine that it has.
     #[arg(long)]
     engine: String,
-    /// The ONNX Runtime library.
-    #[arg(long)]
-    library: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    libraries: Libraries,
     /// Address space that it may take, bytes.
     #[arg(long)]
     memory_bytes: u64,
@@ -30,10 +29,8 @@ pub struct Host {
 impl Host {
     /// Serves the models that come over standard input, a socket.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes, self.library.as_deref())?;
-        let mut config = Config::default();
-        config.variants.engines.0 = vec![self.engine];
-        config.onnxruntime_library = self.library;
+        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths())?;
+        let config = self.libraries.configure(vec![self.engine]);
         let engine = engines::build(&config)?.pop();
         let engine = engine.context("the process has no engine")?;
         sextant_isolation::serve(engine).context("standard input is not what is expected")
@@ -75,9 +72,7 @@ fn program(config: &Config, engine: &str) -> anyhow::Result<Program> {
         "--memory-bytes".into(),
         address_space.to_string().into(),
     ];
-    if engine == "ort" {
-        arguments.extend(["--library".into(), engines::library(config)?.into()]);
-    }
+    arguments.extend(Libraries::of(config, &[engine])?.flags());
     Ok(Program {
         program: std::env::current_exe().context("the path of this program is unknown")?,
         arguments,

@@ -7,7 +7,7 @@ use sextant_engine::{Engine, emulated};
 use sextant_isolation::Program;
 use sextant_variant_gen::Isolation;
 
-use super::engines;
+use super::engines::{self, Libraries};
 use sextant_config::Config;
 
 /// What the process is told on its command line. It reads no configuration, which has secrets.
@@ -16,9 +16,8 @@ pub struct Measure {
     /// Engines that it has.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
-    /// The ONNX Runtime library.
-    #[arg(long)]
-    library: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    libraries: Libraries,
     /// Memory that it may take, bytes.
     #[arg(long)]
     memory_bytes: u64,
@@ -27,10 +26,8 @@ pub struct Measure {
 impl Measure {
     /// Carries out the orders on standard input.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes, self.library.as_deref())?;
-        let mut config = Config::default();
-        config.variants.engines.0 = self.engines;
-        config.onnxruntime_library = self.library;
+        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths())?;
+        let config = self.libraries.configure(self.engines);
         let engines = engines::build(&config)?;
         let orders = io::stdin().lock();
         sextant_variant_gen::serve_measurements(&engines, orders, io::stdout())
@@ -63,9 +60,8 @@ pub(super) fn isolation(
         "--memory-bytes".into(),
         memory_bytes.to_string().into(),
     ];
-    if names.iter().any(|name| name == "ort") {
-        arguments.extend(["--library".into(), engines::library(config)?.into()]);
-    }
+    let engines: Vec<&str> = names.iter().map(String::as_str).collect();
+    arguments.extend(Libraries::of(config, &engines)?.flags());
     Ok(Some(Isolation {
         program: Program {
             program: std::env::current_exe().context("the path of this program is unknown")?,

@@ -37,7 +37,8 @@ fn child() {
         return;
     };
     let library = engine.strip_prefix(ORT);
-    confine(MEMORY_BYTES, library.map(Path::new)).unwrap();
+    let libraries: Vec<&Path> = library.map(Path::new).into_iter().collect();
+    confine(MEMORY_BYTES, &libraries).unwrap();
     let engine: Arc<dyn Engine> = match library {
         Some(library) => Arc::new(OrtEngine::new(library.as_ref()).unwrap()),
         None => Arc::new(Harmful),

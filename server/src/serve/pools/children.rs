@@ -58,10 +58,11 @@ fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut own = config.clone();
     // Of no use to a worker, and relative to this process's folder.
     own.autoscaler.pools.clear();
-    own.onnxruntime_library = match own.onnxruntime_library.take() {
-        Some(library) => Some(std::path::absolute(library)?),
-        None => None,
-    };
+    for library in [&mut own.onnxruntime_library, &mut own.openvino_library] {
+        if let Some(library) = library {
+            *library = std::path::absolute(&library)?;
+        }
+    }
     own.worker.name = None;
     if own.objects.url.is_none() {
         let folder = std::path::absolute(config.data_dir.join("objects"))?;

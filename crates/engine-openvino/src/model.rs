@@ -1,0 +1,105 @@
+//! Loaded models: what was read of a file, and the sessions that are made from it.
+
+use std::{sync::Arc, thread};
+
+use openvino::{Core, Model};
+use parking_lot::Mutex;
+use sextant_engine::{Error, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs};
+use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
+
+use crate::{failure, session::Session, tensors};
+
+/// The models that are loaded now.
+#[derive(Default)]
+pub(crate) struct Models {
+    read: LiveMap<Digest, Read>,
+    models: LiveMap<(Digest, Precision, u16), OpenvinoModel>,
+}
+
+/// A file that was read, with its weights.
+pub(crate) struct Read {
+    /// Whoever makes a session from it looks at it alone.
+    pub(crate) model: Mutex<Model>,
+    pub(crate) signature: Signature,
+    weights_bytes: u64,
+}
+
+/// A way to compute an artefact.
+struct OpenvinoModel {
+    read: Arc<Read>,
+    pool: Arc<Pool<Session>>,
+}
+
+impl Models {
+    /// The live model of the request, or a new one.
+    pub(crate) fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        let threads = request.threads.max(1);
+        let key = (request.artefact, request.precision, threads);
+        let open = || {
+            let read = self
+                .read
+                .get_or_make(request.artefact, || Read::open(request))?;
+            OpenvinoModel::new(read, request.precision, threads)
+        };
+        let model = self.models.get_or_make(key, open)?;
+        Ok(model)
+    }
+
+    /// Bytes of the weights that were read and are held now.
+    pub(crate) fn resident_weights_bytes(&self) -> u64 {
+        let read = self.read.values();
+        read.iter().map(|read| read.weights_bytes).sum()
+    }
+}
+
+// === impl Read ===
+
+impl Read {
+    fn open(request: &LoadRequest) -> Result<Self, Error> {
+        let info = sextant_onnx::inspect(&request.model)
+            .map_err(|error| Error::InvalidModel(error.to_string()))?;
+        tensors::refuse_types(&info.signature)?;
+        let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
+        let model = core
+            .read_model_from_buffer(&request.model, None)
+            .map_err(|error| failure::load(&error))?;
+        Ok(Self {
+            model: Mutex::new(model),
+            signature: info.signature,
+            weights_bytes: info.weights_bytes,
+        })
+    }
+}
+
+// === impl OpenvinoModel ===
+
+impl OpenvinoModel {
+    fn new(read: Arc<Read>, precision: Precision, threads: u16) -> Result<Self, Error> {
+        let first = Session::open(&read, precision, threads)?;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let source = Arc::clone(&read);
+        let limit = (cores / usize::from(threads)).max(1);
+        let open = move || Session::open(&source, precision, threads);
+        Ok(Self {
+            read,
+            pool: Arc::new(Pool::new(first, limit, open)),
+        })
+    }
+}
+
+impl LoadedModel for OpenvinoModel {
+    fn signature(&self) -> &Signature {
+        &self.read.signature
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        check_inputs(&self.read.signature, inputs)?;
+        inputs.iter().try_for_each(tensors::check_range)?;
+        let outputs = &self.read.signature.outputs;
+        self.pool.with(|session| session.run(inputs, outputs))
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        self.read.weights_bytes
+    }
+}

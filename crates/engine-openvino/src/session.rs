@@ -1,0 +1,154 @@
+//! One way to run a model, on one thread at a time.
+
+use openvino::{CompiledModel, Core, DeviceType, InferRequest, RwPropertyKey, Shape};
+use sextant_engine::Error;
+use sextant_types::{Data, NamedTensor, Precision, Signature, Tensor, TensorSpec};
+
+use crate::{failure, model::Read, tensors};
+
+/// Largest input that a model is warmed up with, bytes: what a file declares is not worth more.
+const MOST_WARM_BYTES: usize = 64 << 20;
+
+pub(crate) struct Session {
+    request: InferRequest,
+    /// The inputs of the last run, in the signature's order: a run of the same sizes writes over them.
+    inputs: Vec<Option<Held>>,
+}
+
+/// A tensor that the request reads.
+struct Held {
+    shape: Vec<usize>,
+    tensor: openvino::Tensor,
+}
+
+impl Session {
+    /// Prepares a model that was read, and runs one row of zeros where its sizes are fixed: OpenVINO brings
+    /// the weights into the order that its kernels want when it first runs them.
+    pub(crate) fn open(read: &Read, precision: Precision, threads: u16) -> Result<Self, Error> {
+        let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
+        let threads = threads.to_string();
+        let properties = [
+            (RwPropertyKey::NumStreams, "1"),
+            (RwPropertyKey::InferenceNumThreads, threads.as_str()),
+            (RwPropertyKey::HintInferencePrecision, element(precision)),
+            // Where threads run is the worker's business.
+            (RwPropertyKey::HintEnableCpuPinning, "NO"),
+        ];
+        let set = core.set_properties(&DeviceType::CPU, properties);
+        set.map_err(|error| failure::load(&error))?;
+        let compiled = core.compile_model(&read.model.lock(), DeviceType::CPU);
+        let mut compiled = compiled.map_err(|error| failure::load(&error))?;
+        check_names(&read.signature, &compiled)?;
+        let request = compiled.create_infer_request();
+        let mut session = Self {
+            request: request.map_err(|error| failure::load(&error))?,
+            inputs: read.signature.inputs.iter().map(|_| None).collect(),
+        };
+        if let Some(zeros) = zeros(&read.signature) {
+            session.run(&zeros, &read.signature.outputs)?;
+        }
+        Ok(session)
+    }
+
+    /// Runs a batch; `outputs` are those of the signature.
+    pub(crate) fn run(
+        &mut self,
+        inputs: &[NamedTensor],
+        outputs: &[TensorSpec],
+    ) -> Result<Vec<Tensor>, Error> {
+        for (at, input) in inputs.iter().enumerate() {
+            self.write(at, input)?;
+        }
+        self.request.infer().map_err(|error| failure::run(&error))?;
+        let read = |spec: &TensorSpec| {
+            let tensor = self.request.get_tensor(&spec.name);
+            tensors::output(spec, &tensor.map_err(|error| failure::run(&error))?)
+        };
+        outputs.iter().map(read).collect()
+    }
+
+    /// Hands an input over.
+    fn write(&mut self, at: usize, input: &NamedTensor) -> Result<(), Error> {
+        let Data::Plain(bytes) = input.tensor.data() else {
+            return Err(tensors::invalid(input, "strings are not supported"));
+        };
+        let held = self.inputs.get_mut(at);
+        let held = held.ok_or_else(|| tensors::invalid(input, "the model has no such input"))?;
+        let fits = |held: &&mut Held| held.shape == input.tensor.shape();
+        if let Some(held) = held.as_mut().filter(fits) {
+            return tensors::fill(&mut held.tensor, bytes);
+        }
+        let mut tensor = tensor(input)?;
+        tensors::fill(&mut tensor, bytes)?;
+        let set = self.request.set_tensor(&input.name, &tensor);
+        set.map_err(|error| failure::run(&error))?;
+        *held = Some(Held {
+            shape: input.tensor.shape().to_vec(),
+            tensor,
+        });
+        Ok(())
+    }
+}
+
+/// OpenVINO's word for what a precision computes in. Models in 8 bits say so in their file; what they leave
+/// is computed in 32.
+fn element(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Bf16 => "bf16",
+        Precision::Fp16 => "f16",
+        Precision::Fp32 | Precision::Tf32 | Precision::Int8Dynamic | Precision::Int8Static => "f32",
+    }
+}
+
+/// Inputs and outputs are handed over by name.
+fn check_names(signature: &Signature, compiled: &CompiledModel) -> Result<(), Error> {
+    let is_input = |spec: &&TensorSpec| compiled.get_input_by_name(&spec.name).is_err();
+    let is_output = |spec: &&TensorSpec| compiled.get_output_by_name(&spec.name).is_err();
+    let lost = signature.inputs.iter().find(is_input);
+    match lost.or_else(|| signature.outputs.iter().find(is_output)) {
+        Some(spec) => Err(Error::Unsupported(format!(
+            "`{}` is no longer there when the graph has been prepared",
+            spec.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A tensor of the input's type and sizes.
+fn tensor(input: &NamedTensor) -> Result<openvino::Tensor, Error> {
+    let failed = |error| failure::run(&error);
+    let dims: Option<Vec<i64>> = input
+        .tensor
+        .shape()
+        .iter()
+        .map(|dim| (*dim).try_into().ok())
+        .collect();
+    let dims = dims.ok_or_else(|| tensors::invalid(input, "it is too large"))?;
+    let shape = Shape::new(&dims).map_err(failed)?;
+    let element = tensors::element(input.tensor.data_type());
+    let element = element.ok_or_else(|| tensors::invalid(input, "its type is not supported"))?;
+    openvino::Tensor::new(element, &shape).map_err(failed)
+}
+
+/// One row of zeros; `None` where other sizes than that of the batch are not fixed.
+fn zeros(signature: &Signature) -> Option<Vec<NamedTensor>> {
+    let zeros = |spec: &TensorSpec| {
+        let dims = spec.shape.iter().enumerate();
+        let dims = dims.map(|(at, dim)| match (dim, at) {
+            (Some(size), _) => usize::try_from(*size).ok(),
+            (None, 0) if signature.batched => Some(1),
+            (None, _) => None,
+        });
+        let shape = dims.collect::<Option<Vec<usize>>>()?;
+        let size = spec.data_type.size()?;
+        let bytes = shape
+            .iter()
+            .try_fold(size, |bytes, dim| bytes.checked_mul(*dim))?;
+        if bytes > MOST_WARM_BYTES {
+            return None;
+        }
+        let tensor = Tensor::from_bytes(spec.data_type, shape, vec![0; bytes].into()).ok()?;
+        Some(NamedTensor::new(spec.name.clone(), tensor))
+    };
+    signature.inputs.iter().map(zeros).collect()
+}
