@@ -1,4 +1,4 @@
-# Builds the one binary and puts it, with the pinned ONNX Runtime library, into a small image.
+# Builds the one binary and puts it, with the pinned libraries of ONNX Runtime and OpenVINO, into a small image.
 #
 #   docker build -t sextant .
 #   docker build --target gpu -t sextant:gpu .     with CUDA's libraries, for workers with a GPU
@@ -23,6 +23,16 @@ RUN pip download --no-deps --only-binary :all: --dest /wheels "onnxruntime==${ON
     && install -D "/wheels/unpacked/onnxruntime/capi/libonnxruntime.so.${ONNXRUNTIME_VERSION}" \
         /out/libonnxruntime.so
 
+# Likewise OpenVINO, of which processors need these five.
+FROM python:3.12-slim-bookworm AS openvino
+ARG OPENVINO_VERSION=2026.4.1
+RUN pip download --no-deps --only-binary :all: --dest /wheels "openvino==${OPENVINO_VERSION}" \
+    && python -m zipfile -e /wheels/*.whl /wheels/unpacked \
+    && mkdir -p /out \
+    && cd /wheels/unpacked/openvino/libs \
+    && cp libopenvino_c.so.* libopenvino.so.* libopenvino_onnx_frontend.so.* libopenvino_*_cpu_plugin.so libtbb.so.12 /out \
+    && ln -s libopenvino_c.so.* /out/libopenvino_c.so
+
 # What the engine `cuda` loads when it starts (docs/gpu.md): together over a gigabyte. The driver is the
 # machine's; the NVIDIA container runtime brings it in. The compiler's version is that of
 # xtask/src/provision/nvrtc.rs, and a test compares them.
@@ -41,8 +51,10 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home --home-dir /var/lib/sextant sextant
 COPY --from=onnxruntime /out/libonnxruntime.so /usr/local/lib/libonnxruntime.so
+COPY --from=openvino /out /usr/local/lib/openvino
 COPY --from=build /out/sextant /usr/local/bin/sextant
 ENV ORT_DYLIB_PATH=/usr/local/lib/libonnxruntime.so \
+    SEXTANT_OPENVINO_LIBRARY=/usr/local/lib/openvino/libopenvino_c.so \
     SEXTANT_DATA_DIR=/var/lib/sextant \
     SEXTANT_LOG__FORMAT=json
 USER 10001:10001

@@ -48,7 +48,11 @@ fn the_variables_of_the_images_are_settings() {
 
 #[test]
 fn the_images_hold_the_libraries_that_the_engines_were_tested_with() {
-    for (name, file) in [("ONNXRUNTIME", "onnxruntime"), ("NVRTC", "nvrtc")] {
+    for (name, file) in [
+        ("ONNXRUNTIME", "onnxruntime"),
+        ("OPENVINO", "openvino"),
+        ("NVRTC", "nvrtc"),
+    ] {
         let pinned = text(&format!("xtask/src/provision/{file}.rs"));
         let version = pinned.split("const VERSION: &str = \"").nth(1);
         let version = version
