@@ -263,6 +263,7 @@ fn the_table_of_fields_matches_the_structs() {
     };
     let all = Config {
         onnxruntime_library: Some("lib.so".into()),
+        openvino_library: Some("libopenvino_c.so".into()),
         metadata: Metadata {
             url: Some("redis://host".to_owned()),
             ..Metadata::default()
