@@ -15,8 +15,10 @@ use crate::provision::{self, python};
 use crate::server::Server;
 use crate::{paths, shell};
 
+mod gain;
+
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 1] = ["exports"];
+pub const PARTS: [&str; 2] = ["exports", "gain"];
 
 /// The exporting libraries, pinned.
 const REQUIREMENTS: &str = include_str!("../../exports-requirements.txt");
@@ -43,7 +45,7 @@ enum Outcome {
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
-    if !arguments.wants("exports") {
+    if !PARTS.iter().any(|part| arguments.wants(part)) {
         return Ok(());
     }
     let bench = Bench::prepare(arguments, provision::runtime()?, "bench-models")?;
@@ -51,11 +53,22 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let interpreter = python::environment(&environment, REQUIREMENTS)?;
     let folder = paths::target("exports");
     shell::run(python::script(&interpreter, "exports.py").arg(&folder))?;
-    let exports = read(&folder)?;
+    if arguments.wants("exports") {
+        register_exports(&bench, &folder, report)?;
+    }
+    if arguments.wants("gain") {
+        gain::run(&bench, &folder, report)?;
+    }
+    Ok(())
+}
+
+/// Registers all exports as their users would.
+fn register_exports(bench: &Bench<'_>, folder: &PathBuf, report: &mut Report) -> Result<()> {
+    let exports = read(folder)?;
     let server = bench.sextant("exports", &[])?;
     let (mut plain, mut flagged, mut exact, mut times) = (0, 0, 0, Vec::new());
     for export in &exports {
-        let outcome = register(&bench, &server, (&folder, export), &[])?;
+        let outcome = register(bench, &server, (folder, export), &[])?;
         let outcome = match outcome {
             Outcome::Registered { .. } => {
                 plain += 1;
@@ -63,7 +76,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
             }
             Outcome::Refused(reason) if export.flags.is_empty() => Outcome::Refused(reason),
             Outcome::Refused(reason) => {
-                let again = register(&bench, &server, (&folder, export), &export.flags)?;
+                let again = register(bench, &server, (folder, export), &export.flags)?;
                 let is_named = reason.contains(&export.flags.join(" "));
                 flagged += usize::from(is_named && matches!(again, Outcome::Registered { .. }));
                 again

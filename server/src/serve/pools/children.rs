@@ -58,10 +58,9 @@ fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut own = config.clone();
     // Of no use to a worker, and relative to this process's folder.
     own.autoscaler.pools.clear();
-    for library in [&mut own.onnxruntime_library, &mut own.openvino_library] {
-        if let Some(library) = library {
-            *library = std::path::absolute(&library)?;
-        }
+    let libraries = [&mut own.onnxruntime_library, &mut own.openvino_library];
+    for library in libraries.into_iter().flatten() {
+        *library = std::path::absolute(&library)?;
     }
     own.worker.name = None;
     if own.objects.url.is_none() {

@@ -1,0 +1,84 @@
+//! What a registration wins: rows per second of the best variant on one core that is as accurate as the
+//! uploaded file within its interval, over those of the file as ONNX Runtime runs it by itself.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::super::bed::Bench;
+use super::super::report::{Figure, Report};
+use crate::{models, shell};
+
+/// Models of `target/models`: a dense network, a convolutional one, a transformer.
+const BUILT: [&str; 3] = ["mlp", "resnet18", "encoder"];
+
+/// An ensemble of trees among the exports.
+const TREES: &str = "lightgbm-binary";
+
+/// Measures all of them; `exports` is the folder with the exports.
+pub fn run(bench: &Bench<'_>, exports: &Path, report: &mut Report) -> Result<()> {
+    let folder = models::write(&bench.provisioned.python, &BUILT)?;
+    let server = bench.sextant("gain", &[])?;
+    let mut gains = Vec::new();
+    let files = |folder: &Path, name: &str, validation: &str| {
+        (folder.join(format!("{name}.onnx")), folder.join(validation))
+    };
+    let built = BUILT.map(|name| {
+        (
+            name,
+            files(&folder, name, &format!("{name}-validation.npz")),
+        )
+    });
+    let trees = files(exports, TREES, &format!("{TREES}.npz"));
+    for (name, (model, validation)) in built.into_iter().chain([(TREES, trees)]) {
+        let begun = Instant::now();
+        let address = format!("http://{}", server.address);
+        shell::run(
+            shell::command(&bench.binary)
+                .args(["--server", &address, "register", "--metric", "top1"])
+                .args(["--application", name, "--name", name, "--model"])
+                .arg(model)
+                .arg("--validation")
+                .arg(validation),
+        )?;
+        let took_s = begun.elapsed().as_secs_f64();
+        let path = format!("/v1/models/{name}/variants");
+        let answer = server.connect()?.get(&path)?.json()?;
+        let (best, gain) = gain(&answer["variants"])
+            .with_context(|| format!("`{name}` has no variant as it was uploaded"))?;
+        eprintln!("{name}: {gain:.2} x with {best}");
+        gains.push(gain);
+        let registration = Figure::new("models", "registration_s", took_s, "s", None);
+        report.add(registration.of(name));
+        report.add(Figure::new("models", "best_variant_gain", gain, "ratio", None).of(name));
+    }
+    let mean = gains.iter().map(|gain| gain.ln()).sum::<f64>() / gains.len() as f64;
+    report.add(Figure::new(
+        "models",
+        "best_variant_gain_geometric_mean",
+        mean.exp(),
+        "ratio",
+        Some(">= 1.6"),
+    ));
+    Ok(())
+}
+
+/// The best of a model's variants on one core, and how many times as fast it is.
+fn gain(variants: &Value) -> Option<(String, f64)> {
+    let variants = variants.as_array()?;
+    let alone = || variants.iter().filter(|of| of["threads"] == 1);
+    let rate = |of: &Value| of["saturation_rps"].as_f64().unwrap_or(0.0);
+    let by_rate = |a: &&Value, b: &&Value| rate(a).total_cmp(&rate(b));
+    let uploaded = alone()
+        .filter(|of| of["engine"] == "ort" && of["precision"] == "fp32")
+        .max_by(by_rate)?;
+    let least = uploaded["accuracy"]["lower"].as_f64()?;
+    let accurate = alone().filter(|of| of["accuracy"]["value"].as_f64() >= Some(least));
+    let best = accurate.max_by(by_rate)?;
+    Some((
+        best["name"].as_str()?.to_owned(),
+        rate(best) / rate(uploaded),
+    ))
+}
