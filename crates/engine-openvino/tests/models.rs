@@ -1,0 +1,111 @@
+//! What OpenVINO does beyond the conformance suite: 16-bit and 8-bit variants, and types that it only
+//! converts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::random_inputs};
+use sextant_engine_openvino::OpenvinoEngine;
+use sextant_onnx::{
+    Ranges,
+    builder::{self, Dim},
+    calibration_graph, quantize_static,
+};
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
+
+fn engine() -> OpenvinoEngine {
+    let library = OpenvinoEngine::find_library(None)
+        .expect("OpenVINO's library is missing: run `cargo xtask provision`");
+    OpenvinoEngine::new(&library).expect("the library can be used")
+}
+
+fn load_as(model: &Bytes, precision: Precision) -> Result<Arc<dyn LoadedModel>, Error> {
+    engine().load(&LoadRequest {
+        artefact: Digest::from_bytes([1; 32]),
+        model: model.clone(),
+        precision,
+        optimization: Optimization::All,
+        threads: 1,
+    })
+}
+
+fn load(model: &Bytes) -> Result<Arc<dyn LoadedModel>, Error> {
+    load_as(model, Precision::Fp32)
+}
+
+/// Largest distance of two models' answers to the same inputs, as a share of the largest answer.
+fn distance(a: &dyn LoadedModel, b: &dyn LoadedModel) -> f32 {
+    let inputs = random_inputs(a.signature(), &[4], 9);
+    let answer = |model: &dyn LoadedModel| -> Vec<f32> {
+        let outputs = model.run(&inputs).expect("the batch runs");
+        outputs[0].to_vec().expect("32-bit floats")
+    };
+    let (a, b) = (answer(a), answer(b));
+    let scale = a.iter().fold(0f32, |scale, it| scale.max(it.abs()));
+    let pairs = a.iter().zip(&b);
+    pairs.fold(0f32, |most, (a, b)| most.max((a - b).abs() / scale))
+}
+
+#[test]
+fn shorter_floats_are_offered_where_the_processor_has_them() {
+    let model = builder::conv_net(64, 10, 7);
+    let whole = load(&model).expect("it loads");
+    let offered = engine().capabilities().precisions;
+    for precision in [Precision::Bf16, Precision::Fp16] {
+        match load_as(&model, precision) {
+            Ok(short) => {
+                assert!(offered.contains(&precision), "{precision:?} is not offered");
+                let far = distance(&*whole, &*short);
+                assert!(far < 0.05, "{precision:?}: {far}");
+            }
+            Err(error) => {
+                assert!(!offered.contains(&precision), "{precision:?}: {error}");
+                assert!(matches!(error, Error::Unsupported(_)), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn statically_quantised_models_run() {
+    let model = builder::mlp(&[64, 256, 256, 10], 5);
+    let calibration = calibration_graph(&model).expect("it can be calibrated");
+    let observer = load(&calibration.model).expect("it loads");
+    let inputs = random_inputs(observer.signature(), &[16], 2);
+    let observed = observer.run(&inputs).expect("the batch runs");
+    let own = observed.len() - calibration.tensors.len();
+    let mut ranges = Ranges::new();
+    for (tensor, range) in calibration.tensors.iter().zip(&observed[own..]) {
+        ranges.observe(tensor, &range.to_vec::<f32>().expect("32-bit floats"));
+    }
+    let small = quantize_static(&model, &ranges).expect("it can be quantised");
+    let small = load_as(&small.model, Precision::Int8Static).expect("it loads");
+    let far = distance(&*load(&model).expect("it loads"), &*small);
+    assert!(far < 0.15, "{far}");
+}
+
+#[test]
+fn integers_beyond_32_bits_are_refused() {
+    let dims = [builder::BATCH, Dim::Fixed(2)];
+    let model = load(&builder::identity(DataType::Int64, &dims)).expect("it loads");
+    let inputs = |values: [i64; 2]| {
+        let tensor = Tensor::from_elements(vec![1, 2], &values).expect("two values");
+        [NamedTensor::new("input", tensor)]
+    };
+    let refused = model.run(&inputs([1, 1 << 40])).expect_err("too large");
+    assert!(matches!(refused, Error::InvalidInput(_)), "{refused}");
+    let edges = inputs([i64::from(i32::MIN), i64::from(i32::MAX)]);
+    assert_eq!(model.run(&edges), Ok(vec![edges[0].tensor.clone()]));
+}
+
+#[test]
+fn types_that_would_lose_digits_are_refused() {
+    for data_type in [DataType::Fp64, DataType::Uint64, DataType::Bytes] {
+        let model = builder::identity(data_type, &[builder::BATCH, Dim::Fixed(2)]);
+        match load(&model) {
+            Err(Error::Unsupported(reason)) => assert!(reason.contains("input"), "{reason}"),
+            Err(error) => panic!("{data_type}: {error}"),
+            Ok(_) => panic!("{data_type} was loaded"),
+        }
+    }
+}
