@@ -150,9 +150,14 @@ async fn build_variant_gen(
     metrics: &mut Registry,
     process: &mut Process,
 ) -> anyhow::Result<Publisher> {
+    let usual = match config.variants.effort {
+        sextant_config::Effort::Quick => Effort::quick(),
+        sextant_config::Effort::Default => Effort::default(),
+        sextant_config::Effort::Thorough => Effort::thorough(),
+    };
     let settings = sextant_variant_gen::Config {
         effort: Effort {
-            budget: Duration::from_millis(config.variants.profile_ms_per_batch),
+            budget: Duration::from_millis(config.variants.time_per_batch_ms()),
             largest_batch: config.variants.max_batch,
             evaluation_batch: u16::try_from(config.variants.evaluation_batch).unwrap_or(u16::MAX),
             concurrent_cores: match config.dispatcher.schedule.parallelism() {
@@ -162,8 +167,10 @@ async fn build_variant_gen(
             memory_bytes: config
                 .variants_memory_bytes()
                 .min(config.worker_memory_bytes()),
-            ..Effort::default()
+            ..usual
         },
+        budget: config.variants.budget_s.map(Duration::from_secs),
+        extremes_only: config.variants.effort == sextant_config::Effort::Quick,
         devices,
         cores: config.max_threads(),
         registers: config.variants.register,

@@ -121,6 +121,7 @@ impl Bench<'_> {
             validation: self.validation,
             metric: Metric::Top1,
             padding: None,
+            rivals: &[],
         };
         let begun = Instant::now();
         let measured = measure(&subject, &Effort::default(), &Cancel::default())?;

@@ -169,6 +169,7 @@ impl Work {
         match &self.order.action {
             Action::Measure { .. } => match self.measure(cancel) {
                 Ok(measurement) => Answer::Measured(Box::new(measurement)),
+                Err(MeasureError::Pruned(reason)) => Answer::Pruned(reason),
                 Err(error) => refusal(&error),
             },
             Action::Batches { engine } => match self.differing_outputs(engine, cancel) {
@@ -198,6 +199,7 @@ impl Work {
             threads,
             padding,
             effort,
+            rivals,
         } = &order.action
         else {
             return Err(MeasureError::Cancelled);
@@ -215,6 +217,7 @@ impl Work {
             validation: &self.validation,
             metric: order.metric,
             padding: padding.as_ref(),
+            rivals,
         };
         measure::measure(&subject, effort, cancel)
     }

@@ -18,6 +18,11 @@ pub struct Config {
     pub devices: Vec<Arc<DeviceType>>,
     /// Most intra-op threads of a variant: the machine's cores.
     pub cores: u16,
+    /// Whether only one thread and all of them are tried, and only full optimisation.
+    pub extremes_only: bool,
+    /// Time after which a registration measures no further configurations; what each engine does first is
+    /// measured in any case.
+    pub budget: Option<Duration>,
     /// Records that static quantisation is calibrated on, from the start of the set.
     pub calibration_records: usize,
     /// Whether registrations are taken. Models that are ready are measured with the engines of this
@@ -53,6 +58,8 @@ impl Default for Config {
             limits: Limits::default(),
             devices: Vec::new(),
             cores: u16::try_from(cores).unwrap_or(u16::MAX),
+            extremes_only: false,
+            budget: None,
             calibration_records: 1024,
             registers: true,
             extension_back_off: Duration::from_secs(60),

@@ -1,6 +1,6 @@
 //! Which ways of running a model are tried.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use sextant_engine::Capabilities;
@@ -69,6 +69,21 @@ pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<C
         }
     }
     configurations
+}
+
+/// Leaves only one thread and the most of each engine, and its fullest optimisation.
+pub fn keep_extremes<T>(configurations: &mut Vec<(T, Configuration)>) {
+    let mut most: BTreeMap<EngineName, (Optimization, u16)> = BTreeMap::new();
+    for (_, of) in configurations.iter() {
+        let most = most
+            .entry(of.engine.clone())
+            .or_insert((Optimization::Basic, 1));
+        *most = (most.0.max(of.optimization), most.1.max(of.threads));
+    }
+    configurations.retain(|(_, of)| {
+        let (optimization, threads) = most[&of.engine];
+        of.optimization == optimization && (of.threads == 1 || of.threads == threads)
+    });
 }
 
 /// 1, 2, 4, .. up to the machine's cores; only 1 where threads make no difference.
@@ -154,6 +169,25 @@ mod tests {
             .collect();
         assert!(names.contains(&"ort-int8s-all-t1".to_owned()));
         assert!(!names.contains(&"ort-int8s-basic-t1".to_owned()));
+    }
+
+    #[test]
+    fn one_thread_and_all_of_them_are_what_is_tried_quickly() {
+        let mut all: Vec<_> = enumerate("ort", &capabilities(true), 8)
+            .into_iter()
+            .map(|configuration| ((), configuration))
+            .collect();
+        keep_extremes(&mut all);
+        let names: Vec<String> = all.iter().map(|(_, of)| of.name()).collect();
+        assert_eq!(
+            names,
+            [
+                "ort-fp32-all-t1",
+                "ort-fp32-all-t8",
+                "ort-int8d-all-t1",
+                "ort-int8d-all-t8",
+            ]
+        );
     }
 
     #[test]

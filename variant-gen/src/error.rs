@@ -178,7 +178,7 @@ impl MeasureError {
             }
             Self::Padding { .. } => Code::InvalidPadding,
             Self::Refused(refused) => refused.code,
-            Self::Cancelled => Code::Unavailable,
+            Self::Pruned(_) | Self::Cancelled => Code::Unavailable,
         }
     }
 }

@@ -176,7 +176,10 @@ impl Known<'_> {
         let mut measured = self.steps.iter().filter(of_engine).peekable();
         let is_skipped = |step: &Step| {
             let measured = serde_json::from_value(step.result.clone());
-            matches!(measured, Ok(Measured::Skipped { .. }))
+            matches!(
+                measured,
+                Ok(Measured::Skipped { .. } | Measured::Pruned { .. })
+            )
         };
         measured.peek().is_some() && measured.all(is_skipped)
     }

@@ -6,9 +6,10 @@
 //! there is no moment at which half a model is registered.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use crate::{
     checkpoint::{Checkpoint, Phase, Unwatched},
     configuration::{self, Configuration},
     isolation::Seat,
-    measure::MeasureError,
+    measure::{MeasureError, Rival, rivals},
     step::{Generated, Inspected, Measured},
     validation::{self, Expected, Scored, ValidationSet},
 };
@@ -85,7 +86,11 @@ pub struct Summary {
     pub frontier: usize,
     /// Configurations that run.
     pub configurations: usize,
-    /// Precisions and configurations that do not, and why.
+    /// Configurations that were not measured in full, and why: another is better in every way, or there was
+    /// no time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pruned: BTreeMap<String, String>,
+    /// Precisions and configurations that do not run, and why.
     pub skipped: BTreeMap<String, String>,
 }
 
@@ -203,6 +208,8 @@ struct Registration<'a> {
     seat: Seat,
     /// By engine: configurations that ended its process or took too long.
     crashes: BTreeMap<String, u32>,
+    /// When this claim was begun.
+    opened: Instant,
 }
 
 impl<'a> Registration<'a> {
@@ -230,6 +237,7 @@ impl<'a> Registration<'a> {
             validation: None,
             seat: Seat::default(),
             crashes: BTreeMap::new(),
+            opened: Instant::now(),
         })
     }
 
@@ -245,16 +253,25 @@ impl<'a> Registration<'a> {
             let made = self.generate(precision, inspected).await?;
             generated.insert(precision, made);
         }
-        let mut measured = Vec::new();
+        let mut measured: Vec<(Configuration, Measured)> = Vec::new();
         for (engine, configuration) in self.configurations() {
             let Some(artefact) = generated.get(&configuration.precision) else {
                 continue;
+            };
+            let mut before = measured.iter().map(|(before, _)| &before.engine);
+            let is_first_of_engine = before.all(|engine| *engine != configuration.engine);
+            // Where an engine is the only one that a worker has, its plainest way is needed.
+            let rivals = match is_first_of_engine {
+                true => Vec::new(),
+                false => self.rivals(&configuration, &measured),
             };
             let trial = profile::Trial {
                 engine,
                 configuration: &configuration,
                 generated: artefact,
                 inspected,
+                rivals: &rivals,
+                is_first_of_engine,
             };
             let result = self.measure(&trial).await?;
             measured.push((configuration, result));
@@ -283,6 +300,25 @@ impl<'a> Registration<'a> {
         precisions
     }
 
+    /// What was measured on the same devices, of what is as accurate as the uploaded file.
+    fn rivals(
+        &self,
+        configuration: &Configuration,
+        measured: &[(Configuration, Measured)],
+    ) -> Vec<Rival> {
+        let device = |of: &Configuration| self.parts.config.device(&of.engine).name.clone();
+        let here = device(configuration);
+        let done = measured.iter().filter_map(|(before, measured)| {
+            let Measured::Done { measurement } = measured else {
+                return None;
+            };
+            (device(before) == here).then_some((before, measurement.as_ref()))
+        });
+        rivals(&done.collect::<Vec<_>>())
+    }
+
+    /// All that is tried, in the order in which it is: what is most exact and most optimised first, so that
+    /// the rest finds rivals.
     fn configurations(&self) -> Vec<(Arc<dyn Engine>, Configuration)> {
         let of_engine = |engine: &Arc<dyn Engine>| {
             let capabilities = engine.capabilities();
@@ -291,7 +327,13 @@ impl<'a> Registration<'a> {
                 .map(|configuration| (engine.clone(), configuration))
                 .collect::<Vec<_>>()
         };
-        self.engines.iter().flat_map(of_engine).collect()
+        let mut all: Vec<_> = self.engines.iter().flat_map(of_engine).collect();
+        if self.parts.config.extremes_only {
+            configuration::keep_extremes(&mut all);
+        }
+        // Engines stay in the order that is configured.
+        all.sort_by_key(|(_, it)| (it.precision, Reverse(it.optimization)));
+        all
     }
 
     /// `inspect` and `publish`, precisions, configurations.

@@ -80,6 +80,7 @@ impl Isolation {
     ) -> Result<Measurement, MeasureError> {
         match self.run(seat, task, cancel)? {
             Answer::Measured(measurement) => Ok(*measurement),
+            Answer::Pruned(reason) => Err(MeasureError::Pruned(reason)),
             _ => Err(off_topic()),
         }
     }

@@ -29,10 +29,12 @@ use crate::{
 mod batches;
 mod concurrent;
 mod padding;
+mod rivals;
 mod shapes;
 mod sweep;
 
 pub use batches::differing_outputs;
+pub use rivals::{Rival, rivals};
 use sweep::Sweep;
 
 /// Memory is rounded up to it: a process that does other things cannot be measured more finely.
@@ -42,7 +44,7 @@ const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
 const LOADING: Duration = Duration::from_secs(1);
 
 /// How much effort a measurement takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
     /// Time for one batch size, once the least number of runs is done.
     pub budget: Duration,
@@ -56,6 +58,12 @@ pub struct Effort {
     pub slow_runs: u32,
     /// A run slower than this ends the sweep: larger batches are not offered.
     pub slowest: Duration,
+    /// Slow batches end the sweep where two sizes in a row answer no more than so many times the rows per
+    /// second of smaller ones; 0 never ends it.
+    pub least_gain: f64,
+    /// A configuration whose batches take longer is left out where one that was measured before is clearly
+    /// faster.
+    pub pruned_above: Duration,
     /// How often a model is loaded, if that is quick.
     pub loads: u32,
     /// Largest batch that is measured.
@@ -85,6 +93,8 @@ impl Default for Effort {
             slow: Duration::from_millis(60),
             slow_runs: 3,
             slowest: Duration::from_secs(5),
+            least_gain: 1.03,
+            pruned_above: Duration::from_millis(20),
             loads: 3,
             largest_batch: 64,
             evaluation_batch: 32,
@@ -93,6 +103,40 @@ impl Default for Effort {
             longest_shape: Duration::from_secs(2),
             memory_bytes: 0,
             concurrent_cores: 0,
+        }
+    }
+}
+
+impl Effort {
+    /// To try something out: few runs, and no more of what is slow than one.
+    pub fn quick() -> Self {
+        Self {
+            budget: Duration::from_millis(20),
+            runs: 5,
+            most_runs: 500,
+            slow_runs: 1,
+            loads: 1,
+            shape_budget: Duration::from_millis(5),
+            longest_shape: Duration::from_millis(500),
+            pruned_above: Duration::from_millis(5),
+            ..Self::default()
+        }
+    }
+
+    /// Many runs, of what is clearly slower, too.
+    pub fn thorough() -> Self {
+        Self {
+            budget: Duration::from_millis(250),
+            runs: 30,
+            most_runs: 10_000,
+            slow_runs: 5,
+            loads: 5,
+            least_gain: 0.0,
+            pruned_above: Duration::MAX,
+            shape_budget: Duration::from_millis(60),
+            shape_runs: 5,
+            longest_shape: Duration::from_secs(5),
+            ..Self::default()
         }
     }
 }
@@ -121,6 +165,8 @@ pub struct Subject<'a> {
     pub metric: Metric,
     /// How inputs are padded, as declared.
     pub padding: Option<&'a Padding>,
+    /// What was measured before: what is clearly slower is left out.
+    pub rivals: &'a [Rival],
 }
 
 /// One measured batch size.
@@ -190,6 +236,9 @@ pub enum MeasureError {
     /// It was measured in another process, which says why it cannot be, or which ended.
     #[error("{}", .0.message)]
     Refused(Refused),
+    /// A configuration that was measured before is better in every way.
+    #[error("{0}")]
+    Pruned(String),
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -224,6 +273,9 @@ pub fn measure(
         model: model.as_ref(),
         baseline,
     };
+    if let Some(reason) = sweep.outrun(load_ms)? {
+        return Err(MeasureError::Pruned(reason));
+    }
     let (points, stopped) = sweep.points()?;
     let largest = points.last().map_or(1, |point| point.latency.batch);
     let largest = u16::try_from(largest).unwrap_or(u16::MAX);

@@ -23,9 +23,9 @@ pub struct Report {
 pub struct Attempt {
     /// `int8s`, `ort-fp32-all-t1`.
     pub name: String,
-    /// `generated`, `measured`, `measuring`, `skipped`.
+    /// `generated`, `measured`, `measuring`, `pruned`, `skipped`.
     pub outcome: String,
-    /// Why it was skipped, or why larger batches were.
+    /// Why it was skipped or left out, or why larger batches were.
     pub reason: Option<String>,
 }
 
@@ -73,6 +73,7 @@ fn of_configuration(name: &str, measured: Measured) -> Attempt {
     match measured {
         Measured::Begun { .. } => attempt(name, "measuring", None),
         Measured::Done { measurement } => attempt(name, "measured", measurement.stopped),
+        Measured::Pruned { reason } => attempt(name, "pruned", Some(reason)),
         Measured::Skipped { reason, .. } => attempt(name, "skipped", Some(reason)),
     }
 }

@@ -118,6 +118,11 @@ pub enum Measured {
         /// What was measured.
         measurement: Box<Measurement>,
     },
+    /// It runs, and another is better in every way, or there was no time for it.
+    Pruned {
+        /// Why it was not measured in full.
+        reason: String,
+    },
     /// It does not run.
     Skipped {
         /// Stable code of why, as clients see it.

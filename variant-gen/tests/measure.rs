@@ -11,11 +11,12 @@ use sextant_engine::{
     emulated::{EmulatedEngine, EmulatedModel},
 };
 use sextant_types::{
-    DataType, Digest, Metric, NamedTensor, Optimization, OutputAxis, Padding, Precision, Signature,
-    Tensor, TensorSpec,
+    DataType, Digest, EngineName, Metric, NamedTensor, Optimization, OutputAxis, Padding,
+    Precision, Signature, Tensor, TensorSpec,
 };
 use sextant_variant_gen::{
-    measure::{Cancel, Effort, MeasureError, Measurement, Subject, measure},
+    configuration::Configuration,
+    measure::{Cancel, Effort, MeasureError, Measurement, Rival, Subject, measure, rivals},
     validation::{Expected, Limits, Scored, ValidationSet, read},
 };
 
@@ -69,6 +70,7 @@ fn subject<'a>(
         validation,
         metric,
         padding: None,
+        rivals: &[],
     }
 }
 
@@ -135,6 +137,118 @@ fn a_batch_that_takes_too_long_ends_the_sweep() {
     let alone = run(&emulated(60.0, 0.0), effort).expect("measures");
     assert_eq!(alone.max_batch(), 1);
     assert_eq!(alone.points[0].latency.samples, 1);
+}
+
+/// A batch of one takes 15 ms at least, one of eight 85 ms.
+fn slow() -> EmulatedEngine {
+    emulated(10.0, 5.0)
+}
+
+fn rival() -> Rival {
+    Rival {
+        name: "quick".to_owned(),
+        precision: Precision::Fp32,
+        threads: 1,
+        load_ms: 0.0,
+        alone_ms: 1.0,
+        rows_per_s: 1000.0,
+    }
+}
+
+fn race(rivals: &[Rival], effort: Effort) -> Result<Measurement, MeasureError> {
+    let (engine, signature, validation) = (slow(), signature(), validation());
+    let subject = Subject {
+        rivals,
+        ..subject(&engine, &signature, &validation, Metric::Top1)
+    };
+    measure(&subject, &effort, &Cancel::default())
+}
+
+#[test]
+fn what_a_rival_outruns_is_left_out() {
+    let effort = quick();
+    let pruned = race(&[rival()], effort);
+    let Err(MeasureError::Pruned(reason)) = pruned else {
+        panic!("{pruned:?}");
+    };
+    assert!(reason.contains("slower than `quick`"), "{reason}");
+    let others = [
+        // It takes more threads, is less exact, or loads for longer.
+        Rival {
+            threads: 2,
+            ..rival()
+        },
+        Rival {
+            precision: Precision::Fp16,
+            ..rival()
+        },
+        Rival {
+            load_ms: 60_000.0,
+            ..rival()
+        },
+    ];
+    for other in others {
+        race(&[other], effort).expect("measures");
+    }
+}
+
+#[test]
+fn quick_models_are_measured_whatever_is_quicker() {
+    let effort = Effort {
+        pruned_above: Duration::from_secs(600),
+        ..quick()
+    };
+    race(&[rival()], effort).expect("measures");
+    let thorough = Effort {
+        pruned_above: Effort::thorough().pruned_above,
+        ..quick()
+    };
+    race(&[rival()], thorough).expect("measures");
+}
+
+#[test]
+fn only_what_is_as_accurate_as_the_uploaded_file_is_a_rival() {
+    let configuration = |precision| Configuration {
+        engine: EngineName("emulated".to_owned()),
+        precision,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let with_accuracy = |value: f64| {
+        let mut measured = run(&emulated(0.0, 0.0), quick()).expect("measures");
+        measured.accuracy.value = value;
+        measured.accuracy.lower = value - 0.1;
+        measured
+    };
+    let whole = (configuration(Precision::Fp32), with_accuracy(0.9));
+    let near = (configuration(Precision::Bf16), with_accuracy(0.85));
+    let far = (configuration(Precision::Int8Static), with_accuracy(0.5));
+    let all = [&whole, &near, &far].map(|(configuration, measured)| (configuration, measured));
+    let names: Vec<String> = rivals(&all).into_iter().map(|it| it.name).collect();
+    assert_eq!(names, ["emulated-fp32-all-t1", "emulated-bf16-all-t1"]);
+    // Without single precision nobody knows how accurate the file is.
+    assert!(rivals(&all[1..]).is_empty());
+}
+
+#[test]
+fn slow_batches_that_gain_nothing_end_the_sweep() {
+    let effort = Effort {
+        slow: Duration::from_millis(5),
+        slow_runs: 3,
+        least_gain: 4.0,
+        largest_batch: 16,
+        ..quick()
+    };
+    let measured = run(&emulated(10.0, 0.0), effort).expect("measures");
+    assert_eq!(measured.max_batch(), 4);
+    let reason = measured.stopped.expect("a reason");
+    assert!(reason.contains("no more rows per second"), "{reason}");
+    let patient = Effort {
+        least_gain: 0.0,
+        ..effort
+    };
+    let measured = run(&emulated(10.0, 0.0), patient).expect("measures");
+    assert_eq!((measured.max_batch(), measured.stopped), (16, None));
 }
 
 /// Fails on batches above a size, as for want of memory.

@@ -29,7 +29,7 @@ pub use fleet::AuthMode;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
-pub use sections::{Config, DevicePrice, Limits, Log, LogFormat, Prices, Runtime};
+pub use sections::{Config, DevicePrice, Effort, Limits, Log, LogFormat, Prices, Runtime};
 pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote, WorkerIsolation};
 
 impl Config {
@@ -56,6 +56,7 @@ impl Config {
         self.worker.process_memory_bytes = Some(self.process_memory_bytes());
         self.worker.device_type = Some(self.device_type());
         self.variants.max_threads = Some(self.max_threads());
+        self.variants.profile_ms_per_batch = Some(self.variants.time_per_batch_ms());
         self.variants.memory_bytes = Some(self.variants_memory_bytes());
         self.runtime.threads = Some(self.runtime.threads());
         for url in [&mut self.metadata.url, &mut self.registry.url] {

@@ -319,6 +319,7 @@ setting! {
     usize => Kind::Integer;
     f64 => Kind::Number;
     LogFormat => Kind::Word(LogFormat::NAMES);
+    super::Effort => Kind::Word(super::Effort::NAMES);
     super::SchedulingPolicy => Kind::Word(super::SchedulingPolicy::NAMES);
     super::Parallelism => Kind::Word(super::Parallelism::NAMES);
     super::PlacementPolicy => Kind::Word(super::PlacementPolicy::NAMES);

@@ -107,8 +107,14 @@ section! {
         /// There it is measured where it is loaded, while the worker's slots are no busier than this, as
         /// a share; 0 leaves it at the estimate unless a worker does nothing at all.
         profile_below_utilization: f64 = 0.3, within 0.0..=1.0;
+        /// How thoroughly: `quick` tries only one thread and all, and measures with few runs; `thorough` takes
+        /// many runs and measures in full what is clearly slower, too.
+        effort: Effort = Effort::Default;
+        /// Time after which a registration measures no further configurations, seconds. Each engine's first one
+        /// is measured in any case.
+        budget_s: Option<u64> = None, unset "all configurations are tried", within 1.0..=86_400.0;
         /// Time spent on measuring one batch size of one variant, milliseconds.
-        profile_ms_per_batch: u64 = 60, within 1.0..=60_000.0;
+        profile_ms_per_batch: Option<u64> = None, unset "20, 60 or 250 by `effort`", within 1.0..=60_000.0;
         /// Rows per batch while accuracy is measured.
         evaluation_batch: u32 = 32, within 1.0..=1024.0;
     }
@@ -263,6 +269,34 @@ pub enum LogFormat {
 impl LogFormat {
     /// The words of the configuration.
     pub(super) const NAMES: &'static [&'static str] = &["text", "json"];
+}
+
+impl Variants {
+    /// Time spent on measuring one batch size of one variant, milliseconds.
+    pub fn time_per_batch_ms(&self) -> u64 {
+        self.profile_ms_per_batch.unwrap_or(match self.effort {
+            Effort::Quick => 20,
+            Effort::Default => 60,
+            Effort::Thorough => 250,
+        })
+    }
+}
+
+/// How thoroughly variants are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// To try something out.
+    Quick,
+    /// For most.
+    Default,
+    /// Where a registration may take long.
+    Thorough,
+}
+
+impl Effort {
+    /// The words of the configuration.
+    pub(super) const NAMES: &'static [&'static str] = &["quick", "default", "thorough"];
 }
 
 /// Short names of engines, in order of preference.

@@ -312,6 +312,10 @@ fn the_table_of_fields_matches_the_structs() {
             },
             ..Worker::default()
         },
+        variants: Variants {
+            budget_s: Some(60),
+            ..Variants::default()
+        },
         prices: Prices {
             devices: [(device_type("name"), price)].into(),
             ..Prices::default()

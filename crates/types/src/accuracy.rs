@@ -117,6 +117,11 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
+    /// The measured value on the quality scale (larger is better).
+    pub fn quality(&self) -> f64 {
+        self.metric.quality(self.value)
+    }
+
     /// The pessimistic end of the interval on the quality scale (larger is better): what an
     /// accuracy target is compared with.
     pub fn quality_bound(&self) -> f64 {

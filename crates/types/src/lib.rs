@@ -33,4 +33,5 @@ pub use target::{InvalidTarget, TargetClass, Targets};
 pub use tensor::{Data, DataType, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use variant::{
     EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
+    uploaded_quality,
 };

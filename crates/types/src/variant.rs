@@ -193,16 +193,25 @@ impl Variant {
 /// Those variants of a model that are as accurate as its file was uploaded: their measured accuracy lies within the
 /// interval of the most accurate variant in single precision. None where there is no such variant.
 pub fn as_uploaded<'a>(variants: &[&'a Variant]) -> Vec<&'a Variant> {
-    let quality = |variant: &Variant| variant.accuracy.metric.quality(variant.accuracy.value);
-    let single = variants
+    let all = variants
         .iter()
-        .filter(|it| it.spec.precision == Precision::Fp32);
-    let Some(uploaded) = single.max_by(|a, b| quality(a).total_cmp(&quality(b))) else {
+        .map(|it| (it.spec.precision, &it.accuracy))
+        .collect::<Vec<_>>();
+    let Some(least) = uploaded_quality(&all) else {
         return Vec::new();
     };
-    let least = uploaded.accuracy.quality_bound();
     let variants = variants.iter().copied();
     variants
-        .filter(|variant| quality(variant) >= least)
+        .filter(|variant| variant.accuracy.quality() >= least)
         .collect()
+}
+
+/// The least quality of what is as accurate as the uploaded file: the bound of the most accurate in single
+/// precision.
+pub fn uploaded_quality(measured: &[(Precision, &Accuracy)]) -> Option<f64> {
+    let single = measured
+        .iter()
+        .filter(|(precision, _)| *precision == Precision::Fp32);
+    let uploaded = single.max_by(|(_, a), (_, b)| a.quality().total_cmp(&b.quality()))?;
+    Some(uploaded.1.quality_bound())
 }

@@ -160,7 +160,7 @@ fn build_profiles(
     process: &mut Process,
 ) -> anyhow::Result<()> {
     let settings = ProfileConfig {
-        budget: Duration::from_millis(config.variants.profile_ms_per_batch),
+        budget: Duration::from_millis(config.variants.time_per_batch_ms()),
         quiet_utilization: config.variants.profile_below_utilization,
         ..ProfileConfig::default()
     };

@@ -14,7 +14,7 @@ use crate::{
         Task,
         protocol::{Action, Order},
     },
-    measure::{self, MeasureError, Measurement, Subject},
+    measure::{self, MeasureError, Measurement, Rival, Subject},
     score::ScoreError,
     step,
 };
@@ -25,6 +25,10 @@ pub(super) struct Trial<'a> {
     pub configuration: &'a Configuration,
     pub generated: &'a Generated,
     pub inspected: &'a Inspected,
+    /// What was measured before on the same devices.
+    pub rivals: &'a [Rival],
+    /// Whether nothing of the same engine comes before it.
+    pub is_first_of_engine: bool,
 }
 
 impl Registration<'_> {
@@ -73,6 +77,9 @@ impl Registration<'_> {
             );
             return Ok(Measured::skipped(Code::EngineCrashed, reason));
         }
+        if let Some(reason) = self.budget_is_spent(trial) {
+            return Ok(Measured::Pruned { reason });
+        }
         if starts >= self.parts.config.starts {
             let reason = format!("the process ended `{starts}` times while it was measured");
             return Ok(Measured::skipped(Code::EngineFailed, reason));
@@ -98,10 +105,23 @@ impl Registration<'_> {
         }
     }
 
+    /// Why nothing more is measured, where that is so. What each engine does first is measured in any case.
+    fn budget_is_spent(&self, trial: &Trial<'_>) -> Option<String> {
+        let budget = self.parts.config.budget?;
+        let is_spent = self.opened.elapsed() >= budget && !trial.is_first_of_engine;
+        is_spent.then(|| {
+            format!(
+                "the `{}` s that registrations may take were over: raise `variants.budget_s`",
+                budget.as_secs()
+            )
+        })
+    }
+
     /// Whether a configuration that does not run is left out, or the whole job ends.
     fn judge(&mut self, name: &str, error: MeasureError) -> Result<Measured, Error> {
         match error {
             MeasureError::Cancelled => Err(error.into()),
+            MeasureError::Pruned(reason) => Ok(Measured::Pruned { reason }),
             // The set does not fit the model: no other configuration can do better.
             MeasureError::Score(ScoreError::Invalid(invalid)) if !self.extends() => {
                 Err(invalid.into())
@@ -143,6 +163,7 @@ impl Registration<'_> {
         let (engine, signature) = (trial.engine.clone(), trial.inspected.signature.clone());
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
         let padding = self.model.padding.clone();
+        let rivals = trial.rivals.to_vec();
         self.parts
             .threads
             .run(move |cancel| {
@@ -153,6 +174,7 @@ impl Registration<'_> {
                     validation: &validation,
                     metric,
                     padding: padding.as_ref(),
+                    rivals: &rivals,
                 };
                 measure::measure(&subject, &effort, cancel)
             })
@@ -179,6 +201,7 @@ impl Registration<'_> {
             threads,
             padding: self.model.padding.clone(),
             effort: self.parts.config.effort,
+            rivals: trial.rivals.to_vec(),
         };
         let bytes = self.read_artefact(artefact).await?;
         let task = self

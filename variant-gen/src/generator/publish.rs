@@ -136,11 +136,14 @@ impl Outcome<'_> {
                 skipped.insert(precision.name().to_owned(), reason.clone());
             }
         }
-        let mut configurations = 0;
+        let (mut configurations, mut pruned) = (0, BTreeMap::new());
         for (configuration, measured) in self.measured {
             let known = skipped.contains_key(configuration.precision.name());
             match measured {
                 Measured::Done { .. } => configurations += 1,
+                Measured::Pruned { reason } => {
+                    pruned.insert(configuration.name(), reason.clone());
+                }
                 Measured::Skipped { reason, .. } if !known => {
                     skipped.insert(configuration.name(), reason.clone());
                 }
@@ -157,6 +160,7 @@ impl Outcome<'_> {
             variants: variants.len(),
             frontier: on_frontier.count(),
             configurations,
+            pruned,
             skipped,
         }
     }

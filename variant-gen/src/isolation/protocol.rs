@@ -8,7 +8,7 @@ use sextant_onnx::quantize::Ranges;
 use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature};
 
 use crate::{
-    measure::{Effort, Measurement, Refused},
+    measure::{Effort, Measurement, Refused, Rival},
     validation::{Limits, Scored},
 };
 
@@ -47,6 +47,8 @@ pub enum Action {
         padding: Option<Padding>,
         /// How thoroughly.
         effort: Effort,
+        /// What was measured before.
+        rivals: Vec<Rival>,
     },
     /// Find the ranges of values for static quantisation.
     Calibrate(Calibrate),
@@ -93,6 +95,8 @@ pub enum Answer {
     Calibrated(Result<Ranges, String>),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
+    /// The end of an order whose rest is not worth its time, and why.
+    Pruned(String),
     /// The end of an order that cannot be measured.
     Refused(Refused),
 }

@@ -32,11 +32,16 @@ enum Outcome {
 impl Sweep<'_> {
     /// The measured batch sizes, and why there are not more.
     pub(super) fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
-        let mut points = Vec::new();
+        let mut points: Vec<Point> = Vec::new();
         let batched = self.subject.signature.batched;
         for batch in batch_sizes(batched, self.effort.largest_batch) {
             match self.point(batch) {
-                Ok(Outcome::Point(point)) => points.push(point),
+                Ok(Outcome::Point(point)) => {
+                    points.push(point);
+                    if let Some(reason) = self.gains_nothing(&points) {
+                        return Ok((points, Some(reason)));
+                    }
+                }
                 Ok(Outcome::Slow(took)) => {
                     let took = milliseconds(took).round();
                     let reason = format!("a batch of `{batch}` takes `{took}` ms");
@@ -50,6 +55,25 @@ impl Sweep<'_> {
             }
         }
         Ok((points, None))
+    }
+
+    /// Why larger batches are not worth their time: the last two are slow, and answer no more rows per second
+    /// than a smaller one.
+    fn gains_nothing(&self, points: &[Point]) -> Option<String> {
+        let [before @ .., first, second] = points else {
+            return None;
+        };
+        let rate = |point: &Point| f64::from(point.latency.batch) / point.latency.p50_ms;
+        let smaller = before.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+        let is_slow = first.latency.p50_ms > milliseconds(self.effort.slow);
+        let least = rate(smaller) * self.effort.least_gain;
+        let gains = rate(first) >= least || rate(second) >= least;
+        (is_slow && !gains).then(|| {
+            format!(
+                "batches of `{}` and `{}` answer no more rows per second than one of `{}`",
+                first.latency.batch, second.latency.batch, smaller.latency.batch
+            )
+        })
     }
 
     fn point(&self, batch: u16) -> Result<Outcome, MeasureError> {

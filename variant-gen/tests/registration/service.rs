@@ -1,12 +1,12 @@
 //! What a registration leaves behind.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use sextant_onnx::builder::{self, BATCH, Dim};
 use sextant_registry::JobState;
 use sextant_types::{DataType, Metric, ModelId, Precision};
-use sextant_variant_gen::{RegistrationService, report::report};
+use sextant_variant_gen::{Config, RegistrationService, report::report};
 
 use crate::bed::{Bed, CLASSES, WIDTH, model, quick, validation};
 
@@ -175,4 +175,34 @@ async fn labels_of_another_metric_are_refused() {
     assert_eq!(job.state, JobState::Failed);
     let code = job.error.map(|failure| failure.code.as_str());
     assert_eq!(code, Some("invalid_validation_set"));
+}
+
+/// What the engine does first is measured although there is no time at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_without_time_measures_the_plainest_way() {
+    let bed = Bed::new().await;
+    let job = bed.submit("m", &model(1), &validation(1)).await.job;
+    let config = Config {
+        budget: Some(Duration::ZERO),
+        ..quick()
+    };
+    let job = bed.run_to_end(bed.generator(config), &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let engines = bed.variants("m").await;
+    assert!(
+        engines
+            .iter()
+            .all(|it| it.spec.precision == Precision::Fp32)
+    );
+    let pruned = &job.result.expect("a result")["pruned"];
+    let pruned = pruned.as_object().expect("names");
+    let names: Vec<&str> = pruned.keys().map(String::as_str).collect();
+    assert_eq!(names, ["ort-int8d-all-t1", "ort-int8s-all-t1"]);
+    for reason in pruned.values() {
+        assert!(
+            reason
+                .as_str()
+                .is_some_and(|it| it.contains("variants.budget_s"))
+        );
+    }
 }

@@ -1,0 +1,129 @@
+//! Whether a configuration is worth measuring in full.
+//!
+//! A race: what was measured before are a configuration's rivals. After it is loaded, a lone query and a
+//! batch are timed; where a rival that is at least as exact and takes no more threads is clearly faster in
+//! both, nobody would be served by the rest of the measurement. Only what is as accurate as the uploaded
+//! file is a rival. Quick models are measured in full whatever comes of it.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use sextant_types::{Precision, fit, uploaded_quality};
+
+use super::{MeasureError, Measurement, ScoreError, milliseconds, run, sweep::Sweep};
+use crate::configuration::Configuration;
+
+/// Rows of the batch that is timed.
+const ROWS: u16 = 8;
+
+/// So many times as fast is clearly faster: more than the fifth in steps of which variants are compared.
+const CLEARLY: f64 = 1.25;
+
+/// A rival may take so much longer to load, ms.
+const LOAD_MS: f64 = 200.0;
+
+/// A configuration that was measured before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rival {
+    /// The configuration's name.
+    pub name: String,
+    /// Number format.
+    pub precision: Precision,
+    /// Intra-op threads.
+    pub threads: u16,
+    /// Time to load, ms.
+    pub load_ms: f64,
+    /// Time of a batch of one, ms.
+    pub alone_ms: f64,
+    /// Most rows per second.
+    pub rows_per_s: f64,
+}
+
+/// Those of the measured configurations that are as accurate as the uploaded file.
+pub fn rivals(measured: &[(&Configuration, &Measurement)]) -> Vec<Rival> {
+    let accuracies: Vec<_> = measured
+        .iter()
+        .map(|(configuration, measurement)| (configuration.precision, &measurement.accuracy))
+        .collect();
+    let Some(least) = uploaded_quality(&accuracies) else {
+        return Vec::new();
+    };
+    let accurate = measured
+        .iter()
+        .filter(|(_, measurement)| measurement.accuracy.quality() >= least);
+    accurate
+        .filter_map(|(configuration, measurement)| {
+            let batches: Vec<_> = measurement.points.iter().map(|it| it.latency).collect();
+            Some(Rival {
+                name: configuration.name(),
+                precision: configuration.precision,
+                threads: configuration.threads,
+                load_ms: measurement.load_ms,
+                alone_ms: batches.first()?.p50_ms,
+                rows_per_s: fit::saturation_rps(&batches),
+            })
+        })
+        .collect()
+}
+
+impl Sweep<'_> {
+    /// Why the rest need not be measured, where that is so.
+    pub(super) fn outrun(&self, load_ms: f64) -> Result<Option<String>, MeasureError> {
+        let request = &self.subject.request;
+        let rivals = self.subject.rivals.iter().filter(|rival| {
+            rival.precision <= request.precision
+                && rival.threads <= request.threads
+                && rival.load_ms <= load_ms + LOAD_MS
+        });
+        let rivals: Vec<&Rival> = rivals.collect();
+        if rivals.is_empty() {
+            return Ok(None);
+        }
+        let rows = match self.subject.signature.batched {
+            true => ROWS.min(self.effort.largest_batch).max(1),
+            false => 1,
+        };
+        // What cannot run so many rows shows that when it is measured.
+        let Some(together_ms) = self.quickest(rows)? else {
+            return Ok(None);
+        };
+        if together_ms <= milliseconds(self.effort.pruned_above) {
+            return Ok(None);
+        }
+        let Some(alone_ms) = self.quickest(1)? else {
+            return Ok(None);
+        };
+        let rows_per_s = f64::from(rows) / together_ms * 1e3;
+        let faster = rivals.into_iter().find(|rival| {
+            rival.alone_ms * CLEARLY <= alone_ms && rival.rows_per_s >= rows_per_s * CLEARLY
+        });
+        Ok(faster.map(|rival| {
+            format!(
+                "slower than `{}`: {alone_ms:.1} ms for one row in place of {:.1}, {rows_per_s:.0} rows per \
+                 second in place of {:.0}",
+                rival.name, rival.alone_ms, rival.rows_per_s
+            )
+        }))
+    }
+
+    /// The quicker of two runs of a batch, ms; only one where that is quick enough for a full measurement. None
+    /// where the engine does not run it.
+    fn quickest(&self, rows: u16) -> Result<Option<f64>, MeasureError> {
+        let inputs = self.subject.validation.repeated(usize::from(rows));
+        let inputs = inputs.map_err(ScoreError::from)?;
+        let mut least = f64::INFINITY;
+        for _ in 0..2 {
+            self.cancel.check()?;
+            let started = Instant::now();
+            match run(self.model, &inputs, usize::from(rows)) {
+                Err(MeasureError::Run { .. }) => return Ok(None),
+                Err(other) => return Err(other),
+                Ok(_) => least = least.min(milliseconds(started.elapsed())),
+            }
+            if least <= milliseconds(self.effort.pruned_above) {
+                break;
+            }
+        }
+        Ok(Some(least))
+    }
+}
