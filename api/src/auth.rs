@@ -17,7 +17,7 @@ mod secret;
 pub(crate) use caller::Caller;
 pub(crate) use guard::{Guard, HEADERS, Subject, guard};
 pub(crate) use keyring::Keyring;
-pub(crate) use rules::{RuleBook, describe};
+pub(crate) use rules::{RuleBook, describe, described};
 pub(crate) use secret::Secret;
 pub use secret::{AdminKey, WeakKey};
 

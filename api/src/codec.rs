@@ -56,6 +56,8 @@ pub struct TensorParameters {
     pub binary_data_size: Option<usize>,
     /// Whether this output is wanted in binary.
     pub binary_data: Option<bool>,
+    /// So many of the greatest elements of each row are wanted of this output, and their positions.
+    pub classification: Option<usize>,
 }
 
 // === impl TensorBody ===

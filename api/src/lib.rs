@@ -18,6 +18,7 @@ mod applications;
 mod artefacts;
 mod audit;
 mod changes;
+mod classification;
 mod clock;
 mod cluster;
 mod costs;

@@ -46,6 +46,9 @@ pub struct NewModelBody {
     /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
     /// meant for, where this is left out.
     outputs: Option<Vec<String>>,
+    /// The names of the classes, in the order of the scored output's columns; those that the file names, where
+    /// this is left out.
+    classes: Option<Vec<String>>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -75,6 +78,9 @@ pub struct NewModelForm {
     /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
     /// the metric is meant for, where this is left out.
     output: Option<Vec<String>>,
+    /// The names of the classes, one in each line, in the order of the scored output's columns; those that the
+    /// file names, where this is left out.
+    classes: Option<String>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -122,6 +128,12 @@ pub struct ModelBody {
     /// The outputs that were chosen, the one that is scored first; absent where nobody chose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<String>,
+    /// The output that accuracy is measured on; only of a single model, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scored_output: Option<String>,
+    /// What its columns stand for; only of a single model, where that is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<String>,
     /// How inputs are padded, where that was declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<PaddingBody>,
@@ -258,7 +270,13 @@ pub async fn get(
     Name(name): Name<ModelId>,
 ) -> Result<Json<ModelBody>, Problem> {
     let model = state.registry().model(&name).await?;
-    Ok(Json(describe(&state, model).await?))
+    let scored = state.registry().scored_output(&name).await?;
+    let mut body = describe(&state, model).await?;
+    if let Some(scored) = scored {
+        body.scored_output = Some(scored.output);
+        body.classes = scored.classes;
+    }
+    Ok(Json(body))
 }
 
 /// The file that a model was registered from: ONNX, or a manifest of a remote runtime.
@@ -339,6 +357,8 @@ async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> 
         validation_digest: model.validation.to_string(),
         data: model.data.into_iter().map(DataFileBody::from).collect(),
         outputs: model.outputs,
+        scored_output: None,
+        classes: Vec::new(),
         padding: model.padding.map(|padding| PaddingBody {
             mask: padding.mask,
             pad: padding.values,

@@ -15,6 +15,7 @@ use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor};
 
 mod body;
 pub mod pages;
+pub(crate) mod responses;
 mod sources;
 
 pub(crate) use body::{CandidateBody, ProblemBody};

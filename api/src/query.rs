@@ -3,7 +3,7 @@
 //! This is the hot path: no lock is held across an await, nothing is logged, the body is read
 //! without a tree and the answer is written into one vector.
 
-use std::time::Instant;
+use std::{num::NonZero, time::Instant};
 
 use axum::{
     body::Body,
@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState,
     auth::Caller,
+    classification::Top,
     codec::{self, TensorBody, Text, write},
     json,
     problem::{Problem, ProblemBody},
@@ -67,6 +68,11 @@ pub struct QueryBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
+    /// So many of the most likely classes of each row are told in `classification`, with their names where the
+    /// model's classes have names.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, minimum = 1, example = 3)]
+    pub classification: Option<NonZero<u32>>,
     /// Whether to tell what was considered and why; also `?explain=true`.
     #[serde(default)]
     pub explain: bool,
@@ -113,23 +119,32 @@ async fn create_inner(
     let body = state.collect(request.into_body()).await?;
     let arrived = Instant::now();
     let _permit = state.admit()?;
-    let (query, id) = read(state, &body, explain, arrived)?;
+    let Asked {
+        query,
+        id,
+        classification,
+    } = read(state, &body, explain, arrived)?;
     let route = asked.insert(query.route.clone());
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let answer = state.dispatcher().query(query).await?;
-    let out = answer_json(&answer, id.as_deref());
+    let mut out = answer_json(&answer, id.as_deref());
+    if let Some(k) = classification {
+        Box::pin(classify(state, &answer, k, &mut out)).await?;
+    }
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
     Ok(json_response(out))
 }
 
+/// A query and what is asked of its answer's form.
+struct Asked {
+    query: Query,
+    id: Option<String>,
+    classification: Option<NonZero<u32>>,
+}
+
 /// Reads a query and the text of its id.
-pub(crate) fn read(
-    state: &ApiState,
-    body: &[u8],
-    explain: bool,
-    arrived: Instant,
-) -> Result<(Query, Option<String>), Problem> {
+fn read(state: &ApiState, body: &[u8], explain: bool, arrived: Instant) -> Result<Asked, Problem> {
     let body: QueryBody<'_> = json::borrowed(body)?;
     let route = route(
         body.application.as_ref(),
@@ -145,7 +160,33 @@ pub(crate) fn read(
         explain: explain || body.explain,
         arrived,
     };
-    Ok((query, body.id.map(|id| id.0.into_owned())))
+    Ok(Asked {
+        query,
+        id: body.id.map(|id| id.0.into_owned()),
+        classification: body.classification,
+    })
+}
+
+/// Puts the most likely classes into an answer.
+async fn classify(
+    state: &ApiState,
+    answer: &Answer,
+    k: NonZero<u32>,
+    out: &mut Vec<u8>,
+) -> Result<(), Problem> {
+    let scored = state.classes().of(&answer.model, state.registry()).await?;
+    let route = Route::Variant(answer.variant.clone());
+    let top = Top {
+        k: usize::try_from(k.get()).unwrap_or(usize::MAX),
+        outputs: &answer.outputs,
+        batched: state.dispatcher().signature(&route)?.batched,
+        scored: scored.as_deref(),
+    };
+    let closing = out.pop();
+    out.extend_from_slice(b",\"classification\":");
+    top.write(out)?;
+    out.extend(closing);
+    Ok(())
 }
 
 /// Whom a request addresses: exactly one name must be given.

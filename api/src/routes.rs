@@ -10,8 +10,9 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, costs, docs, health, jobs, keys, layer, metrics, models, query, scaling, storage, v2,
-    variants,
+    cluster, costs, docs, health, jobs, keys, layer, metrics, models,
+    problem::responses,
+    query, scaling, storage, v2, variants,
 };
 
 /// The complete front end.
@@ -40,6 +41,7 @@ pub fn openapi() -> OpenApi {
 /// asked for.
 fn portable(mut openapi: OpenApi) -> OpenApi {
     auth::describe(&mut openapi);
+    responses::describe(&mut openapi);
     let paths = std::mem::take(&mut openapi.paths.paths);
     openapi.paths.paths = paths
         .into_iter()

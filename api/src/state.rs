@@ -18,6 +18,7 @@ use crate::{
     auth::{self, Caller, Keyring},
     body::{self, BodyLimit, Held, Room},
     changes::Changes,
+    classification::Classes,
     directory::Directory,
     places::{Places, Share},
     problem::Problem,
@@ -71,6 +72,7 @@ struct Shared {
     places: Places,
     bodies: Room,
     changes: Changes,
+    classes: Classes,
     decisions: Feed,
     draining: CancellationToken,
 }
@@ -94,6 +96,7 @@ impl ApiState {
             places,
             bodies,
             changes: Changes::default(),
+            classes: Classes::default(),
             decisions,
             draining: CancellationToken::new(),
         }))
@@ -151,6 +154,11 @@ impl ApiState {
     /// What is being changed.
     pub(crate) fn changes(&self) -> &Changes {
         &self.0.changes
+    }
+
+    /// What the outputs of models are called whose greatest elements are their answers.
+    pub(crate) fn classes(&self) -> &Classes {
+        &self.0.classes
     }
 
     /// The whole body of a request that is not an upload, within the limits.

@@ -122,7 +122,12 @@ pub async fn server() -> Json<ServerBody> {
     Json(ServerBody {
         name: "sextant",
         version: env!("CARGO_PKG_VERSION"),
-        extensions: vec!["binary_tensor_data", "model_repository", "parameters"],
+        extensions: vec![
+            "binary_tensor_data",
+            "classification",
+            "model_repository",
+            "parameters",
+        ],
     })
 }
 

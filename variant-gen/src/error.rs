@@ -59,6 +59,9 @@ pub enum Error {
         /// How often it was begun.
         attempts: u32,
     },
+    /// The named classes are not those of the output that is scored.
+    #[error("{0}")]
+    Classes(String),
     /// The job does not name a model.
     #[error("job `{0}` names no model")]
     NoModel(String),
@@ -98,7 +101,7 @@ impl Error {
             Self::Padding(_) => Code::InvalidPadding,
             Self::NothingRuns { code, .. } => *code,
             Self::Name { .. } => Code::InvalidName,
-            Self::NoModel(_) => Code::InvalidRequest,
+            Self::Classes(_) | Self::NoModel(_) => Code::InvalidRequest,
             Self::Measure(source) => source.code(),
             Self::Registry(source) => source.code(),
             Self::Objects(source) => source.code(),

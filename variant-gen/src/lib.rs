@@ -21,7 +21,6 @@ mod isolation;
 pub mod measure;
 pub mod memory;
 mod publisher;
-pub mod report;
 pub mod score;
 mod service;
 pub mod step;

@@ -50,8 +50,8 @@ pub struct Effort {
     pub budget: Duration,
     /// Least number of runs of one batch size.
     pub runs: u32,
-    /// Most runs of one batch size.
-    pub most_runs: u32,
+    /// So many runs of one batch size are enough after a third of that time.
+    pub many_runs: u32,
     /// A run slower than this is repeated less often.
     pub slow: Duration,
     /// Least number of slow runs.
@@ -89,18 +89,18 @@ impl Default for Effort {
         Self {
             budget: Duration::from_millis(60),
             runs: 10,
-            most_runs: 2_000,
+            many_runs: 200,
             slow: Duration::from_millis(60),
             slow_runs: 3,
             slowest: Duration::from_secs(5),
             least_gain: 1.03,
-            pruned_above: Duration::from_millis(20),
+            pruned_above: Duration::from_millis(5),
             loads: 3,
             largest_batch: 64,
             evaluation_batch: 32,
             shape_budget: Duration::from_millis(20),
             shape_runs: 3,
-            longest_shape: Duration::from_secs(2),
+            longest_shape: Duration::from_millis(500),
             memory_bytes: 0,
             concurrent_cores: 0,
         }
@@ -113,12 +113,11 @@ impl Effort {
         Self {
             budget: Duration::from_millis(20),
             runs: 5,
-            most_runs: 500,
+            many_runs: 100,
             slow_runs: 1,
             loads: 1,
             shape_budget: Duration::from_millis(5),
-            longest_shape: Duration::from_millis(500),
-            pruned_above: Duration::from_millis(5),
+            longest_shape: Duration::from_millis(250),
             ..Self::default()
         }
     }
@@ -128,7 +127,7 @@ impl Effort {
         Self {
             budget: Duration::from_millis(250),
             runs: 30,
-            most_runs: 10_000,
+            many_runs: 10_000,
             slow_runs: 5,
             loads: 5,
             least_gain: 0.0,

@@ -286,7 +286,7 @@ fn fit_input(
 }
 
 /// The shape of one record: without the batch dimension where there is one.
-fn row_shape(spec: &TensorSpec, batched: bool) -> RowShape<'_> {
+pub(crate) fn row_shape(spec: &TensorSpec, batched: bool) -> RowShape<'_> {
     let skip = usize::from(batched);
     spec.shape.get(skip..).unwrap_or_default()
 }

@@ -207,18 +207,23 @@ pub(crate) fn describe(openapi: &mut OpenApi) {
     let header = ApiKeyValue::with_description("x-api-key", "The same in a header of its own.");
     components.add_security_scheme("header", SecurityScheme::ApiKey(ApiKey::Header(header)));
     for item in openapi.paths.paths.values_mut() {
-        let operations = [
-            &mut item.get,
-            &mut item.head,
-            &mut item.post,
-            &mut item.put,
-            &mut item.patch,
-            &mut item.delete,
-        ];
-        for operation in operations.into_iter().flatten() {
+        for operation in described(item) {
             operation.security = rule(operation).and_then(|rule| requirements(rule.need));
         }
     }
+}
+
+/// The operations of a path.
+pub(crate) fn described(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let all = [
+        &mut item.get,
+        &mut item.head,
+        &mut item.post,
+        &mut item.put,
+        &mut item.patch,
+        &mut item.delete,
+    ];
+    all.into_iter().flatten()
 }
 
 fn requirements(need: Need) -> Option<Vec<SecurityRequirement>> {

@@ -3,7 +3,7 @@
 //! Files are streamed: memory use does not grow with their size. What is plainly wrong is refused
 //! here, as early as possible; whether the file is a model is found out by the registration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use axum::extract::{
     Multipart, Request,
@@ -27,6 +27,9 @@ use crate::{
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
+/// Most bytes of the classes' names.
+const MAX_CLASSES_BYTES: usize = 4 << 20;
+
 /// The parts of a form as they come.
 #[derive(Default)]
 struct Form {
@@ -37,6 +40,7 @@ struct Form {
     mask: Option<String>,
     pad: BTreeMap<String, f64>,
     outputs: Vec<String>,
+    classes: Option<Vec<String>>,
     data: Vec<DataFile>,
     /// All files that were stored.
     stored: Vec<Digest>,
@@ -96,6 +100,7 @@ pub async fn from_store(
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
         outputs: body.outputs.unwrap_or_default(),
+        classes: body.classes,
         data,
         stored: Vec::new(),
     };
@@ -158,6 +163,11 @@ impl Form {
                 self.data.push(data_file(&name, blob));
                 Ok(())
             }
+            "classes" => {
+                let names = text_within(field, MAX_CLASSES_BYTES, "`classes`").await?;
+                let names = names.lines().map(|name| name.trim().to_owned());
+                once("classes", &mut self.classes, names.collect())
+            }
             "output" => {
                 self.outputs.push(text(field).await?);
                 Ok(())
@@ -166,7 +176,7 @@ impl Form {
                 let other = short(other);
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
-                     `model`, `validation`, `data`, `output`, `mask`, `pad`"
+                     `model`, `validation`, `data`, `output`, `classes`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -195,7 +205,8 @@ impl Form {
             validation: not_empty(validation, "validation", Code::InvalidValidationSet)?.digest,
             size_bytes: model.size_bytes,
             padding,
-            outputs: distinct(self.outputs)?,
+            outputs: distinct(self.outputs, "output")?,
+            classes: classes(self.classes)?,
             data: named_once(self.data)?,
         })
     }
@@ -222,16 +233,28 @@ fn named_once(mut data: Vec<DataFile>) -> Result<Vec<DataFile>, Problem> {
     }
 }
 
-/// The outputs that are named; none of them twice.
-fn distinct(outputs: Vec<String>) -> Result<Vec<String>, Problem> {
-    let twice = |(at, name): &(usize, &String)| outputs[..*at].contains(name);
-    match outputs.iter().enumerate().find(twice) {
-        Some((_, name)) => {
-            let detail = format!("output `{}` is named twice", short(name));
-            Err(Problem::new(Code::InvalidRequest, detail).field("output"))
+/// Names in the order in which they are given; none of them twice.
+fn distinct(names: Vec<String>, what: &'static str) -> Result<Vec<String>, Problem> {
+    let mut seen = HashSet::with_capacity(names.len());
+    match names.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(name) => {
+            let detail = format!("{what} `{}` is named twice", short(name));
+            Err(Problem::new(Code::InvalidRequest, detail).field(what))
         }
-        None => Ok(outputs),
+        None => Ok(names),
     }
+}
+
+/// The classes that are named, if any are.
+fn classes(names: Option<Vec<String>>) -> Result<Vec<String>, Problem> {
+    let Some(names) = names else {
+        return Ok(Vec::new());
+    };
+    if names.is_empty() || names.iter().any(String::is_empty) {
+        let detail = "`classes` must be one name in each line, and no line may be empty";
+        return Err(Problem::new(Code::InvalidRequest, detail).field("classes"));
+    }
+    distinct(names, "class")
 }
 
 /// `input=value`.
@@ -268,11 +291,15 @@ async fn copy(state: &ApiState, path: &str, what: &'static str) -> Result<PutBlo
     Ok(objects.put_blob_stream(bytes).await?)
 }
 
-async fn text(mut field: Field<'_>) -> Result<String, Problem> {
+async fn text(field: Field<'_>) -> Result<String, Problem> {
+    text_within(field, MAX_TEXT_BYTES, "a text field").await
+}
+
+async fn text_within(mut field: Field<'_>, most: usize, what: &str) -> Result<String, Problem> {
     let mut text = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
-        if text.len() + piece.len() > MAX_TEXT_BYTES {
-            return Err(body::too_large("a text field", MAX_TEXT_BYTES as u64));
+        if text.len() + piece.len() > most {
+            return Err(body::too_large(what, most as u64));
         }
         text.extend_from_slice(&piece);
     }

@@ -27,6 +27,21 @@ pub struct AnswerBody {
     pub timings: TimingsBody,
     /// What was considered, when asked for.
     pub explanation: Option<ExplanationBody>,
+    /// The most likely classes when asked for, best first: a list for each vector along the last axis of the output
+    /// that accuracy is measured on, so for each row.
+    pub classification: Option<Vec<Vec<LikelyClassBody>>>,
+}
+
+/// One of the most likely classes.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LikelyClass)]
+pub struct LikelyClassBody {
+    /// Its position, from 0.
+    pub class: usize,
+    /// Its name, where the model's classes have names.
+    pub name: Option<String>,
+    /// What the model says of it.
+    pub score: f64,
 }
 
 /// One output tensor. Elements that JSON cannot express (NaN, infinities) are `null`.

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::{
     Named,
-    wire::{self, InferBody},
+    wire::{self, Columns, InferBody},
 };
 use crate::{ApiState, problem::Problem, problem::ProblemBody, query::schema::OutputBody};
 
@@ -98,7 +98,16 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
     let id = request.id.map(|id| id.0.into_owned());
     let _share = state.admit_for(&named.route)?;
     let answer = state.dispatcher().query(query).await?;
-    let response = wire::answer(&named.name, id.as_deref(), &answer, &selection);
+    let scored = match selection.any_classes() {
+        true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
+        false => None,
+    };
+    let told = (named.name.as_str(), id.as_deref());
+    let columns = Columns {
+        batched: named.signature.batched,
+        scored: scored.as_deref(),
+    };
+    let response = wire::answer(told, &answer, &selection, columns)?;
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
     Ok(response)
 }

@@ -8,11 +8,13 @@ use axum::{
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sextant_registry::ScoredOutput;
 use sextant_rpc::Answer;
-use sextant_types::{Code, NamedTensor};
+use sextant_types::{Code, NamedTensor, Tensor, convert};
 use utoipa::ToSchema;
 
 use crate::{
+    classification::{Likely, likely},
     codec::{TensorBody, TensorParameters, Text, binary, short, write},
     extract::digits,
     json,
@@ -75,8 +77,32 @@ pub struct Wanted<'a> {
 
 /// Which outputs are wanted and how.
 pub struct Selection {
-    wanted: Vec<(String, Option<bool>)>,
+    wanted: Vec<Chosen>,
     binary: bool,
+}
+
+/// An output that is wanted.
+struct Chosen {
+    name: String,
+    binary: Option<bool>,
+    /// So many of its greatest elements in place of all; 0 for all.
+    classes: usize,
+}
+
+/// What the columns of outputs stand for.
+#[derive(Clone, Copy)]
+pub struct Columns<'a> {
+    /// Whether the first dimension counts rows.
+    pub batched: bool,
+    /// The output whose columns have names.
+    pub scored: Option<&'a ScoredOutput>,
+}
+
+/// How an output is answered.
+#[derive(Clone, Copy)]
+struct Form {
+    binary: bool,
+    classes: usize,
 }
 
 /// The JSON part of a body and the binary part behind it.
@@ -133,19 +159,32 @@ pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedT
 }
 
 /// The answer: all in JSON, or with the wanted outputs in binary behind it.
-pub fn answer(name: &str, id: Option<&str>, answer: &Answer, selection: &Selection) -> Response {
+pub fn answer(
+    (name, id): (&str, Option<&str>),
+    answer: &Answer,
+    selection: &Selection,
+    columns: Columns<'_>,
+) -> Result<Response, Problem> {
     let mut out = head(name, id, answer);
     let mut tail = Vec::new();
     out.extend_from_slice(b",\"outputs\":[");
     let mut first = true;
     for output in &answer.outputs {
-        let Some(as_binary) = selection.choose(&output.name) else {
+        let Some(form) = selection.choose(&output.name) else {
             continue;
+        };
+        let classes;
+        let output = match form.classes {
+            0 => output,
+            k => {
+                classes = classified(output, k, columns)?;
+                &classes
+            }
         };
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
-        if as_binary {
+        if form.binary {
             write::binary_tensor(&mut out, output, binary::size(&output.tensor));
             binary::append(&mut tail, &output.tensor);
         } else {
@@ -154,7 +193,7 @@ pub fn answer(name: &str, id: Option<&str>, answer: &Answer, selection: &Selecti
     }
     out.extend_from_slice(b"]}");
     if !selection.any_binary() {
-        return json_response(out);
+        return Ok(json_response(out));
     }
     let length = HeaderValue::from(out.len());
     out.append(&mut tail);
@@ -162,7 +201,46 @@ pub fn answer(name: &str, id: Option<&str>, answer: &Answer, selection: &Selecti
     let octets = HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, octets);
     response.headers_mut().insert(HEADER_LENGTH, length);
-    response
+    Ok(response)
+}
+
+/// The classification extension: of each row its `k` greatest elements as `score:position:name`, all that a row
+/// has counted through.
+fn classified(
+    output: &NamedTensor,
+    k: usize,
+    Columns { batched, scored }: Columns<'_>,
+) -> Result<NamedTensor, Problem> {
+    let refuse = || {
+        let name = short(&output.name);
+        let detail = format!("output `{name}` has no numbers whose greatest could be its classes");
+        Problem::new(Code::InvalidTensor, detail).field("outputs")
+    };
+    let tensor = &output.tensor;
+    let rows = if batched { tensor.rows().max(1) } else { 1 };
+    let columns = tensor.len() / rows;
+    let likely = likely(tensor, columns, k).filter(|_| columns > 0);
+    let likely = likely.ok_or_else(refuse)?;
+    let names = scored
+        .filter(|scored| scored.output == output.name)
+        .map_or(&[][..], |scored| &scored.classes);
+    let is_float = convert::is_float(tensor.data_type());
+    let text = |of: &Likely| {
+        let Likely { class, score } = *of;
+        let score = match is_float {
+            true => format!("{score:.6}"),
+            false => format!("{score}"),
+        };
+        Bytes::from(match names.get(class) {
+            Some(name) => format!("{score}:{class}:{name}"),
+            None => format!("{score}:{class}"),
+        })
+    };
+    let width = likely.first().map_or(0, Vec::len);
+    let texts = likely.iter().flatten().map(text).collect();
+    let tensor = Tensor::from_strings(vec![likely.len(), width], texts);
+    let tensor = tensor.map_err(|_| refuse())?;
+    Ok(NamedTensor::new(output.name.clone(), tensor))
 }
 
 fn head(name: &str, id: Option<&str>, answer: &Answer) -> Vec<u8> {
@@ -212,9 +290,10 @@ impl<'a> InferBody<'a> {
 
     /// Which outputs are wanted, without borrowing from the body.
     pub fn selection(&self) -> Selection {
-        let wanted = |wanted: &Wanted<'_>| {
-            let name = wanted.name.0.as_ref().to_owned();
-            (name, wanted.parameters.binary_data)
+        let wanted = |wanted: &Wanted<'_>| Chosen {
+            name: wanted.name.0.as_ref().to_owned(),
+            binary: wanted.parameters.binary_data,
+            classes: wanted.parameters.classification.unwrap_or(0),
         };
         Selection {
             wanted: self.outputs.iter().map(wanted).collect(),
@@ -296,26 +375,37 @@ impl Selection {
     /// Refuses outputs that the model does not have.
     pub fn check(&self, known: &[sextant_types::TensorSpec]) -> Result<(), Problem> {
         let unknown = |name: &str| known.iter().all(|spec| spec.name != name);
-        match self.wanted.iter().find(|(name, _)| unknown(name)) {
+        match self.wanted.iter().find(|chosen| unknown(&chosen.name)) {
             None => Ok(()),
-            Some((name, _)) => {
-                let detail = format!("the model has no output `{}`", short(name));
+            Some(chosen) => {
+                let detail = format!("the model has no output `{}`", short(&chosen.name));
                 Err(Problem::new(Code::InvalidTensor, detail).field("outputs"))
             }
         }
     }
 
-    /// Whether an output is wanted, and then whether in binary.
-    fn choose(&self, name: &str) -> Option<bool> {
+    /// How an output is answered; none where it is not wanted.
+    fn choose(&self, name: &str) -> Option<Form> {
         if self.wanted.is_empty() {
-            return Some(self.binary);
+            return Some(Form {
+                binary: self.binary,
+                classes: 0,
+            });
         }
-        let (_, binary) = self.wanted.iter().find(|(wanted, _)| wanted == name)?;
-        Some(binary.unwrap_or(self.binary))
+        let chosen = self.wanted.iter().find(|chosen| chosen.name == name)?;
+        Some(Form {
+            binary: chosen.binary.unwrap_or(self.binary),
+            classes: chosen.classes,
+        })
+    }
+
+    /// Whether classes are wanted, which may have names.
+    pub fn any_classes(&self) -> bool {
+        self.wanted.iter().any(|chosen| chosen.classes > 0)
     }
 
     fn any_binary(&self) -> bool {
-        let asked = |(_, binary): &(_, Option<bool>)| binary.unwrap_or(self.binary);
+        let asked = |chosen: &Chosen| chosen.binary.unwrap_or(self.binary);
         if self.wanted.is_empty() {
             self.binary
         } else {

@@ -55,6 +55,7 @@ async fn put_variant(api: &Api) {
         padding: None,
         outputs: Vec::new(),
         data: Vec::new(),
+        classes: Vec::new(),
     };
     let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
     let job = job.for_model(model.id.clone());

@@ -8,7 +8,7 @@ use super::{
     autoscaler::Autoscaler,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
-    sections::Jobs,
+    sections::{Jobs, Variants},
     worker::{Emulated, EmulatedType, Worker},
     *,
 };

@@ -31,7 +31,9 @@ pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
 pub use key::{ApiKey, KeyScope, NewKey};
-pub use model::{DataFile, Failure, Model, ModelStatus, NewModel, Registration, Step};
+pub use model::{
+    DataFile, Failure, Model, ModelStatus, NewModel, Registration, ScoredOutput, Step,
+};
 pub use profile::FailedProfile;
 pub use registry::Registry;
 

@@ -71,6 +71,16 @@ pub struct DataFile {
     pub size_bytes: u64,
 }
 
+/// The output that a model's accuracy is measured on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ScoredOutput {
+    /// Its name.
+    pub output: String,
+    /// What each of its columns stands for, where somebody has said so: its owner or the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
+}
+
 /// A registered model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -90,6 +100,8 @@ pub struct Model {
     pub data: Vec<DataFile>,
     /// The outputs that are served, as declared, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
+    /// The names of its classes, as declared; empty where nobody has.
+    pub classes: Vec<String>,
     /// How far its registration has come.
     pub status: ModelStatus,
     /// Why its registration failed.
@@ -117,6 +129,8 @@ pub struct NewModel {
     pub data: Vec<DataFile>,
     /// The outputs that are served, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
+    /// The names of its classes; empty for those that the file names.
+    pub classes: Vec<String>,
 }
 
 /// The answer to the creation of a model.
@@ -157,9 +171,30 @@ impl NewModel {
 }
 
 impl Registry {
+    /// Notes which output of a model is scored, and what its columns are called.
+    pub async fn set_scored(&self, model: &ModelId, scored: &ScoredOutput) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        let text = document(Entity::Model, model, scored)?;
+        let written = tx
+            .run(sql::SET_SCORED.bind(model.as_str()).bind(text))
+            .await?;
+        if written == 0 {
+            return Err(Error::not_found(Entity::Model, model));
+        }
+        tx.commit().await
+    }
+
+    /// Which output of a model is scored; `None` where its registration has not found out.
+    pub async fn scored_output(&self, model: &ModelId) -> Result<Option<ScoredOutput>, Error> {
+        let mut reader = self.read().await?;
+        let row = reader.row(sql::SCORED.bind(model.as_str())).await?;
+        let row = row.ok_or_else(|| Error::not_found(Entity::Model, model))?;
+        Columns::new(&row, Entity::Model, "id")?.optional_json("scored")
+    }
+
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
     /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
-    /// set, padding and outputs: then the job that is there is returned. [`Error::Exists`] on other content, unless
+    /// set, padding, outputs and classes: then the job that is there is returned. [`Error::Exists`] on other content, unless
     /// the earlier registration failed: then it is replaced, with its steps and variants.
     /// [`Error::Condemned`] when one of its files is being removed.
     pub async fn register_model(
@@ -314,6 +349,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 && known.validation == new.validation
                 && known.padding == new.padding
                 && known.outputs == new.outputs
+                && known.classes == new.classes
                 && known.data == new.data;
             return if same {
                 Ok(Created {
@@ -334,6 +370,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);
     let outputs = outputs.map(|outputs| document(Entity::Model, &new.id, outputs));
+    let classes = (!new.classes.is_empty()).then_some(&new.classes);
+    let classes = classes.map(|classes| document(Entity::Model, &new.id, classes));
     let data = (!new.data.is_empty()).then_some(&new.data);
     let data = data.map(|data| document(Entity::Model, &new.id, data));
     connection
@@ -348,7 +386,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(int(now_ms))
                 .bind(padding.transpose()?)
                 .bind(outputs.transpose()?)
-                .bind(data.transpose()?),
+                .bind(data.transpose()?)
+                .bind(classes.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -367,6 +406,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         size_bytes: columns.count("size_bytes")?,
         padding: columns.optional_json("padding")?,
         outputs: columns.optional_json("outputs")?.unwrap_or_default(),
+        classes: columns.optional_json("classes")?.unwrap_or_default(),
         data: columns.optional_json("data")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,

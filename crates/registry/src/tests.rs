@@ -57,6 +57,7 @@ fn new_model(name: &str) -> NewModel {
         padding: None,
         outputs: Vec::new(),
         data: Vec::new(),
+        classes: Vec::new(),
     }
 }
 

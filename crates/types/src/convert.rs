@@ -19,6 +19,16 @@ pub enum Number {
     Float(f64),
 }
 
+impl Number {
+    /// As a double; 64-bit integers are rounded.
+    pub fn real(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}
+
 /// What may happen to a value on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {

@@ -153,6 +153,7 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         padding: None,
         outputs: Vec::new(),
         data: Vec::new(),
+        classes: Vec::new(),
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

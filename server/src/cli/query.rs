@@ -24,6 +24,9 @@ pub struct Query {
     /// each input of the model.
     #[arg(long, short, required = true, value_name = "NAME=VALUE")]
     input: Vec<Input>,
+    /// Tell so many of the most likely classes of each row.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    classification: Option<u32>,
     /// Tell which variants were considered and why this one was chosen.
     #[arg(long)]
     explain: bool,
@@ -47,6 +50,9 @@ impl Query {
             request.insert("targets".to_owned(), targets);
         }
         request.insert("inputs".to_owned(), Value::Array(inputs?));
+        if let Some(k) = self.classification {
+            request.insert("classification".to_owned(), json!(k));
+        }
         if self.explain {
             request.insert("explain".to_owned(), json!(true));
         }
@@ -102,12 +108,26 @@ fn text(answer: &Value) -> String {
     let mut lines = vec![format!("variant   {}{met}", cell(answer, "/variant"))];
     lines.push(format!("time      {}", timings(answer)));
     lines.extend(rows(answer, "/outputs").iter().map(output_line));
+    let rows_of_classes = rows(answer, "/classification").iter();
+    lines.extend(rows_of_classes.map(|row| format!("classes   {}", classes(row))));
     if let Some(explanation) = answer.get("explanation").filter(|value| !value.is_null()) {
         lines.push(String::new());
         lines.push(cell(explanation, "/reason"));
         lines.push(candidates(explanation.get("candidates")).render());
     }
     lines.join("\n")
+}
+
+/// `cat 0.91, dog 0.07`: names, or positions where classes have none.
+fn classes(row: &Value) -> String {
+    let one = |class: &Value| {
+        let name = match class.get("name") {
+            Some(_) => cell(class, "/name"),
+            None => cell(class, "/class"),
+        };
+        format!("{name} {}", cell(class, "/score"))
+    };
+    rows(row, "").iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn timings(answer: &Value) -> String {

@@ -43,6 +43,10 @@ pub struct Register {
     /// them, scored on the one that the metric is meant for].
     #[arg(long, value_name = "NAME")]
     output: Vec<String>,
+    /// The names of the classes, one in each line, in the order of the scored output's columns [default: those
+    /// that the model names].
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     #[arg(long, value_name = "INPUT")]
@@ -157,6 +161,14 @@ impl Register {
         }
         for name in &self.output {
             form = form.text("output", name.clone());
+        }
+        if let Some(path) = &self.classes {
+            let names = tokio::fs::read_to_string(path).await;
+            let names = names.map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
+            form = form.text("classes", names);
         }
         if let Some(mask) = &self.mask {
             form = form.text("mask", mask.clone());

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, TestCluster};
+use sextant_tests::{Api, Settings, TestCluster, digits};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -106,6 +106,97 @@ async fn a_map_from_class_to_probability_is_answered_as_a_tensor() {
     assert_eq!(names, ["output_label", "output_probability"], "{answer}");
     assert_eq!(outputs[0]["data"], json!(["setosa"]), "{answer}");
     assert_eq!(outputs[1]["shape"], json!([1, 3]), "{answer}");
+}
+
+#[tokio::test]
+async fn the_most_likely_classes_come_with_their_names() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let job = register(&api, "sklearn-class-names", ("flowers", &[])).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let model = api.get("/v1/models/flowers").await.json(200);
+    assert_eq!(model["scored_output"], "output_probability", "{model}");
+    let names = json!(["setosa", "versicolor", "virginica"]);
+    assert_eq!(model["classes"], names, "{model}");
+
+    let rows = [5.1, 3.5, 1.4, 0.2, 6.3, 3.3, 6.0, 2.5];
+    let input = json!({"name": "X", "shape": [2, 4], "datatype": "FP32", "data": rows});
+    let mut query = json!({"application": "flowers", "classification": 2, "inputs": [input]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    let best = |row: usize| &answer["classification"][row][0];
+    assert_eq!(best(0)["name"], "setosa", "{answer}");
+    assert_eq!(
+        (&best(1)["class"], &best(1)["name"]),
+        (&json!(2), &json!("virginica")),
+        "{answer}"
+    );
+    let scores = &answer["outputs"][1]["data"];
+    assert_eq!(best(0)["score"], scores[0], "{answer}");
+    for row in 0..2 {
+        let likely = answer["classification"][row].as_array().expect("a list");
+        assert_eq!(likely.len(), 2, "{answer}");
+        let score = |at: usize| likely[at]["score"].as_f64().expect("a number");
+        assert!(score(0) >= score(1), "{answer}");
+    }
+    query["classification"] = json!(0);
+    let refused = api.post("/v1/queries", &query).await;
+    refused.problem(400, "invalid_request");
+
+    // The extension of the Open Inference Protocol: `score:position:name`.
+    let mut infer = json!({"inputs": [input], "outputs": [
+        {"name": "output_probability", "parameters": {"classification": 9}}]});
+    let path = "/v2/models/flowers/infer";
+    let answer = api.post(path, &infer).await.json(200);
+    let output = &answer["outputs"][0];
+    assert_eq!(
+        (&output["datatype"], &output["shape"]),
+        (&json!("BYTES"), &json!([2, 3])),
+        "{answer}"
+    );
+    let first = output["data"][0].as_str().expect("a text");
+    assert!(first.ends_with(":0:setosa"), "{first}");
+    infer["outputs"][0]["name"] = json!("output_label");
+    let refused = api.post(path, &infer).await;
+    refused.problem(400, "invalid_tensor");
+}
+
+#[tokio::test]
+async fn classes_are_named_by_whoever_registers() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("digits").await;
+    let form = |name: &str, classes: &str| {
+        Form::new()
+            .text("name", name.to_owned())
+            .text("application", "digits")
+            .text("classes", classes.to_owned())
+            .part("model", Part::bytes(digits::bytes("mlp.onnx")))
+            .part("validation", Part::bytes(digits::bytes("validation.npz")))
+    };
+    let ten = "zero\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n";
+    for refused in ["", "one\n\ntwo", "one\ntwo\none"] {
+        let answer = api.multipart("/v1/models", form("mlp", refused)).await;
+        answer.problem(400, "invalid_request");
+    }
+    let accepted = api
+        .multipart("/v1/models", form("two", "one\ntwo"))
+        .await
+        .json(202);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["error"]["code"], "invalid_request", "{job}");
+    let message = job["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("names `2` classes") && message.contains("`10` columns"),
+        "{message}"
+    );
+    let accepted = api
+        .multipart("/v1/models", form("mlp", ten))
+        .await
+        .json(202);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let model = api.get("/v1/models/mlp").await.json(200);
+    assert_eq!(model["classes"][7], "seven", "{model}");
 }
 
 #[tokio::test]

@@ -6,12 +6,18 @@ use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, is_manifest};
 use sextant_objects::digest_of;
 use sextant_onnx::ModelInfo;
+use sextant_registry::ScoredOutput;
 use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
 
 use super::{Inspected, Registration, adapt::Readable};
-use crate::{Error, measure::MeasureError, step, validation::Scored};
+use crate::{
+    Error,
+    measure::MeasureError,
+    step,
+    validation::{Scored, row_shape},
+};
 
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
@@ -38,9 +44,11 @@ impl Registration<'_> {
         if let Some(padding) = &self.model.padding {
             padding.check(&info.signature)?;
         }
+        let scored = self.with_classes(scored, &info.signature)?;
         let validation = self.validation(&info.signature, &scored).await;
         let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
         self.fix_signature(&info.signature).await?;
+        self.show_scored(&scored, &info.signature).await?;
         let inspected = Inspected {
             signature: info.signature,
             records: validation.records() as u64,
@@ -108,6 +116,52 @@ impl Registration<'_> {
             changes: Vec::new(),
             astray: Vec::new(),
         })
+    }
+
+    /// What is scored, with the classes that the model's owner has named.
+    fn with_classes(&self, scored: Scored, signature: &Signature) -> Result<Scored, Error> {
+        let classes = &self.model.classes;
+        let Some(output) = signature.outputs.get(scored.output) else {
+            return Ok(scored);
+        };
+        if classes.is_empty() {
+            return Ok(scored);
+        }
+        let columns = match row_shape(output, signature.batched).last() {
+            None => {
+                return Err(Error::Classes(format!(
+                    "output `{}` has no class axis: leave `--classes` out, or name another output with `--output`",
+                    output.name
+                )));
+            }
+            Some(columns) => *columns,
+        };
+        match columns {
+            Some(columns) if columns != classes.len() as u64 => Err(Error::Classes(format!(
+                "`--classes` names `{}` classes, and output `{}` has `{columns}` columns",
+                classes.len(),
+                output.name
+            ))),
+            _ => Ok(Scored {
+                classes: classes.clone(),
+                ..scored
+            }),
+        }
+    }
+
+    async fn show_scored(&self, scored: &Scored, signature: &Signature) -> Result<(), Error> {
+        let Some(output) = signature.outputs.get(scored.output) else {
+            return Ok(());
+        };
+        let scored = ScoredOutput {
+            output: output.name.clone(),
+            classes: scored.classes.clone(),
+        };
+        Ok(self
+            .parts
+            .registry
+            .set_scored(&self.model.id, &scored)
+            .await?)
     }
 
     async fn fix_signature(&self, signature: &Signature) -> Result<(), Error> {

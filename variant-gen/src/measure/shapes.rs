@@ -33,7 +33,10 @@ const ROW_BYTES: u64 = 64 << 20;
 /// Highest power of a length by which memory is taken to grow.
 const STEEPEST: f64 = 4.0;
 
-/// A batch that takes longer is run once after it has warmed up.
+/// Longer inputs are not tried where a lone one takes longer.
+const LONG: Duration = Duration::from_secs(2);
+
+/// A batch that takes longer is run once, and counted: what it takes to get its memory is little beside.
 const ONCE: Duration = Duration::from_millis(250);
 
 impl Sweep<'_> {
@@ -158,7 +161,7 @@ impl Sweep<'_> {
         resized.map_err(unsizable)
     }
 
-    /// The first run warms up and is not counted: it has to get the memory for this size.
+    /// The first run warms up and is not counted, unless it is slow: it has to get the memory for this size.
     fn point_of(&self, rows: u16, inputs: &[NamedTensor]) -> Result<BatchLatency, MeasureError> {
         let effort = self.effort;
         let timed = || {
@@ -167,12 +170,13 @@ impl Sweep<'_> {
             run(self.model, inputs, usize::from(rows))?;
             Ok::<_, MeasureError>(started.elapsed())
         };
-        if timed()? > ONCE {
-            return Ok(summarise(rows, vec![milliseconds(timed()?)]));
+        let first = timed()?;
+        if first > ONCE {
+            return Ok(summarise(rows, vec![milliseconds(first)]));
         }
         let (begun, mut times) = (Instant::now(), Vec::new());
         while times.len() < effort.shape_runs.max(1) as usize
-            || (begun.elapsed() < effort.shape_budget && times.len() < effort.most_runs as usize)
+            || begun.elapsed() < effort.shape_budget
         {
             times.push(milliseconds(timed()?));
         }
@@ -190,7 +194,7 @@ impl Sweep<'_> {
     }
 
     fn is_slow(&self, point: &BatchLatency) -> bool {
-        point.batch == 1 && point.p50_ms > milliseconds(self.effort.longest_shape)
+        point.batch == 1 && point.p50_ms > milliseconds(LONG)
     }
 
     fn signature(&self) -> &Signature {

@@ -121,8 +121,11 @@ impl Sweep<'_> {
         let begun = Instant::now();
         let enough = |times: &[f64]| {
             let runs = times.len() as u64;
-            runs >= u64::from(least.max(1))
-                && (begun.elapsed() >= effort.budget || runs >= u64::from(effort.most_runs))
+            let budget = match runs >= u64::from(effort.many_runs) {
+                true => effort.budget / 3,
+                false => effort.budget,
+            };
+            runs >= u64::from(least.max(1)) && begun.elapsed() >= budget
         };
         while !enough(&times) {
             self.cancel.check()?;

@@ -23,9 +23,5 @@ pub(super) fn equal_plain(have: &Tensor, want: &Tensor, per_record: usize) -> Ve
 
 /// A numeric tensor's elements as doubles; 64-bit integers are rounded. `None` for strings.
 pub(crate) fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
-    let real = |number| match number {
-        Number::Integer(value) => value as f64,
-        Number::Float(value) => value,
-    };
-    Some(convert::numbers(tensor)?.map(real).collect())
+    Some(convert::numbers(tensor)?.map(Number::real).collect())
 }

@@ -176,6 +176,7 @@ impl Bed {
             padding: None,
             outputs: Vec::new(),
             data: Vec::new(),
+            classes: Vec::new(),
         };
         let spec = serde_json::json!({"model": name, "application": application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);

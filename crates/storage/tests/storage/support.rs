@@ -147,6 +147,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         padding: None,
         outputs: Vec::new(),
         data: Vec::new(),
+        classes: Vec::new(),
     }
 }
 
