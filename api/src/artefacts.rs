@@ -52,13 +52,19 @@ pub struct ListParams {
     limit: Option<usize>,
 }
 
+/// The content of a file.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "describes what is streamed")]
+pub struct FileContent(Vec<u8>);
+
 /// A path of the store out of a route.
 pub struct Target(ObjectPath);
 
 /// Stores a file, replacing what was there. The body is streamed.
 #[utoipa::path(put, operation_id = "artefacts_put", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(("path" = String, Path, description = "path in the store")),
-    request_body(content = String, content_type = "application/octet-stream"),
+    request_body(content = inline(FileContent), content_type = "application/octet-stream"),
     responses(
         (status = 201, description = "Stored", body = ArtefactBody),
         (status = 507, description = "No room left", body = ProblemBody,
@@ -88,9 +94,9 @@ pub async fn put(
         ("range" = Option<String>, Header, description = "`bytes=first-last`"),
     ),
     responses(
-        (status = 200, description = "The file", body = String,
+        (status = 200, description = "The file", body = inline(FileContent),
             content_type = "application/octet-stream"),
-        (status = 206, description = "Part of the file", body = String,
+        (status = 206, description = "Part of the file", body = inline(FileContent),
             content_type = "application/octet-stream"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),

@@ -17,6 +17,7 @@ use crate::problem::Problem;
 
 pub mod binary;
 pub mod elements;
+pub mod sections;
 pub mod write;
 
 /// Text that borrows from the body unless it has escapes. (serde borrows a plain `Option<Cow>`
@@ -84,15 +85,6 @@ impl TensorBody<'_> {
             Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}].datatype"))
         })
     }
-}
-
-/// Reads all inputs of a query.
-pub fn read_inputs(inputs: Vec<TensorBody<'_>>) -> Result<Vec<NamedTensor>, Problem> {
-    inputs
-        .into_iter()
-        .enumerate()
-        .map(|(index, input)| input.into_tensor(index))
-        .collect()
 }
 
 fn refuse(name: &str, index: usize, error: &dyn std::fmt::Display) -> Problem {

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::Deserialize;
 use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
-use sextant_registry::{JobFilter, JobKind, JobState, NewJob};
+use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob};
 use sextant_rpc::{
     OfflineSpec, Route,
     offline::{RecordFormat, check_webhook},
@@ -59,22 +59,33 @@ pub struct WaitParams {
     wait_ms: u64,
 }
 
-/// Starts an offline job.
+/// Starts an offline job; with `wait_ms` the answer waits until it has come to its end.
 #[utoipa::path(post, operation_id = "jobs_create", path = "/v1/jobs", tag = "jobs",
-    request_body(content = inline(NewJobBody<'_>), content_type = "application/json"),
+    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    request_body(content = NewJobBody<'static>, content_type = "application/json"),
     responses(
         (status = 202, description = "Queued", body = JobBody,
             headers(("location" = String, description = "the job"))),
+        (status = 200, description = "It was waited for and has come to its end", body = JobBody),
         (status = 404, description = "Who should answer, or the input, does not exist",
             body = ProblemBody, content_type = "application/problem+json"),
     ))]
-pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
+pub async fn create(
+    State(state): State<ApiState>,
+    Params(params): Params<WaitParams>,
+    request: Request,
+) -> Result<Response, Problem> {
     let bytes = state.collect(request.into_body()).await?;
     let job = read(&state, &bytes).await?;
     let job = state.registry().create_job(&job, clock::now_ms()).await?;
+    let job = wait(&state, &job.id, &params).await?;
     let location = format!("/v1/jobs/{}", job.id);
+    let status = match job.state.is_final() && params.wait_ms > 0 {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
     let body = Json(JobBody::from(job));
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], body).into_response())
+    Ok((status, [(header::LOCATION, location)], body).into_response())
 }
 
 /// Jobs, newest first.
@@ -113,11 +124,20 @@ pub async fn get(
     Name(id): Name<JobId>,
     Params(params): Params<WaitParams>,
 ) -> Result<Json<JobBody>, Problem> {
+    Ok(Json(wait(&state, &id, &params).await?.into()))
+}
+
+/// A job when it has come to its end, or as it is when it has not within the wait that was asked for.
+pub(crate) async fn wait(
+    state: &ApiState,
+    id: &JobId,
+    params: &WaitParams,
+) -> Result<Job, Problem> {
     let until = Instant::now() + Duration::from_millis(params.wait_ms.min(MAX_WAIT_MS));
     loop {
-        let job = state.registry().job(&id).await?;
+        let job = state.registry().job(id).await?;
         if job.state.is_final() || Instant::now() >= until || state.is_draining() {
-            return Ok(Json(job.into()));
+            return Ok(job);
         }
         tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
     }

@@ -1,4 +1,4 @@
-//! `/metrics`: what happened, in base units, as OpenMetrics text.
+//! `/metrics`: what happened, in base units, as Prometheus or OpenMetrics text.
 //!
 //! Labels never carry a name that a client made up: models and variants are labels only once
 //! they have answered.
@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
-    http::{HeaderValue, header},
+    http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
 use parking_lot::RwLock;
@@ -24,6 +24,9 @@ use crate::{ApiState, directory::Directory, problem::Problem};
 mod families;
 mod gauges;
 
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The registry of the process and the front end's own metrics.
 pub struct Metrics {
     registry: Registry,
@@ -32,25 +35,65 @@ pub struct Metrics {
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
 }
 
-/// All metrics, OpenMetrics text.
+/// All metrics, as Prometheus text; as OpenMetrics where `Accept` names `application/openmetrics-text`.
 #[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "health",
-    responses((status = 200, description = "OpenMetrics text", body = String,
-        content_type = "application/openmetrics-text")))]
-pub async fn scrape(State(state): State<ApiState>) -> Result<Response, Problem> {
+    responses((status = 200, description = "Prometheus text, or OpenMetrics where that is accepted",
+        body = String, content_type = "text/plain")))]
+pub async fn scrape(
+    State(state): State<ApiState>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let metrics = state.metrics();
     metrics.look(&state).await?;
-    render(&metrics.registry)
+    render(&metrics.registry, &headers)
 }
 
-/// All metrics of a registry as a response.
-pub(crate) fn render(registry: &Registry) -> Result<Response, Problem> {
+/// All metrics of a registry as a response to a request with such headers.
+pub(crate) fn render(registry: &Registry, headers: &HeaderMap) -> Result<Response, Problem> {
     let mut text = String::new();
     encode(&mut text, registry).map_err(|error| Problem::internal("/metrics", &error))?;
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let accepted = accepted.filter_map(|value| value.to_str().ok());
+    let is_open = accepted
+        .into_iter()
+        .any(|value| value.contains("application/openmetrics-text"));
+    let (text, kind) = match is_open {
+        true => (text, OPENMETRICS),
+        false => (prometheus(&text), PROMETHEUS),
+    };
     let mut response = text.into_response();
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+/// OpenMetrics in the older format: families of counters are named as their samples are, and there are neither
+/// units nor an end.
+fn prometheus(open: &str) -> String {
+    let mut text = String::with_capacity(open.len());
+    let mut help = None;
+    for line in open.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            // The type, which tells the family's name, comes after the help.
+            (Some("#"), Some("HELP"), Some(_), said) => help = Some(said.unwrap_or_default()),
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    "unknown" => ("", "untyped"),
+                    kind => ("", kind),
+                };
+                if let Some(said) = help.take() {
+                    text.extend(["# HELP ", name, suffix, " ", said, "\n"]);
+                }
+                text.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
+            }
+            (Some("#"), ..) => {}
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
 }
 
 // === impl Metrics ===
@@ -171,5 +214,23 @@ impl Metrics {
         }
         let mut known = self.variants.write();
         Arc::clone(known.entry(answer.variant.clone()).or_insert(handles))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_format_names_counters_as_their_samples() {
+        let open = "# HELP sextant_queries Queries.\n# TYPE sextant_queries counter\n\
+            sextant_queries_total{a=\"b c\"} 3\n# HELP sextant_wait_seconds Time waited.\n\
+            # TYPE sextant_wait_seconds gauge\n# UNIT sextant_wait_seconds seconds\n\
+            sextant_wait_seconds 0.5\n# EOF\n";
+        let wanted = "# HELP sextant_queries_total Queries.\n\
+            # TYPE sextant_queries_total counter\nsextant_queries_total{a=\"b c\"} 3\n\
+            # HELP sextant_wait_seconds Time waited.\n# TYPE sextant_wait_seconds gauge\n\
+            sextant_wait_seconds 0.5\n";
+        assert_eq!(prometheus(open), wanted);
     }
 }

@@ -10,14 +10,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model};
+use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NewModel};
 use sextant_types::{ApplicationId, Code, ModelId};
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
+    artefacts::FileContent,
     auth::Caller,
     extract::{Name, Params},
+    jobs::{WaitParams, wait},
     problem::{Problem, ProblemBody},
     upload,
 };
@@ -96,6 +98,8 @@ pub struct RegistrationBody {
     model: String,
     /// The job that registers it: `GET /v1/jobs/{job}`.
     job: String,
+    /// How far it has come: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
+    state: &'static str,
 }
 
 /// A model.
@@ -199,42 +203,79 @@ pub struct ModelParams {
     application: Option<ApplicationId>,
 }
 
-/// Registers a model: from a form with its files, or from files in the artefact store (JSON).
+/// Registers a model from a form with its files. With `wait_ms` the answer waits until the registration has come to
+/// its end.
 #[utoipa::path(post, operation_id = "models_create", path = "/v1/models", tag = "models",
-    request_body(content(
-        (NewModelForm = "multipart/form-data"),
-        (NewModelBody = "application/json"),
-    )),
+    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    request_body(content = NewModelForm, content_type = "multipart/form-data"),
     responses(
         (status = 202, description = "The registration has begun", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
-        (status = 200, description = "The same content was registered before",
-            body = RegistrationBody),
+        (status = 200, description = "It has come to its end: it was waited for, or the same content was \
+            registered before", body = RegistrationBody),
         (status = 409, description = "The name is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn create(
     State(state): State<ApiState>,
     caller: Caller,
+    Params(params): Params<WaitParams>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let model = if is_form(request.headers()) {
-        let request = request.map(|body| upload::paced(body, state.limits()));
-        let form = Multipart::from_request(request, &state)
-            .await
-            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-        files::from_form(&state, &caller, form).await?
-    } else {
-        files::from_store(&state, &caller, request).await?
-    };
-    let registration = register(&state, &model).await;
+    if !is_form(request.headers()) {
+        let detail = "a model is sent as a form (`multipart/form-data`); files of the artefact store are \
+             registered by `POST /v1/models/from-artefacts`";
+        return Err(Problem::new(Code::InvalidRequest, detail));
+    }
+    let request = request.map(|body| upload::paced(body, state.limits()));
+    let form = Multipart::from_request(request, &state)
+        .await
+        .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
+    let model = files::from_form(&state, &caller, form).await?;
+    begin(&state, &model, &params).await
+}
+
+/// Registers a model from files in the artefact store. With `wait_ms` the answer waits until the registration has
+/// come to its end.
+#[utoipa::path(post, operation_id = "models_create_from_artefacts", path = "/v1/models/from-artefacts",
+    tag = "models",
+    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    request_body = NewModelBody,
+    responses(
+        (status = 202, description = "The registration has begun", body = RegistrationBody,
+            headers(("location" = String, description = "the job"))),
+        (status = 200, description = "It has come to its end: it was waited for, or the same content was \
+            registered before", body = RegistrationBody),
+        (status = 404, description = "There is no such application or file", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken by other content", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create_from_artefacts(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(params): Params<WaitParams>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let model = files::from_store(&state, &caller, request).await?;
+    begin(&state, &model, &params).await
+}
+
+/// Begins the registration of a model whose files are stored.
+async fn begin(
+    state: &ApiState,
+    model: &NewModel,
+    params: &WaitParams,
+) -> Result<Response, Problem> {
+    let registration = register(state, model).await;
     if registration.is_err() {
         let stored: Vec<_> = model.files().collect();
         state.storage().give_back(&stored).await;
     }
     let registration = registration?;
     state.refresh().await?;
-    Ok(registered(&registration))
+    let job = wait(state, &registration.job.id, params).await?;
+    Ok(registered(&registration, &job))
 }
 
 /// All models, or those of one application.
@@ -283,7 +324,7 @@ pub async fn get(
 #[utoipa::path(get, operation_id = "models_file", path = "/v1/models/{model}/file", tag = "models",
     params(("model" = String, Path, description = "its name")),
     responses(
-        (status = 200, description = "The file", body = String,
+        (status = 200, description = "The file", body = inline(FileContent),
             content_type = "application/octet-stream"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),

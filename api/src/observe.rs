@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, Router, extract::State, response::Response, routing::get};
+use axum::{Json, Router, extract::State, http::HeaderMap, response::Response, routing::get};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use serde_json::{Value, json};
 use sextant_types::Code;
@@ -58,9 +58,12 @@ async fn ready(State(observed): State<Arc<Observed>>) -> Result<Json<Value>, Pro
     }
 }
 
-/// As OpenMetrics text.
-async fn scrape(State(observed): State<Arc<Observed>>) -> Result<Response, Problem> {
+/// In the format that is accepted.
+async fn scrape(
+    State(observed): State<Arc<Observed>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let is_ready = (observed.readiness)().is_ok();
     observed.ready.set(is_ready.into());
-    metrics::render(&observed.metrics)
+    metrics::render(&observed.metrics, &headers)
 }

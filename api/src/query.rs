@@ -11,6 +11,7 @@ use axum::{
     http::{HeaderValue, header},
     response::Response,
 };
+use bytes::Bytes;
 use serde::Deserialize;
 use sextant_rpc::{Answer, Query, Route};
 use sextant_types::{ApplicationId, Code, ModelId, VariantId};
@@ -20,7 +21,7 @@ use crate::{
     ApiState,
     auth::Caller,
     classification::Top,
-    codec::{self, TensorBody, Text, write},
+    codec::{TensorBody, Text, binary, sections, write},
     json,
     problem::{Problem, ProblemBody},
     targets::TargetsBody,
@@ -73,6 +74,10 @@ pub struct QueryBody<'a> {
     #[serde(default)]
     #[schema(value_type = Option<u32>, minimum = 1, example = 3)]
     pub classification: Option<NonZero<u32>>,
+    /// Whether the elements of the outputs stand behind the JSON, one output after the other, and not in it; the header
+    /// `inference-header-content-length` then tells where it ends.
+    #[serde(default)]
+    pub binary_outputs: bool,
     /// Whether to tell what was considered and why; also `?explain=true`.
     #[serde(default)]
     pub explain: bool,
@@ -86,13 +91,16 @@ pub struct QueryBody<'a> {
     post, operation_id = "queries_create",
     path = "/v1/queries",
     tag = "queries",
-    params(("explain" = Option<bool>, Query, description = "tell what was considered and why")),
-    request_body(content = inline(QueryBody<'_>), content_type = "application/json"),
+    params(
+        ("explain" = Option<bool>, Query, description = "tell what was considered and why"),
+        ("inference-header-content-length" = Option<usize>, Header,
+            description = "length of the JSON part; the elements of inputs that have `binary_data_size` among \
+                their parameters follow"),
+    ),
+    request_body(content = QueryBody<'static>, content_type = "application/json"),
     responses(
         (status = 200, description = "The answer", body = schema::AnswerBody),
         (status = 422, description = "Nothing can meet the targets", body = ProblemBody,
-            content_type = "application/problem+json"),
-        (status = "default", description = "Any other error", body = ProblemBody,
             content_type = "application/problem+json"),
     )
 )]
@@ -115,25 +123,46 @@ async fn create_inner(
     request: Request,
     asked: &mut Option<Route>,
 ) -> Result<Response, Problem> {
-    let explain = wants_explanation(request.uri().query());
-    let body = state.collect(request.into_body()).await?;
+    let (parts, body) = request.into_parts();
+    let explain = wants_explanation(parts.uri.query());
+    let body = state.collect(body).await?;
     let arrived = Instant::now();
     let _permit = state.admit()?;
+    let sections = sections::split(&parts.headers, body.bytes())?;
     let Asked {
         query,
         id,
         classification,
-    } = read(state, &body, explain, arrived)?;
+        binary,
+    } = read(state, sections, explain, arrived)?;
     let route = asked.insert(query.route.clone());
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let answer = state.dispatcher().query(query).await?;
-    let mut out = answer_json(&answer, id.as_deref());
+    let mut out = answer_json(&answer, id.as_deref(), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
+    let response = match binary {
+        true => sections::response(out, tensors(&answer)),
+        false => json_response(out),
+    };
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
-    Ok(json_response(out))
+    Ok(response)
+}
+
+/// What stands behind the JSON of an answer.
+fn tensors(answer: &Answer) -> Vec<u8> {
+    let size = answer
+        .outputs
+        .iter()
+        .map(|it| binary::size(&it.tensor))
+        .sum();
+    let mut tensors = Vec::with_capacity(size);
+    for output in &answer.outputs {
+        binary::append(&mut tensors, &output.tensor);
+    }
+    tensors
 }
 
 /// A query and what is asked of its answer's form.
@@ -141,11 +170,17 @@ struct Asked {
     query: Query,
     id: Option<String>,
     classification: Option<NonZero<u32>>,
+    binary: bool,
 }
 
-/// Reads a query and the text of its id.
-fn read(state: &ApiState, body: &[u8], explain: bool, arrived: Instant) -> Result<Asked, Problem> {
-    let body: QueryBody<'_> = json::borrowed(body)?;
+/// Reads a query and the text of its id, from its JSON and the elements of tensors behind it.
+fn read(
+    state: &ApiState,
+    (head, tail): (Bytes, Bytes),
+    explain: bool,
+    arrived: Instant,
+) -> Result<Asked, Problem> {
+    let body: QueryBody<'_> = json::borrowed(&head)?;
     let route = route(
         body.application.as_ref(),
         body.model.as_ref(),
@@ -154,7 +189,7 @@ fn read(state: &ApiState, body: &[u8], explain: bool, arrived: Instant) -> Resul
     let targets = state.targets(&route, body.targets)?;
     let query = Query {
         route,
-        inputs: codec::read_inputs(body.inputs)?,
+        inputs: sections::inputs(body.inputs, tail)?,
         targets,
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
@@ -164,6 +199,7 @@ fn read(state: &ApiState, body: &[u8], explain: bool, arrived: Instant) -> Resul
         query,
         id: body.id.map(|id| id.0.into_owned()),
         classification: body.classification,
+        binary: body.binary_outputs,
     })
 }
 
@@ -214,7 +250,7 @@ fn wants_explanation(query: Option<&str>) -> bool {
     })
 }
 
-fn answer_json(answer: &Answer, id: Option<&str>) -> Vec<u8> {
+fn answer_json(answer: &Answer, id: Option<&str>, binary: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.push(b'{');
     if let Some(id) = id {
@@ -227,7 +263,12 @@ fn answer_json(answer: &Answer, id: Option<&str>) -> Vec<u8> {
     out.extend_from_slice(b",\"variant\":");
     write::string(&mut out, answer.variant.as_str());
     out.extend_from_slice(b",\"outputs\":");
-    write::list(&mut out, &answer.outputs, write::tensor);
+    match binary {
+        true => write::list(&mut out, &answer.outputs, |out, output| {
+            write::binary_tensor(out, output, binary::size(&output.tensor));
+        }),
+        false => write::list(&mut out, &answer.outputs, write::tensor),
+    }
     let met = if answer.targets_met { "true" } else { "false" };
     out.extend_from_slice(b",\"targets_met\":");
     out.extend_from_slice(met.as_bytes());

@@ -58,7 +58,12 @@ fn described() -> OpenApiRouter<ApiState> {
             "Model-less inference: say what latency, accuracy and cost you need; Sextant chooses \
              the model variant that answers.",
         ))
-        .license(Some(LicenseBuilder::new().name("Apache-2.0").build()))
+        .license(Some(
+            LicenseBuilder::new()
+                .name("Apache License 2.0")
+                .identifier(Some("Apache-2.0"))
+                .build(),
+        ))
         .contact(Some(
             ContactBuilder::new()
                 .name(Some("The Sextant maintainers"))
@@ -75,6 +80,7 @@ fn described() -> OpenApiRouter<ApiState> {
         ))
         .routes(routes!(variants::of_application))
         .merge(uploads())
+        .routes(routes!(models::create_from_artefacts))
         .routes(routes!(models::get, models::delete))
         .routes(routes!(models::file))
         .routes(routes!(variants::of_model))

@@ -99,7 +99,7 @@ pub async fn get(State(state): State<ApiState>) -> Result<Json<StorageBody>, Pro
 
 /// Gives back what nobody needs, now, and says what that was.
 #[utoipa::path(post, operation_id = "storage_sweep", path = "/v1/storage/sweep", tag = "storage",
-    request_body(content = Option<SweepBody>, content_type = "application/json"),
+    request_body = Option<SweepBody>,
     responses(
         (status = 200, description = "What was given back", body = FreedBody),
         (status = 400, description = "The body is not such a document", body = ProblemBody,

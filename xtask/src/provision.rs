@@ -11,6 +11,7 @@ pub mod nvrtc;
 pub mod onnxruntime;
 pub mod openvino;
 pub mod python;
+pub mod sdk;
 pub mod servers;
 pub mod system;
 pub mod tools;
@@ -51,5 +52,6 @@ pub fn everything() -> Result<Provisioned> {
     tools::cargo_deny(&provisioned.cache)?;
     tools::s3_server(&provisioned.cache)?;
     servers::ensure()?;
+    sdk::ensure(&provisioned.cache)?;
     Ok(provisioned)
 }

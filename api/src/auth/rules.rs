@@ -79,6 +79,11 @@ const RULES: &[Rule] = &[
     read("models_get", Need::Key, Bound::Path),
     read("models_file", Need::Key, Bound::Path),
     write("models_create", Bound::Handler, "model.create"),
+    write(
+        "models_create_from_artefacts",
+        Bound::Handler,
+        "model.create",
+    ),
     write("models_delete", Bound::Path, "model.delete"),
     read("variants_of_application", Need::Key, Bound::Path),
     read("variants_of_model", Need::Key, Bound::Path),

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
-use sextant_registry::{Error, JobKind, ModelStatus, NewJob, NewModel, Registration};
+use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Registration};
 use sextant_types::Code;
 use tokio::time::Instant;
 
@@ -70,17 +70,17 @@ async fn look_again(
 }
 
 /// The answer to one that has begun or was there.
-pub fn registered(registration: &Registration) -> Response {
-    let finished = registration.model.status == ModelStatus::Ready;
-    let status = if finished {
-        StatusCode::OK
-    } else {
-        StatusCode::ACCEPTED
+pub fn registered(registration: &Registration, job: &Job) -> Response {
+    let is_over = registration.model.status == ModelStatus::Ready || job.state.is_final();
+    let status = match is_over {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
     };
-    let location = format!("/v1/jobs/{}", registration.job.id);
+    let location = format!("/v1/jobs/{}", job.id);
     let body = Json(RegistrationBody {
         model: registration.model.id.to_string(),
-        job: registration.job.id.to_string(),
+        job: job.id.to_string(),
+        state: job.state.as_str(),
     });
     let subject = Extension(Subject(registration.model.id.to_string()));
     (status, subject, [(header::LOCATION, location)], body).into_response()

@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use utoipa::openapi::{
-    Content, OpenApi, Ref, RefOr, Response, ResponseBuilder,
+    Content, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
     path::{Operation, ParameterIn},
 };
 
@@ -48,6 +48,10 @@ const WITH_QUERY: [(u16, &str); 2] = [
 pub(crate) fn describe(openapi: &mut OpenApi) {
     for (path, item) in &mut openapi.paths.paths {
         for operation in described(item) {
+            if let Some(RefOr::T(body)) = &mut operation.request_body {
+                // A body that may be left out says so.
+                body.required.get_or_insert(Required::True);
+            }
             let found = found(path, operation);
             for (status, text) in found {
                 let responses = &mut operation.responses.responses;

@@ -118,16 +118,9 @@ pub struct VariantBody {
 #[schema(as = WantedWorkers)]
 pub enum WorkersBody {
     #[schema(title = "name")]
-    Name(Everywhere),
+    Name(&'static str),
     #[schema(title = "number")]
     Number(u32),
-}
-
-/// Every worker that can run it.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Everywhere {
-    Everywhere,
 }
 
 /// What the leading dispatcher counted over a time that has just ended.
@@ -324,7 +317,7 @@ impl VariantBody {
 impl From<Count> for WorkersBody {
     fn from(count: Count) -> Self {
         match count {
-            Count::Everywhere => Self::Name(Everywhere::Everywhere),
+            Count::Everywhere => Self::Name("everywhere"),
             Count::Workers(count) => Self::Number(count),
         }
     }

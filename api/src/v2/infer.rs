@@ -13,7 +13,7 @@ use super::{
     Named,
     wire::{self, Columns, InferBody},
 };
-use crate::{ApiState, problem::Problem, problem::ProblemBody, query::schema::OutputBody};
+use crate::{ApiState, codec::sections, problem::Problem, query::schema::OutputBody};
 
 /// An inference response.
 #[derive(Debug, ToSchema)]
@@ -41,11 +41,9 @@ pub struct AnswerBody {
         ("inference-header-content-length" = Option<usize>, Header,
             description = "length of the JSON part; binary tensors follow"),
     ),
-    request_body(content = inline(InferBody<'_>), content_type = "application/json"),
+    request_body(content = InferBody<'static>, content_type = "application/json"),
     responses(
         (status = 200, description = "The answer", body = AnswerBody),
-        (status = "default", description = "Any error", body = ProblemBody,
-            content_type = "application/problem+json"),
     ))]
 pub async fn infer(
     State(state): State<ApiState>,
@@ -67,7 +65,7 @@ pub async fn infer(
         ("model" = String, Path, description = "variant, model or application"),
         ("version" = String, Path, description = "`1`"),
     ),
-    request_body(content = inline(InferBody<'_>), content_type = "application/json"),
+    request_body(content = InferBody<'static>, content_type = "application/json"),
     responses((status = 200, description = "The answer", body = AnswerBody)))]
 pub async fn infer_version(
     state: State<ApiState>,
@@ -82,7 +80,7 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
     let body = state.collect(body).await?;
     let arrived = Instant::now();
     let _permit = state.admit()?;
-    let (head, tail) = wire::split(&parts.headers, body.bytes())?;
+    let (head, tail) = sections::split(&parts.headers, body.bytes())?;
     let request = InferBody::read(&head)?;
     let selection = request.selection();
     selection.check(&named.signature.outputs)?;
@@ -91,7 +89,7 @@ async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Resp
         targets: state.targets(&named.route, targets)?,
         best_effort: request.parameters.best_effort()?,
         explain: request.parameters.explain,
-        inputs: wire::inputs(request.inputs, tail)?,
+        inputs: sections::inputs(request.inputs, tail)?,
         route: named.route.clone(),
         arrived,
     };

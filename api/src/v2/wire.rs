@@ -1,10 +1,6 @@
 //! Bodies of the protocol: JSON, and JSON with binary tensors behind it.
 
-use axum::{
-    body::Body,
-    http::{HeaderMap, HeaderName, HeaderValue, header},
-    response::Response,
-};
+use axum::{http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,16 +11,13 @@ use utoipa::ToSchema;
 
 use crate::{
     classification::{Likely, likely},
-    codec::{TensorBody, TensorParameters, Text, binary, short, write},
+    codec::{TensorBody, TensorParameters, Text, binary, sections, short, write},
     extract::digits,
     json,
     problem::Problem,
     query::json_response,
     targets::TargetsBody,
 };
-
-/// Length of the JSON part of a body, in bytes; the rest is tensors.
-pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 /// An inference request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -105,59 +98,6 @@ struct Form {
     classes: usize,
 }
 
-/// The JSON part of a body and the binary part behind it.
-pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Problem> {
-    let Some(value) = headers.get(HEADER_LENGTH) else {
-        return Ok((body.clone(), Bytes::new()));
-    };
-    let length = value
-        .to_str()
-        .ok()
-        .and_then(digits)
-        .and_then(|length| usize::try_from(length).ok());
-    match length {
-        Some(length) if length > 0 && length <= body.len() => {
-            Ok((body.slice(..length), body.slice(length..)))
-        }
-        _ => {
-            let detail = format!(
-                "`{HEADER_LENGTH}` must be the length of the JSON part, 1 to `{}` bytes",
-                body.len()
-            );
-            Err(Problem::new(Code::InvalidRequest, detail).field(HEADER_LENGTH.as_str()))
-        }
-    }
-}
-
-/// The inputs, each from JSON or from the next piece of the binary part.
-pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedTensor>, Problem> {
-    let mut inputs = Vec::with_capacity(bodies.len());
-    for (index, body) in bodies.into_iter().enumerate() {
-        let Some(size) = body.parameters.binary_data_size else {
-            inputs.push(body.into_tensor(index)?);
-            continue;
-        };
-        let refuse = |reason: String| {
-            let detail = format!("input `{}`: {reason}", short(&body.name));
-            Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}]"))
-        };
-        if size > tail.len() {
-            let left = tail.len();
-            return Err(refuse(format!(
-                "it needs `{size}` binary bytes, `{left}` are left"
-            )));
-        }
-        let tensor = binary::parse(body.data_type(index)?, body.shape, tail.split_to(size))
-            .map_err(|error| refuse(error.to_string()))?;
-        inputs.push(NamedTensor::new(body.name, tensor));
-    }
-    if tail.is_empty() {
-        return Ok(inputs);
-    }
-    let detail = format!("`{}` binary bytes belong to no input", tail.len());
-    Err(Problem::new(Code::InvalidTensor, detail))
-}
-
 /// The answer: all in JSON, or with the wanted outputs in binary behind it.
 pub fn answer(
     (name, id): (&str, Option<&str>),
@@ -195,13 +135,7 @@ pub fn answer(
     if !selection.any_binary() {
         return Ok(json_response(out));
     }
-    let length = HeaderValue::from(out.len());
-    out.append(&mut tail);
-    let mut response = Response::new(Body::from(out));
-    let octets = HeaderValue::from_static("application/octet-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, octets);
-    response.headers_mut().insert(HEADER_LENGTH, length);
-    Ok(response)
+    Ok(sections::response(out, tail))
 }
 
 /// The classification extension: of each row its `k` greatest elements as `score:position:name`, all that a row

@@ -92,7 +92,7 @@ async fn documentation_is_served() {
 }
 
 #[tokio::test]
-async fn metrics_are_open_metrics_without_client_names() {
+async fn metrics_carry_no_client_names_and_come_in_the_format_that_is_accepted() {
     let api = Api::new(Recorder::answering()).await;
     let query = r#"{"application":"digits","inputs":[]}"#;
     assert_eq!(api.call("POST", "/v1/queries", query).await.status, 200);
@@ -102,15 +102,27 @@ async fn metrics_are_open_metrics_without_client_names() {
         .problem("invalid_target");
     api.get("/made/up/by/a/client").await;
     let reading = api.get("/metrics").await;
-    let text = String::from_utf8(reading.bytes).expect("UTF-8");
+    let text = String::from_utf8(reading.bytes.clone()).expect("UTF-8");
     for line in [
         "sextant_queries_total{application=\"digits\",model=\"mlp\",variant=\"mlp-ort-fp32-all-t1-b32\"} 1",
         "sextant_query_duration_seconds_count{application=\"digits\",model=\"mlp\"} 1",
         "sextant_query_failures_total{application=\"\",code=\"invalid_target\"} 1",
         "sextant_problems_total{route=\"none\",code=\"route_not_found\"} 1",
-        "# EOF",
+        "# TYPE sextant_queries_total counter",
     ] {
         assert!(text.contains(line), "no `{line}` in\n{text}");
     }
-    assert!(!text.contains("made"), "{text}");
+    assert!(!text.contains("made") && !text.contains("# EOF"), "{text}");
+    let kind = &reading.headers["content-type"];
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    let request = Request::get("/metrics")
+        .header("accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+        .body(Body::empty());
+    let reading = api.send(request.expect("a request")).await;
+    let text = String::from_utf8(reading.bytes).expect("UTF-8");
+    for line in ["# TYPE sextant_queries counter", "# EOF"] {
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+    let kind = reading.headers["content-type"].to_str().expect("a text");
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
 }

@@ -37,7 +37,11 @@ async fn arrays_are_no_objects() {
         ),
         ("/v1/keys", r#"["new",["query"]]"#.to_owned(), None),
         ("/v1/jobs", "[]".to_owned(), None),
-        ("/v1/models", r#"["a","digits","m","v"]"#.to_owned(), None),
+        (
+            "/v1/models/from-artefacts",
+            r#"["a","digits","m","v"]"#.to_owned(),
+            None,
+        ),
         (
             "/v2/models/digits/infer",
             infer(r#""parameters":[5]"#),

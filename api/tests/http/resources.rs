@@ -243,6 +243,8 @@ async fn files_over_the_limit_are_refused() {
         .problem("artefact_not_found");
 }
 
+const FROM_ARTEFACTS: &str = "/v1/models/from-artefacts";
+
 #[tokio::test]
 async fn a_model_is_registered_from_the_artefact_store() {
     let api = with_digits().await;
@@ -252,15 +254,15 @@ async fn a_model_is_registered_from_the_artefact_store() {
             "validation_path": "in/labels.npz"})
         .to_string()
     };
-    let missing = api.call("POST", "/v1/models", body("in/mlp.onnx")).await;
+    let missing = api.call("POST", FROM_ARTEFACTS, body("in/mlp.onnx")).await;
     missing.problem("artefact_not_found");
     api.call("PUT", "/v1/artefacts/in/labels.npz", "labels")
         .await;
-    api.call("POST", "/v1/models", body("../mlp.onnx"))
+    api.call("POST", FROM_ARTEFACTS, body("../mlp.onnx"))
         .await
         .problem("invalid_path");
     assert_eq!(
-        api.call("POST", "/v1/models", body("in/mlp.onnx"))
+        api.call("POST", FROM_ARTEFACTS, body("in/mlp.onnx"))
             .await
             .status,
         202

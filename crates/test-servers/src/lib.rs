@@ -7,7 +7,19 @@
 //!
 //! **Invariant:** nothing is mocked, and nothing outlives its value: a server is killed when dropped.
 
+use std::{env, path::PathBuf};
+
 pub mod postgres;
 pub mod process;
 pub mod redis;
 pub mod s3;
+
+/// The folder of what `cargo xtask provision` has put there.
+pub fn cache() -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).filter(|value| !value.is_empty());
+    folder("SEXTANT_CACHE").map(PathBuf::from).or_else(|| {
+        let base = folder("XDG_CACHE_HOME").map(PathBuf::from);
+        let base = base.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".cache")));
+        Some(base?.join("sextant"))
+    })
+}

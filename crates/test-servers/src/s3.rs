@@ -4,7 +4,7 @@
 //! S3 does both at once; so the proxy lets requests that change a key pass one at a time.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -136,12 +136,7 @@ fn launch(folder: &Path, port: u16) -> Process {
 
 /// The program in the cache that `cargo xtask provision` fills, else the one on the path.
 fn program() -> PathBuf {
-    let folder = |name| env::var_os(name).filter(|value| !value.is_empty());
-    let cache = folder("SEXTANT_CACHE").map(PathBuf::from).or_else(|| {
-        let base = folder("XDG_CACHE_HOME").map(PathBuf::from);
-        let base = base.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".cache")));
-        Some(base?.join("sextant"))
-    });
+    let cache = crate::cache();
     let built = cache.map(|cache| cache.join(format!("s3s-fs-{VERSION}/bin/s3s-fs")));
     built
         .filter(|built| built.is_file())

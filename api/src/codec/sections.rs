@@ -1,0 +1,80 @@
+//! Bodies of two sections: JSON, and the tensors whose elements are not in it, one behind the other. The header
+//! `inference-header-content-length` tells where the first ends, as in the Open Inference Protocol.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, header},
+    response::Response,
+};
+use bytes::Bytes;
+use sextant_types::{Code, NamedTensor};
+
+use super::{TensorBody, binary, short};
+use crate::{extract::digits, problem::Problem};
+
+/// Length of the JSON part of a body, in bytes; the rest is tensors.
+pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// The JSON part of a body and the binary part behind it.
+pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Problem> {
+    let Some(value) = headers.get(HEADER_LENGTH) else {
+        return Ok((body.clone(), Bytes::new()));
+    };
+    let length = value
+        .to_str()
+        .ok()
+        .and_then(digits)
+        .and_then(|length| usize::try_from(length).ok());
+    match length {
+        Some(length) if length > 0 && length <= body.len() => {
+            Ok((body.slice(..length), body.slice(length..)))
+        }
+        _ => {
+            let detail = format!(
+                "`{HEADER_LENGTH}` must be the length of the JSON part, 1 to `{}` bytes",
+                body.len()
+            );
+            Err(Problem::new(Code::InvalidRequest, detail).field(HEADER_LENGTH.as_str()))
+        }
+    }
+}
+
+/// The inputs, each from JSON or from the next piece of the binary part.
+pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedTensor>, Problem> {
+    let mut inputs = Vec::with_capacity(bodies.len());
+    for (index, body) in bodies.into_iter().enumerate() {
+        let Some(size) = body.parameters.binary_data_size else {
+            inputs.push(body.into_tensor(index)?);
+            continue;
+        };
+        let refuse = |reason: String| {
+            let detail = format!("input `{}`: {reason}", short(&body.name));
+            Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}]"))
+        };
+        if size > tail.len() {
+            let left = tail.len();
+            return Err(refuse(format!(
+                "it needs `{size}` binary bytes, `{left}` are left"
+            )));
+        }
+        let tensor = binary::parse(body.data_type(index)?, body.shape, tail.split_to(size))
+            .map_err(|error| refuse(error.to_string()))?;
+        inputs.push(NamedTensor::new(body.name, tensor));
+    }
+    if tail.is_empty() {
+        return Ok(inputs);
+    }
+    let detail = format!("`{}` binary bytes belong to no input", tail.len());
+    Err(Problem::new(Code::InvalidTensor, detail))
+}
+
+/// A 200 with both sections.
+pub fn response(mut json: Vec<u8>, mut tensors: Vec<u8>) -> Response {
+    let length = HeaderValue::from(json.len());
+    json.append(&mut tensors);
+    let mut response = Response::new(Body::from(json));
+    let octets = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, octets);
+    response.headers_mut().insert(HEADER_LENGTH, length);
+    response
+}

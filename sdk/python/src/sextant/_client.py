@@ -1,0 +1,345 @@
+"""The client, whom it asks, and what it answers."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import threading
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from . import _tensors
+
+_LENGTH = "inference-header-content-length"
+
+
+class Error(Exception):
+    """What the service refuses or cannot do: a problem document (RFC 9457)."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        #: The whole document.
+        self.problem = dict(problem)
+        #: The stable code, such as `target_infeasible`; its page is `/docs/errors/{code}`.
+        self.code: str = self.problem.get("code", "")
+        #: What happened and what to do.
+        self.detail: str = self.problem.get("detail") or self.problem.get("title") or f"HTTP {status}"
+        #: The variants that come closest to the targets, where nothing can meet them.
+        self.closest: list[dict[str, Any]] = self.problem.get("closest") or []
+        #: When to try again, seconds.
+        self.retry_after_s: float | None = None
+        if "retry_after_ms" in self.problem:
+            self.retry_after_s = self.problem["retry_after_ms"] / 1e3
+        super().__init__(f"{self.detail} ({self.code or status})")
+
+
+class Answer(Mapping[str, numpy.ndarray]):
+    """Outputs by name, and how they came about."""
+
+    def __init__(self, document: Mapping[str, Any], outputs: Mapping[str, numpy.ndarray]) -> None:
+        self._outputs = dict(outputs)
+        #: The answer's document without the elements.
+        self.document = dict(document)
+        #: The model and the variant that answered.
+        self.model: str = document["model"]
+        self.variant: str = document["variant"]
+        #: Whether every target was met.
+        self.targets_met: bool = document["targets_met"]
+        #: What the query cost, US dollars.
+        self.cost_usd: float = document["cost_usd"]
+        #: `queue_us`, `compute_us`, `total_us`, `batch_rows`.
+        self.timings: dict[str, Any] = document["timings"]
+        #: The most likely classes of each row, where they were asked for.
+        self.classification: list[list[dict[str, Any]]] | None = document.get("classification")
+        #: Why this variant was chosen, where that was asked for.
+        self.explanation: dict[str, Any] | None = document.get("explanation")
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        return self._outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}{list(array.shape)}" for name, array in self._outputs.items())
+        return f"<Answer of {self.variant}: {shapes}>"
+
+
+class Addressee:
+    """An application, a model or a variant."""
+
+    def __init__(self, client: Client, kind: str, name: str) -> None:
+        self._client, self.kind, self.name = client, kind, name
+        self._signature: dict[str, Any] | None = None
+
+    def query(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        latency_ms: float | None = None,
+        min_accuracy: float | None = None,
+        max_error: float | None = None,
+        max_cost_per_1k_usd: float | None = None,
+        classification: int | None = None,
+        best_effort: bool = False,
+        explain: bool = False,
+        **arrays: Any,
+    ) -> Answer:
+        """Asks for an answer to these inputs within these targets; what is left out is the application's default.
+
+        An array without the batch dimension is one row; its outputs have none either. Raises `Error` where the
+        service refuses.
+        """
+        given = {name: numpy.asarray(array) for name, array in {**(inputs or {}), **arrays}.items()}
+        ranks = self._ranks()
+        is_row = bool(ranks) and all(
+            array.ndim == ranks[name] - 1 for name, array in given.items() if name in ranks
+        )
+        tensors, tail = [], []
+        for name, array in given.items():
+            array = array[numpy.newaxis] if is_row and name in ranks else array
+            data_type, content = _tensors.encode(array)
+            parameters = {"binary_data_size": len(content)}
+            tensors.append(
+                {"name": name, "shape": list(array.shape), "datatype": data_type, "parameters": parameters}
+            )
+            tail.append(content)
+        targets = {
+            "latency_ms": latency_ms,
+            "min_accuracy": min_accuracy,
+            "max_error": max_error,
+            "max_cost_per_1k_usd": max_cost_per_1k_usd,
+        }
+        body: dict[str, Any] = {
+            self.kind: self.name,
+            "targets": {name: value for name, value in targets.items() if value is not None},
+            "inputs": tensors,
+            "binary_outputs": True,
+        }
+        if classification is not None:
+            body["classification"] = classification
+        if best_effort:
+            body["on_infeasible"] = "best_effort"
+        if explain:
+            body["explain"] = True
+        head = json.dumps(body).encode()
+        headers = {"content-type": "application/octet-stream", _LENGTH: str(len(head))}
+        answered, content = self._client._send("POST", "/v1/queries", b"".join([head, *tail]), headers)
+        length = int(answered.get(_LENGTH) or len(content))
+        document = json.loads(content[:length])
+        outputs, rest = {}, memoryview(content)[length:]
+        for output in document.pop("outputs"):
+            size = output["parameters"]["binary_data_size"]
+            array = _tensors.decode(output["datatype"], output["shape"], rest[:size])
+            outputs[output["name"]] = array[0] if is_row else array
+            rest = rest[size:]
+        return Answer(document, outputs)
+
+    def signature(self) -> dict[str, Any]:
+        """Inputs and outputs, and whether there is a batch dimension: `inputs`, `outputs`, `batched`."""
+        if self._signature is None:
+            application = self.name
+            if self.kind != "application":
+                path = f"/v1/{self.kind}s/{_quoted(self.name)}"
+                application = self._client.request("GET", path)["application"]
+            document = self._client.request("GET", f"/v1/applications/{_quoted(application)}")
+            # An application without models has none yet.
+            self._signature = document.get("signature")
+        return self._signature or {}
+
+    def _ranks(self) -> dict[str, int]:
+        """The number of dimensions of each input, where the first counts rows."""
+        signature = self.signature()
+        if not signature.get("batched"):
+            return {}
+        return {spec["name"]: len(spec["shape"]) for spec in signature["inputs"]}
+
+
+class Client:
+    """A service. May be shared by threads."""
+
+    def __init__(self, address: str | None = None, key: str | None = None, timeout_s: float = 60.0) -> None:
+        address = address or os.environ.get("SEXTANT_SERVER") or "http://127.0.0.1:8080"
+        self._url = urllib.parse.urlsplit(address)
+        if self._url.scheme not in ("http", "https") or not self._url.hostname:
+            raise ValueError(f"`{address}` is not the address of a service: it must be `http://host:port`")
+        self._key = key or os.environ.get("SEXTANT_API_KEY")
+        self._timeout_s = timeout_s
+        self._local = threading.local()
+
+    def application(self, name: str) -> Addressee:
+        """Any variant of any model of an application."""
+        return Addressee(self, "application", name)
+
+    def model(self, name: str) -> Addressee:
+        """Any variant of a model."""
+        return Addressee(self, "model", name)
+
+    def variant(self, name: str) -> Addressee:
+        """One variant and no other."""
+        return Addressee(self, "variant", name)
+
+    def register(
+        self,
+        application: str,
+        name: str,
+        *,
+        model: str | os.PathLike[str] | bytes,
+        validation: str | os.PathLike[str] | bytes | Mapping[str, Any],
+        metric: str = "top1",
+        data: list[str | os.PathLike[str]] | None = None,
+        outputs: list[str] | None = None,
+        classes: list[str] | None = None,
+        mask: str | None = None,
+        pad: Mapping[str, float] | None = None,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Registers a model and waits until its variants are measured; the job's document.
+
+        `model` is an ONNX file, `validation` a file or the arrays of the inputs with `labels`. The application is
+        created where it is missing. Raises `Error` where the registration fails.
+        """
+        self.ensure_application(application, metric)
+        if isinstance(validation, Mapping):
+            packed = io.BytesIO()
+            numpy.savez(packed, **{key: numpy.asarray(array) for key, array in validation.items()})
+            validation = packed.getvalue()
+        fields: list[tuple[str, str | None, bytes]] = [
+            ("name", None, name.encode()),
+            ("application", None, application.encode()),
+            ("model", "model.onnx", _content(model)),
+            ("validation", "validation", _content(validation)),
+        ]
+        fields += [("data", Path(file).name, _content(file)) for file in data or []]
+        fields += [("output", None, output.encode()) for output in outputs or []]
+        if classes is not None:
+            fields.append(("classes", None, "\n".join(classes).encode()))
+        if mask is not None:
+            fields.append(("mask", None, mask.encode()))
+        fields += [("pad", None, f"{key}={value}".encode()) for key, value in (pad or {}).items()]
+        kind, body = _form(fields)
+        _, content = self._send("POST", "/v1/models", body, {"content-type": kind})
+        job = json.loads(content)["job"]
+        return self.wait(job) if wait else self.request("GET", f"/v1/jobs/{_quoted(job)}")
+
+    def ensure_application(self, name: str, metric: str = "top1") -> dict[str, Any]:
+        """An application, created where it is missing."""
+        try:
+            return self.request("GET", f"/v1/applications/{_quoted(name)}")
+        except Error as error:
+            if error.code != "application_not_found":
+                raise
+        return self.request("POST", "/v1/applications", {"name": name, "metric": metric})
+
+    def wait(self, job: str, timeout_s: float | None = None) -> dict[str, Any]:
+        """A job's document when it has come to its end. Raises `Error` where it failed, `TimeoutError` where it has
+        not ended in time."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = 20.0 if until is None else max(0.0, min(20.0, until - time.monotonic()))
+            wait_ms = int(1e3 * min(left_s, self._timeout_s / 2))
+            document = self.request("GET", f"/v1/jobs/{_quoted(job)}?wait_ms={wait_ms}")
+            if document["state"] == "succeeded":
+                return document
+            if document["state"] in ("failed", "cancelled"):
+                failure = document.get("error") or {}
+                detail = failure.get("message") or f"job `{job}` was cancelled"
+                raise Error(200, {"code": failure.get("code", document["state"]), "detail": detail})
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"job `{job}` is at `{document['step']}`")
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Any request with JSON in and out, such as `request("GET", "/v1/models")`."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"content-type": "application/json"}
+        _, answer = self._send(method, path, content, headers)
+        return json.loads(answer) if answer else None
+
+    def close(self) -> None:
+        """Closes the connection of this thread."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPMessage, bytes]:
+        sent = dict(headers)
+        if self._key:
+            sent["authorization"] = f"Bearer {self._key}"
+        path = self._url.path.rstrip("/") + path
+        reused = getattr(self._local, "connection", None) is not None
+        try:
+            status, answered, content = self._exchange(method, path, body, sent)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            # A connection that was idle may have been closed meanwhile; a new one says what is the matter.
+            self.close()
+            if not reused:
+                raise
+            status, answered, content = self._exchange(method, path, body, sent)
+        except BaseException:
+            # What is left of an answer must not be taken for the next one.
+            self.close()
+            raise
+        if status >= 400:
+            raise Error(status, _problem(content))
+        return answered, content
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+            kind = kinds[self._url.scheme]
+            connection = kind(self._url.hostname, self._url.port, timeout=self._timeout_s)
+            self._local.connection = connection
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+def _content(source: str | os.PathLike[str] | bytes) -> bytes:
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
+
+
+def _form(fields: list[tuple[str, str | None, bytes]]) -> tuple[str, bytes]:
+    """The content type and the body of a form."""
+    edge = uuid.uuid4().hex
+    parts = []
+    for name, file, content in fields:
+        named = "" if file is None else f'; filename="{_escaped(file)}"'
+        parts.append(f'--{edge}\r\ncontent-disposition: form-data; name="{name}"{named}\r\n\r\n'.encode())
+        parts += [content, b"\r\n"]
+    parts.append(f"--{edge}--\r\n".encode())
+    return f"multipart/form-data; boundary={edge}", b"".join(parts)
+
+
+def _escaped(text: str) -> str:
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _problem(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    return {"detail": content[:200].decode(errors="replace")}

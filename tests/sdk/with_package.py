@@ -1,0 +1,71 @@
+"""Our own Python package against a service. Arguments: the service's address, the folder of the example."""
+
+import sys
+import threading
+from pathlib import Path
+
+import numpy
+import sextant
+
+
+def main(address, folder):
+    client = sextant.Client(address)
+    validation, test = numpy.load(folder / "validation.npz"), numpy.load(folder / "test.npz")
+    job = client.register(
+        "digits",
+        "mlp",
+        model=folder / "mlp.onnx",
+        validation={"pixels": validation["pixels"], "labels": validation["labels"]},
+        classes=[str(digit) for digit in range(10)],
+    )
+    assert job["state"] == "succeeded", job
+    images, labels = test["pixels"], test["labels"]
+    digits = client.application("digits")
+    (output,) = [spec["name"] for spec in digits.signature()["outputs"]]
+
+    together = digits.query(pixels=images[:4], latency_ms=5000, min_accuracy=0.9, classification=1)
+    assert together[output].shape == (4, 10) and together[output].dtype == numpy.float32
+    assert together.targets_met and together.model == "mlp", together
+    names = [row[0]["name"] for row in together.classification]
+    assert names == [str(digit) for digit in together[output].argmax(axis=1)]
+
+    # One row in, one row out; other types and orders of elements are brought to the model's.
+    one = digits.query(pixels=images[0])
+    assert one[output].shape == (10,), one
+    for array in (images[0].astype("float64"), images[0].astype(">f4"), images[0].tolist()):
+        again = client.variant(one.variant).query(pixels=array)
+        assert numpy.allclose(again[output], one[output], atol=1e-6)
+    whole = numpy.asfortranarray(images[:2])
+    assert numpy.allclose(client.model("mlp").query({"pixels": whole})[output][0], one[output], atol=0.1)
+
+    def fails(code, ask):
+        try:
+            ask()
+        except sextant.Error as error:
+            assert error.code == code, error
+            return error
+        raise AssertionError(f"{code} was answered")
+
+    refused = fails("target_infeasible", lambda: digits.query(pixels=images[0], min_accuracy=1))
+    assert refused.status == 422 and refused.closest, refused
+    nearest = digits.query(pixels=images[0], min_accuracy=1, best_effort=True, explain=True)
+    assert not nearest.targets_met and nearest.explanation["reason"]
+    fails("application_not_found", lambda: client.application("nobody").query(pixels=images[0]))
+    fails("invalid_tensor", lambda: digits.query(pixel=images[:1]))
+    fails("invalid_model", lambda: client.register("digits", "none", model=b"none", validation=folder / "validation.npz"))
+    assert [model["name"] for model in client.request("GET", "/v1/models")["models"]] == ["mlp", "none"]
+
+    # Threads share a client.
+    shown = [None] * 64
+
+    def ask(first):
+        for index in range(first, 64, 8):
+            shown[index] = int(digits.query(pixels=images[index])[output].argmax())
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert (numpy.array(shown) == labels[:64]).mean() >= 0.9, shown
+
+
+main(sys.argv[1], Path(sys.argv[2]))
