@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use axum::{body::Body, http::Request};
 use sextant_api::problem::{pages, status};
 use sextant_types::Code;
 
@@ -116,7 +117,10 @@ async fn metrics_carry_no_client_names_and_come_in_the_format_that_is_accepted()
     let kind = &reading.headers["content-type"];
     assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
     let request = Request::get("/metrics")
-        .header("accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+        .header(
+            "accept",
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+        )
         .body(Body::empty());
     let reading = api.send(request.expect("a request")).await;
     let text = String::from_utf8(reading.bytes).expect("UTF-8");
