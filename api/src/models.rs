@@ -215,6 +215,8 @@ pub struct ModelParams {
             registered before", body = RegistrationBody),
         (status = 409, description = "The name is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
+        (status = 507, description = "No room left", body = ProblemBody,
+            content_type = "application/problem+json"),
     ))]
 pub async fn create(
     State(state): State<ApiState>,
@@ -249,6 +251,8 @@ pub async fn create(
         (status = 404, description = "There is no such application or file", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 409, description = "The name is taken by other content", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn create_from_artefacts(

@@ -26,6 +26,7 @@ use crate::{
     signature::SpecBody,
 };
 
+mod config;
 mod infer;
 mod wire;
 
@@ -110,6 +111,8 @@ pub fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(model_version))
         .routes(routes!(model_ready))
         .routes(routes!(model_version_ready))
+        .routes(routes!(config::config))
+        .routes(routes!(config::config_version))
         .routes(routes!(infer::infer))
         .routes(routes!(infer::infer_version))
         .routes(routes!(index))
@@ -125,7 +128,7 @@ pub async fn server() -> Json<ServerBody> {
         extensions: vec![
             "binary_tensor_data",
             "classification",
-            "model_repository",
+            "model_configuration",
             "parameters",
         ],
     })

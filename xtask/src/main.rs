@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod chart_test;
 mod checks;
+mod compatibility;
 mod compose_test;
 mod demo;
 mod fuzz;
@@ -43,6 +44,8 @@ enum Task {
     Test(checks::Arguments),
     /// Lint and render the Helm chart, and hold it against the schemas of three Kubernetes versions
     ChartTest,
+    /// Run clients and testers that others have written against a service
+    Compatibility(compatibility::Arguments),
     /// Start the local stack with Docker, break and upgrade it under load, and count the answers
     ComposeTest(compose_test::Arguments),
     /// Compare the CUDA engine with ONNX Runtime on a GPU and measure it
@@ -67,6 +70,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Demo(arguments) => demo::run(&arguments)?,
         Task::Test(arguments) => return checks::run(&arguments),
         Task::ChartTest => chart_test::run()?,
+        Task::Compatibility(arguments) => return compatibility::run(&arguments),
         Task::ComposeTest(arguments) => return compose_test::run(&arguments),
         Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,

@@ -64,6 +64,8 @@ const RULES: &[Rule] = &[
     read("v2_infer_version", QUERY, Bound::Handler),
     read("v2_model", Need::Key, Bound::Handler),
     read("v2_model_version", Need::Key, Bound::Handler),
+    read("v2_model_config", Need::Key, Bound::Handler),
+    read("v2_model_version_config", Need::Key, Bound::Handler),
     read("v2_model_ready", Need::Key, Bound::Handler),
     read("v2_model_version_ready", Need::Key, Bound::Handler),
     read("v2_index", Need::Key, Bound::Handler),

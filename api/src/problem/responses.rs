@@ -33,7 +33,8 @@ const WITH_WORK: [(u16, &str); 3] = [
 ];
 
 /// What follows from a body.
-const WITH_BODY: [(u16, &str); 2] = [
+const WITH_BODY: [(u16, &str); 3] = [
+    (404, "There is nothing of a name in the path or the body"),
     (413, "The body is larger than is allowed"),
     (504, "The body or the answer did not come in time"),
 ];

@@ -26,6 +26,12 @@ async fn the_server_introduces_itself() {
         );
         let input = json!({"name": "pixels", "datatype": "FP32", "shape": [-1, PIXELS]});
         assert_eq!(metadata["inputs"], json!([input]));
+        let path = format!("/v2/models/{name}/config");
+        let config = api.get(&path).await.json(200);
+        let input = json!({"name": "pixels", "data_type": "TYPE_FP32", "dims": [PIXELS]});
+        assert_eq!(config["input"], json!([input]), "{config}");
+        assert_eq!(config["output"][0]["dims"], json!([10]), "{config}");
+        assert_eq!(config["max_batch_size"], 8, "{config}");
         assert_eq!(
             api.get(&format!("/v2/models/{name}/ready")).await.status,
             200

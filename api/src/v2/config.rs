@@ -1,0 +1,103 @@
+//! A model's configuration, as Triton's clients ask for it.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use sextant_rpc::Route;
+use sextant_types::{DataType, TensorSpec, Variant};
+use utoipa::ToSchema;
+
+use super::Named;
+use crate::{ApiState, problem::Problem};
+
+/// What a model takes and gives, and how many rows at once.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelConfig)]
+pub struct ConfigBody {
+    /// The name that was asked for.
+    name: String,
+    /// `onnxruntime_onnx`, whatever engine runs it.
+    platform: &'static str,
+    /// `onnxruntime`, whatever engine runs it.
+    backend: &'static str,
+    /// Most rows of one query; 0 where there is no batch dimension.
+    max_batch_size: u16,
+    /// In the graph's order.
+    input: Vec<ConfigTensorBody>,
+    /// In the graph's order.
+    output: Vec<ConfigTensorBody>,
+}
+
+/// An input or output of a configuration.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelConfigTensor)]
+pub struct ConfigTensorBody {
+    /// Its name.
+    name: String,
+    /// `TYPE_FP32`, `TYPE_STRING` and so on.
+    data_type: String,
+    /// Sizes without the batch dimension; -1 where any size is taken.
+    dims: Vec<i64>,
+}
+
+/// The configuration of an application, model or variant.
+#[utoipa::path(get, operation_id = "v2_model_config", path = "/v2/models/{model}/config",
+    tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    responses((status = 200, description = "Its configuration", body = ConfigBody)))]
+pub async fn config(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<ConfigBody>, Problem> {
+    let variants = state.metadata().variants().await?;
+    let most = variants
+        .iter()
+        .filter(|variant| is_of(variant, &named.route));
+    let most = most.map(|variant| variant.spec.max_batch).max();
+    let batched = named.signature.batched;
+    let tensor = |spec: &TensorSpec| ConfigTensorBody {
+        name: spec.name.clone(),
+        data_type: data_type(spec.data_type),
+        dims: spec.shape[usize::from(batched).min(spec.shape.len())..]
+            .iter()
+            .map(|size| size.and_then(|size| i64::try_from(size).ok()).unwrap_or(-1))
+            .collect(),
+    };
+    Ok(Json(ConfigBody {
+        name: named.name,
+        platform: "onnxruntime_onnx",
+        backend: "onnxruntime",
+        max_batch_size: most.filter(|_| batched).unwrap_or(0),
+        input: named.signature.inputs.iter().map(tensor).collect(),
+        output: named.signature.outputs.iter().map(tensor).collect(),
+    }))
+}
+
+/// The same for a version.
+#[utoipa::path(get, operation_id = "v2_model_version_config",
+    path = "/v2/models/{model}/versions/{version}/config", tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("version" = String, Path, description = "`1`"),
+    ),
+    responses((status = 200, description = "Its configuration", body = ConfigBody)))]
+pub async fn config_version(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<ConfigBody>, Problem> {
+    config(state, named).await
+}
+
+fn is_of(variant: &Variant, route: &Route) -> bool {
+    match route {
+        Route::Application(id) => variant.application == *id,
+        Route::Model(id) => variant.model == *id,
+        Route::Variant(id) => variant.id == *id,
+    }
+}
+
+fn data_type(of: DataType) -> String {
+    match of {
+        DataType::Bytes => "TYPE_STRING".to_owned(),
+        of => format!("TYPE_{}", of.name()),
+    }
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask compatibility`: what others have written, against a service as it is.
+//!
+//! Each suite comes from the package index, pinned in `xtask/compatibility/requirements.txt`, and is run against a
+//! service of its own that has the application `digits` with one model. What fails is printed with its reason and
+//! explained in docs/compatibility.md.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::provision::{self, Provisioned, python};
+use crate::server::{self, Server};
+use crate::{demo, paths, shell};
+
+const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
+
+/// Inputs that schemathesis makes up for each operation.
+const EXAMPLES: &str = "25";
+
+/// Options of `cargo xtask compatibility`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which suites to run [default: all]
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+    /// Print one JSON object for each check
+    #[arg(long)]
+    json: bool,
+    /// Seed of what is made up
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// A suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Suite {
+    /// Requests made up from the OpenAPI document: no fault, no answer that it does not describe
+    Schemathesis,
+    /// The calls of Triton's HTTP client, in JSON and with binary tensors
+    Tritonclient,
+}
+
+/// One thing that was tried.
+#[derive(Debug)]
+struct Check {
+    suite: &'static str,
+    name: String,
+    /// Why it failed; none where it passed.
+    failure: Option<String>,
+}
+
+/// A service to run suites against.
+struct Bed {
+    provisioned: Provisioned,
+    binary: std::path::PathBuf,
+    python: std::path::PathBuf,
+}
+
+/// Runs the suites; fails where a check does.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let provisioned = provision::runtime()?;
+    let folder = provisioned.cache.join("python-compatibility");
+    let bed = Bed {
+        python: python::environment(&folder, REQUIREMENTS)?,
+        binary: server::build()?,
+        provisioned,
+    };
+    let suites = match arguments.suites.is_empty() {
+        true => &[Suite::Schemathesis, Suite::Tritonclient],
+        false => &arguments.suites[..],
+    };
+    let mut checks = Vec::new();
+    for suite in suites {
+        let server = bed.serve()?;
+        checks.extend(match suite {
+            Suite::Schemathesis => bed.schemathesis(&server, arguments.seed)?,
+            Suite::Tritonclient => bed.tritonclient(&server)?,
+        });
+    }
+    print(&checks, arguments.json);
+    Ok(match checks.iter().all(|check| check.failure.is_none()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn print(checks: &[Check], as_json: bool) {
+    for check in checks {
+        match (&check.failure, as_json) {
+            (failure, true) => println!(
+                "{}",
+                json!({"suite": check.suite, "check": check.name, "failure": failure})
+            ),
+            (None, _) => println!("passed  {}: {}", check.suite, check.name),
+            (Some(why), _) => println!("FAILED  {}: {}: {why}", check.suite, check.name),
+        }
+    }
+    let passed = checks.iter().filter(|check| check.failure.is_none());
+    shell::say(format!("{} of {} passed", passed.count(), checks.len()));
+}
+
+// === impl Bed ===
+
+impl Bed {
+    fn serve(&self) -> Result<Server> {
+        let address = server::free_address()?;
+        let data = paths::empty_target("compatibility")?;
+        let command = server::sextant(&self.binary, &self.provisioned, address, &data);
+        let server = Server::start("sextant", command, address, "/health/ready")?;
+        demo::register_model(&self.binary, address, ("digits", "mlp"))?;
+        Ok(server)
+    }
+
+    /// Everything that the document lets a client send, and some that it does not.
+    fn schemathesis(&self, server: &Server, seed: u64) -> Result<Vec<Check>> {
+        let program = self.python.with_file_name("schemathesis");
+        let checks = [
+            "not_a_server_error",
+            "status_code_conformance",
+            "content_type_conformance",
+            "response_schema_conformance",
+        ];
+        let output = shell::results(
+            shell::command(program)
+                .arg("run")
+                .arg(format!("http://{}/openapi.json", server.address))
+                .args(["--checks", &checks.join(",")])
+                .args(["--max-examples", EXAMPLES, "--seed", &seed.to_string()])
+                // Streams do not end.
+                .args(["--exclude-path", "/v1/scaling/events", "--no-color"]),
+        )?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let counted = said
+            .lines()
+            .find(|line| line.contains("generated,"))
+            .with_context(|| format!("schemathesis says nothing of its cases: {said}"))?;
+        let failures = said.split("= FAILURES =").nth(1);
+        Ok(vec![Check {
+            suite: "schemathesis",
+            name: format!("{} (seed {seed})", counted.trim()),
+            failure: match output.status.success() {
+                true => None,
+                false => Some(failures.unwrap_or(&said).to_owned()),
+            },
+        }])
+    }
+
+    fn tritonclient(&self, server: &Server) -> Result<Vec<Check>> {
+        let script = "compatibility/tritonclient_http.py";
+        let mut command = python::script(&self.python, script);
+        let output = shell::results(command.arg(server.address.to_string()))?;
+        if !output.status.success() {
+            bail!("`{script}` ended early");
+        }
+        let check = |said: &serde_json::Value| {
+            let text = |name: &str| said[name].as_str().map(str::to_owned);
+            Some(Check {
+                suite: "tritonclient",
+                name: format!("{} ({})", text("call")?, text("form")?),
+                failure: text("failure"),
+            })
+        };
+        Ok(shell::objects(&output.stdout)
+            .iter()
+            .filter_map(check)
+            .collect())
+    }
+}
