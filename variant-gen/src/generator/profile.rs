@@ -200,7 +200,7 @@ impl Registration<'_> {
             optimization,
             threads,
             padding: self.model.padding.clone(),
-            effort: self.parts.config.effort,
+            effort: Box::new(self.parts.config.effort),
             rivals: trial.rivals.to_vec(),
         };
         let bytes = self.read_artefact(artefact).await?;

@@ -46,7 +46,7 @@ pub enum Action {
         /// How inputs are padded.
         padding: Option<Padding>,
         /// How thoroughly.
-        effort: Effort,
+        effort: Box<Effort>,
         /// What was measured before.
         rivals: Vec<Rival>,
     },
