@@ -30,7 +30,7 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> serde_json::Result<T> {
 
 fn explain<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) -> Problem {
     if body.starts_with(&[0x1f, 0x8b]) {
-        let detail = "the body is compressed: send it without `Content-Encoding`";
+        let detail = "the body is compressed, and no `Content-Encoding` says so: it may be `gzip` or `deflate`";
         return Problem::new(Code::InvalidRequest, detail);
     }
     let mut deserializer = Deserializer::from_slice(body);

@@ -13,7 +13,7 @@ use axum::{
 use parking_lot::RwLock;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_rpc::Answer;
-use sextant_types::{ApplicationId, Code, VariantId};
+use sextant_types::{ApplicationId, Code, ModelId, VariantId};
 
 use self::{
     families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels, text},
@@ -23,6 +23,18 @@ use crate::{ApiState, directory::Directory, problem::Problem};
 
 mod families;
 mod gauges;
+mod tally;
+
+pub use tally::Totals;
+
+/// Some of the variants that have answered.
+#[derive(Debug, Clone, Copy)]
+pub enum Variants<'a> {
+    All,
+    OfApplication(&'a ApplicationId),
+    OfModel(&'a ModelId),
+    One(&'a VariantId),
+}
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -127,6 +139,7 @@ impl Metrics {
         let handles = self.handles(answer, application);
         let seconds = |microseconds: f64| microseconds / 1e6;
         handles.queries.inc();
+        handles.tally.count(answer, elapsed);
         handles.duration.observe(elapsed.as_secs_f64());
         handles.queue.observe(seconds(answer.timings.queue_us));
         handles.compute.observe(seconds(answer.timings.compute_us));
@@ -142,6 +155,29 @@ impl Metrics {
     pub(crate) fn application_of(&self, variant: &VariantId) -> Option<ApplicationId> {
         let known = self.variants.read();
         known.get(variant)?.application.clone()
+    }
+
+    /// What variants have answered that have answered anything: which, for which application, and how much.
+    pub(crate) fn totals(
+        &self,
+        of: Variants<'_>,
+    ) -> Vec<(VariantId, Option<ApplicationId>, Totals)> {
+        let known = self.variants.read();
+        let wanted = known.iter().filter(|(id, handles)| match of {
+            Variants::All => true,
+            Variants::OfApplication(wanted) => handles.application.as_ref() == Some(wanted),
+            Variants::OfModel(wanted) => handles.model_name() == wanted.as_str(),
+            Variants::One(wanted) => *id == wanted,
+        });
+        wanted
+            .map(|(id, handles)| {
+                (
+                    id.clone(),
+                    handles.application.clone(),
+                    handles.tally.totals(),
+                )
+            })
+            .collect()
     }
 
     /// Counts a query that was refused or failed.

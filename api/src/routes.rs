@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{Router, body::Body, extract::DefaultBodyLimit};
+use tower_http::{
+    decompression::{DecompressionBody, RequestDecompressionLayer},
+    map_request_body::MapRequestBodyLayer,
+};
 use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::SwaggerUi;
@@ -24,6 +28,7 @@ pub fn router(state: ApiState) -> Router {
         .merge(explorer(openapi))
         .fallback(layer::not_found)
         .method_not_allowed_fallback(layer::method_not_allowed)
+        .layer(decompression())
         .layer(axum::middleware::from_fn_with_state(guard, auth::guard))
         .layer(axum::middleware::from_fn_with_state(
             state.clone(),
@@ -31,6 +36,19 @@ pub fn router(state: ApiState) -> Router {
         ))
         .with_state(state)
 }
+
+/// Bodies with `Content-Encoding: gzip` or `deflate` are read as what they hold: limits count what comes out. Others
+/// are refused by whoever reads them.
+fn decompression() -> Decompression {
+    let request = RequestDecompressionLayer::new().pass_through_unaccepted(true);
+    (request, MapRequestBodyLayer::new(Body::new))
+}
+
+/// What makes a body that is read of a body that may be compressed.
+type Decompression = (
+    RequestDecompressionLayer,
+    MapRequestBodyLayer<fn(DecompressionBody<Body>) -> Body>,
+);
 
 /// The description of the interface, as served at `/openapi.json`.
 pub fn openapi() -> OpenApi {

@@ -15,6 +15,7 @@ use serde::Serialize;
 use sextant_metadata::InstanceState;
 use sextant_rpc::{DispatcherClient, Route};
 use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -28,7 +29,11 @@ use crate::{
 
 mod config;
 mod infer;
+mod statistics;
 mod wire;
+
+/// Smaller answers are sent as they are.
+const LEAST_COMPRESSED_BYTES: u64 = 1024;
 
 /// The only version of every model.
 const VERSION: &str = "1";
@@ -113,9 +118,19 @@ pub fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(model_version_ready))
         .routes(routes!(config::config))
         .routes(routes!(config::config_version))
+        .routes(routes!(statistics::all_statistics))
+        .routes(routes!(statistics::statistics))
+        .routes(routes!(statistics::statistics_version))
+        .routes(routes!(index))
+        .merge(inference())
+}
+
+/// Answers come compressed where the client accepts that and it is worth it.
+fn inference() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(infer::infer))
         .routes(routes!(infer::infer_version))
-        .routes(routes!(index))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(LEAST_COMPRESSED_BYTES)))
 }
 
 /// The server's name, version and extensions.
@@ -130,6 +145,7 @@ pub async fn server() -> Json<ServerBody> {
             "classification",
             "model_configuration",
             "parameters",
+            "statistics",
         ],
     })
 }

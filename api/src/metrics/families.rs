@@ -13,6 +13,8 @@ use prometheus_client::{
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code};
 
+use super::tally::Tally;
+
 pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 
 /// Metrics by label.
@@ -40,6 +42,7 @@ pub struct Handles {
     pub queue: Histogram,
     pub compute: Histogram,
     pub rows: Histogram,
+    pub tally: Tally,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -190,6 +193,7 @@ impl Families {
             compute: self.compute.get_or_create_owned(&model),
             rows: self.rows.get_or_create_owned(&model),
             labels: variant,
+            tally: Tally::default(),
         }
     }
 

@@ -1,10 +1,17 @@
 //! The Open Inference Protocol.
 
+use std::io::{Read, Write};
+
 use axum::{body::Body, http::Request};
+use flate2::{
+    read::{GzDecoder, ZlibDecoder},
+    write::{GzEncoder, ZlibEncoder},
+};
 use serde_json::json;
 use sextant_rpc::Route;
+use sextant_types::Tensor;
 
-use crate::double::{Api, Recorder};
+use crate::double::{Api, Recorder, answer};
 
 const INFER: &str = r#"{"id":"7","inputs":[{"name":"input","shape":[1,3],"datatype":"FP32",
     "data":[1,2,3]}]}"#;
@@ -221,4 +228,79 @@ async fn only_wanted_outputs_are_sent() {
     api.call("POST", "/v2/models/mlp/infer", body)
         .await
         .problem("invalid_tensor");
+}
+
+fn compressed(encoding: &str, bytes: &[u8]) -> Vec<u8> {
+    let level = flate2::Compression::default();
+    let mut out = Vec::new();
+    match encoding {
+        "gzip" => GzEncoder::new(&mut out, level).write_all(bytes),
+        _ => ZlibEncoder::new(&mut out, level).write_all(bytes),
+    }
+    .expect("memory takes it");
+    out
+}
+
+#[tokio::test]
+async fn bodies_may_be_compressed() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let query = r#"{"application":"digits","inputs":[{"name":"input","shape":[1,3],
+        "datatype":"FP32","data":[1,2,3]}]}"#;
+    for (path, body) in [("/v2/models/digits/infer", INFER), ("/v1/queries", query)] {
+        for encoding in ["gzip", "deflate"] {
+            let headers = [("content-encoding", encoding.to_owned())];
+            let small = compressed(encoding, body.as_bytes());
+            let answer = api.send(post(path, &headers, small.clone())).await;
+            assert_eq!(answer.status, 200, "{path} {encoding}");
+            let tensor = &recorder.last().inputs[0].tensor;
+            assert_eq!(tensor.to_vec::<f32>(), Some(vec![1.0, 2.0, 3.0]));
+            let cut = small[..small.len() / 2].to_vec();
+            let refused = api.send(post(path, &headers, cut)).await;
+            refused.problem("invalid_request");
+        }
+        let unknown = [("content-encoding", "br".to_owned())];
+        let refused = api.send(post(path, &unknown, vec![0x8b; 40])).await;
+        refused.problem("invalid_request");
+    }
+}
+
+/// A few kilobytes that stand for more than the limit.
+#[tokio::test]
+async fn what_a_body_holds_counts_against_its_limit() {
+    let api = Api::new(Recorder::answering()).await;
+    let bomb = compressed("gzip", &vec![b' '; 256 << 20]);
+    assert!(bomb.len() < 1 << 20);
+    let headers = [("content-encoding", "gzip".to_owned())];
+    for path in ["/v2/models/digits/infer", "/v1/queries"] {
+        let refused = api.send(post(path, &headers, bomb.clone())).await;
+        refused.problem("too_large");
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_where_that_is_accepted() {
+    let recorder = Recorder::new(|_| {
+        let mut answer = answer();
+        let tensor = Tensor::from_elements(vec![1, 1000], &[0.5f32; 1000]);
+        answer.outputs[0].tensor = tensor.expect("a tensor");
+        Ok(answer)
+    });
+    let api = Api::new(recorder).await;
+    let path = "/v2/models/digits/infer";
+    let plain = api.send(post(path, &[], INFER)).await;
+    assert!(!plain.headers.contains_key("content-encoding"));
+    for encoding in ["gzip", "deflate"] {
+        let headers = [("accept-encoding", encoding.to_owned())];
+        let answer = api.send(post(path, &headers, INFER)).await;
+        assert_eq!(answer.headers["content-encoding"], encoding);
+        let mut text = String::new();
+        match encoding {
+            "gzip" => GzDecoder::new(&answer.bytes[..]).read_to_string(&mut text),
+            _ => ZlibDecoder::new(&answer.bytes[..]).read_to_string(&mut text),
+        }
+        .expect("it is what it says");
+        assert!(text.len() > 4 * answer.bytes.len());
+        assert_eq!(text.as_bytes(), &plain.bytes[..]);
+    }
 }

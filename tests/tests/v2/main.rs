@@ -220,3 +220,59 @@ async fn every_model_is_ready_and_answers_its_first_query() {
         assert_eq!(answer["model"], name);
     }
 }
+
+#[tokio::test]
+async fn statistics_count_what_was_answered_by_each_kind_of_name() {
+    let cluster = digits::with_mlp(&[]).await;
+    let api = cluster.api();
+    let images = digits::Images::load("test");
+    let count = |stats: &Value| {
+        let stats = &stats["model_stats"][0];
+        let of = |name: &str| stats["inference_stats"][name]["count"].as_u64();
+        assert_eq!(of("success"), of("queue"), "{stats}");
+        (
+            of("success").expect("a number"),
+            stats["inference_count"].as_u64().expect("a number"),
+        )
+    };
+    let path = |name: &str| format!("/v2/models/{name}/stats");
+    let before = api.get(&path("mlp")).await.json(200);
+    assert_eq!(count(&before), (0, 0), "{before}");
+    assert_eq!(before["model_stats"][0]["name"], "mlp");
+    let mut variant = String::new();
+    for index in 0..3 {
+        let body = json!({"inputs": images.input(index)});
+        let answer = api.post("/v2/models/mlp/infer", &body).await.json(200);
+        variant = answer["parameters"]["variant"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
+    }
+    for name in ["mlp", "digits"] {
+        let stats = api.get(&path(name)).await.json(200);
+        assert_eq!(count(&stats), (3, 3), "{name}: {stats}");
+        let last = stats["model_stats"][0]["last_inference"].as_u64();
+        assert!(last > Some(0), "{stats}");
+        let compute = &stats["model_stats"][0]["inference_stats"]["compute_infer"];
+        assert!(compute["ns"].as_u64() > Some(0), "{stats}");
+    }
+    let all = api.get("/v2/models/stats").await.json(200);
+    let names: Vec<&Value> = all["model_stats"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|of| &of["name"])
+        .collect();
+    assert!(names.contains(&&json!(variant)), "{all}");
+    let sum: u64 = (0..names.len())
+        .map(|at| {
+            all["model_stats"][at]["inference_count"]
+                .as_u64()
+                .expect("a number")
+        })
+        .sum();
+    assert_eq!(sum, 3, "{all}");
+    api.get(&path("nobody"))
+        .await
+        .problem(404, "model_not_found");
+}

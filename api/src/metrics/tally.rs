@@ -1,0 +1,99 @@
+//! What a variant's answers come to, for clients that ask for statistics by name.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use sextant_rpc::Answer;
+
+use crate::clock;
+
+/// Parts of a batch are counted in millionths.
+const PARTS: f64 = 1e6;
+
+/// Sums over the answers of a variant.
+#[derive(Debug, Default)]
+pub struct Tally {
+    queries: AtomicU64,
+    rows: AtomicU64,
+    batch_parts: AtomicU64,
+    total_ns: AtomicU64,
+    queue_ns: AtomicU64,
+    compute_ns: AtomicU64,
+    last_ms: AtomicU64,
+}
+
+/// The same at one moment, of one variant or of several together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Totals {
+    /// Answers.
+    pub queries: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Batches, of which each query has the share of its rows.
+    pub batches: f64,
+    /// From arrival to answer.
+    pub total_ns: u64,
+    /// Waiting for a batch and a device.
+    pub queue_ns: u64,
+    /// Running.
+    pub compute_ns: u64,
+    /// When the last one was answered, ms since the Unix epoch.
+    pub last_ms: u64,
+}
+
+impl Tally {
+    /// Counts an answer that took so long.
+    pub fn count(&self, answer: &Answer, elapsed: Duration) {
+        let timings = &answer.timings;
+        let ns = |microseconds: f64| (microseconds * 1e3) as u64;
+        let rows = answer
+            .outputs
+            .first()
+            .map_or(1, |it| it.tensor.rows().max(1));
+        // Outputs without a batch dimension may have more rows than the batch.
+        let part = (rows as f64 / f64::from(timings.batch_rows.max(1))).min(1.0);
+        let total_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        for (sum, value) in [
+            (&self.queries, 1),
+            (&self.rows, rows as u64),
+            (&self.batch_parts, (part * PARTS) as u64),
+            (&self.total_ns, total_ns),
+            (&self.queue_ns, ns(timings.queue_us)),
+            (&self.compute_ns, ns(timings.compute_us)),
+        ] {
+            sum.fetch_add(value, Ordering::Relaxed);
+        }
+        self.last_ms.fetch_max(clock::now_ms(), Ordering::Relaxed);
+    }
+
+    /// What it has come to.
+    pub fn totals(&self) -> Totals {
+        let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        Totals {
+            queries: read(&self.queries),
+            rows: read(&self.rows),
+            batches: read(&self.batch_parts) as f64 / PARTS,
+            total_ns: read(&self.total_ns),
+            queue_ns: read(&self.queue_ns),
+            compute_ns: read(&self.compute_ns),
+            last_ms: read(&self.last_ms),
+        }
+    }
+}
+
+impl Totals {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            queries: self.queries + other.queries,
+            rows: self.rows + other.rows,
+            batches: self.batches + other.batches,
+            total_ns: self.total_ns + other.total_ns,
+            queue_ns: self.queue_ns + other.queue_ns,
+            compute_ns: self.compute_ns + other.compute_ns,
+            last_ms: self.last_ms.max(other.last_ms),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What was answered by name, as Triton's clients ask for it.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use sextant_rpc::Route;
+use utoipa::ToSchema;
+
+use super::{Named, VERSION};
+use crate::{
+    ApiState,
+    auth::Caller,
+    metrics::{Totals, Variants},
+    problem::Problem,
+};
+
+/// What this front end has answered since its process began.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelStatistics)]
+pub struct StatisticsBody {
+    /// By name.
+    model_stats: Vec<StatisticBody>,
+}
+
+/// What was answered under one name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelStatistic)]
+pub struct StatisticBody {
+    /// The name.
+    name: String,
+    /// `1`.
+    version: &'static str,
+    /// When the last query was answered, milliseconds since the Unix epoch.
+    last_inference: u64,
+    /// Rows that were answered.
+    inference_count: u64,
+    /// Batches that were run for them: of a batch that is shared, the share of their rows.
+    execution_count: u64,
+    /// Where the time went.
+    inference_stats: InferenceStatsBody,
+    /// Always empty: times by batch size are in the variants' profiles.
+    batch_stats: [u8; 0],
+}
+
+/// Where the time of the answers went.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = InferenceStatistics)]
+pub struct InferenceStatsBody {
+    /// From arrival to answer.
+    success: DurationStatBody,
+    /// Waiting for a batch and a device.
+    queue: DurationStatBody,
+    /// Reading inputs; part of `success` alone here.
+    compute_input: DurationStatBody,
+    /// Running.
+    compute_infer: DurationStatBody,
+    /// Writing outputs; part of `success` alone here.
+    compute_output: DurationStatBody,
+}
+
+/// How often and how long in all.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = DurationStatistic)]
+pub struct DurationStatBody {
+    /// How often.
+    count: u64,
+    /// How long in all, nanoseconds.
+    ns: u64,
+}
+
+/// What was answered by an application, model or variant.
+#[utoipa::path(get, operation_id = "v2_model_statistics", path = "/v2/models/{model}/stats",
+    tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
+pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
+    let totals = state.metrics().totals(match &named.route {
+        Route::Application(id) => Variants::OfApplication(id),
+        Route::Model(id) => Variants::OfModel(id),
+        Route::Variant(id) => Variants::One(id),
+    });
+    let all = totals.into_iter().map(|(_, _, totals)| totals);
+    let sum = all.fold(Totals::default(), Totals::plus);
+    Json(StatisticsBody {
+        model_stats: vec![StatisticBody::of(named.name, &sum)],
+    })
+}
+
+/// The same for a version.
+#[utoipa::path(get, operation_id = "v2_model_version_statistics",
+    path = "/v2/models/{model}/versions/{version}/stats", tag = "open inference protocol",
+    params(
+        ("model" = String, Path, description = "variant, model or application"),
+        ("version" = String, Path, description = "`1`"),
+    ),
+    responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
+pub async fn statistics_version(state: State<ApiState>, named: Named) -> Json<StatisticsBody> {
+    statistics(state, named).await
+}
+
+/// What each variant has answered that has answered anything.
+#[utoipa::path(get, operation_id = "v2_statistics", path = "/v2/models/stats",
+    tag = "open inference protocol",
+    responses((status = 200, description = "By variant", body = StatisticsBody)))]
+pub async fn all_statistics(
+    State(state): State<ApiState>,
+    caller: Caller,
+) -> Result<Json<StatisticsBody>, Problem> {
+    let totals = state.metrics().totals(Variants::All);
+    let seen = totals
+        .into_iter()
+        .filter(|(_, application, _)| application.as_ref().is_some_and(|it| caller.sees(it)));
+    let mut model_stats: Vec<StatisticBody> = seen
+        .map(|(variant, _, totals)| StatisticBody::of(variant.to_string(), &totals))
+        .collect();
+    model_stats.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Json(StatisticsBody { model_stats }))
+}
+
+impl StatisticBody {
+    fn of(name: String, totals: &Totals) -> Self {
+        let count = totals.queries;
+        let stat = |ns| DurationStatBody { count, ns };
+        Self {
+            name,
+            version: VERSION,
+            last_inference: totals.last_ms,
+            inference_count: totals.rows,
+            execution_count: totals.batches.round() as u64,
+            inference_stats: InferenceStatsBody {
+                success: stat(totals.total_ns),
+                queue: stat(totals.queue_ns),
+                compute_input: stat(0),
+                compute_infer: stat(totals.compute_ns),
+                compute_output: stat(0),
+            },
+            batch_stats: [],
+        }
+    }
+}
