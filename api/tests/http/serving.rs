@@ -141,7 +141,11 @@ async fn a_process_without_a_front_end_shows_how_it_is_and_what_its_roles_count(
     let showing = tokio::spawn(observe(listener, readiness, metrics, shutdown.clone()));
     count.inc();
     let mut client = TcpStream::connect(address).await.expect("a connection");
-    send(&mut client, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    send(
+        &mut client,
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n",
+    )
+    .await;
     let shown = read_to(&mut client, "# EOF\n").await;
     for line in ["sextant_role_things_total 1", "sextant_ready 1"] {
         assert!(shown.lines().any(|it| it == line), "`{line}` in\n{shown}");
