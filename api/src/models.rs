@@ -1,6 +1,6 @@
 //! `/v1/models`: registering models and looking at them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::{
     Json,
@@ -292,12 +292,18 @@ pub async fn list(
     Params(params): Params<ModelParams>,
 ) -> Result<Json<ModelsBody>, Problem> {
     let found = state.registry().models(params.application.as_ref()).await?;
+    let variants = state.metadata().variants().await?;
+    let mut counts: HashMap<&ModelId, usize> = HashMap::new();
+    for variant in &variants {
+        *counts.entry(&variant.model).or_default() += 1;
+    }
     let mut models = Vec::with_capacity(found.len());
     for model in found
         .into_iter()
         .filter(|model| caller.sees(&model.application))
     {
-        models.push(describe(&state, model).await?);
+        let variants = counts.get(&model.id).copied().unwrap_or_default();
+        models.push(describe(&state, model, variants).await?);
     }
     Ok(Json(ModelsBody { models }))
 }
@@ -316,7 +322,9 @@ pub async fn get(
 ) -> Result<Json<ModelBody>, Problem> {
     let model = state.registry().model(&name).await?;
     let scored = state.registry().scored_output(&name).await?;
-    let mut body = describe(&state, model).await?;
+    let variants = state.metadata().variants().await?;
+    let variants = variants.iter().filter(|variant| variant.model == name);
+    let mut body = describe(&state, model, variants.count()).await?;
     if let Some(scored) = scored {
         body.scored_output = Some(scored.output);
         body.classes = scored.classes;
@@ -377,7 +385,7 @@ fn is_form(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.starts_with("multipart/form-data"))
 }
 
-async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> {
+async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<ModelBody, Problem> {
     let filter = JobFilter {
         kind: Some(JobKind::Register),
         model: Some(model.id.clone()),
@@ -385,11 +393,6 @@ async fn describe(state: &ApiState, model: Model) -> Result<ModelBody, Problem> 
         ..JobFilter::default()
     };
     let job = state.registry().jobs(&filter).await?.pop();
-    let variants = state.metadata().variants().await?;
-    let variants = variants
-        .iter()
-        .filter(|variant| variant.model == model.id)
-        .count();
     Ok(ModelBody {
         name: model.id.to_string(),
         application: model.application.to_string(),
