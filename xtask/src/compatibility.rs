@@ -15,6 +15,9 @@ use crate::{demo, paths, shell};
 
 const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
+/// The libraries that the examples train with.
+const EXPORTERS: &str = include_str!("../exports-requirements.txt");
+
 /// Inputs that schemathesis makes up for each operation.
 const EXAMPLES: &str = "25";
 
@@ -39,6 +42,8 @@ enum Suite {
     Schemathesis,
     /// The calls of Triton's HTTP client, in JSON and with binary tensors
     Tritonclient,
+    /// The scripts of `examples/models`, each with a library that people train with
+    Examples,
 }
 
 /// One thing that was tried.
@@ -67,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         provisioned,
     };
     let suites = match arguments.suites.is_empty() {
-        true => &[Suite::Schemathesis, Suite::Tritonclient],
+        true => &[Suite::Schemathesis, Suite::Tritonclient, Suite::Examples],
         false => &arguments.suites[..],
     };
     let mut checks = Vec::new();
@@ -76,6 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         checks.extend(match suite {
             Suite::Schemathesis => bed.schemathesis(&server, arguments.seed)?,
             Suite::Tritonclient => bed.tritonclient(&server)?,
+            Suite::Examples => bed.examples(&server)?,
         });
     }
     print(&checks, arguments.json);
@@ -144,6 +150,29 @@ impl Bed {
                 false => Some(failures.unwrap_or(&said).to_owned()),
             },
         }])
+    }
+
+    /// As their readme says, but for the folder from which the client package comes.
+    fn examples(&self, server: &Server) -> Result<Vec<Check>> {
+        let folder = self.provisioned.cache.join("exports");
+        let interpreter = python::environment(&folder, EXPORTERS)?;
+        let scripts = ["scikit_learn", "lightgbm_trees", "xgboost_regression"];
+        let check = |name: &str| {
+            let script = paths::root().join(format!("examples/models/{name}.py"));
+            let mut command = shell::command(&interpreter);
+            command
+                .arg(script)
+                .arg(format!("http://{}", server.address))
+                .env("PYTHONPATH", paths::root().join("sdk/python/src"));
+            let output = shell::results(&mut command)?;
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            Ok(Check {
+                suite: "examples",
+                name: name.to_owned(),
+                failure: (!output.status.success()).then_some(said),
+            })
+        };
+        scripts.into_iter().map(check).collect()
     }
 
     fn tritonclient(&self, server: &Server) -> Result<Vec<Check>> {
