@@ -4,6 +4,7 @@
 //! service of its own that has the application `digits` with one model. What fails is printed with its reason and
 //! explained in docs/compatibility.md.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +18,9 @@ const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
 /// The libraries that the examples train with.
 const EXPORTERS: &str = include_str!("../exports-requirements.txt");
+
+/// TensorFlow, which needs an environment of its own.
+const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
 
 /// Inputs that schemathesis makes up for each operation.
 const EXAMPLES: &str = "25";
@@ -58,8 +62,8 @@ struct Check {
 /// A service to run suites against.
 struct Bed {
     provisioned: Provisioned,
-    binary: std::path::PathBuf,
-    python: std::path::PathBuf,
+    binary: PathBuf,
+    python: PathBuf,
 }
 
 /// Runs the suites; fails where a check does.
@@ -154,13 +158,21 @@ impl Bed {
 
     /// As their readme says, but for the folder from which the client package comes.
     fn examples(&self, server: &Server) -> Result<Vec<Check>> {
-        let folder = self.provisioned.cache.join("exports");
-        let interpreter = python::environment(&folder, EXPORTERS)?;
-        let scripts = ["scikit_learn", "lightgbm_trees", "xgboost_regression"];
-        let check = |name: &str| {
+        let cache = &self.provisioned.cache;
+        let trees = python::environment(&cache.join("exports"), EXPORTERS)?;
+        let keras = python::environment(&cache.join("python-keras"), KERAS)?;
+        let scripts = [
+            ("scikit_learn", &trees),
+            ("lightgbm_trees", &trees),
+            ("xgboost_regression", &trees),
+            ("keras_images", &keras),
+        ];
+        let folder = paths::empty_target("compatibility-examples")?;
+        let check = |(name, interpreter): (&str, &PathBuf)| {
             let script = paths::root().join(format!("examples/models/{name}.py"));
-            let mut command = shell::command(&interpreter);
+            let mut command = shell::command(interpreter);
             command
+                .current_dir(&folder)
                 .arg(script)
                 .arg(format!("http://{}", server.address))
                 .env("PYTHONPATH", paths::root().join("sdk/python/src"));
