@@ -33,9 +33,6 @@ const ROW_BYTES: u64 = 64 << 20;
 /// Highest power of a length by which memory is taken to grow.
 const STEEPEST: f64 = 4.0;
 
-/// Longer inputs are not tried where a lone one takes longer.
-const LONG: Duration = Duration::from_secs(2);
-
 /// A batch that takes longer is run once, and counted: what it takes to get its memory is little beside.
 const ONCE: Duration = Duration::from_millis(250);
 
@@ -194,7 +191,7 @@ impl Sweep<'_> {
     }
 
     fn is_slow(&self, point: &BatchLatency) -> bool {
-        point.batch == 1 && point.p50_ms > milliseconds(LONG)
+        point.batch == 1 && point.p50_ms > milliseconds(self.effort.longest_shape)
     }
 
     fn signature(&self) -> &Signature {
