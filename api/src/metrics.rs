@@ -12,8 +12,8 @@ use axum::{
 };
 use parking_lot::RwLock;
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use sextant_rpc::Answer;
-use sextant_types::{ApplicationId, Code, ModelId, VariantId};
+use sextant_rpc::{Answer, Route};
+use sextant_types::{ApplicationId, Code, VariantId};
 
 use self::{
     families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels, text},
@@ -26,15 +26,6 @@ mod gauges;
 mod tally;
 
 pub use tally::Totals;
-
-/// Some of the variants that have answered.
-#[derive(Debug, Clone, Copy)]
-pub enum Variants<'a> {
-    All,
-    OfApplication(&'a ApplicationId),
-    OfModel(&'a ModelId),
-    One(&'a VariantId),
-}
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -157,27 +148,24 @@ impl Metrics {
         known.get(variant)?.application.clone()
     }
 
-    /// What variants have answered that have answered anything: which, for which application, and how much.
+    /// What variants have answered that have answered anything, all of them or those of a route: which, for which
+    /// application, and how much.
     pub(crate) fn totals(
         &self,
-        of: Variants<'_>,
+        of: Option<&Route>,
     ) -> Vec<(VariantId, Option<ApplicationId>, Totals)> {
         let known = self.variants.read();
         let wanted = known.iter().filter(|(id, handles)| match of {
-            Variants::All => true,
-            Variants::OfApplication(wanted) => handles.application.as_ref() == Some(wanted),
-            Variants::OfModel(wanted) => handles.model_name() == wanted.as_str(),
-            Variants::One(wanted) => *id == wanted,
+            None => true,
+            Some(Route::Application(wanted)) => handles.application.as_ref() == Some(wanted),
+            Some(Route::Model(wanted)) => handles.model_name() == wanted.as_str(),
+            Some(Route::Variant(wanted)) => *id == wanted,
         });
-        wanted
-            .map(|(id, handles)| {
-                (
-                    id.clone(),
-                    handles.application.clone(),
-                    handles.tally.totals(),
-                )
-            })
-            .collect()
+        let totals = wanted.map(|(id, handles)| {
+            let application = handles.application.clone();
+            (id.clone(), application, handles.tally.totals())
+        });
+        totals.collect()
     }
 
     /// Counts a query that was refused or failed.

@@ -226,7 +226,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     if !is_form(request.headers()) {
         let detail = "a model is sent as a form (`multipart/form-data`); files of the artefact store are \
-             registered by `POST /v1/models/from-artefacts`";
+             registered by `POST /v1/registrations`";
         return Err(Problem::new(Code::InvalidRequest, detail));
     }
     let request = request.map(|body| upload::paced(body, state.limits()));
@@ -239,7 +239,7 @@ pub async fn create(
 
 /// Registers a model from files in the artefact store. With `wait_ms` the answer waits until the registration has
 /// come to its end.
-#[utoipa::path(post, operation_id = "models_create_from_artefacts", path = "/v1/models/from-artefacts",
+#[utoipa::path(post, operation_id = "models_create_from_artefacts", path = "/v1/registrations",
     tag = "models",
     params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
     request_body = NewModelBody,
@@ -248,8 +248,6 @@ pub async fn create(
             headers(("location" = String, description = "the job"))),
         (status = 200, description = "It has come to its end: it was waited for, or the same content was \
             registered before", body = RegistrationBody),
-        (status = 404, description = "There is no such application or file", body = ProblemBody,
-            content_type = "application/problem+json"),
         (status = 409, description = "The name is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,

@@ -258,10 +258,12 @@ impl<'a> Registration<'a> {
             let Some(artefact) = generated.get(&configuration.precision) else {
                 continue;
             };
-            let mut before = measured.iter().map(|(before, _)| &before.engine);
-            let is_first_of_engine = before.all(|engine| *engine != configuration.engine);
-            // Where an engine is the only one that a worker has, its plainest way is needed.
-            let rivals = match is_first_of_engine {
+            let runs = |(before, result): &(Configuration, Measured)| {
+                before.engine == configuration.engine && matches!(result, Measured::Done { .. })
+            };
+            // Where an engine is the only one that a worker has, its plainest way that runs is needed.
+            let is_needed = !measured.iter().any(runs);
+            let rivals = match is_needed {
                 true => Vec::new(),
                 false => self.rivals(&configuration, &measured),
             };
@@ -271,7 +273,7 @@ impl<'a> Registration<'a> {
                 generated: artefact,
                 inspected,
                 rivals: &rivals,
-                is_first_of_engine,
+                is_needed,
             };
             let result = self.measure(&trial).await?;
             measured.push((configuration, result));

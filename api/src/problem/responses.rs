@@ -40,10 +40,7 @@ const WITH_BODY: [(u16, &str); 3] = [
 ];
 
 /// What a query may end with.
-const WITH_QUERY: [(u16, &str); 2] = [
-    (404, "There is nothing of that name"),
-    (422, "Nothing can meet the targets"),
-];
+const WITH_QUERY: (u16, &str) = (422, "Nothing can meet the targets");
 
 /// Adds them to each operation; those that it declares itself stay as they are.
 pub(crate) fn describe(openapi: &mut OpenApi) {
@@ -84,7 +81,7 @@ fn found(path: &str, operation: &Operation) -> Vec<(u16, &'static str)> {
         found.extend(WITH_BODY);
     }
     if path.ends_with("/infer") || path == "/v1/queries" {
-        found.extend(WITH_QUERY);
+        found.push(WITH_QUERY);
     }
     found
 }

@@ -2,16 +2,10 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_rpc::Route;
 use utoipa::ToSchema;
 
 use super::{Named, VERSION};
-use crate::{
-    ApiState,
-    auth::Caller,
-    metrics::{Totals, Variants},
-    problem::Problem,
-};
+use crate::{ApiState, auth::Caller, metrics::Totals, problem::Problem};
 
 /// What this front end has answered since its process began.
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,11 +67,7 @@ pub struct DurationStatBody {
     params(("model" = String, Path, description = "variant, model or application")),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
 pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
-    let totals = state.metrics().totals(match &named.route {
-        Route::Application(id) => Variants::OfApplication(id),
-        Route::Model(id) => Variants::OfModel(id),
-        Route::Variant(id) => Variants::One(id),
-    });
+    let totals = state.metrics().totals(Some(&named.route));
     let all = totals.into_iter().map(|(_, _, totals)| totals);
     let sum = all.fold(Totals::default(), Totals::plus);
     Json(StatisticsBody {
@@ -105,7 +95,7 @@ pub async fn all_statistics(
     State(state): State<ApiState>,
     caller: Caller,
 ) -> Result<Json<StatisticsBody>, Problem> {
-    let totals = state.metrics().totals(Variants::All);
+    let totals = state.metrics().totals(None);
     let seen = totals
         .into_iter()
         .filter(|(_, application, _)| application.as_ref().is_some_and(|it| caller.sees(it)));

@@ -304,13 +304,8 @@ async fn a_bound_key_registers_for_its_application_only() {
     let stored = json!({"name": "a", "application": "digits", "model_path": "a",
         "validation_path": "b"});
     refused(
-        &api.keyed(
-            &own,
-            "POST",
-            "/v1/models/from-artefacts",
-            stored.to_string(),
-        )
-        .await,
+        &api.keyed(&own, "POST", "/v1/registrations", stored.to_string())
+            .await,
         "files",
     );
     let application = json!({"name": "more", "metric": "top1"}).to_string();

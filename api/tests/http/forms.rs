@@ -38,7 +38,7 @@ async fn arrays_are_no_objects() {
         ("/v1/keys", r#"["new",["query"]]"#.to_owned(), None),
         ("/v1/jobs", "[]".to_owned(), None),
         (
-            "/v1/models/from-artefacts",
+            "/v1/registrations",
             r#"["a","digits","m","v"]"#.to_owned(),
             None,
         ),

@@ -243,7 +243,7 @@ async fn files_over_the_limit_are_refused() {
         .problem("artefact_not_found");
 }
 
-const FROM_ARTEFACTS: &str = "/v1/models/from-artefacts";
+const FROM_ARTEFACTS: &str = "/v1/registrations";
 
 #[tokio::test]
 async fn a_model_is_registered_from_the_artefact_store() {

@@ -161,14 +161,14 @@ async fn a_model_comes_from_the_artefact_store_and_goes() {
         "name": "stored", "application": "digits",
         "model_path": "in/model.onnx", "validation_path": "in/set.npz"
     });
-    let accepted = api.post("/v1/models/from-artefacts", &body).await.json(202);
+    let accepted = api.post("/v1/registrations", &body).await.json(202);
     let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
     assert_eq!(job["state"], "succeeded", "{job}");
     let missing = json!({
         "name": "other", "application": "digits",
         "model_path": "in/none.onnx", "validation_path": "in/set.npz"
     });
-    api.post("/v1/models/from-artefacts", &missing)
+    api.post("/v1/registrations", &missing)
         .await
         .problem(404, "artefact_not_found");
     let query = json!({"model": "stored", "inputs": digits::Images::load("test").input(0)});

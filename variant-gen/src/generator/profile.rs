@@ -27,8 +27,8 @@ pub(super) struct Trial<'a> {
     pub inspected: &'a Inspected,
     /// What was measured before on the same devices.
     pub rivals: &'a [Rival],
-    /// Whether nothing of the same engine comes before it.
-    pub is_first_of_engine: bool,
+    /// Whether nothing of the same engine runs that comes before it.
+    pub is_needed: bool,
 }
 
 impl Registration<'_> {
@@ -105,10 +105,10 @@ impl Registration<'_> {
         }
     }
 
-    /// Why nothing more is measured, where that is so. What each engine does first is measured in any case.
+    /// Why nothing more is measured, where that is so. The first of each engine that runs is measured in any case.
     fn budget_is_spent(&self, trial: &Trial<'_>) -> Option<String> {
         let budget = self.parts.config.budget?;
-        let is_spent = self.opened.elapsed() >= budget && !trial.is_first_of_engine;
+        let is_spent = self.opened.elapsed() >= budget && !trial.is_needed;
         is_spent.then(|| {
             format!(
                 "the `{}` s that registrations may take were over: raise `variants.budget_s`",
