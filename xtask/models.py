@@ -153,7 +153,15 @@ def shortcut(g, x, inputs, outputs, stride):
 
 
 def resnet18():
-    g = Graph("resnet18", {"image": floats(3, 224, 224)})
+    return residual("resnet18", 224)
+
+
+def resnet18_small():
+    return residual("resnet18_small", 64)
+
+
+def residual(name, size):
+    g = Graph(name, {"image": floats(3, size, size)})
     x, inputs = stem(g), 64
     for stage, channels in enumerate((64, 128, 256, 512)):
         for block in range(2):
@@ -271,7 +279,9 @@ def transformer(name, words, tokens, most):
 
 WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
 ARCHITECTURES = {
-    f.__name__: f for f in (mlp, emulated, resnet18, resnet50, mobilenet, bert, encoder, *WIDE)
+    f.__name__: f for f in (
+        mlp, emulated, resnet18, resnet18_small, resnet50, mobilenet, bert, encoder, *WIDE
+    )
 }
 
 

@@ -8,6 +8,7 @@ mod fleet;
 mod load;
 mod main_job;
 mod models;
+mod peers;
 pub mod report;
 mod scheduler;
 mod selection;
@@ -25,10 +26,10 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, scheduler, trust,
-    /// worker
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, peers,
+    /// scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, idle of peers; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -76,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "fleet",
             "main-job",
             "models",
+            "peers",
             "scheduler",
             "trust",
             "worker",
@@ -87,6 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &fleet::PARTS,
         &main_job::PARTS,
         &models::PARTS,
+        &peers::PARTS,
         &scheduler::PARTS,
         &trust::PARTS,
         &worker::PARTS,
@@ -111,6 +114,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("models") {
         models::run(arguments, &mut report)?;
+    }
+    if arguments.includes("peers") {
+        peers::run(arguments, &mut report)?;
     }
     if arguments.includes("scheduler") {
         scheduler::run(arguments, &mut report)?;

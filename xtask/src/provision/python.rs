@@ -10,6 +10,9 @@ use crate::shell::{self, say};
 /// What the tests use: `xtask/requirements.txt`.
 const REQUIREMENTS: &str = include_str!("../../requirements.txt");
 
+/// Where Debian and Ubuntu install Python.
+const SYSTEM: &str = "/usr/bin/python3";
+
 /// Whether every `name==version` of the arguments is what the interpreter has.
 const MATCHES: &str = "import sys, importlib.metadata as m\n\
     sys.exit(any(m.version(n) != v for n, v in (a.split('==') for a in sys.argv[1:])))";
@@ -21,6 +24,15 @@ pub fn ensure(cache: &Path) -> Result<PathBuf> {
 
 /// The interpreter of an environment in `folder` that has exactly the pinned requirements.
 pub fn environment(folder: &Path, requirements: &str) -> Result<PathBuf> {
+    environment_from(["python3", SYSTEM], folder, requirements)
+}
+
+/// The same with the system's own Python, for packages that carry parts of one.
+pub fn system_environment(folder: &Path, requirements: &str) -> Result<PathBuf> {
+    environment_from([SYSTEM, "python3"], folder, requirements)
+}
+
+fn environment_from(bases: [&str; 2], folder: &Path, requirements: &str) -> Result<PathBuf> {
     let interpreter = folder.join("bin/python3");
     let pins = pins(requirements);
     if shell::succeeds(
@@ -36,7 +48,7 @@ pub fn environment(folder: &Path, requirements: &str) -> Result<PathBuf> {
         pins.join(" "),
         folder.display()
     ));
-    create(folder, &interpreter)?;
+    create(bases, folder, &interpreter)?;
     shell::run(
         shell::command(&interpreter)
             .args([
@@ -58,11 +70,11 @@ fn pins(requirements: &str) -> Vec<&str> {
         .collect()
 }
 
-fn create(folder: &Path, interpreter: &Path) -> Result<()> {
+fn create(bases: [&str; 2], folder: &Path, interpreter: &Path) -> Result<()> {
     if shell::succeeds(shell::command(interpreter).args(["-m", "pip", "--version"])) {
         return Ok(());
     }
-    let python = base()?;
+    let python = base(bases)?;
     if !shell::succeeds(shell::command(&python).args(["-c", "import ensurepip, venv"])) {
         system::install(&["python3-venv"], "Python environments")?;
     }
@@ -74,13 +86,12 @@ fn create(folder: &Path, interpreter: &Path) -> Result<()> {
 }
 
 /// A Python that the pinned packages have wheels for.
-fn base() -> Result<PathBuf> {
+fn base(bases: [&str; 2]) -> Result<PathBuf> {
     const RECENT: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
     let recent = |python: &str| shell::succeeds(shell::command(python).args(["-c", RECENT]));
     let find = || {
-        ["python3", "/usr/bin/python3"]
-            .into_iter()
-            .find(|python| recent(python))
+        let mut bases = bases.into_iter();
+        bases.find(|python| recent(python))
     };
     if let Some(python) = find() {
         return Ok(python.into());

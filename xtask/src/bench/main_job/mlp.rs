@@ -18,7 +18,7 @@ use crate::shell;
 
 /// What the application asks for.
 const TARGETS: &str = r#","targets":{"latency_ms":50}"#;
-const MOSEC: &str = include_str!("../../../bench/requirements-mosec.txt");
+const MOSEC: &str = include_str!("../../../bench/peers/requirements-mosec.txt");
 /// What serves mosec best under both loads; with 2 ms it answers a quarter less at 64 connections.
 const MOSEC_WAIT_MS: &str = "1";
 /// Queries whose added latency is measured, after as many to warm up.
@@ -196,11 +196,11 @@ fn contestant(
 }
 
 fn mosec(bench: &Bench<'_>, report: &mut Report, body: &Path) -> Result<Contestant> {
-    let folder = bench.provisioned.cache.join("mosec");
+    let folder = bench.provisioned.cache.join("peers/mosec");
     let interpreter = python::environment(&folder, MOSEC)?;
     report.version("mosec", python::version(&interpreter, "mosec")?);
     let address = server::free_address()?;
-    let mut command = python::script(&interpreter, "bench/mosec_server.py");
+    let mut command = python::script(&interpreter, "bench/peers/mosec_server.py");
     command
         .args([
             "--address",

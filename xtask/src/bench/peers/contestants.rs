@@ -1,0 +1,309 @@
+//! The servers that Sextant is measured beside, and how each is started.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::bench::bed::{Bench, numbers};
+use crate::bench::example;
+use crate::bench::report::Report;
+use crate::provision::python;
+use crate::server::{self, Server};
+use crate::{paths, shell};
+
+/// A server under a kind of query.
+pub struct Contestant {
+    /// What it is called in figures.
+    pub name: &'static str,
+    /// Where it runs.
+    pub server: Rc<Server>,
+    /// Where it takes queries.
+    pub path: &'static str,
+    /// File with the query's body.
+    pub body: PathBuf,
+}
+
+/// The model that everybody serves.
+#[derive(Clone, Copy)]
+pub struct Model {
+    /// Name of its file in `target/models`.
+    pub name: &'static str,
+    /// Name of its input.
+    pub input: &'static str,
+    /// Shape of a row.
+    pub row: &'static [usize],
+    /// Target of the application, milliseconds.
+    pub latency_ms: f64,
+}
+
+/// How a peer takes a query's row.
+enum Body {
+    /// As `inputs` of the Open Inference Protocol.
+    Tensors,
+    /// As nested arrays under `rows`.
+    Rows,
+}
+
+/// A server from the package index.
+pub struct Peer {
+    name: &'static str,
+    requirements: &'static str,
+    environment: fn(&Path, &str) -> Result<PathBuf>,
+    path: &'static str,
+    ready: &'static str,
+    body: Body,
+    /// What it does best with under both loads, of 0, 1 and 2 ms.
+    wait_ms: &'static str,
+    command: fn(&Path, SocketAddr, &Path) -> Result<Command>,
+}
+
+/// All that are measured. A name is that of the package, too.
+pub const PEERS: [Peer; 6] = [
+    Peer {
+        name: "mosec",
+        requirements: include_str!("../../../bench/peers/requirements-mosec.txt"),
+        environment: python::environment,
+        path: "/inference",
+        ready: "/",
+        body: Body::Tensors,
+        wait_ms: "1",
+        command: |python, at, _| {
+            let mut command = python::script(python, "bench/peers/mosec_server.py");
+            let port = at.port().to_string();
+            command.args(["--address", "127.0.0.1", "--port", &port]);
+            command.args(["--log-level", "warning"]);
+            Ok(command)
+        },
+    },
+    Peer {
+        name: "litserve",
+        requirements: include_str!("../../../bench/peers/requirements-litserve.txt"),
+        environment: python::environment,
+        path: "/predict",
+        ready: "/health",
+        body: Body::Tensors,
+        wait_ms: "1",
+        command: |python, at, _| Ok(with_port(python, "litserve_server.py", at)),
+    },
+    Peer {
+        name: "bentoml",
+        requirements: include_str!("../../../bench/peers/requirements-bentoml.txt"),
+        environment: python::environment,
+        path: "/predict",
+        ready: "/readyz",
+        body: Body::Rows,
+        wait_ms: "0",
+        command: |python, at, _| {
+            let mut command = shell::command(python);
+            command.args(["-m", "bentoml", "serve", "bentoml_server:Peer"]);
+            command.args(["--host", "127.0.0.1", "--port", &at.port().to_string()]);
+            command.arg("--working-dir").arg(scripts());
+            command.env("BENTOML_DO_NOT_TRACK", "True");
+            Ok(command)
+        },
+    },
+    Peer {
+        name: "kserve",
+        requirements: include_str!("../../../bench/peers/requirements-kserve.txt"),
+        environment: python::environment,
+        path: "/v2/models/peer/infer",
+        ready: "/v2/models/peer/ready",
+        body: Body::Tensors,
+        wait_ms: "0",
+        command: |python, at, _| Ok(with_port(python, "kserve_server.py", at)),
+    },
+    Peer {
+        name: "mlserver",
+        requirements: include_str!("../../../bench/peers/requirements-mlserver.txt"),
+        environment: python::environment,
+        path: "/v2/models/peer/infer",
+        ready: "/v2/models/peer/ready",
+        body: Body::Tensors,
+        wait_ms: "1",
+        command: mlserver,
+    },
+    Peer {
+        name: "nvidia-pytriton",
+        requirements: include_str!("../../../bench/peers/requirements-nvidia-pytriton.txt"),
+        // Its runtime is built for one release of Python and reads the modules of the one that starts it.
+        environment: python::system_environment,
+        path: "/v2/models/peer/infer",
+        ready: "/v2/models/peer/ready",
+        body: Body::Tensors,
+        wait_ms: "0",
+        command: |python, at, _| Ok(with_port(python, "triton_server.py", at)),
+    },
+];
+
+fn scripts() -> PathBuf {
+    paths::root().join("xtask/bench/peers")
+}
+
+fn with_port(python: &Path, script: &str, at: SocketAddr) -> Command {
+    let mut command = python::script(python, &format!("bench/peers/{script}"));
+    command.args(["--port", &at.port().to_string()]);
+    command
+}
+
+/// MLServer reads its settings from a folder.
+fn mlserver(python: &Path, at: SocketAddr, folder: &Path) -> Result<Command> {
+    let folder = folder.join("mlserver");
+    std::fs::create_dir_all(&folder)?;
+    let settings = json!({
+        "host": "127.0.0.1",
+        "http_port": at.port(),
+        "grpc_port": server::free_address()?.port(),
+        "metrics_port": server::free_address()?.port(),
+        "parallel_workers": 0,
+        "debug": false,
+    });
+    let model = json!({
+        "name": "peer",
+        "implementation": "mlserver_runtime.Peer",
+        "max_batch_size": 32,
+        "max_batch_time": 0.001,
+    });
+    std::fs::write(folder.join("settings.json"), settings.to_string())?;
+    std::fs::write(folder.join("model-settings.json"), model.to_string())?;
+    let mut command = shell::command(python);
+    command.args(["-c", "from mlserver.cli import main; main()", "start"]);
+    command.arg(&folder).env("PYTHONPATH", scripts());
+    Ok(command)
+}
+
+/// Sextant with one thread, the peers that can be had, and the floor, each of them serving the model.
+pub fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec<Contestant>> {
+    let mut contestants = vec![sextant(bench, report, model)?];
+    for peer in &PEERS {
+        match start_peer(bench, report, peer, model) {
+            Ok(contestant) => contestants.push(contestant),
+            Err(error) => {
+                shell::say(format!("{} is left out: {error:#}", peer.name));
+                report.version(peer.name, "left out, it could not be started");
+            }
+        }
+    }
+    Ok(contestants)
+}
+
+fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Contestant> {
+    let server = Rc::new(bench.sextant(model.name, &["worker.cores=1"])?);
+    bench.register(&server, model.name)?;
+    crate::bench::main_job::warm(&server, model.name)?;
+    let tensors = tensors(model);
+    let body = format!(
+        r#"{{"application":"{}","targets":{{"latency_ms":{}}},{tensors}}}"#,
+        model.name, model.latency_ms
+    );
+    let answer = server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
+    let variant = answer["variant"].as_str();
+    let variant = variant.context("an answer tells its `variant`")?;
+    report.version(&format!("{} by", model.name), variant);
+    Ok(Contestant {
+        name: "sextant",
+        server,
+        path: "/v1/queries",
+        body: bench.write(&format!("{}-sextant.json", model.name), &body)?,
+    })
+}
+
+fn start_peer(
+    bench: &Bench<'_>,
+    report: &mut Report,
+    peer: &Peer,
+    model: Model,
+) -> Result<Contestant> {
+    let folder = bench.provisioned.cache.join("peers").join(peer.name);
+    let interpreter = (peer.environment)(&folder, peer.requirements)?;
+    report.version(peer.name, python::version(&interpreter, peer.name)?);
+    let address = server::free_address()?;
+    let mut command = (peer.command)(&interpreter, address, &bench.folder)?;
+    command
+        .env("MODEL", bench.models.join(format!("{}.onnx", model.name)))
+        .env("WAIT_MS", peer.wait_ms);
+    let server = Server::start(peer.name, command, address, peer.ready)?;
+    let body = match peer.body {
+        Body::Tensors => format!("{{{}}}", tensors(model)),
+        Body::Rows => format!(r#"{{"rows":[{}]}}"#, nested(model.row)),
+    };
+    let answer = server
+        .connect()?
+        .post(peer.path, &serde_json::from_str(&body)?)?;
+    let text = String::from_utf8_lossy(&answer.body);
+    ensure!(answer.status == 200, "it answers {}: {text}", answer.status);
+    Ok(Contestant {
+        name: peer.name,
+        server: Rc::new(server),
+        path: peer.path,
+        body: bench.write(&format!("{}-{}.json", model.name, peer.name), &body)?,
+    })
+}
+
+/// An HTTP server that parses the query and sends it back.
+pub fn floor(body: &Path) -> Result<Contestant> {
+    let address = server::free_address()?;
+    let mut command = shell::command(example("xtask", "floor")?);
+    command.arg(address.to_string());
+    let server = Server::start("the axum floor", command, address, "/health/ready")?;
+    Ok(Contestant {
+        name: "floor",
+        server: Rc::new(server),
+        path: "/v1/queries",
+        body: body.to_owned(),
+    })
+}
+
+/// The member `inputs` with one row.
+fn tensors(model: Model) -> String {
+    let shape: Vec<String> = model.row.iter().map(usize::to_string).collect();
+    format!(
+        r#""inputs":[{{"name":"{}","shape":[1,{}],"datatype":"FP32","data":[{}]}}]"#,
+        model.input,
+        shape.join(","),
+        numbers(model.row.iter().product()),
+    )
+}
+
+/// The row's numbers as nested arrays.
+fn nested(row: &[usize]) -> String {
+    let numbers = numbers(row.iter().product());
+    let mut parts: Vec<String> = numbers.split(',').map(str::to_owned).collect();
+    for size in row.iter().rev() {
+        let groups = parts.chunks(*size);
+        parts = groups
+            .map(|group| format!("[{}]", group.join(",")))
+            .collect();
+    }
+    parts.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_nested_by_their_shape() {
+        let nested: serde_json::Value = serde_json::from_str(&nested(&[2, 3])).unwrap();
+        let rows = nested.as_array().unwrap();
+        assert_eq!(rows.len(), 2);
+        assert!(rows.iter().all(|row| row.as_array().unwrap().len() == 3));
+    }
+
+    #[test]
+    fn every_peer_has_exact_versions_and_the_same_engine() {
+        for peer in &PEERS {
+            let pins = peer
+                .requirements
+                .lines()
+                .filter(|line| !line.starts_with('#'));
+            assert!(pins.clone().all(|pin| pin.contains("==")), "{}", peer.name);
+            let has = |package: &str| pins.clone().any(|pin| pin.starts_with(package));
+            assert!(has("onnxruntime==1.31.1"), "{}", peer.name);
+            assert!(has(&format!("{}==", peer.name)), "{}", peer.name);
+        }
+    }
+}
