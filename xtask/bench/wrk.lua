@@ -3,6 +3,12 @@ local file = assert(io.open(os.getenv("BODY"), "rb"))
 wrk.method = "POST"
 wrk.body = file:read("*a")
 wrk.headers["content-type"] = "application/json"
+-- With tensors' bytes behind the JSON: how long the JSON is.
+local json_bytes = os.getenv("JSON_BYTES")
+if json_bytes then
+  wrk.headers["content-type"] = "application/octet-stream"
+  wrk.headers["inference-header-content-length"] = json_bytes
+end
 file:close()
 
 function done(summary, latency, requests)

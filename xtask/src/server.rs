@@ -100,11 +100,26 @@ impl Server {
     /// Starts a server and waits until `GET path` is answered with 200.
     ///
     /// It runs in a process group of its own, so that Ctrl-C reaches it through us, once.
-    pub fn start(
+    pub fn start(name: &str, command: Command, address: SocketAddr, path: &str) -> Result<Self> {
+        let ready = || {
+            let connection = Connection::open(address, Duration::from_secs(5));
+            let answer = connection.and_then(|mut connection| connection.get(path));
+            answer.is_ok_and(|response| response.status == 200)
+        };
+        Self::start_until(name, command, address, &ready)
+    }
+
+    /// Starts a server that speaks no HTTP/1 and waits until it takes connections.
+    pub fn start_listening(name: &str, command: Command, address: SocketAddr) -> Result<Self> {
+        let ready = || Connection::open(address, Duration::from_secs(5)).is_ok();
+        Self::start_until(name, command, address, &ready)
+    }
+
+    fn start_until(
         name: &str,
         mut command: Command,
         address: SocketAddr,
-        path: &str,
+        is_ready: &dyn Fn() -> bool,
     ) -> Result<Self> {
         stop_on_signal()?;
         eprintln!("$ {}", shell::show(&command));
@@ -120,7 +135,7 @@ impl Server {
             address,
         };
         running(|ids| ids.push(server.id()));
-        server.until_ready(path)?;
+        server.until_ready(is_ready)?;
         Ok(server)
     }
 
@@ -172,22 +187,18 @@ impl Server {
             .context("the process has no resident memory")
     }
 
-    fn until_ready(&mut self, path: &str) -> Result<()> {
+    fn until_ready(&mut self, is_ready: &dyn Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + START;
-        loop {
+        while !is_ready() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended while it started: {status}", self.name);
             }
-            let answer = Connection::open(self.address, Duration::from_secs(5))
-                .and_then(|mut connection| connection.get(path));
-            match answer {
-                Ok(response) if response.status == 200 => return Ok(()),
-                _ if Instant::now() > deadline => {
-                    bail!("{} is not ready after {} s", self.name, START.as_secs());
-                }
-                _ => shell::pause(Duration::from_millis(50)),
+            if Instant::now() > deadline {
+                bail!("{} is not ready after {} s", self.name, START.as_secs());
             }
+            shell::pause(Duration::from_millis(50));
         }
+        Ok(())
     }
 
     fn stop(&mut self) {

@@ -38,6 +38,15 @@ pub struct Sample {
 impl Load<'_> {
     /// Runs it; an answer that does not arrive is an error.
     pub fn run(&self) -> Result<Sample> {
+        self.run_wrk(None)
+    }
+
+    /// The same with a body whose first `json_bytes` bytes are JSON, with tensors behind them.
+    pub fn run_binary(&self, json_bytes: usize) -> Result<Sample> {
+        self.run_wrk(Some(json_bytes))
+    }
+
+    fn run_wrk(&self, json_bytes: Option<usize>) -> Result<Sample> {
         let script = paths::root().join("xtask/bench/wrk.lua");
         let mut command = shell::command("wrk");
         command
@@ -50,18 +59,27 @@ impl Load<'_> {
             .arg(script)
             .arg(format!("http://{}{}", self.address, self.path))
             .env("BODY", self.body);
-        let output = shell::output(&mut command)?;
+        if let Some(bytes) = json_bytes {
+            command.env("JSON_BYTES", bytes.to_string());
+        }
+        Sample::read(&shell::output(&mut command)?)
+    }
+}
+
+impl Sample {
+    /// What a load generator printed, as `xtask/bench/wrk.lua` does.
+    pub fn read(output: &str) -> Result<Self> {
         let line = output.lines().rev().find(|line| line.starts_with('{'));
-        let result: Value = serde_json::from_str(line.context("wrk reports nothing")?)?;
+        let result: Value = serde_json::from_str(line.context("the load reports nothing")?)?;
         let field = |name: &str| {
             result[name]
                 .as_f64()
-                .with_context(|| format!("wrk does not report `{name}`"))
+                .with_context(|| format!("the load does not report `{name}`"))
         };
         let (requests, refused, broken) = (field("requests")?, field("refused")?, field("broken")?);
         ensure!(broken == 0.0, "{broken} of {requests} requests broke");
         ensure!(requests > 0.0, "no request was answered");
-        Ok(Sample {
+        Ok(Self {
             per_s: (requests - refused) / field("duration_us")? * 1e6,
             p50_ms: field("p50_us")? / 1e3,
             p99_ms: field("p99_us")? / 1e3,

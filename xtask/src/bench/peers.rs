@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use super::Arguments;
 use super::bed::Bench;
-use super::load::{Load, Sample};
+use super::load::Sample;
 use super::median;
 use super::report::{Figure, Report};
 use crate::{provision, shell};
@@ -72,14 +72,9 @@ fn in_turns(
     for _ in 0..bench.arguments.repetitions.max(REPETITIONS) {
         for (contestant, of) in contestants.iter().zip(&mut all) {
             for series in of {
-                let load = Load {
-                    address: contestant.server.address,
-                    path: contestant.path,
-                    body: &contestant.body,
-                    connections: series.connections,
-                    seconds: bench.arguments.seconds,
-                };
-                series.samples.push(load.run()?);
+                series
+                    .samples
+                    .push(contestant.load(bench, series.connections)?);
             }
         }
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::bench::bed::{Bench, numbers};
 use crate::bench::example;
+use crate::bench::load::{Load, Sample};
 use crate::bench::report::Report;
 use crate::provision::python;
 use crate::server::{self, Server};
@@ -25,6 +26,43 @@ pub struct Contestant {
     pub path: &'static str,
     /// File with the query's body.
     pub body: PathBuf,
+    /// How it is asked.
+    pub way: Way,
+}
+
+/// How a server is asked.
+pub enum Way {
+    /// In JSON.
+    Json,
+    /// In so many bytes of JSON with the tensor behind them.
+    Binary(usize),
+    /// Over gRPC by this program, the model by its name.
+    Grpc(PathBuf, Model),
+}
+
+impl Contestant {
+    /// Loads it once.
+    pub fn load(&self, bench: &Bench<'_>, connections: usize) -> Result<Sample> {
+        let load = Load {
+            address: self.server.address,
+            path: self.path,
+            body: &self.body,
+            connections,
+            seconds: bench.arguments.seconds,
+        };
+        match &self.way {
+            Way::Json => load.run(),
+            Way::Binary(json_bytes) => load.run_binary(*json_bytes),
+            Way::Grpc(program, model) => {
+                let mut command = shell::command(program);
+                command.args([&load.address.to_string(), model.name, model.input]);
+                let elements: usize = model.row.iter().product();
+                command.args([elements.to_string(), connections.to_string()]);
+                command.arg(load.seconds.to_string());
+                Sample::read(&shell::output(&mut command)?)
+            }
+        }
+    }
 }
 
 /// The model that everybody serves.
@@ -208,6 +246,7 @@ fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Conte
         server,
         path: "/v1/queries",
         body: bench.write(&format!("{}-sextant.json", model.name), &body)?,
+        way: Way::Json,
     })
 }
 
@@ -240,6 +279,7 @@ fn start_peer(
         server: Rc::new(server),
         path: peer.path,
         body: bench.write(&format!("{}-{}.json", model.name, peer.name), &body)?,
+        way: Way::Json,
     })
 }
 
@@ -254,7 +294,64 @@ pub fn floor(body: &Path) -> Result<Contestant> {
         server: Rc::new(server),
         path: "/v1/queries",
         body: body.to_owned(),
+        way: Way::Json,
     })
+}
+
+/// Sextant and the floor asked with a tensor as it lies in memory, in and out.
+pub fn binary(
+    bench: &Bench<'_>,
+    model: Model,
+    [sextant, floor]: [&Contestant; 2],
+) -> Result<[Contestant; 2]> {
+    let elements: usize = model.row.iter().product();
+    let shape: Vec<String> = model.row.iter().map(usize::to_string).collect();
+    let json = format!(
+        r#"{{"application":"{}","targets":{{"latency_ms":{}}},"binary_outputs":true,"inputs":[{{"name":"{}","shape":[1,{}],"datatype":"FP32","parameters":{{"binary_data_size":{}}}}}]}}"#,
+        model.name,
+        model.latency_ms,
+        model.input,
+        shape.join(","),
+        4 * elements,
+    );
+    let numbers = (0..elements).map(|index| (index % 17) as f32 / 17.0);
+    let body: Vec<u8> = json
+        .bytes()
+        .chain(numbers.flat_map(f32::to_le_bytes))
+        .collect();
+    let file = bench.folder.join(format!("{}.bin", model.name));
+    std::fs::write(&file, body)?;
+    let of = |name, server: &Rc<Server>, path| Contestant {
+        name,
+        server: Rc::clone(server),
+        path,
+        body: file.clone(),
+        way: Way::Binary(json.len()),
+    };
+    Ok([
+        of("sextant-binary", &sextant.server, "/v1/queries"),
+        of("floor-binary", &floor.server, "/binary"),
+    ])
+}
+
+/// Sextant and a bare tonic server asked over gRPC.
+pub fn grpc(bench: &Bench<'_>, model: Model, sextant: &Contestant) -> Result<[Contestant; 2]> {
+    let address = server::free_address()?;
+    let mut command = shell::command(example("xtask", "floor_grpc")?);
+    command.arg(address.to_string());
+    let floor = Server::start_listening("the tonic floor", command, address)?;
+    let program = example("xtask", "load_grpc")?;
+    let of = |name, server: Rc<Server>| Contestant {
+        name,
+        server,
+        path: "",
+        body: bench.folder.clone(),
+        way: Way::Grpc(program.clone(), model),
+    };
+    Ok([
+        of("sextant-grpc", Rc::clone(&sextant.server)),
+        of("floor-grpc", Rc::new(floor)),
+    ])
 }
 
 /// The member `inputs` with one row.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::contestants::{self, Model};
+use super::contestants::{self, Contestant, Model};
 use super::{Series, figure, in_turns, tell};
 use crate::bench::bed::Bench;
 use crate::bench::load::Sample;
@@ -21,8 +21,26 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     contestants.push(contestants::floor(&contestants[0].body)?);
     let all = in_turns(bench, &contestants, &[1, 64])?;
     tell(report, "mlp_json", &contestants, &all);
-    let [ours, peers @ .., floor] = all.as_slice() else {
+    compare(&contestants, &all, report);
+    let [ours, .., floor] = contestants.as_slice() else {
         return Ok(());
+    };
+    let binary = contestants::binary(bench, MLP, [ours, floor])?;
+    let grpc = contestants::grpc(bench, MLP, ours)?;
+    for (way, goal, pair) in [("binary", ">= 0.65", binary), ("grpc", ">= 0.6", grpc)] {
+        let all = in_turns(bench, &pair, &[1, 64])?;
+        tell(report, &format!("mlp_{way}"), &pair, &all);
+        let ratio = all[0][1].over(&all[1][1], |sample| sample.per_s);
+        let metric = format!("mlp_{way}_c64_vs_floor_ratio");
+        report.add(figure(&metric, ratio, "ratio", Some(goal)));
+    }
+    Ok(())
+}
+
+/// Adds how Sextant stands to the others, whose first and last are Sextant and the floor.
+fn compare(contestants: &[Contestant], all: &[Vec<Series>], report: &mut Report) {
+    let [ours, peers @ .., floor] = all else {
+        return;
     };
     // Against the quickest of the others.
     let worst =
@@ -60,5 +78,4 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         "ratio",
         Some(">= 0.70"),
     ));
-    Ok(())
 }
