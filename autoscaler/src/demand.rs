@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_policies::scaling::demand::{self, Ended, Load};
+use sextant_scaling::{
+    demand,
+    demand::{Ended, Load},
+};
 use sextant_types::{ApplicationId, Code, ErrorKind, TargetClass};
 
 /// Queries of an application with like targets.

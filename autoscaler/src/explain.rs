@@ -3,11 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
-use sextant_policies::scaling::{
-    Decided, Plan, Wanted,
-    fleet::Trigger,
-    shared::{self, Effort},
-    tenants::Cut,
+use sextant_scaling::{
+    Decided, Plan, Wanted, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
 use sextant_types::{ApplicationId, VariantId};
 
@@ -186,7 +183,7 @@ pub(crate) fn other_pools(
             why_not: why_not.into(),
         }
     };
-    let with = |change: &dyn Fn(usize, &mut sextant_policies::scaling::Device)| {
+    let with = |change: &dyn Fn(usize, &mut sextant_scaling::Device)| {
         let mut problem = problem.clone();
         for (kind, device) in problem.devices.iter_mut().enumerate() {
             change(kind, device);
@@ -321,12 +318,11 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
 /// The variants that could answer the same and were not taken.
 fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     let problem = &picture.problem;
-    let price = |choice: &sextant_policies::scaling::Choice| {
+    let price = |choice: &sextant_scaling::Choice| {
         let kind = &picture.kinds[choice.device as usize];
         kind.facts.price_per_hour_usd / choice.rps / 3.6
     };
-    let id =
-        |choice: &sextant_policies::scaling::Choice| &picture.variants[choice.variant as usize].id;
+    let id = |choice: &sextant_scaling::Choice| &picture.variants[choice.variant as usize].id;
     let needs: Vec<u32> = problem
         .choices
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`Service`]. It follows the metadata store: which variants are published, which workers
 //! are there and how busy, what is asked for. Once a second, and at once when variants or workers
-//! change, it decides what is wanted ([`sextant_policies::scaling`]; [`sextant_policies::wanted`] for
+//! change, it decides what is wanted ([`sextant_scaling`]; [`sextant_scaling::wanted`] for
 //! what is kept warm before anyone asks) and writes it into the store as [`Wanted`], with the reasons.
 //! The leading dispatcher loads and unloads by it. [`Provider`]s start and end workers by it. Of several
 //! autoscalers over the same store one acts: whoever has the [`Token`]. It also takes workers whose lease
@@ -28,8 +28,8 @@ use prometheus_client::{
 };
 use sextant_fleet::{Follower, GRACE, Leases, News, Token, unix_ms};
 use sextant_metadata::{Error, MetadataStore, View, Wanted};
-use sextant_policies::scaling::Policy;
 use sextant_provider::Provider;
+use sextant_scaling::Policy;
 use sextant_types::{DeviceType, DeviceTypeName};
 use tokio::time::timeout;
 

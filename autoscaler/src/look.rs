@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Count, View, WantedVariant, Worker};
-use sextant_policies::wanted::{self, Candidate, Place, SharedBytes};
+use sextant_scaling::{
+    wanted,
+    wanted::{Candidate, Place, SharedBytes},
+};
 use sextant_types::{Digest, EngineName, ModelId, Precision, Variant};
 
 /// Numbers in the order in which things are first met.

@@ -12,8 +12,8 @@ use std::{
 };
 
 use sextant_metadata::{View, Wanted};
-use sextant_policies::scaling::fleet::{LONGEST_STAY, Removable, leaving};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
+use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId};
 use tokio::{task::JoinHandle, time::timeout};
 

@@ -6,8 +6,9 @@ use std::{
 };
 
 use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
-use sextant_policies::scaling::{
-    self, Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
+use sextant_scaling as scaling;
+use sextant_scaling::{
+    Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
 use sextant_types::{

@@ -1,9 +1,10 @@
-//! Decides what is wanted, and says why: [`sextant_policies::scaling::Scaler`] over what the store has.
+//! Decides what is wanted, and says why: [`sextant_scaling::Scaler`] over what the store has.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Count, Decision, Pool, Subject, View, Wanted, WantedVariant};
-use sextant_policies::scaling::{self, Decided, Options};
+use sextant_scaling as scaling;
+use sextant_scaling::{Decided, Options};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{

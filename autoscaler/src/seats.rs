@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_metadata::{Instance, View, Wanted, Worker};
-use sextant_policies::scaling::fleet::{Removable, leaving};
+use sextant_scaling::fleet::{Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId};
 
 /// A worker as one that may end.

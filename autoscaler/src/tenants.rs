@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_metadata::{HeldBack, View};
-use sextant_policies::scaling::{
+use sextant_scaling::{
     Need,
     tenants::{Cut, Limit, Tenant, Tenants},
 };

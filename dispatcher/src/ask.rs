@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_policies::select::Demand;
 use sextant_rpc::Route;
+use sextant_selection::Demand;
 use sextant_types::{Signature, Targets};
 
 use crate::{extent::Extent, index::Known};

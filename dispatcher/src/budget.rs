@@ -7,11 +7,9 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use sextant_policies::{
-    budget::{self, Purse},
-    select::{self, Decision, Demand, Index},
-};
 use sextant_rpc::QueryError;
+use sextant_selection as select;
+use sextant_selection::{Decision, Demand, Index, budget, budget::Purse};
 use sextant_types::{ApplicationId, Code};
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_policies::schedule::{NEVER, Nanos};
+use sextant_schedule::{NEVER, Nanos};
 
 /// Nanoseconds since the dispatcher's start.
 #[derive(Debug, Clone, Copy)]

@@ -33,10 +33,9 @@ use std::{
 use arc_swap::ArcSwap;
 use carry::Unsent;
 use parking_lot::Mutex;
-use sextant_policies::{
-    controller::{self, Actions, Controller},
-    schedule::{Delay, Nanos, Options, Policy, Request},
-};
+use sextant_controller as controller;
+use sextant_controller::{Actions, Controller};
+use sextant_schedule::{Delay, Nanos, Options, Policy, Request};
 use state::State;
 
 use crate::{

@@ -1,9 +1,8 @@
 //! What was considered for a query and why; composed only when asked for.
 
-use sextant_policies::select::{
-    self, Decision, Demand, Entry, Index, Readiness, expected_ms, verdict,
-};
 use sextant_rpc::{Candidate, Explanation};
+use sextant_selection as select;
+use sextant_selection::{Decision, Demand, Entry, Index, Readiness, expected_ms, verdict};
 
 use crate::index::{Known, LiveLoad};
 

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use sextant_policies::controller::{Shape, Sharing};
+use sextant_controller::{Shape, Sharing};
 use sextant_types::{Signature, Variant};
 
 /// What is known of the size of a query.

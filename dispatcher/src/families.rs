@@ -22,10 +22,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_policies::{
-    parallelism::{Backlog, Choose, Configuration, Objective, Policy, Profile, Summary, Tuple},
-    schedule::Nanos,
+use sextant_parallelism::{
+    Backlog, Choose, Configuration, Objective, Policy, Profile, Summary, Tuple,
 };
+use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision};
 
 use crate::index::Known;

@@ -6,10 +6,8 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use sextant_policies::{
-    controller::Excess,
-    schedule::{Backlog, NEVER, Nanos, PoolLoad, ahead},
-};
+use sextant_controller::Excess;
+use sextant_schedule::{Backlog, NEVER, Nanos, PoolLoad, ahead};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]

@@ -6,11 +6,9 @@ use std::{
 };
 
 use sextant_metadata::{DeviceTypes, InstanceState, View};
-use sextant_policies::{
-    schedule::Nanos,
-    select::{Entry, Index, Readiness, mark_dominated},
-};
 use sextant_rpc::Route;
+use sextant_schedule::Nanos;
+use sextant_selection::{Entry, Index, Readiness, mark_dominated};
 use sextant_types::{
     ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Signature, Variant,
     VariantId, WorkerId,

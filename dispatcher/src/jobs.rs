@@ -23,8 +23,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sextant_fleet::{turned, unix_ms};
+use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectStore;
-use sextant_policies::throttle::Throttle;
 use sextant_records::Files;
 use sextant_registry::{Job, JobKind, Registry};
 use sextant_rpc::offline::Notify;

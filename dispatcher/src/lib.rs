@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** knows no HTTP and no SQL. On the way of a query lie an in-memory snapshot, one
 //! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
-//! decided in `sextant-policies`; this crate only asks and carries out.
+//! decided in `sextant-selection` and `sextant-controller`; this crate only asks and carries out.
 
 mod ask;
 mod budget;
@@ -39,13 +39,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
-use sextant_policies::{
-    placement,
-    profile::Estimation,
-    scaling::fleet::LONGEST_STAY,
-    schedule::{Delay, Options},
-};
+use sextant_placement as placement;
+use sextant_profile::Estimation;
 use sextant_rpc::WorkerClient;
+use sextant_scaling::fleet::LONGEST_STAY;
+use sextant_schedule::{Delay, Options};
 use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 

@@ -10,8 +10,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_policies::{schedule::Nanos, throttle::Observation};
+use sextant_health::throttle::Observation;
 use sextant_rpc::BatchTimings;
+use sextant_schedule::Nanos;
 
 /// Device time spent on online queries: what offline jobs make room for.
 pub(crate) struct OnlineMeter {

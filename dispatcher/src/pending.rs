@@ -2,8 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use sextant_policies::{controller::Shape, schedule::DropReason};
+use sextant_controller::Shape;
 use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Part, Ticket};
+use sextant_schedule::DropReason;
 use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
 use tokio::sync::oneshot;
 

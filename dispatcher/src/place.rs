@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_policies::schedule::{DropReason, NEVER, Request};
 use sextant_rpc::{Holder, InferError, QueryError, Ticket};
+use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_types::NamedTensor;
 use tokio::sync::oneshot;
 

@@ -4,8 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sextant_policies::select::{self, Decision, Demand, Index};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Route, Timings};
+use sextant_selection as select;
+use sextant_selection::{Decision, Demand, Index};
 use sextant_types::{Code, NamedTensor, Signature, SignatureMismatch, Targets};
 
 use crate::{

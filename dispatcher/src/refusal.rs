@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_policies::{
-    schedule::DropReason,
-    select::{Decision, Demand, Index},
-};
 use sextant_rpc::{InferError, QueryError};
+use sextant_schedule::DropReason;
+use sextant_selection::{Decision, Demand, Index};
 use sextant_types::Code;
 
 use crate::{

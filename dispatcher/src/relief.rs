@@ -1,10 +1,10 @@
 //! Relieves workers that something else slows down: their threads change cores, or variants change
-//! workers ([`sextant_policies::interference`]).
+//! workers ([`sextant_health::interference`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
-use sextant_policies::interference::{Order, Place, Relief};
+use sextant_health::interference::{Order, Place, Relief};
 
 use crate::driver::Driver;
 

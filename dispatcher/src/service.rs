@@ -9,13 +9,11 @@ use std::{
     sync::Arc,
 };
 
+use sextant_controller::OnKind;
 use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
-use sextant_policies::{
-    controller::OnKind,
-    placement,
-    schedule::{NEVER, Nanos},
-};
+use sextant_placement as placement;
+use sextant_schedule::{NEVER, Nanos};
 use sextant_types::{Variant, VariantId, WorkerId};
 
 use self::{

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 use sextant_simulator::{
     Error,
     experiment::{self, Event, Experiment, Plan},

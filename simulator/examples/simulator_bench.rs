@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use sextant_policies::schedule::{NEVER, Options, Policy};
+use sextant_schedule::{NEVER, Options, Policy};
 use sextant_simulator::{
     Device, Error, Jitter, Model, Network, Setting, Shape, Span, World,
     bound::fluid_bound_rps,

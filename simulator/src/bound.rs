@@ -2,7 +2,7 @@
 
 mod clairvoyant;
 
-use sextant_policies::schedule::{LatencyTable, NEVER, Nanos};
+use sextant_schedule::{LatencyTable, NEVER, Nanos};
 
 use crate::Setting;
 

@@ -46,7 +46,7 @@ mod timeline;
 
 use std::path::{Path, PathBuf};
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 
 use crate::Error;
 

@@ -2,9 +2,9 @@
 //! prices, and the autoscaler of the live service on a virtual clock.
 //!
 //! A query names an application, a latency target and the least accuracy. Which variant answers is
-//! decided by [`sextant_policies::select`], which batch runs where by
-//! [`sextant_policies::controller::Controller`], how many devices there are and what is loaded by
-//! [`sextant_policies::scaling::Scaler`]: the code that the dispatcher and the autoscaler run, with the
+//! decided by [`sextant_selection`], which batch runs where by
+//! [`sextant_controller::Controller`], how many devices there are and what is loaded by
+//! [`sextant_scaling::Scaler`]: the code that the dispatcher and the autoscaler run, with the
 //! same defaults. Here are queries, run times, loads, devices that start and drain, and bills.
 //!
 //! What differs from a live fleet: messages take no time, the autoscaler sees what is there without

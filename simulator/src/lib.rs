@@ -19,7 +19,7 @@
 //! # Ok::<(), sextant_simulator::Error>(())
 //! ```
 //!
-//! **Invariant:** decides nothing. Every batch is chosen by a [`sextant_policies::schedule`]
+//! **Invariant:** decides nothing. Every batch is chosen by a [`sextant_schedule`]
 //! policy, the one that the dispatcher drives; here are only arrivals, delays and run times. The
 //! same seed gives the same report, byte by byte.
 

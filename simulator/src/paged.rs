@@ -3,8 +3,8 @@
 //! [`PagedWorld`] is to [`World`](crate::World) what a page cache is to unlimited memory: the same
 //! models, arrivals, network and scatter, on devices with a number of pages, an executor for
 //! batches and one for LOADs (Clockwork, section 5.2). The controller is
-//! [`sextant_policies::controller::Controller`], a scheduler joined with a placement; estimates of run
-//! times are [`sextant_policies::profile::Estimates`]. Messages to a device arrive in the order in
+//! [`sextant_controller::Controller`], a scheduler joined with a placement; estimates of run
+//! times are [`sextant_profile::Estimates`]. Messages to a device arrive in the order in
 //! which they were sent, and all devices are alike. What a device cannot do inside its window it does not do, and the requests
 //! fail.
 
@@ -19,10 +19,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::{
-    profile::Run,
-    schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request},
-};
+use sextant_profile::Run;
+use sextant_schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request};
 
 use crate::{Arrival, Error, Setting, Source, Span};
 use control::Control;

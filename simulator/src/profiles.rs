@@ -9,7 +9,7 @@ mod family;
 
 use std::sync::Arc;
 
-use sextant_policies::schedule::{LatencyTable, Nanos};
+use sextant_schedule::{LatencyTable, Nanos};
 
 use crate::{Error, table::Table};
 

@@ -6,7 +6,7 @@
 //! passes twice, a queue of limited length, and replicas with one processor each that run one request at
 //! a time; a replica starts within 3 s where the job still has a worker, else in 35 s; a processor is
 //! free again half a minute after its replica has ended. The autoscalers are those of
-//! [`sextant_policies::autoscale`].
+//! [`sextant_scaling::autoscale`].
 //!
 //! [`pooled()`] serves the same requests as Sextant does: any processor runs any application's.
 

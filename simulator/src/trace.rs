@@ -3,7 +3,7 @@
 //! Timestamps are seconds, with decimals, counted from wherever the trace likes; the first request
 //! comes at 0. Lines need not be in order. Other columns are ignored.
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use crate::{Arrival, Error, Source, table::Table};
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 
 use crate::{Error, experiment::Record, table::Table, trace::Trace};
 

@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{BatchId, NEVER, Nanos, Request};
+use sextant_schedule::{BatchId, NEVER, Nanos, Request};
 
 use control::{Control, Order};
 use report::Counts;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 use sextant_simulator::what_if::{Devices, Question, SERVED, Trials};
 
 const DEVICES: &str = "[devices.gpu]\ncount = 1\n[models.a]\ntarget_ms = 50.0\n\

@@ -15,10 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_engine_ort::OrtEngine;
-use sextant_policies::{
-    profile::Surface,
-    schedule::{LatencyTable, Nanos},
-};
+use sextant_profile::Surface;
+use sextant_schedule::{LatencyTable, Nanos};
 use sextant_types::{
     Digest, Fill, Metric, NamedTensor, Optimization, Precision, Profile, Signature,
 };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sextant_policies::health::Thresholds;
+use sextant_health::Thresholds;
 use sextant_types::{DeviceType, WorkerId};
 
 /// Size of a page where none is configured: small enough that rounding up costs little on a CPU.

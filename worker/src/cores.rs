@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fs, io, time::Duration};
 
-use sextant_policies::interference::CoreUse;
+use sextant_health::interference::CoreUse;
 
 /// Time over which is counted; a count has steps of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);

@@ -28,9 +28,9 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_engine::{Device, Engine, LiveMap};
+use sextant_health::interference::quieter_cores;
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
-use sextant_policies::interference::quieter_cores;
 use sextant_rpc::{
     ActionKind, Infer, Load, LoadTimings, VariantUsage, Work, WorkError, WorkerInfo, WorkerStats,
 };

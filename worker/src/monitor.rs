@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sextant_health::{Condition, Health, Window};
 use sextant_metadata::{Command, WorkerRecord};
-use sextant_policies::health::{Condition, Health, Window};
 use sextant_rpc::Work;
 use sextant_types::{DeviceTypeName, VariantId};
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sextant_policies::scaling::{Policy, UnknownPolicy};
+use sextant_scaling::{Policy, UnknownPolicy};
 use sextant_types::DeviceTypeName;
 
 use super::section::section;

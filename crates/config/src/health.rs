@@ -1,6 +1,6 @@
 //! When a worker calls its instances overloaded or interfered.
 
-use sextant_policies::health::Thresholds;
+use sextant_health::Thresholds;
 
 use super::{error::Error, section::section};
 

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sextant_dispatcher::{Choice, Tenant};
-use sextant_policies::{
-    parallelism::{self, Objective},
-    placement,
-    profile::{Estimation, UnknownEstimation},
-    schedule::{Delay, Nanos, Options, Policy, UnknownPolicy},
-};
+use sextant_parallelism as parallelism;
+use sextant_parallelism::Objective;
+use sextant_placement as placement;
+use sextant_profile::{Estimation, UnknownEstimation};
+use sextant_schedule::{Delay, Nanos, Options, Policy, UnknownPolicy};
 use sextant_types::ApplicationId;
 
 use super::section::section;

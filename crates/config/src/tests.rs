@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::Path};
 
-use sextant_policies::health::Thresholds;
+use sextant_health::Thresholds;
 
 use super::{
     autoscaler::Autoscaler,

@@ -11,6 +11,7 @@
 //! **Invariant:** a role cannot tell whether the other is in its process.
 
 mod back_off;
+pub mod clock_offset;
 pub mod front;
 pub mod grpc;
 pub mod link;

@@ -11,12 +11,15 @@ pub mod device;
 pub mod error;
 pub mod fit;
 pub mod id;
+mod named;
 pub mod padding;
 pub mod profile;
+pub mod random;
 pub mod resources;
 pub mod signature;
 pub mod target;
 pub mod tensor;
+pub mod time;
 pub mod variant;
 
 pub use accuracy::{Accuracy, Metric};

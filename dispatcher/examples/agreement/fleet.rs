@@ -16,8 +16,8 @@ use sextant_links::{
     mailbox::{Mailbox, MailboxOptions},
 };
 use sextant_metadata::{Candidate, MetadataStore};
-use sextant_policies::schedule::Delay;
 use sextant_rpc::{DispatcherClient, WorkerClient};
+use sextant_schedule::Delay;
 
 const FLEET: &str = "agreement";
 

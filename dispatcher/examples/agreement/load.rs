@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::Result;
-use sextant_policies::schedule::Nanos;
 use sextant_rpc::{Answer, Query, Route};
+use sextant_schedule::Nanos;
 use sextant_simulator::{trace::Trace, workload};
 use sextant_types::{ApplicationId, NamedTensor, Targets, Tensor};
 use tokio::runtime::Runtime;

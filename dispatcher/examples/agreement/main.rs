@@ -17,7 +17,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use sextant_policies::schedule::{Nanos, Options, Policy};
+use sextant_schedule::{Nanos, Options, Policy};
 use sextant_simulator::{
     Device, Jitter, Model, Network, Setting, Shape, Span, World, bound::fluid_bound_rps, profiles,
     trace::Trace,

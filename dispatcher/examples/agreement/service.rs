@@ -14,8 +14,8 @@ use sextant_engine::{
 };
 use sextant_metadata::{Count, InProcessStore, Instance, MetadataStore, Wanted, WantedVariant};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_policies::schedule::{Delay, LatencyTable, Options};
 use sextant_rpc::{DispatcherClient, WorkerClient};
+use sextant_schedule::{Delay, LatencyTable, Options};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, DeviceTypeName, EngineName,
     Metric, ModelId, Optimization, Precision, Profile, Signature, TensorSpec, Variant, VariantId,

@@ -16,8 +16,8 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use sextant_policies::schedule::{Nanos, Options, Policy};
 use sextant_rpc::Answer;
+use sextant_schedule::{Nanos, Options, Policy};
 use sextant_simulator::{
     Setting, Span, World,
     experiment::{self, Cell, Experiment, Plan},

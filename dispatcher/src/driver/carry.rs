@@ -5,13 +5,11 @@ use std::{
     time::Duration,
 };
 
-use sextant_policies::{
-    controller::Action,
-    placement,
-    profile::Run,
-    schedule::{BatchId, NEVER, Nanos, Request},
-};
+use sextant_controller::Action;
+use sextant_placement as placement;
+use sextant_profile::Run;
 use sextant_rpc::{BatchTimings, Infer, InferError, InferOutcome, Load};
+use sextant_schedule::{BatchId, NEVER, Nanos, Request};
 use sextant_types::Variant;
 use tokio::sync::oneshot;
 

@@ -2,10 +2,8 @@
 
 use std::sync::{Weak, atomic::Ordering};
 
-use sextant_policies::{
-    controller::{Action, Controller, DeviceSpec},
-    placement,
-};
+use sextant_controller::{Action, Controller, DeviceSpec};
+use sextant_placement as placement;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 

@@ -1,9 +1,7 @@
 //! What the driver's lock protects: the controller, and its time.
 
-use sextant_policies::{
-    controller::{Actions, Controller, Options},
-    schedule::{NEVER, Nanos},
-};
+use sextant_controller::{Actions, Controller, Options};
+use sextant_schedule::{NEVER, Nanos};
 
 use crate::pending::Pending;
 

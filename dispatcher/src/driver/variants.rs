@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use sextant_policies::{
-    controller::{Loaded, ModelSpec, OnKind},
-    placement::Wanted,
-    schedule::Nanos,
-};
+use sextant_controller::{Loaded, ModelSpec, OnKind};
+use sextant_placement::Wanted;
+use sextant_schedule::Nanos;
 use sextant_types::{Variant, VariantId};
 
 use super::Driver;

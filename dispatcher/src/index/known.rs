@@ -2,14 +2,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
+use sextant_controller::{ModelSpec, OnKind};
 use sextant_metadata::InstanceState;
-use sextant_policies::{
-    controller::{ModelSpec, OnKind},
-    placement::Shared,
-    profile::Surface,
-    schedule::{LatencyTable, Nanos, QueueSpec},
-    select::{Entry, Readiness},
-};
+use sextant_placement::Shared;
+use sextant_profile::Surface;
+use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
+use sextant_selection::{Entry, Readiness};
 use sextant_types::{DeviceTypeName, Profile, Variant};
 
 use super::{Surroundings, Usable};

@@ -1,9 +1,7 @@
 //! What selection asks about the load.
 
-use sextant_policies::{
-    schedule::{NEVER, Nanos},
-    select::Load,
-};
+use sextant_schedule::{NEVER, Nanos};
+use sextant_selection::Load;
 
 use super::Snapshot;
 use crate::{driver::Driver, extent::Extent};

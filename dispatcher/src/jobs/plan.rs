@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, ops::Range};
 
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
-use sextant_policies::select::{Demand, distance};
 use sextant_records::{Files, Outline, check_output};
 use sextant_rpc::{OfflineSpec, Route, offline::RecordFormat};
+use sextant_selection::{Demand, distance};
 use sextant_types::{Code, Signature, VariantId};
 
 use super::stop::Stop;

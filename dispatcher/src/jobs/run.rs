@@ -8,8 +8,8 @@ use std::{
 use futures::FutureExt;
 use serde_json::{Value, json};
 use sextant_fleet::unix_ms;
+use sextant_health::throttle::Verdict;
 use sextant_objects::ObjectPath;
-use sextant_policies::throttle::Verdict;
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
 use sextant_rpc::{Dispatch, OfflineSpec, Route, offline::OfflineStep};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sextant_health::interference::Place;
 use sextant_metadata::{InstanceState, View};
-use sextant_policies::interference::Place;
 use sextant_rpc::WorkerInfo;
 use sextant_types::{DeviceTypeName, EngineName, VariantId, WorkerId};
 

@@ -8,8 +8,8 @@ use std::{
 use sextant_dispatcher::Config;
 use sextant_fleet::unsteady::UnsteadyStore;
 use sextant_metadata::{InProcessStore, MetadataStore, WorkerRecord};
-use sextant_policies::schedule::Delay;
 use sextant_rpc::{Ask, Dispatch, Route, Ticket, Work, WorkerClient};
+use sextant_schedule::Delay;
 use sextant_types::{ApplicationId, Code, Targets, WorkerId};
 
 use crate::{

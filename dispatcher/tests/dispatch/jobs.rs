@@ -8,8 +8,8 @@ use sextant_dispatcher::{
     Config,
     jobs::{JobConfig, JobService},
 };
+use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectPath;
-use sextant_policies::throttle::Throttle;
 use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{Dispatch, OfflineSpec, Query, Route};
 use sextant_types::{ApplicationId, Targets};

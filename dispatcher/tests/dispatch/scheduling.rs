@@ -4,12 +4,10 @@ use std::sync::atomic::Ordering;
 
 use sextant_dispatcher::{Choice, Config, Tenant};
 use sextant_metadata::{Command, InstanceKey, Transition};
-use sextant_policies::{
-    parallelism,
-    profile::Estimation,
-    schedule::{Options, Policy},
-};
+use sextant_parallelism as parallelism;
+use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
+use sextant_schedule::{Options, Policy};
 use sextant_types::{ApplicationId, Code, Concurrent};
 use tokio::task::JoinHandle;
 

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
-use sextant_policies::{autoscale, partition as division, schedule::Policy};
+use sextant_partition as division;
+use sextant_scaling::autoscale;
+use sextant_schedule::Policy;
 use sextant_simulator::{
     experiment::{self, Event, Experiment, Plan, Record},
     plot,

@@ -8,9 +8,10 @@ use sextant_dispatcher::{
     profiles::{ProfileConfig, ProfileService},
 };
 use sextant_fleet::{GRACE, LEADING_ROLE, Leadership, Token, expire_leases};
+use sextant_health::throttle::Throttle;
 use sextant_metadata::Candidate;
-use sextant_policies::{schedule::Delay, throttle::Throttle};
 use sextant_rpc::WorkerClient;
+use sextant_schedule::Delay;
 use sextant_webhook::{Options, Webhooks};
 use tokio::time::timeout;
 

@@ -16,7 +16,7 @@
 //! The models' device times add up, as if they never got into each other's way. The bound is the
 //! rate at which the sum is all the time that the devices have.
 
-use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Nanos};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 
 use super::fluid_bound_rps;
 use crate::{Error, Setting, Source, Span};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy};
 
 use super::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, part::Part};
 use crate::{

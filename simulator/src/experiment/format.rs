@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 use toml::{Table, Value};
 
 use super::{Cell, Experiment, Kind, Variation, cell::CELL_KEYS};

@@ -1,6 +1,6 @@
 //! What is measured in a cell, by kind of experiment.
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 
 use super::{Cell, Experiment, Kind, Record, build::Prepared, record::Label, spread};
 use crate::{

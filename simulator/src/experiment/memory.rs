@@ -1,11 +1,9 @@
 //! From a cell to devices with limited memory.
 
 use serde::Deserialize;
-use sextant_policies::{
-    placement,
-    profile::Estimation,
-    schedule::{Nanos, Policy},
-};
+use sextant_placement as placement;
+use sextant_profile::Estimation;
+use sextant_schedule::{Nanos, Policy};
 
 use super::{Cell, build::Prepared};
 use crate::{

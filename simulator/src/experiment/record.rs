@@ -1,7 +1,7 @@
 //! Results, one figure each.
 
 use serde::{Deserialize, Serialize};
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 
 /// A figure of an experiment; as JSON one line of its report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

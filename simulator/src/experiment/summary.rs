@@ -1,6 +1,6 @@
 //! Figures over seeds, policies and cells.
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 
 use super::{Experiment, Kind, Record, measure::CLAIRVOYANT, record::Label};
 

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use sextant_policies::scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
+use sextant_scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
 
 use super::{
     devices::{Device, Held, State},

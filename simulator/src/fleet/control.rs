@@ -1,11 +1,12 @@
 //! Which variant answers a query, and the controller that runs it: the dispatcher's part.
 
-use sextant_policies::{
-    controller::{self, Actions, Controller, DeviceSpec, ModelSpec, OnKind},
-    placement::{self, Wanted},
-    schedule::{NEVER, Nanos, QueueSpec},
-    select::{self, Decision, Demand, Entry, Index, Readiness},
-};
+use sextant_controller as controller;
+use sextant_controller::{Actions, Controller, DeviceSpec, ModelSpec, OnKind};
+use sextant_placement as placement;
+use sextant_placement::Wanted;
+use sextant_schedule::{NEVER, Nanos, QueueSpec};
+use sextant_selection as select;
+use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
 
 use super::{Policy, Setting, variants::Presences};
 

@@ -5,7 +5,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use sextant_policies::schedule::{NEVER, Nanos};
+use sextant_schedule::{NEVER, Nanos};
 
 use super::DeviceType;
 use slots::Slots;

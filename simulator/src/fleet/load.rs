@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::Setting;
 use crate::{

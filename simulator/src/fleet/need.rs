@@ -1,7 +1,7 @@
 //! What the queries of a run would keep busy, by calculation: beside it stands what a policy had.
 //!
 //! A query needs `1 / rps` seconds of a device that answers `rps` a second in time and runs nothing else
-//! (`sextant_policies::scaling::rate_in_time`), of the type and by the variant with which that costs least.
+//! (`sextant_scaling::rate_in_time`), of the type and by the variant with which that costs least.
 //! That would be enough if devices were always full: there is no margin for chance in it, and parts of
 //! devices count.
 

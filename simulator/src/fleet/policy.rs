@@ -2,7 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use sextant_policies::{autoscale, scaling, schedule};
+use sextant_scaling as scaling;
+use sextant_scaling::autoscale;
+use sextant_schedule as schedule;
 
 /// A way to run a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

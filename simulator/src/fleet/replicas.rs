@@ -11,7 +11,10 @@
 //!
 //! Types on which nothing is pinned have as few devices as there may be.
 
-use sextant_policies::autoscale::{self, Autoscaler, Seen, Service, TICK_S};
+use sextant_scaling::{
+    autoscale,
+    autoscale::{Autoscaler, Seen, Service, TICK_S},
+};
 
 use super::{Setting, variants::Presences};
 

@@ -1,15 +1,14 @@
 //! The autoscaler of a run: what a dispatcher would have counted goes in, what is wanted comes out.
 
-use sextant_policies::{
+use sextant_health::Condition;
+use sextant_placement::Wanted;
+use sextant_scaling as scaling;
+use sextant_scaling::{
+    Choice, Footprint, Kind, Need, Options, Problem, Scaler, Scene,
     autoscale::TICK_S,
-    health::Condition,
-    placement::Wanted,
-    scaling::{
-        self, Choice, Footprint, Kind, Need, Options, Problem, Scaler, Scene,
-        demand::{Ended, Load, Outlook},
-        fleet::Measured,
-        tenants::Tenants,
-    },
+    demand::{Ended, Load, Outlook},
+    fleet::Measured,
+    tenants::Tenants,
     wanted::{Candidate, Place, wanted},
 };
 

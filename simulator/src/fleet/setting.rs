@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_policies::{
-    scaling::{self, rate_for_class, rate_in_time, tenants::Tenant},
-    schedule::LatencyTable,
-};
+use sextant_scaling as scaling;
+use sextant_scaling::{rate_for_class, rate_in_time, tenants::Tenant};
+use sextant_schedule::LatencyTable;
 
 use super::Policy;
 use crate::{

@@ -1,6 +1,6 @@
 //! Queries inside, by class: those that came and have no answer.
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::replicas::Traffic;
 

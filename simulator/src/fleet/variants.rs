@@ -1,6 +1,7 @@
 //! What is loaded on which devices.
 
-use sextant_policies::{health::Condition, select::Readiness};
+use sextant_health::Condition;
+use sextant_selection::Readiness;
 
 use super::devices::{Device, Held, State};
 

@@ -9,11 +9,9 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::{
-    controller::{Action, Actions},
-    scaling::demand::Ended,
-    schedule::{BatchId, NEVER, Nanos, Request},
-};
+use sextant_controller::{Action, Actions};
+use sextant_scaling::demand::Ended;
+use sextant_schedule::{BatchId, NEVER, Nanos, Request};
 
 use super::{
     Policy, Report, Setting,

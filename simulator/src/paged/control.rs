@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sextant_policies::{
-    controller::{Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options},
-    placement,
-    profile::Run,
-    schedule::{BatchId, NEVER, Nanos, QueueSpec, Request},
+use sextant_controller::{
+    Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options,
 };
+use sextant_placement as placement;
+use sextant_profile::Run;
+use sextant_schedule::{BatchId, NEVER, Nanos, QueueSpec, Request};
 
 use super::{
     Batch, PagedWorld, Paging, Reason, Token,

@@ -1,6 +1,6 @@
 //! Messages under way between the controller and the workers.
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::worker::{Order, Outcome};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::{
     Paging, Reason,

@@ -1,6 +1,8 @@
 //! What limited memory is made of.
 
-use sextant_policies::{placement, profile::Estimation, schedule::Nanos};
+use sextant_placement as placement;
+use sextant_profile::Estimation;
+use sextant_schedule::Nanos;
 
 use crate::{Error, Jitter, Setting};
 

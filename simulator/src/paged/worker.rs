@@ -10,7 +10,7 @@ mod executor;
 use std::collections::BTreeMap;
 
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::telemetry::Failure;
 use crate::Jitter;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use sextant_policies::partition::Policy;
+use sextant_partition::Policy;
 
 use crate::Error;
 

@@ -5,12 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_policies::{
-    parallelism::Random,
-    partition::{
-        self, Found, Limits, MilpLimits, Model, Partition, Policy, Problem, heuristic, milp, random,
-    },
+use sextant_partition as partition;
+use sextant_partition::{
+    Found, Limits, MilpLimits, Model, Partition, Policy, Problem, heuristic, milp, random,
 };
+use sextant_types::random::Random;
 
 use super::{Cell, Effort, Experiment};
 use crate::{Error, experiment::Record, parallel};

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use sextant_policies::{autoscale, schedule};
+use sextant_scaling::autoscale;
+use sextant_schedule as schedule;
 
 use super::{Law, Rates, Report, Setting, World, pooled};
 use crate::{Error, experiment::Record, parallel};

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::autoscale::Service;
+use sextant_scaling::autoscale::Service;
 
 use super::{Nanos, SECOND, seconds};
 use crate::{Jitter, workload::normal};

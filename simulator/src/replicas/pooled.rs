@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use sextant_policies::schedule::{LatencyTable, Options, Policy};
+use sextant_schedule::{LatencyTable, Options, Policy};
 
 use super::{Nanos, Report, SECOND, Setting, metric::report, routers::Routers};
 use crate::{Device, Error, Model, Network, Shape, Span, World, profiles::nanos};

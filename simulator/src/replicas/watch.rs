@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sextant_policies::autoscale::{Seen, TICK_S};
+use sextant_scaling::autoscale::{Seen, TICK_S};
 
 use super::{Nanos, SECOND, cluster::Executor, job::Job, seconds};
 

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::autoscale::{Autoscaler, Policy};
+use sextant_scaling::autoscale::{Autoscaler, Policy};
 
 use super::{
     Law, Nanos, Rates, Report, SECOND,
@@ -110,7 +110,7 @@ pub struct World {
 impl World {
     /// Everything as it is at the beginning.
     pub fn new(setting: Setting, policy: Policy) -> Self {
-        let autoscaler = policy.build(&sextant_policies::autoscale::Setting {
+        let autoscaler = policy.build(&sextant_scaling::autoscale::Setting {
             processors: setting.processors,
             target_ms: setting.target_ms,
             service: setting.law.service(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Range, path::Path, sync::Arc};
 
 use serde::Deserialize;
-use sextant_policies::schedule::LatencyTable;
+use sextant_schedule::LatencyTable;
 use toml::Spanned;
 
 use super::MOST_DEVICES;

@@ -1,6 +1,6 @@
 //! One trial: the requests, a policy, a number of devices.
 
-use sextant_policies::schedule::{Options, Policy};
+use sextant_schedule::{Options, Policy};
 
 use super::{Candidate, Kind, Question, SERVED};
 use crate::{Device, Jitter, Model, Network, Report, Setting, Shape, Span, Tally, World};

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use crate::{Arrival, Source};
 

@@ -2,7 +2,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{IndexedHeap, Nanos};
+use sextant_schedule::{IndexedHeap, Nanos};
 
 use super::{
     gaps::{Gaps, Sampler},

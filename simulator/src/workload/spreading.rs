@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::{gaps::exponential, renewal::child};
 use crate::{Arrival, Error, Source};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use rand::Rng;
-use sextant_policies::schedule::{BatchId, Delay, DropReason, Nanos, Request};
+use sextant_schedule::{BatchId, Delay, DropReason, Nanos, Request};
 
 use super::{Batch, Event, Source, Token, World, report::REASONS};
 

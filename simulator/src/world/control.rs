@@ -1,13 +1,13 @@
 //! Who decides in a world: the controller, as in a fleet, or for comparison its scheduler alone.
 
-use sextant_policies::{
-    controller::{self, Controller, DeviceSpec, Loaded, ModelSpec, OnKind},
-    placement,
-    profile::Estimation,
-    schedule::{
-        self, BatchId, DropReason, LatencyTable, Nanos, QueueSpec, Request, Scheduler, WorkerSpec,
-        build,
-    },
+use sextant_baselines::build;
+use sextant_controller as controller;
+use sextant_controller::{Controller, DeviceSpec, Loaded, ModelSpec, OnKind};
+use sextant_placement as placement;
+use sextant_profile::Estimation;
+use sextant_schedule as schedule;
+use sextant_schedule::{
+    BatchId, DropReason, LatencyTable, Nanos, QueueSpec, Request, Scheduler, WorkerSpec,
 };
 
 use super::{Setting, Shape, Token};

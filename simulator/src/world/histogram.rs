@@ -1,6 +1,6 @@
 //! Counts of durations.
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 /// Counts of durations in buckets 3 % wide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

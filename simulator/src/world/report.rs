@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_policies::schedule::{DropReason, Nanos};
+use sextant_schedule::{DropReason, Nanos};
 
 use super::histogram::Histogram;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
+use sextant_schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
 
 use crate::workload::{exponential, normal};
 
@@ -13,7 +13,7 @@ use crate::workload::{exponential, normal};
 pub struct Model {
     /// Its name in reports.
     pub name: String,
-    /// Time within which an answer counts, ns; [`NEVER`](sextant_policies::schedule::NEVER) for none.
+    /// Time within which an answer counts, ns; [`NEVER`](sextant_schedule::NEVER) for none.
     pub target: Nanos,
     /// Run times by kind of device; `None` where it cannot run. The table's length is the largest
     /// batch.

@@ -1,4 +1,4 @@
-use sextant_policies::schedule::{NEVER, Options};
+use sextant_schedule::{NEVER, Options};
 use sextant_simulator::{
     Device, Jitter, Model, Network, Setting, Shape,
     bound::{fluid_bound_rps, no_coordination, round_robin_deviation, staggered},

@@ -1,6 +1,6 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Nanos};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 use sextant_simulator::{
     bound::Demand,
     experiment::{self, Experiment, Plan, Record},

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sextant_policies::schedule::Policy;
+use sextant_schedule::Policy;
 use sextant_simulator::experiment::{self, Event, Experiment, Plan, Record};
 
 fn quick(threads: usize) -> Plan {

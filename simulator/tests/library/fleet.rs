@@ -1,6 +1,6 @@
 //! Fleets that grow and shrink.
 
-use sextant_policies::scaling;
+use sextant_scaling as scaling;
 use sextant_simulator::fleet::{Experiment, Plan, Policy, Report, Setting, names, play, run};
 
 /// One application on cheap devices and on dear ones.

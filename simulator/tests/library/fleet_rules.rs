@@ -1,6 +1,7 @@
 //! Fleets: interference, and rules of others about the number of devices.
 
-use sextant_policies::{autoscale, scaling};
+use sextant_scaling as scaling;
+use sextant_scaling::autoscale;
 use sextant_simulator::fleet::{Experiment, Plan, Policy, play, run};
 
 use crate::fleet::{setting, with};

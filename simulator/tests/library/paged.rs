@@ -1,10 +1,8 @@
 //! Devices whose memory holds only some of the models, with every placement.
 
-use sextant_policies::{
-    placement,
-    profile::Estimation,
-    schedule::{Delay, NEVER, Options, Policy},
-};
+use sextant_placement as placement;
+use sextant_profile::Estimation;
+use sextant_schedule::{Delay, NEVER, Options, Policy};
 use sextant_simulator::{
     Device, Histogram, Jitter, Model, Network, Setting, Shape, Source, Span,
     paged::{Class, PagedWorld, Paging, Report, Residence, Step, What},

@@ -1,6 +1,6 @@
 //! Models divided among sub-clusters: what the shipped experiment reports, and what is refused.
 
-use sextant_policies::partition::Policy;
+use sextant_partition::Policy;
 use sextant_simulator::{
     Error,
     experiment::Record,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use sextant_policies::{autoscale, schedule::Policy};
+use sextant_scaling::autoscale;
+use sextant_schedule::Policy;
 use sextant_simulator::replicas::{
     Experiment, Law, Plan, Rates, Report, Setting, World, names, pooled, run,
 };

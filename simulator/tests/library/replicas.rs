@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use sextant_policies::autoscale::Policy;
+use sextant_scaling::autoscale::Policy;
 use sextant_simulator::replicas::{Law, Rates, Report, Setting, World};
 
 const MS: u64 = 1_000_000;

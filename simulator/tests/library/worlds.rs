@@ -1,6 +1,6 @@
 //! Every policy in a few small worlds.
 
-use sextant_policies::schedule::{Delay, LatencyTable, NEVER, Options, Policy};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Options, Policy};
 use sextant_simulator::{
     Device, Failure, Jitter, Model, Network, Report, Setting, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},

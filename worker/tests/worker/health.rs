@@ -185,7 +185,7 @@ impl Cores {
             })
         })
         .with_sleep(move |time| told.run(time));
-        let thresholds = sextant_policies::health::Thresholds {
+        let thresholds = sextant_health::Thresholds {
             min_batches: 1,
             ..Default::default()
         };

@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.live {
         return live::run(arguments, report);
     }
-    let program = example("sextant-policies", "scaling_time")?;
+    let program = example("sextant-scaling", "scaling_time")?;
     for line in shell::output(&mut shell::command(program))?.lines() {
         report.pass(line)?;
     }

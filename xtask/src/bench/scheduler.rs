@@ -15,7 +15,7 @@ use crate::{paths, shell};
 /// Parts that can be asked for one by one.
 pub const PARTS: [&str; 5] = ["core", "instructions", "simulator", "agreement", "prices"];
 
-/// What is driven in `crates/policies/benches/scheduler`, and under which name it is reported.
+/// What is driven in `crates/controller/benches/scheduler`, and under which name it is reported.
 #[derive(Clone, Copy)]
 pub struct Subject {
     /// The experiment, and the first word of its metrics.
@@ -69,7 +69,7 @@ pub fn core(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
     let shape = subject.shape;
     let mut command = shell::command("cargo");
     command
-        .args(["bench", "--quiet", "--package", "sextant-policies"])
+        .args(["bench", "--quiet", "--package", "sextant-controller"])
         .args(["--bench", "scheduler"])
         .env("SCHEDULER_POLICY", policy)
         .env("SCHEDULER_SHAPE", shape);
@@ -102,7 +102,7 @@ pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Resu
         shell::say(format!("instructions per request: skipped, {error:#}"));
         return Ok(());
     }
-    let program = example("sextant-policies", "scheduler_replay")?;
+    let program = example("sextant-controller", "scheduler_replay")?;
     let folder = paths::target("bench");
     std::fs::create_dir_all(&folder)?;
     for (queues, devices, _) in subject.sizes {

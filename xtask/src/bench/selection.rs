@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::report::Report;
 use crate::shell;
 
-/// Passes on what the policies' own benchmark measures.
+/// Passes on what selection's own benchmark measures.
 pub fn run(report: &mut Report) -> Result<()> {
     let mut command = shell::command("cargo");
     command
@@ -14,7 +14,7 @@ pub fn run(report: &mut Report) -> Result<()> {
             "--release",
             "--quiet",
             "--package",
-            "sextant-policies",
+            "sextant-selection",
         ])
         .args(["--example", "selection_bench", "--", "--json"]);
     eprintln!("$ {}", shell::show(&command));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_policies::clock_offset::OffsetFilter;
+use crate::clock_offset::OffsetFilter;
 
 use super::Stamp;
 

@@ -1,6 +1,6 @@
 //! Experiments with partitions: which models share a sub-cluster.
 
-use sextant_policies::partition::Policy;
+use sextant_partition::Policy;
 use sextant_simulator::partition::{self, Experiment, Plan};
 
 use super::{Simulate, grid, progress::Progress};

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 /// A batch for a device.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_policies::health::{Condition, Health, Thresholds, Window};
+use sextant_health::{Condition, Health, Thresholds, Window};
 
 use super::{Held, slots::Left};
 

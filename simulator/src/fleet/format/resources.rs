@@ -1,7 +1,7 @@
 //! What an application may use of the fleet, under the names of the API.
 
 use serde::Deserialize;
-use sextant_policies::scaling::tenants::Tenant;
+use sextant_scaling::tenants::Tenant;
 
 #[derive(Debug, Clone, Copy, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]

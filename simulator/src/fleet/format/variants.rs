@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
-use sextant_policies::{scaling::tenants::Tenant, schedule::LatencyTable};
+use sextant_scaling::tenants::Tenant;
+use sextant_schedule::LatencyTable;
 
 use crate::{
     Error,

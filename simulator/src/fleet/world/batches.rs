@@ -1,6 +1,7 @@
 //! Batches on devices.
 
-use sextant_policies::{profile::Run, schedule::Nanos};
+use sextant_profile::Run;
+use sextant_schedule::Nanos;
 
 use super::{Batch, Event, World};
 use crate::fleet::{

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sextant_policies::{health::Condition, scaling::demand::Ended, schedule::Nanos};
+use sextant_health::Condition;
+use sextant_scaling::demand::Ended;
+use sextant_schedule::Nanos;
 
 use super::{Event, World};
 use crate::fleet::variants::Presences;

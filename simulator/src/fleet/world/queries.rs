@@ -1,9 +1,7 @@
 //! Queries: which variant they go to, and how they end.
 
-use sextant_policies::{
-    schedule::{DropReason, NEVER, Request},
-    select::Decision,
-};
+use sextant_schedule::{DropReason, NEVER, Request};
+use sextant_selection::Decision;
 
 use super::{World, nanos};
 use crate::{

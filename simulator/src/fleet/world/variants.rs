@@ -1,6 +1,7 @@
 //! Variants that are loaded on devices and unloaded.
 
-use sextant_policies::{controller::Loaded, placement};
+use sextant_controller::Loaded;
+use sextant_placement as placement;
 
 use super::{Event, World, nanos};
 use crate::fleet::{

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sextant_policies::schedule::Nanos;
+use sextant_schedule::Nanos;
 
 use super::{Failure, Ran, Window};
 

@@ -1,0 +1,298 @@
+//! Clockwork (OSDI 2020, section 5): batch queues, strategies, and little work sent ahead.
+//!
+//! Every request stands in one *batch queue* per batch size and leaves that of size `b` once a batch
+//! of `b` started at the earliest moment would be too late for it. A batch queue that holds enough
+//! for its size is a *strategy*, with the latest start of its first request; strategies are ordered
+//! by that start. A device with less than the look-ahead (5 ms) outstanding takes the first strategy
+//! and enlarges it to the largest size whose own batch queue is full enough. A request that could
+//! not be met even if the next device to be free ran it alone is refused at once. A request
+//! without a deadline, as of a closed loop that only wants throughput, is the least urgent.
+//!
+//! Kept simpler than in the paper, with the same decisions: the requests of a queue are in order of
+//! deadline, so a batch queue is what is left of them after a prefix and costs one binary search;
+//! and all devices of a pool hold the same variants, so strategies are kept by pool, not by device.
+//!
+//! Where the published code differs, the paper is followed: no safety margin is taken off the
+//! deadline, and requests too tight for a large batch stay for a smaller one instead of being
+//! purged with it.
+//!
+//! The seam for LOAD and UNLOAD: strategies exist only where [`super::Scheduler::on_loaded`] was
+//! called, and vanish with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are
+//! not loaded can be counted from the same events without a change here.
+
+use sextant_schedule::{
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, Request, RequestQueue,
+};
+
+use super::{
+    devices::{Batch, Devices},
+    seats::Seats,
+};
+
+mod events;
+mod strategy;
+
+use strategy::{Sizes, Strategy};
+
+#[derive(Debug)]
+struct Queue<T> {
+    requests: RequestQueue<T>,
+    seats: Seats,
+}
+
+/// The scheduler of `clockwork`.
+#[derive(Debug)]
+pub(super) struct Clockwork<T> {
+    sizes: Sizes,
+    look_ahead: Nanos,
+    delay: Delay,
+    devices: Devices,
+    /// By pool: strategies by latest start; the id is queue times sizes plus size.
+    pools: Vec<IndexedHeap>,
+    queued: Vec<Nanos>,
+    queues: Vec<Option<Queue<T>>>,
+    /// When the first request of a queue becomes impossible.
+    expiries: IndexedHeap,
+    /// By pool: when a device may take a strategy.
+    grants: IndexedHeap,
+    /// Pools that have changed since their grants were set.
+    changed: Vec<u32>,
+    waiting: usize,
+}
+
+impl<T> Clockwork<T> {
+    /// With the look-ahead and the batch sizes of `options`.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            sizes: Sizes::new(&options.batch_sizes, options.delay),
+            look_ahead: options.look_ahead,
+            delay: options.delay,
+            devices: Devices::default(),
+            pools: Vec::new(),
+            queued: Vec::new(),
+            queues: Vec::new(),
+            expiries: IndexedHeap::default(),
+            grants: IndexedHeap::default(),
+            changed: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    fn know(&mut self, pool: u32) {
+        let pools = pool as usize + 1;
+        if self.pools.len() < pools {
+            self.pools.resize_with(pools, IndexedHeap::default);
+            self.queued.resize(pools, 0);
+        }
+        self.devices.know(pool);
+    }
+
+    fn queue(&self, queue: u32) -> Option<&Queue<T>> {
+        self.queues.get(queue as usize)?.as_ref()
+    }
+
+    fn queue_mut(&mut self, queue: u32) -> Option<&mut Queue<T>> {
+        self.queues.get_mut(queue as usize)?.as_mut()
+    }
+
+    fn id(&self, queue: u32, size: usize) -> u32 {
+        queue * self.sizes.len() as u32 + size as u32
+    }
+
+    /// When the next device of a pool is free as far as is known, 0 for at once.
+    fn first_free(&self, pool: u32) -> Nanos {
+        self.devices.first(pool).map_or(0, |(free_at, _)| free_at)
+    }
+
+    /// Makes the strategies of a queue again; with `missing` only those that there are not.
+    fn arm(&mut self, now: Nanos, queue: u32, missing: bool) {
+        let Some(Some(of)) = self.queues.get(queue as usize) else {
+            return;
+        };
+        for seat in of.seats.iter() {
+            self.changed.push(seat.pool);
+            let free_at = self
+                .devices
+                .first(seat.pool)
+                .map_or(0, |(free_at, _)| free_at);
+            for size in 0..self.sizes.usable(&seat.spec) {
+                let id = self.id(queue, size);
+                let known = self.pools[seat.pool as usize].key(id);
+                if missing && known.is_some() {
+                    continue;
+                }
+                let made = self
+                    .sizes
+                    .strategy(now, free_at, &of.requests, &seat.spec, size);
+                let order = &mut self.pools[seat.pool as usize];
+                match made {
+                    Some(strategy) => order.set(id, strategy.key),
+                    None if known.is_some() => {
+                        order.remove(id);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Early rejection: the first requests that not even the next free device would meet.
+    fn reject(&mut self, now: Nanos, queue: u32, actions: &mut Actions<T>) {
+        while let Some(of) = self.queue(queue)
+            && let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0))
+            && rows > 0
+            && !of.seats.iter().any(|seat| {
+                let start = self.sizes.start(now, self.first_free(seat.pool), rows);
+                start.saturating_add(seat.spec.latency.of(rows)) <= deadline
+            })
+        {
+            let reason = DropReason::Expired;
+            for request in self.take(queue, 0, 1) {
+                actions.push(Action::Drop { request, reason });
+            }
+        }
+        self.expect_expiry(now, queue);
+    }
+
+    fn expect_expiry(&mut self, now: Nanos, queue: u32) {
+        let Some(of) = self.queue(queue) else { return };
+        let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0));
+        if deadline == NEVER {
+            self.expiries.remove(queue);
+            return;
+        }
+        let before = self.delay.before_start(rows);
+        let last = of.seats.iter().map(|seat| {
+            deadline
+                .saturating_sub(seat.spec.latency.of(rows))
+                .saturating_sub(before)
+        });
+        let at = last.max().unwrap_or(0).saturating_add(1);
+        self.expiries.set(queue, at.max(now + 1));
+    }
+
+    /// Takes requests out of a queue and keeps every sum true.
+    fn take(&mut self, queue: u32, from: usize, count: usize) -> Vec<Request<T>> {
+        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+            return Vec::new();
+        };
+        let mut requests = of.requests.take(from, count);
+        of.seats.count(of.requests.rows(), &mut self.queued);
+        for request in &mut requests {
+            request.deadline = self.delay.outward(request.deadline);
+        }
+        self.waiting -= requests.len();
+        requests
+    }
+
+    /// Gives strategies to the devices of a pool that have less than the look-ahead before them.
+    fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+        self.changed.push(pool);
+        while let Some((_, id)) = self.pools[pool as usize].first()
+            && let Some((free_at, device)) = self.devices.first(pool)
+            && free_at <= now.saturating_add(self.look_ahead)
+        {
+            if self.devices.ready_at(device, self.look_ahead) > now {
+                self.devices.set_aside(device);
+                continue;
+            }
+            let sizes = self.sizes.len() as u32;
+            let (queue, size) = (id / sizes, (id % sizes) as usize);
+            if let Some(strategy) = self.choose(now, pool, queue, size, device) {
+                self.send(now, device, queue, strategy, actions);
+                self.reject(now, queue, actions);
+                self.arm(now, queue, false);
+            } else {
+                self.reject(now, queue, actions);
+            }
+        }
+    }
+
+    /// Finds out again when the pools that have changed may give a strategy to a device. One that has
+    /// to answer first is found out then, and the next one is asked.
+    fn expect_grants(&mut self) {
+        while let Some(pool) = self.changed.pop() {
+            let waits = !self.pools[pool as usize].is_empty();
+            let first = self.devices.first(pool).filter(|_| waits);
+            match first {
+                Some((free_at, _)) => {
+                    let at = free_at.saturating_sub(self.look_ahead);
+                    self.grants.set(pool, at);
+                }
+                None => drop(self.grants.remove(pool)),
+            }
+        }
+    }
+
+    /// The strategy that stands first, enlarged; `None` when it is not what it was and has been
+    /// put in its new place or removed.
+    fn choose(
+        &mut self,
+        now: Nanos,
+        pool: u32,
+        queue: u32,
+        size: usize,
+        device: u32,
+    ) -> Option<Strategy> {
+        let free_at = self.devices.free_at(device, now);
+        let id = self.id(queue, size);
+        let known = self.pools[pool as usize].key(id);
+        let of = self.queue(queue);
+        let seat = of.and_then(|of| Some((of, of.seats.on(pool)?)));
+        let Some((of, seat)) = seat else {
+            self.pools[pool as usize].remove(id);
+            return None;
+        };
+        let spec = &seat.spec;
+        let strategy = |size| self.sizes.strategy(now, free_at, &of.requests, spec, size);
+        let Some(mut chosen) = strategy(size) else {
+            self.pools[pool as usize].remove(id);
+            return None;
+        };
+        if Some(chosen.key) != known {
+            self.pools[pool as usize].set(id, chosen.key);
+            return None;
+        }
+        for larger in size + 1..self.sizes.usable(spec) {
+            match strategy(larger) {
+                Some(strategy) => chosen = strategy,
+                None => break,
+            }
+        }
+        Some(chosen)
+    }
+
+    fn send(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        queue: u32,
+        strategy: Strategy,
+        actions: &mut Actions<T>,
+    ) {
+        let pool = self.devices.pool_of(device);
+        let seat = self.queue(queue).and_then(|of| of.seats.on(pool));
+        let expected = seat.map_or(0, |seat| seat.spec.latency.of(strategy.rows));
+        let requests = self.take(queue, strategy.passed, strategy.count);
+        let earliest = self.sizes.start(now, 0, strategy.rows);
+        let deadline = requests.first().map_or(NEVER, |first| first.deadline);
+        let deadline = self.delay.inward(deadline);
+        let batch = Batch {
+            queue,
+            rows: strategy.rows,
+            expected,
+        };
+        actions.push(Action::Infer {
+            queue,
+            worker: self.devices.worker(device),
+            requests,
+            earliest,
+            latest: match deadline {
+                NEVER => NEVER,
+                _ => deadline - expected,
+            },
+            expected,
+            id: self.devices.send(now, device, earliest, batch),
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! What Clockwork makes of a scheduler's events.
+
+use sextant_schedule::{BatchId, PoolLoad, QueueSpec, Scheduler, WorkerSpec};
+
+use super::{Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats};
+
+impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
+    fn on_worker_up(
+        &mut self,
+        now: Nanos,
+        worker: u32,
+        spec: WorkerSpec,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId> {
+        self.know(spec.pool);
+        self.changed.extend(self.devices.pool_of_worker(worker));
+        let lost = self.devices.up(worker, spec);
+        self.dispatch(now, spec.pool, actions);
+        self.expect_grants();
+        lost
+    }
+
+    fn on_worker_down(&mut self, _: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
+        self.changed.extend(self.devices.pool_of_worker(worker));
+        let lost = self.devices.down(worker);
+        self.expect_grants();
+        lost
+    }
+
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>) {
+        self.know(pool);
+        if let Some(before) = self.devices.transfer(worker, pool) {
+            self.changed.push(before);
+            self.dispatch(now, pool, actions);
+            self.expect_grants();
+        }
+    }
+
+    /// Activates the queue's strategies on the pool.
+    fn on_loaded(
+        &mut self,
+        now: Nanos,
+        pool: u32,
+        queue: u32,
+        spec: QueueSpec,
+        actions: &mut Actions<T>,
+    ) {
+        self.know(pool);
+        let at = queue as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+        }
+        for size in 0..self.sizes.len() {
+            let id = self.id(queue, size);
+            self.pools[pool as usize].remove(id);
+        }
+        let of = self.queues[at].get_or_insert_with(|| Queue {
+            requests: RequestQueue::default(),
+            seats: Seats::default(),
+        });
+        of.seats.count(0, &mut self.queued);
+        of.seats.load(pool, spec);
+        of.seats.count(of.requests.rows(), &mut self.queued);
+        self.reject(now, queue, actions);
+        self.arm(now, queue, false);
+        self.dispatch(now, pool, actions);
+        self.expect_grants();
+    }
+
+    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+            return;
+        };
+        of.seats.count(0, &mut self.queued);
+        if of.seats.unload(pool) {
+            for size in 0..self.sizes.len() {
+                let id = queue * self.sizes.len() as u32 + size as u32;
+                self.pools[pool as usize].remove(id);
+            }
+        }
+        of.seats.count(of.requests.rows(), &mut self.queued);
+        self.changed.push(pool);
+        if !of.seats.is_empty() {
+            self.reject(now, queue, actions);
+            self.arm(now, queue, false);
+            self.expect_grants();
+            return;
+        }
+        let reason = DropReason::Gone;
+        for request in self.take(queue, 0, usize::MAX - 1) {
+            actions.push(Action::Drop { request, reason });
+        }
+        self.queues[queue as usize] = None;
+        self.expiries.remove(queue);
+        self.expect_grants();
+    }
+
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        queue: u32,
+        mut request: Request<T>,
+        actions: &mut Actions<T>,
+    ) {
+        let delay = self.delay;
+        let Some(of) = self.queue_mut(queue) else {
+            let reason = DropReason::Gone;
+            return actions.push(Action::Drop { request, reason });
+        };
+        let waiting = of.requests.rows();
+        if let Some(reason) = of.seats.refusal(now, delay, waiting, &request) {
+            return actions.push(Action::Drop { request, reason });
+        }
+        request.deadline = delay.inward(request.deadline);
+        let (at, _) = of.requests.push(now, request);
+        let last = at + 1 == of.requests.len();
+        self.waiting += 1;
+        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+            return;
+        };
+        of.seats.count(of.requests.rows(), &mut self.queued);
+        if at == 0 {
+            self.reject(now, queue, actions);
+        }
+        // What is appended changes only the sizes that lacked it.
+        self.arm(now, queue, last);
+        let mut seat = 0;
+        while let Some(pool) = self.queue(queue).and_then(|of| of.seats.pool(seat)) {
+            self.dispatch(now, pool, actions);
+            seat += 1;
+        }
+        self.expect_grants();
+    }
+
+    fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
+        if let Some((device, _)) = self.devices.finish(now, batch) {
+            self.dispatch(now, self.devices.pool_of(device), actions);
+            self.expect_grants();
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        while let Some((at, queue)) = self.expiries.first()
+            && at <= now
+        {
+            self.reject(now, queue, actions);
+            self.arm(now, queue, false);
+        }
+        self.expect_grants();
+        while let Some((at, pool)) = self.grants.first()
+            && at <= now
+        {
+            self.dispatch(now, pool, actions);
+            self.expect_grants();
+        }
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let expiry = self.expiries.first().map(|(at, _)| at);
+        let grant = self.grants.first().map(|(at, _)| at);
+        expiry.into_iter().chain(grant).min()
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn load(&self, pool: u32) -> PoolLoad {
+        let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
+        self.devices.load(pool, queued)
+    }
+}

@@ -1,0 +1,406 @@
+//! The machinery of the policies in which every device has its own queue.
+//!
+//! Nexus and Clipper decide where a request runs when it arrives: it is put into the *lane* of one
+//! device, and the device batches its lanes on its own, in turn. Nothing moves between devices
+//! afterwards, except when the plan changes or a device goes away. A [`Sharing`] says which queues
+//! a device serves, and how a lane batches.
+//!
+//! A request costs O(log devices of its queue), a batch O(log devices).
+
+use sextant_schedule::{
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, QueueSpec, Request, RequestQueue,
+};
+
+use super::{
+    devices::{Batch, Devices},
+    seats::Seats,
+};
+
+mod events;
+mod planning;
+mod routes;
+
+use routes::Routes;
+
+/// What a lane batches from.
+#[derive(Debug)]
+pub(super) struct View<'a, T> {
+    pub now: Nanos,
+    /// When the device is free, 0 for at once.
+    pub free_at: Nanos,
+    pub requests: &'a RequestQueue<T>,
+    pub spec: &'a QueueSpec,
+    pub delay: Delay,
+    /// Time that the queue's requests have, ns; [`NEVER`] while it is unknown.
+    pub target: Nanos,
+    /// Rows that the plan foresees.
+    pub planned: u32,
+}
+
+/// The next batch of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Formed {
+    /// How many of the first requests are dropped.
+    pub passed: usize,
+    /// Most rows of those after them; 0 for no batch.
+    pub rows: u32,
+    /// From when it may start; in the past for at once.
+    pub ready_at: Nanos,
+}
+
+/// What is asked of a pool's devices by one queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Demand<'a> {
+    pub queue: u32,
+    /// Rows per ns; `None` while nothing is measured.
+    pub rate: Option<f64>,
+    /// Time that the queue's requests have, ns.
+    pub target: Nanos,
+    pub spec: &'a QueueSpec,
+    pub delay: Delay,
+}
+
+/// A queue on a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share {
+    pub queue: u32,
+    /// Rows that a batch is planned to have.
+    pub rows: u32,
+    /// How much of the queue's requests it gets, in proportion to its other devices.
+    pub weight: f64,
+}
+
+/// Who serves what, and in which batches.
+pub(super) trait Sharing: std::fmt::Debug + Send {
+    /// What a lane remembers.
+    type Memory: std::fmt::Debug + Default + Send;
+
+    /// Senders that spread requests over devices, each on its own; at least 1.
+    fn frontends(&self) -> u32;
+
+    /// Time between two plans; `None` when only a change of devices or queues makes a new one.
+    fn epoch(&self) -> Option<Nanos>;
+
+    /// The queues of each of `devices` devices.
+    fn plan(&self, demands: &[Demand<'_>], devices: u32) -> Vec<Vec<Share>>;
+
+    /// The next batch of a lane that is not empty.
+    fn form<T>(&self, view: &View<'_, T>, memory: &Self::Memory) -> Formed;
+
+    /// A batch of `rows` rows ran for `ran` ns.
+    fn learn(&self, _memory: &mut Self::Memory, _rows: u32, _ran: Nanos, _target: Nanos) {}
+}
+
+#[derive(Debug)]
+struct Lane<T, M> {
+    queue: u32,
+    requests: RequestQueue<T>,
+    planned: u32,
+    memory: M,
+}
+
+#[derive(Debug)]
+struct Station<T, M> {
+    lanes: Vec<Lane<T, M>>,
+    /// Lanes in which something waits; the next one first.
+    turn: std::collections::VecDeque<u32>,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    seats: Seats,
+    routes: Routes,
+    /// What came while no device served the queue.
+    stranded: RequestQueue<T>,
+    rows: u32,
+    target: Nanos,
+    /// Rows since the rates were last taken.
+    arrived: u64,
+    rate: Option<f64>,
+}
+
+/// A scheduler after a [`Sharing`].
+#[derive(Debug)]
+pub(super) struct Replicas<T, S: Sharing> {
+    sharing: S,
+    delay: Delay,
+    devices: Devices,
+    queues: Vec<Option<Queue<T>>>,
+    /// By device.
+    stations: Vec<Station<T, S::Memory>>,
+    queued: Vec<Nanos>,
+    /// Devices that have to be looked at without an answer.
+    timers: IndexedHeap,
+    /// When the first stranded request of a queue is late.
+    expiries: IndexedHeap,
+    /// Whether devices or queues have changed since the plan was made.
+    stale: bool,
+    plan_at: Nanos,
+    /// Since when arrivals are counted; [`NEVER`] before the first.
+    counted_from: Nanos,
+    /// Whether arrivals were counted for a whole epoch.
+    measured: bool,
+    requests: u64,
+    waiting: usize,
+    /// Rows of the largest batch so far: how long ahead the next one has to be sent.
+    largest: u32,
+    now: Nanos,
+}
+
+impl<T, S: Sharing> Replicas<T, S> {
+    /// Without workers or queues.
+    pub fn new(sharing: S, delay: Delay) -> Self {
+        Self {
+            sharing,
+            delay,
+            devices: Devices::default(),
+            queues: Vec::new(),
+            stations: Vec::new(),
+            queued: Vec::new(),
+            timers: IndexedHeap::default(),
+            expiries: IndexedHeap::default(),
+            stale: false,
+            plan_at: NEVER,
+            counted_from: NEVER,
+            measured: false,
+            requests: 0,
+            waiting: 0,
+            largest: 1,
+            now: 0,
+        }
+    }
+
+    fn know(&mut self, pool: u32) {
+        let pools = (pool as usize + 1).max(self.queued.len());
+        self.queued.resize(pools, 0);
+        self.devices.know(pool);
+    }
+
+    fn queue_mut(&mut self, queue: u32) -> Option<&mut Queue<T>> {
+        self.queues.get_mut(queue as usize)?.as_mut()
+    }
+
+    /// Puts a request into the lane of the device whose turn it is; tells the device.
+    fn route(&mut self, now: Nanos, queue: u32, request: Request<T>) -> Option<u32> {
+        let frontend = match self.sharing.frontends() {
+            0 | 1 => 0,
+            frontends => (scattered(self.requests) % u64::from(frontends)) as usize,
+        };
+        let of = self.queues.get_mut(queue as usize)?.as_mut()?;
+        let Some((device, lane)) = of.routes.next(frontend) else {
+            of.stranded.push(now, request);
+            self.expiries
+                .set(queue, of.stranded.deadline(0).saturating_add(1));
+            return None;
+        };
+        let station = &mut self.stations[device as usize];
+        let requests = &mut station.lanes[lane as usize].requests;
+        if requests.is_empty() {
+            station.turn.push_back(lane);
+        }
+        requests.push(now, request);
+        Some(device)
+    }
+
+    /// Lets a device take batches from its lanes for as long as it may have one more.
+    fn serve(&mut self, now: Nanos, device: u32, actions: &mut Actions<T>) {
+        self.timers.remove(device);
+        let ahead = self.delay.before_start(self.largest);
+        while !self.stations[device as usize].turn.is_empty() {
+            let ready_at = self.devices.ready_at(device, ahead);
+            if ready_at > now {
+                self.wake(device, ready_at);
+                return;
+            }
+            if !self.serve_lane(now, device, actions) {
+                return;
+            }
+        }
+    }
+
+    fn wake(&mut self, device: u32, at: Nanos) {
+        if at < NEVER {
+            self.timers.set(device, at);
+        }
+    }
+
+    /// Starts a batch of the next lane that has one; `false` when none has.
+    fn serve_lane(&mut self, now: Nanos, device: u32, actions: &mut Actions<T>) -> bool {
+        let mut wake = NEVER;
+        for _ in 0..self.stations[device as usize].turn.len() {
+            let station = &mut self.stations[device as usize];
+            let Some(lane) = station.turn.pop_front() else {
+                break;
+            };
+            let formed = self.form(now, device, lane, actions);
+            let started = formed.rows > 0 && formed.ready_at <= now;
+            if started {
+                self.start(now, device, lane, formed.rows, actions);
+            } else if formed.rows > 0 {
+                wake = wake.min(formed.ready_at);
+            }
+            let station = &mut self.stations[device as usize];
+            if !station.lanes[lane as usize].requests.is_empty() {
+                station.turn.push_back(lane);
+            }
+            if started {
+                return true;
+            }
+        }
+        self.wake(device, wake);
+        false
+    }
+
+    /// Asks how a lane batches, and drops what it gives up.
+    fn form(&mut self, now: Nanos, device: u32, lane: u32, actions: &mut Actions<T>) -> Formed {
+        let none = Formed {
+            passed: 0,
+            rows: 0,
+            ready_at: NEVER,
+        };
+        let of = &self.stations[device as usize].lanes[lane as usize];
+        let Some(Some(queue)) = self.queues.get(of.queue as usize) else {
+            return none;
+        };
+        let Some(seat) = queue.seats.on(self.devices.pool_of(device)) else {
+            return none;
+        };
+        let view = View {
+            now,
+            free_at: self.devices.free_at(device, now),
+            requests: &of.requests,
+            spec: &seat.spec,
+            delay: self.delay,
+            target: queue.target,
+            planned: of.planned,
+        };
+        let formed = self.sharing.form(&view, &of.memory);
+        if formed.passed == 0 {
+            return formed;
+        }
+        let possible = |at: usize| view.ends(of.requests.rows_of(at)) <= of.requests.deadline(at);
+        let possible: Vec<bool> = (0..formed.passed).map(possible).collect();
+        let dropped = self.take(device, lane, formed.passed);
+        for (request, possible) in dropped.into_iter().zip(possible) {
+            let reason = match possible {
+                true => DropReason::Shed,
+                false => DropReason::Expired,
+            };
+            actions.push(Action::Drop { request, reason });
+        }
+        formed
+    }
+
+    fn start(&mut self, now: Nanos, device: u32, lane: u32, most: u32, actions: &mut Actions<T>) {
+        let pool = self.devices.pool_of(device);
+        let of = &self.stations[device as usize].lanes[lane as usize];
+        let queue = of.queue;
+        let Some(Some(spec)) = self
+            .queues
+            .get(queue as usize)
+            .map(|of| Some(&of.as_ref()?.seats.on(pool)?.spec))
+        else {
+            return;
+        };
+        let (count, rows) = match of.requests.fit(0, most) {
+            // A request of more rows than that runs alone.
+            (0, _) => (1, of.requests.rows_of(0)),
+            _ if !spec.batched => (1, of.requests.rows_of(0)),
+            fitting => fitting,
+        };
+        let expected = spec.latency.of(rows);
+        self.largest = self.largest.max(rows);
+        let requests = self.take(device, lane, count);
+        let ready = now.saturating_add(self.delay.before_start(rows));
+        let batch = Batch {
+            queue,
+            rows,
+            expected,
+        };
+        actions.push(Action::Infer {
+            queue,
+            worker: self.devices.worker(device),
+            requests,
+            earliest: ready,
+            latest: NEVER,
+            expected,
+            id: self.devices.send(now, device, ready, batch),
+        });
+    }
+
+    /// Takes the first requests of a lane and keeps every sum true.
+    fn take(&mut self, device: u32, lane: u32, count: usize) -> Vec<Request<T>> {
+        let of = &mut self.stations[device as usize].lanes[lane as usize];
+        let queue = of.queue;
+        let requests = of.requests.take(0, count);
+        self.left(queue, requests)
+    }
+
+    /// Requests leave the scheduler.
+    fn left(&mut self, queue: u32, mut requests: Vec<Request<T>>) -> Vec<Request<T>> {
+        let mut rows = 0;
+        for request in &mut requests {
+            request.deadline = self.delay.outward(request.deadline);
+            rows += request.rows;
+        }
+        self.waiting -= requests.len();
+        if let Some(Some(of)) = self.queues.get_mut(queue as usize) {
+            of.rows -= rows;
+            of.seats.count(of.rows, &mut self.queued);
+        }
+        requests
+    }
+
+    /// Drops what has waited for a device until its deadline.
+    fn expire(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        while let Some((at, queue)) = self.expiries.first()
+            && at <= now
+        {
+            let Some(of) = self.queue_mut(queue) else {
+                self.expiries.remove(queue);
+                continue;
+            };
+            let late = of.stranded.due_before(now);
+            let requests = of.stranded.take(0, late);
+            let next = of.stranded.deadline(0);
+            let reason = DropReason::Expired;
+            for request in self.left(queue, requests) {
+                actions.push(Action::Drop { request, reason });
+            }
+            if next == NEVER {
+                self.expiries.remove(queue);
+            } else {
+                self.expiries.set(queue, next.saturating_add(1));
+            }
+        }
+    }
+}
+
+impl<T> View<'_, T> {
+    /// When a batch of `rows` rows would end.
+    pub fn ends(&self, rows: u32) -> Nanos {
+        self.now
+            .saturating_add(self.delay.before_start(rows))
+            .max(self.free_at)
+            .saturating_add(self.spec.latency.of(rows))
+    }
+
+    /// Requests and rows of a batch of at most `most` rows after the first `passed`.
+    pub fn fit(&self, passed: usize, most: u32) -> (usize, u32) {
+        if !self.spec.batched {
+            return (1, self.requests.rows_of(passed));
+        }
+        match self.requests.fit(passed, most) {
+            (0, _) => (1, self.requests.rows_of(passed)),
+            fitting => fitting,
+        }
+    }
+}
+
+/// A number that looks random, the same for the same count.
+fn scattered(count: u64) -> u64 {
+    let mixed = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

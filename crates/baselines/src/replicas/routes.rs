@@ -1,0 +1,55 @@
+//! Which of a queue's devices gets the next request: weighted round-robin, for each frontend apart.
+
+use sextant_schedule::IndexedHeap;
+
+/// The devices of a queue.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    /// Device and lane on it.
+    targets: Vec<(u32, u32)>,
+    /// How far a target's next turn moves with each request it gets.
+    strides: Vec<u64>,
+    /// By frontend: targets by their next turn.
+    turns: Vec<IndexedHeap>,
+}
+
+impl Routes {
+    /// For `frontends` senders over targets of (device, lane, weight). Each sender begins with
+    /// another target: they don't know of each other, but were not started in step either.
+    pub fn new(targets: &[(u32, u32, f64)], frontends: u32) -> Self {
+        const UNIT: f64 = 1_048_576.0;
+        let heaviest = targets
+            .iter()
+            .map(|of| of.2)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        let stride = |weight: f64| (UNIT * heaviest / weight.max(heaviest * 1e-6)).round() as u64;
+        let strides: Vec<u64> = targets.iter().map(|of| stride(of.2)).collect();
+        let count = targets.len();
+        let turns = (0..frontends.max(1) as usize).map(|frontend| {
+            let mut turns = IndexedHeap::default();
+            for (at, stride) in strides.iter().enumerate() {
+                let phase = (at + count - frontend % count) % count;
+                turns.set(at as u32, stride * phase as u64 / count as u64);
+            }
+            turns
+        });
+        Self {
+            targets: targets.iter().map(|of| (of.0, of.1)).collect(),
+            turns: turns.collect(),
+            strides,
+        }
+    }
+
+    /// The device and lane for a frontend's next request; `None` without any.
+    pub fn next(&mut self, frontend: usize) -> Option<(u32, u32)> {
+        let turns = self.turns.get_mut(frontend)?;
+        let (turn, at) = turns.first()?;
+        turns.set(at, turn + self.strides[at as usize]);
+        self.targets.get(at as usize).copied()
+    }
+
+    /// Every device and lane.
+    pub fn targets(&self) -> &[(u32, u32)] {
+        &self.targets
+    }
+}

@@ -1,0 +1,234 @@
+//! What is measured: the scheduler alone, or the whole controller as a fleet drives it.
+
+use rand::{SeedableRng, seq::index};
+use rand_chacha::ChaCha8Rng;
+use sextant_baselines::build;
+use sextant_controller as controller;
+use sextant_controller::{Controller, DeviceSpec, Loaded, ModelSpec, OnKind};
+use sextant_placement as placement;
+use sextant_profile::{Estimation, Run};
+use sextant_schedule as schedule;
+use sextant_schedule::{BatchId, Nanos, Options, Request, Scheduler, WorkerSpec};
+
+use super::{SEED, Size, spec};
+
+/// What is driven, and which variants its devices hold. Devices have one slot each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// The scheduler alone, with all devices in one pool.
+    Pool,
+    /// The controller. Up to 32 devices hold every variant; of more, eight each hold the same.
+    Fleet,
+    /// The controller. Each variant is on eight devices that were drawn for it, so that hardly two
+    /// hold the same.
+    Spread,
+}
+
+/// Devices that hold the same variants, and devices of each variant.
+const ALIKE: u32 = 8;
+
+/// What has been decided.
+pub enum Order {
+    Infer {
+        rows: usize,
+        earliest: Nanos,
+        id: BatchId,
+    },
+    Drop,
+}
+
+/// See the module.
+pub enum Subject {
+    Pool(Box<dyn Scheduler<u64>>, schedule::Actions<u64>),
+    Fleet(Box<Controller<u64>>, controller::Actions<u64>),
+}
+
+impl Shape {
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Fleet => "fleet",
+            Self::Spread => "spread",
+        }
+    }
+
+    /// By its name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Pool, Self::Fleet, Self::Spread]
+            .into_iter()
+            .find(|shape| shape.name() == name)
+    }
+}
+
+impl Subject {
+    pub fn new(options: &Options, size: Size) -> Self {
+        match size.shape {
+            Shape::Pool => Self::pool(options, size),
+            Shape::Fleet => Self::fleet(options, size, &alike(size)),
+            Shape::Spread => Self::fleet(options, size, &spread(size)),
+        }
+    }
+
+    fn pool(options: &Options, size: Size) -> Self {
+        let mut scheduler = build(options);
+        let mut actions = schedule::Actions::with_capacity(64);
+        for queue in 0..size.queues {
+            scheduler.on_loaded(0, 0, queue, spec(), &mut actions);
+        }
+        for worker in 0..size.devices {
+            let spec = WorkerSpec { pool: 0, slots: 1 };
+            scheduler.on_worker_up(0, worker, spec, &mut actions);
+        }
+        Self::Pool(scheduler, actions)
+    }
+
+    /// `held` are the variants of each device.
+    fn fleet(options: &Options, size: Size, held: &[Vec<u32>]) -> Self {
+        let mut controller = Box::new(Controller::new(&controller::Options {
+            scheduling: options.clone(),
+            placing: placement::Options::default(),
+            estimation: Estimation::default(),
+        }));
+        let mut actions = controller::Actions::with_capacity(64);
+        for model in 0..size.queues {
+            let on = OnKind {
+                kind: 0,
+                latency: None,
+                surface: None,
+                load: 0,
+                price: 1.0,
+            };
+            let spec = ModelSpec {
+                pages: 1,
+                shared: None,
+                surface: None,
+                queue: spec(),
+                load: 8_000_000,
+                kinds: vec![on],
+            };
+            controller.on_model(0, model, spec, &mut actions);
+        }
+        for (device, held) in (0..).zip(held) {
+            let spec = DeviceSpec {
+                kind: 0,
+                pages: u32::MAX,
+                slots: 1,
+            };
+            controller.on_device_up(0, device, spec, &mut actions);
+            for model in held {
+                controller.on_load_result(0, device, *model, Loaded::Found, &mut actions);
+            }
+        }
+        Self::Fleet(controller, actions)
+    }
+
+    #[inline]
+    pub fn request(&mut self, at: Nanos, queue: u32, request: Request<u64>) {
+        match self {
+            Self::Pool(scheduler, actions) => scheduler.on_request(at, queue, request, actions),
+            Self::Fleet(controller, actions) => controller.on_request(at, queue, request, actions),
+        }
+    }
+
+    #[inline]
+    pub fn result(&mut self, at: Nanos, batch: BatchId, run: Run) {
+        match self {
+            Self::Pool(scheduler, actions) => scheduler.on_result(at, batch, actions),
+            Self::Fleet(controller, actions) => {
+                controller.on_result(at, batch, Some(run), actions);
+            }
+        }
+    }
+
+    #[inline]
+    pub fn timer(&mut self, at: Nanos) {
+        match self {
+            Self::Pool(scheduler, actions) => scheduler.on_timer(at, actions),
+            Self::Fleet(controller, actions) => controller.on_timer(at, actions),
+        }
+    }
+
+    #[inline]
+    pub fn next_timer(&self) -> Option<Nanos> {
+        match self {
+            Self::Pool(scheduler, _) => scheduler.next_timer(),
+            Self::Fleet(controller, _) => controller.next_timer(),
+        }
+    }
+
+    /// Forgets what was decided, as whoever has carried it out.
+    #[inline]
+    pub fn clear(&mut self) {
+        match self {
+            Self::Pool(_, actions) => actions.clear(),
+            Self::Fleet(_, actions) => actions.clear(),
+        }
+    }
+
+    /// Hands over what was decided.
+    pub fn take(&mut self) -> Vec<Order> {
+        match self {
+            Self::Pool(_, actions) => actions.drain(..).map(of_scheduler).collect(),
+            Self::Fleet(_, actions) => actions.drain(..).filter_map(of_controller).collect(),
+        }
+    }
+}
+
+fn of_scheduler(action: schedule::Action<u64>) -> Order {
+    match action {
+        schedule::Action::Infer {
+            requests,
+            earliest,
+            id,
+            ..
+        } => Order::Infer {
+            rows: requests.len(),
+            earliest,
+            id,
+        },
+        schedule::Action::Drop { .. } => Order::Drop,
+    }
+}
+
+fn of_controller(action: controller::Action<u64>) -> Option<Order> {
+    match action {
+        controller::Action::Infer {
+            requests,
+            earliest,
+            id,
+            ..
+        } => Some(Order::Infer {
+            rows: requests.len(),
+            earliest,
+            id,
+        }),
+        controller::Action::Drop { .. } => Some(Order::Drop),
+        // Replicas beyond those that the shape has are not answered: the shape stays.
+        controller::Action::Move(_) => None,
+    }
+}
+
+/// The variants of each device where eight devices each hold the same, or all where there are few.
+fn alike(size: Size) -> Vec<Vec<u32>> {
+    let groups = match size.devices {
+        0..=32 => 1,
+        devices => devices / ALIKE,
+    };
+    let of_group = |group: u32| (0..size.queues).filter(move |queue| queue % groups == group);
+    let device = |device: u32| of_group(device % groups).collect();
+    (0..size.devices).map(device).collect()
+}
+
+/// The same where each variant is on devices of its own choice.
+fn spread(size: Size) -> Vec<Vec<u32>> {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut held = vec![Vec::new(); size.devices as usize];
+    for queue in 0..size.queues {
+        let count = ALIKE.min(size.devices) as usize;
+        for device in index::sample(&mut random, size.devices as usize, count) {
+            held[device].push(queue);
+        }
+    }
+    held
+}

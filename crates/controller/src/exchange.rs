@@ -1,0 +1,216 @@
+//! What the scheduler and the placement tell each other.
+
+use super::{
+    Action, Actions, Batch, BatchId, Controller, DropReason, NEVER, Nanos, Request, Tagged,
+};
+use sextant_placement::{Action as Move, Presence};
+use sextant_schedule::Action as Decided;
+
+impl<T> Controller<T> {
+    /// Carries out what was decided, until nothing follows from it. What the placement wants comes
+    /// first: the scheduler must not use what is to be unloaded.
+    pub(super) fn carry_out(&mut self, now: Nanos, out: &mut Actions<T>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        loop {
+            for action in actions.drain(..) {
+                self.carry_out_moves(now, out);
+                self.carry_out_one(now, action, out);
+            }
+            self.carry_out_moves(now, out);
+            if self.actions.is_empty() {
+                // Its memory is used again.
+                self.actions = actions;
+                return;
+            }
+            std::mem::swap(&mut actions, &mut self.actions);
+        }
+    }
+
+    pub(super) fn carry_out_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
+        if self.moves.is_empty() {
+            return;
+        }
+        let mut moves = std::mem::take(&mut self.moves);
+        for step in moves.drain(..) {
+            match step {
+                Move::Unload { device, model } => self.deactivate(now, device, model),
+                Move::Load { model, .. } => self.expect_expiry(model),
+            }
+            out.push(Action::Move(step));
+        }
+        self.moves = moves;
+    }
+
+    fn carry_out_one(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
+        match action {
+            Decided::Infer {
+                queue,
+                worker: device,
+                requests,
+                earliest,
+                latest,
+                expected,
+                id,
+            } => {
+                let model = self.model_of(queue);
+                if self.placement.presence(device, model) != Presence::Loaded {
+                    return self.take_back(now, device, model, requests, id);
+                }
+                let rows = requests.iter().map(|request| request.rows).sum();
+                self.count_left(queue, requests.len() as u32, rows);
+                self.count_running(queue, true);
+                self.deadlines.clear();
+                let deadlines = requests.iter().map(|request| request.deadline);
+                self.deadlines.extend(deadlines);
+                self.placement
+                    .on_served(now, device, model, &self.deadlines, &mut self.moves);
+                if let Some(pool) = self.pool_of(device) {
+                    self.changed_pools.add(pool);
+                }
+                let at = id.at as usize;
+                if self.batches.len() <= at {
+                    self.batches.resize(at + 1, Batch::default());
+                }
+                self.batches[at] = Batch {
+                    number: id.number,
+                    device,
+                    queue,
+                };
+                out.push(Action::Infer {
+                    device,
+                    model,
+                    requests: requests.into_iter().map(untagged).collect(),
+                    earliest,
+                    latest,
+                    expected,
+                    id,
+                });
+            }
+            Decided::Drop {
+                request,
+                reason: DropReason::Gone,
+            } if !self.is_retired(self.model_of(request.payload.queue)) => {
+                self.admit(now, request, DropReason::Expired);
+            }
+            Decided::Drop { request, reason } => {
+                let queue = request.payload.queue;
+                let model = self.model_of(queue);
+                self.count_left(queue, 1, request.rows);
+                self.placement
+                    .on_dropped(now, model, request.deadline, &mut self.moves);
+                out.push(Action::Drop {
+                    model,
+                    request: untagged(request),
+                    reason,
+                });
+            }
+        }
+    }
+
+    /// A batch of a model that the placement has unloaded in the same moment: its requests wait
+    /// again.
+    fn take_back(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        requests: Vec<Request<Tagged<T>>>,
+        id: BatchId,
+    ) {
+        self.deactivate(now, device, model);
+        for request in requests {
+            self.admit(now, request, DropReason::Expired);
+        }
+        self.scheduler.on_result(now, id, &mut self.actions);
+    }
+
+    /// Puts a request, of which the placement knows, where it has to wait; `late` is the reason when
+    /// no LOAD could help it.
+    pub(super) fn admit(&mut self, now: Nanos, request: Request<Tagged<T>>, late: DropReason) {
+        let queue = request.payload.queue;
+        let model = self.model_of(queue);
+        if self.is_loaded(model) {
+            self.scheduler
+                .on_request(now, queue, request, &mut self.actions);
+            return;
+        }
+        if self.is_retired(model) {
+            let reason = DropReason::Gone;
+            self.actions.push(Decided::Drop { request, reason });
+            return;
+        }
+        let ready_by = self.ready_by(&request);
+        let helped = ready_by.map(|by| self.placement.last_chance(model, by));
+        if helped.is_none_or(|last| last < now) {
+            let reason = late;
+            self.actions.push(Decided::Drop { request, reason });
+            return;
+        }
+        self.cold.push(now, model, request);
+        self.expect_expiry(model);
+    }
+
+    fn is_retired(&self, model: u32) -> bool {
+        self.model(model).is_none_or(|of| of.retired)
+    }
+
+    /// Whether a model that is loaded nowhere takes so many rows more, or why not.
+    pub(super) fn accept_cold(&self, model: u32, rows: u32) -> Result<(), DropReason> {
+        let of = self.model(model).ok_or(DropReason::Gone)?;
+        let queue = &of.spec.queue;
+        if rows > queue.max_rows.max(1) {
+            return Err(DropReason::Infeasible);
+        }
+        let rows = self.cold.rows_of(model).saturating_add(rows);
+        match rows > queue.max_waiting_rows {
+            true => Err(DropReason::QueueFull),
+            false => Ok(()),
+        }
+    }
+
+    /// By when its model has to be loaded for a request to be met; `None` when it would be late even
+    /// if it were loaded.
+    fn ready_by(&self, request: &Request<Tagged<T>>) -> Option<Nanos> {
+        let (deadline, rows) = (request.deadline, request.rows);
+        if deadline == NEVER {
+            return Some(NEVER);
+        }
+        let run = self.queues[request.payload.queue as usize].latency.of(rows);
+        let run = self.delay.before_start(rows) + run + self.delay.response;
+        deadline.checked_sub(run)
+    }
+
+    /// Until when a LOAD helps the first request that waits for a model.
+    fn last_chance(&self, model: u32) -> Option<Nanos> {
+        let ready_by = self.ready_by(self.cold.first(model)?);
+        Some(ready_by.map_or(0, |by| self.placement.last_chance(model, by)))
+    }
+
+    pub(super) fn expect_expiry(&mut self, model: u32) {
+        if self.cold.len_of(model) > 0 {
+            let last = self.last_chance(model);
+            self.cold.expect(model, last);
+        }
+    }
+
+    /// Drops the requests of a model that no LOAD can help any more.
+    pub(super) fn expire(&mut self, now: Nanos, model: u32, out: &mut Actions<T>) {
+        while self.last_chance(model).is_some_and(|last| last < now)
+            && let Some(request) = self.cold.pop(model)
+        {
+            let reason = DropReason::Expired;
+            self.actions.push(Decided::Drop { request, reason });
+        }
+        let last = self.last_chance(model);
+        self.cold.expect(model, last);
+        self.carry_out(now, out);
+    }
+}
+
+pub(super) fn untagged<T>(request: Request<Tagged<T>>) -> Request<T> {
+    Request {
+        payload: request.payload.payload,
+        rows: request.rows,
+        deadline: request.deadline,
+    }
+}

@@ -1,0 +1,116 @@
+//! What runs and LOADs teach.
+
+use super::{Actions, BatchId, Controller, NEVER, Nanos};
+use sextant_profile::{RollingKey, Run};
+
+/// Estimates that no run has confirmed for this long go back to the profile, ns.
+const PATIENCE: Nanos = 5_000_000_000;
+
+/// Time between two looks at estimates that nothing confirms, ns.
+const LOOK: Nanos = 1_000_000_000;
+
+/// What came of a LOAD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// It took so long, ns.
+    After(Nanos),
+    /// The model was found loaded, whoever had it loaded.
+    Found,
+    /// It failed.
+    Failed,
+}
+
+impl<T> Controller<T> {
+    /// What the profile says of a batch under way, of so many rows, ns.
+    pub fn profiled(&self, batch: BatchId, rows: u32) -> Option<Nanos> {
+        let of = self.batches.get(batch.at as usize)?;
+        if of.number != batch.number || batch.number == 0 {
+            return None;
+        }
+        let (kind, queue) = (self.device(of.device)?.spec.kind, of.queue);
+        Some(self.estimates.profile(kind, queue)?.of(rows))
+    }
+
+    /// Where a model may run: pool, kind of device, and how much longer than by its profile a lone
+    /// request takes there, ns; for a model whose queries come in several sizes [`Self::excesses`]
+    /// tells that.
+    pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (u32, u32, Nanos)> + Clone {
+        let pools = self.pools_of(model).iter();
+        pools.filter_map(move |pool| {
+            let kind = self.pools.kind(*pool)?;
+            let of = self.model(model)?;
+            let plain = of.queues.first().filter(|_| of.spec.surface.is_none());
+            let excess = plain.map_or(0, |queue| self.excess(kind, *queue));
+            Some((*pool, kind, excess))
+        })
+    }
+
+    pub(super) fn excess(&self, kind: u32, queue: u32) -> Nanos {
+        let known = self.estimates.table(kind, queue);
+        let profile = self.estimates.profile(kind, queue);
+        let both = known.zip(profile);
+        both.map_or(0, |(known, profile)| {
+            known.of(1).saturating_sub(profile.of(1))
+        })
+    }
+
+    /// Learns from a run.
+    pub(super) fn learn_run(
+        &mut self,
+        now: Nanos,
+        (device, queue): (u32, u32),
+        run: Run,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        if self.estimates.observe(now, kind, queue, run).is_none() {
+            return;
+        }
+        self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE));
+        self.tell_latency(now, kind, queue);
+        self.carry_out(now, actions);
+    }
+
+    /// Learns from a LOAD.
+    pub(super) fn learn_load(&mut self, now: Nanos, device: u32, model: u32, nanos: Nanos) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        let Some(loads) = &mut self.loads else { return };
+        let key = RollingKey {
+            variant: model,
+            rows: 0,
+            device: kind,
+        };
+        loads.observe(key, nanos);
+        if let Some(load) = loads.estimate(key) {
+            self.placement.on_load_estimate(now, kind, model, load);
+        }
+    }
+
+    /// Takes estimates that nothing has confirmed for a while back to the profiles.
+    pub(super) fn refresh(&mut self, now: Nanos, actions: &mut Actions<T>) {
+        if self.refresh_at > now {
+            return;
+        }
+        for (kind, queue, _) in self.estimates.refresh(now, PATIENCE) {
+            self.tell_latency(now, kind, queue);
+        }
+        self.refresh_at = match self.estimates.have_moved() {
+            true => now.saturating_add(LOOK),
+            false => NEVER,
+        };
+        self.carry_out(now, actions);
+    }
+
+    /// Run times on a kind are others from now on.
+    fn tell_latency(&mut self, now: Nanos, kind: u32, queue: u32) {
+        for pool in self.pools_of(self.model_of(queue)).to_vec() {
+            if self.pools.kind(pool) == Some(kind) {
+                self.seat_queue(now, pool, queue);
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! One controller: which batch runs where and when, what is loaded where, and what both cost.
+//!
+//! A [`Controller`] joins a scheduler and a placement with the estimates that they work with, with
+//! what may run where, and with what is wanted loaded. It takes requests for any model. Those of
+//! models that are loaded somewhere go to the scheduler; those of others wait here, by deadline,
+//! until a LOAD has made their model ready, or until no LOAD could help them. What the scheduler
+//! hands back because a model was unloaded waits again. It alone orders LOADs and UNLOADs.
+//!
+//! **Pools.** Devices of one kind on which the same models are ready form a pool of the scheduler,
+//! however many they are: what is true of one is true of all, so a request looks at its pools and at
+//! no device. When what is loaded on a device changes, the device changes its pool, with what runs
+//! on it. A kind is named by the caller: devices of a kind are to run and load a model alike, and
+//! what is learnt on one counts for all.
+//!
+//! **Queues.** A model whose queries come in several sizes has a queue of the scheduler for each size
+//! that shares batches, opened by its first request.
+//!
+//! Two shells drive it: the dispatcher, with a lock, a clock and messages, and the simulator, with a
+//! virtual clock.
+//!
+//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
+//! depends on a hash, and the same inputs give the same answer.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use sextant_placement as placement;
+use sextant_placement::{Placement, Shared};
+use sextant_profile::{Estimates, Estimation, Rolling10, Surface};
+use sextant_schedule as schedule;
+use sextant_schedule::{
+    Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolLoad, QueueSpec, Request,
+    Scheduler, ahead,
+};
+
+mod cold;
+mod devices;
+mod events;
+mod exchange;
+mod learning;
+mod marks;
+mod models;
+mod pools;
+mod queues;
+mod residence;
+
+use cold::Cold;
+use marks::Marks;
+use pools::Pools;
+use queues::{Key, Queue};
+
+pub use learning::Loaded;
+pub use queues::{Excess, Shape, Sharing};
+
+/// The policies of a controller.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Which batch runs when.
+    pub scheduling: schedule::Options,
+    /// Which model is loaded where.
+    pub placing: placement::Options,
+    /// How run times and LOAD times are estimated.
+    pub estimation: Estimation,
+}
+
+/// A request's payload with its queue, which a scheduler does not tell of what it drops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tagged<T> {
+    queue: u32,
+    payload: T,
+}
+
+/// What the caller has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action<T> {
+    /// Run a batch; as [`schedule::Action::Infer`]. To be answered by [`Controller::on_result`].
+    Infer {
+        /// On which device.
+        device: u32,
+        /// Of which model.
+        model: u32,
+        /// Its requests, earliest deadline first.
+        requests: Vec<Request<T>>,
+        /// Not to be started before this.
+        earliest: Nanos,
+        /// Not to be started after this; [`NEVER`] without a target.
+        latest: Nanos,
+        /// Expected run time, ns.
+        expected: Nanos,
+        /// Names the batch.
+        id: BatchId,
+    },
+    /// Answer with a refusal.
+    Drop {
+        /// Of which model.
+        model: u32,
+        /// The request.
+        request: Request<T>,
+        /// Why.
+        reason: DropReason,
+    },
+    /// Load a model, to be answered by [`Controller::on_load_result`], or unload one, to be answered
+    /// by [`Controller::on_unloaded`].
+    Move(placement::Action),
+}
+
+/// Where the actions of an event are collected.
+pub type Actions<T> = Vec<Action<T>>;
+
+/// What a device offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSpec {
+    /// Which kind it is of.
+    pub kind: u32,
+    /// Pages for models.
+    pub pages: u32,
+    /// Batches that it runs side by side, at least 1; the same for all of a kind.
+    pub slots: u16,
+}
+
+/// What there is to know of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelSpec {
+    /// Pages that it takes for itself.
+    pub pages: u32,
+    /// Pages that it takes together with others.
+    pub shared: Option<Shared>,
+    /// Its queue, with the run times of a kind of which nothing else is known.
+    pub queue: QueueSpec,
+    /// Where its queries come in several sizes: their run times, of a kind of which nothing else is
+    /// known.
+    pub surface: Option<Surface>,
+    /// Time of a LOAD by the profile, ns, where nothing else is known.
+    pub load: Nanos,
+    /// The kinds of devices that can run it.
+    pub kinds: Vec<OnKind>,
+}
+
+/// A model on a kind of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OnKind {
+    /// Which kind.
+    pub kind: u32,
+    /// Run times by the profile; `None` for those of the model's queue.
+    pub latency: Option<LatencyTable>,
+    /// Run times by rows and size; `None` for the model's.
+    pub surface: Option<Surface>,
+    /// Time of a LOAD by the profile, ns; 0 for the model's.
+    pub load: Nanos,
+    /// Price of a slot's time on such a device, in any unit, the same for all kinds.
+    pub price: f32,
+}
+
+#[derive(Debug)]
+struct Model {
+    spec: ModelSpec,
+    /// Pools on which the scheduler may use it.
+    pools: SmallVec<[u32; 2]>,
+    /// Its queues; the first is that of all requests where there is no surface.
+    queues: SmallVec<[u32; 1]>,
+    /// Rows of requests that are neither in a batch nor dropped.
+    waiting_rows: u64,
+    /// Asked for no more.
+    retired: bool,
+}
+
+/// A device that is up.
+#[derive(Debug, Clone, Copy)]
+struct Device {
+    spec: DeviceSpec,
+    pool: u32,
+}
+
+/// A batch under way; number 0 for none.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    number: u64,
+    device: u32,
+    queue: u32,
+}
+
+/// Requests, models and devices together.
+///
+/// Contract: that of [`Scheduler`] and of [`Placement`]; every request leaves once, in a batch or
+/// dropped, whatever is loaded and lost meanwhile. `now` never decreases.
+#[derive(Debug)]
+pub struct Controller<T> {
+    scheduler: Box<dyn Scheduler<Tagged<T>>>,
+    placement: Box<dyn Placement>,
+    delay: Delay,
+    models: Vec<Option<Model>>,
+    devices: Vec<Option<Device>>,
+    queues: Vec<Queue>,
+    vacant_queues: Vec<u32>,
+    /// The queues of models with a surface.
+    shaped: BTreeMap<(u32, Key), u32>,
+    pools: Pools,
+    cold: Cold<Tagged<T>>,
+    /// Run times by kind and queue.
+    estimates: Estimates,
+    /// LOAD times by kind and model, where they are estimated.
+    loads: Option<Rolling10>,
+    /// When estimates that nothing confirms are looked at next.
+    refresh_at: Nanos,
+    /// By [`BatchId`]'s position.
+    batches: Vec<Batch>,
+    /// What the scheduler and the placement have said and nobody has carried out yet.
+    actions: schedule::Actions<Tagged<T>>,
+    moves: placement::Actions,
+    deadlines: Vec<Nanos>,
+    /// Pools whose load is another one, and models that have other pools or run times, since that
+    /// was last asked for.
+    changed_pools: Marks,
+    changed_models: Marks,
+}
+
+impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
+    /// A controller without devices and models, after the policies that the options name.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            scheduler: sextant_baselines::build(&options.scheduling),
+            placement: placement::build(&options.placing),
+            delay: options.scheduling.delay,
+            models: Vec::new(),
+            devices: Vec::new(),
+            queues: Vec::new(),
+            vacant_queues: Vec::new(),
+            shaped: BTreeMap::new(),
+            pools: Pools::default(),
+            cold: Cold::default(),
+            estimates: Estimates::new(options.estimation),
+            loads: (options.estimation != Estimation::Profile).then(Rolling10::default),
+            refresh_at: NEVER,
+            batches: Vec::new(),
+            actions: schedule::Actions::new(),
+            moves: placement::Actions::new(),
+            deadlines: Vec::new(),
+            changed_pools: Marks::default(),
+            changed_models: Marks::default(),
+        }
+    }
+}
+
+impl<T> Controller<T> {
+    /// Requests that wait, for a LOAD or for a device.
+    pub fn waiting(&self) -> usize {
+        self.cold.len() + self.scheduler.waiting()
+    }
+
+    /// Requests that wait for a LOAD.
+    pub fn cold(&self) -> usize {
+        self.cold.len()
+    }
+
+    /// Whether batches of a model may run somewhere now.
+    pub fn is_loaded(&self, model: u32) -> bool {
+        !self.pools_of(model).is_empty()
+    }
+
+    /// The pools on which batches of a model may run now.
+    pub fn pools_of(&self, model: u32) -> &[u32] {
+        self.model(model).map_or(&[], |of| &of.pools)
+    }
+
+    /// The pool of a device that is up.
+    pub fn pool_of(&self, device: u32) -> Option<u32> {
+        self.device(device).map(|of| of.pool)
+    }
+
+    /// Numbers of pools are below this.
+    pub fn pools(&self) -> u32 {
+        self.pools.len()
+    }
+
+    /// The scheduler's view of a pool.
+    pub fn load(&self, pool: u32) -> PoolLoad {
+        self.scheduler.load(pool)
+    }
+
+    /// What waits for a pool, by tenant, where several share it.
+    pub fn backlogs(&self, pool: u32) -> SmallVec<[Backlog; 2]> {
+        let mut backlogs = SmallVec::new();
+        self.scheduler
+            .backlogs(pool, &mut |backlog| backlogs.push(backlog));
+        backlogs
+    }
+
+    /// Whose a model is; `None` for one that is not known.
+    pub fn tenant(&self, model: u32) -> Option<u32> {
+        Some(self.model(model)?.spec.queue.tenant)
+    }
+
+    /// Device time that goes before a request of a model that comes now, on a slot of a pool, ns.
+    pub fn ahead(&self, pool: u32, model: u32) -> Nanos {
+        let load = self.load(pool);
+        if load.queued == 0 {
+            return 0;
+        }
+        let backlogs = self.backlogs(pool);
+        let fair = self
+            .tenant(model)
+            .and_then(|tenant| ahead(tenant, backlogs.iter().copied()));
+        let slots = Nanos::from(load.slots.max(1));
+        fair.map_or(load.queued, |work| load.queued.min(work / slots))
+    }
+
+    /// The pools whose load is another one than at the last call, in place of what is in `pools`.
+    pub fn take_changed_pools(&mut self, pools: &mut Vec<u32>) {
+        self.changed_pools.take(pools);
+    }
+
+    /// The models that have other pools, or other run times there, than at the last call.
+    pub fn take_changed_models(&mut self, models: &mut Vec<u32>) {
+        self.changed_models.take(models);
+    }
+
+    /// The devices that are up.
+    pub fn devices(&self) -> impl Iterator<Item = (u32, &DeviceSpec)> {
+        let numbered = (0..).zip(&self.devices);
+        numbered.filter_map(|(at, device)| Some((at, &device.as_ref()?.spec)))
+    }
+
+    /// The placement: presence of models, free pages, demand.
+    pub fn placement(&self) -> &dyn Placement {
+        self.placement.as_ref()
+    }
+
+    /// When [`Self::on_timer`] is next worth calling. O(1).
+    pub fn next_timer(&self) -> Option<Nanos> {
+        let next = [
+            self.scheduler.next_timer(),
+            self.placement.next_timer(),
+            self.cold.next_expiry(),
+            (self.refresh_at < NEVER).then_some(self.refresh_at),
+        ];
+        next.into_iter().flatten().min()
+    }
+
+    fn model(&self, model: u32) -> Option<&Model> {
+        self.models.get(model as usize)?.as_ref()
+    }
+
+    fn device(&self, device: u32) -> Option<&Device> {
+        self.devices.get(device as usize)?.as_ref()
+    }
+}
+
+// === impl Model ===
+
+impl Model {
+    /// What its profile says of a kind of device, if it can run there.
+    fn on(&self, kind: u32) -> Option<&OnKind> {
+        self.spec.kinds.iter().find(|on| on.kind == kind)
+    }
+
+    /// Run times of a queue on a kind of device by the profile.
+    fn profile(&self, kind: u32, queue: &Queue) -> LatencyTable {
+        let on = self.on(kind);
+        match &self.spec.surface {
+            None => {
+                let here = on.and_then(|on| on.latency.clone());
+                here.unwrap_or_else(|| queue.latency.clone())
+            }
+            Some(_) => {
+                let here = on.and_then(|on| on.surface.as_ref());
+                here.map_or_else(|| queue.latency.clone(), |it| it.table(queue.sizes.1))
+            }
+        }
+    }
+}
+
+impl ModelSpec {
+    fn placed(&self) -> placement::ModelSpec {
+        placement::ModelSpec {
+            pages: self.pages,
+            shared: self.shared,
+            load: self.load,
+            run: self.queue.latency.of(1),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Properties over random histories. A failure prints the history and the seed that repeats it.
+
+use proptest::{collection::vec, option, prelude::*};
+use sextant_placement as placement;
+use sextant_placement::{Shared, Wanted};
+use sextant_schedule as schedule;
+use sextant_schedule::{Delay, NEVER};
+
+use crate::world::{Answer, Setting, Step, World};
+
+const DEVICES: u32 = 3;
+const MODELS: u32 = 7;
+
+/// The scheduling policies that serve nothing late on devices that keep to their times.
+const IN_TIME: [schedule::Policy; 6] = [
+    schedule::Policy::Sextant,
+    schedule::Policy::Symphony,
+    schedule::Policy::SymphonyPaper,
+    schedule::Policy::Eager,
+    schedule::Policy::EagerWeak,
+    schedule::Policy::Clockwork,
+];
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        14 => (0..MODELS, 1..3u32, option::weighted(0.9, 0..4_000u64))
+            .prop_map(|(model, rows, slack)| Step::Arrive { model, rows, slack }),
+        8 => (0..400u64).prop_map(|nanos| Step::Pass { nanos }),
+        8 => (0..4usize).prop_map(|which| Step::Finish { which }),
+        6 => (0..3usize, prop::bool::weighted(0.8))
+            .prop_map(|(which, ok)| Step::EndLoad { which, ok }),
+        4 => (0..3usize).prop_map(|which| Step::Confirm { which }),
+        1 => (0..DEVICES, 0..MODELS).prop_map(|(device, model)| Step::Lose { device, model }),
+        1 => (0..DEVICES, 0..MODELS).prop_map(|(device, model)| Step::Find { device, model }),
+        1 => (0..MODELS).prop_map(|model| Step::Respecify { model }),
+        2 => Just(Step::Ring),
+        1 => (0..DEVICES).prop_map(|device| Step::Up { device }),
+        1 => (0..DEVICES).prop_map(|device| Step::Down { device }),
+        1 => (0..DEVICES, 0..3u32).prop_map(|(device, kind)| Step::Kind { device, kind }),
+        1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
+            .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
+        1 => (0..MODELS).prop_map(|model| Step::Retire { model }),
+        2 => (0..MODELS, 0..DEVICES).prop_map(|(model, from)| Step::Relocate { model, from }),
+    ]
+}
+
+fn wanted() -> impl Strategy<Value = Vec<(u32, Wanted)>> {
+    let one = (
+        prop_oneof![1..4u32, Just(u32::MAX)],
+        prop::bool::weighted(0.2),
+        0..9u32,
+    )
+        .prop_map(|(devices, pinned, order)| Wanted {
+            devices,
+            pinned,
+            order,
+        });
+    let listed = prop::sample::subsequence((0..MODELS).collect::<Vec<_>>(), 0..4);
+    (listed, vec(one, 4)).prop_map(|(models, of)| models.into_iter().zip(of).collect())
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let delay = prop_oneof![
+        3 => Just(Delay::default()),
+        1 => Just(Delay { control: 7, data_per_row: 1, response: 3 }),
+    ];
+    (
+        proptest::sample::select(schedule::Policy::ALL),
+        proptest::sample::select(placement::Policy::ALL),
+        delay,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(scheduling, placing, delay, exact, sharing)| Setting {
+            scheduling: schedule::Options {
+                delay,
+                preferred_rows: vec![2, 4],
+                max_queue_delay: 150,
+                look_ahead: 100,
+                epoch: 5_000,
+                ..schedule::Options::of(scheduling)
+            },
+            placing: placement::Options {
+                look_ahead: 100,
+                capacity: 2_000,
+                margin: 50,
+                memory: 10_000,
+                ..placement::Options::of(placing)
+            },
+            devices: vec![(6, 1), (8, 2), (5, 1)],
+            models: vec![
+                (1, 60, 100, 10),
+                (2, 120, 100, 10),
+                (3, 180, 200, 20),
+                (3, 180, 100, 50),
+                (2, 90, 100, 10),
+                (5, 400, 300, 30),
+                (1, 60, 100, 10),
+            ],
+            shared: match sharing {
+                true => [None, Some(0), Some(0), Some(1), Some(0), None, Some(1)]
+                    .map(|group| group.map(|group| Shared { group, pages: 2 }))
+                    .to_vec(),
+                false => vec![],
+            },
+            max_rows: 4,
+            shaped: vec![1, 2, 3],
+            // A device that is sent its next batch ahead of time keeps to its times.
+            exact: exact || delay != Delay::default(),
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_request_leaves_exactly_once_and_no_page_is_used_twice(
+        setting in setting(),
+        steps in vec(step(), 1..150),
+    ) {
+        let exact = setting.exact && IN_TIME.contains(&setting.scheduling.policy);
+        let mut world = World::new(setting);
+        steps.iter().for_each(|step| world.play(step));
+        let sent = world.drain();
+        prop_assert_eq!(world.answers.len() as u64, sent);
+        let late = |answer: &Answer| matches!(answer, Answer::Served { late: true, .. });
+        prop_assert!(!exact || !world.answers.values().any(late), "late answers");
+    }
+}

@@ -1,0 +1,204 @@
+//! What is done about an instance that something else slows down (INFaaS, section 4.2: it is moved to
+//! other resources of its worker, otherwise to the least loaded worker).
+//!
+//! 1. The worker is told to keep to other cores ([`quieter_cores`]), which takes effect at once and
+//!    loads nothing.
+//! 2. Where there are none, or where it did not help, the variant moves to the least busy worker of the
+//!    same type that is not slowed down itself. It is loaded there first and unloaded here after.
+//! 3. Where there is no such worker either, the autoscaler adds one, once all of a type are slowed down
+//!    (`sextant_scaling::fleet`).
+//!
+//! Meanwhile queries go to workers first that nothing slows down.
+
+use std::collections::BTreeMap;
+
+/// Share of a core's time beyond which others use it too much to move there.
+const TAKEN: f64 = 0.5;
+
+/// By how much less others must use the cores that are moved to, share of their time.
+const WORTH_IT: f64 = 0.2;
+
+/// How patient relief is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Time for new cores to help before variants move, ms. A worker's monitor needs some seconds to
+    /// notice ([`crate::Thresholds::leave_windows`]).
+    pub settle_ms: u64,
+    /// A worker is not told again to keep to other cores before, ms.
+    pub again_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            settle_ms: 10_000,
+            again_ms: 60_000,
+        }
+    }
+}
+
+/// A worker, as far as interference goes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Place {
+    /// The caller's number of it.
+    pub worker: u32,
+    /// The caller's number of its type.
+    pub kind: u32,
+    /// Share of its time in which it is busy, 0 to 1.
+    pub busy_share: f64,
+    /// The variants of it that are interfered; none where nothing slows it down.
+    pub interfered: Vec<u32>,
+}
+
+/// What has to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// A worker is to keep to other cores. To be answered by [`Relief::on_repinned`].
+    Repin {
+        /// Which worker.
+        worker: u32,
+    },
+    /// A variant is to move to one of these workers, the best first. Ordered at each look until it is
+    /// interfered no more.
+    Move {
+        /// Which variant.
+        variant: u32,
+        /// From which worker.
+        from: u32,
+        /// To which.
+        to: Vec<u32>,
+    },
+}
+
+/// What was done for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    at_ms: u64,
+    /// Whether it has found other cores; `None` while it has not answered.
+    found: Option<bool>,
+}
+
+/// Who is slowed down and what was done about it.
+#[derive(Debug, Clone, Default)]
+pub struct Relief {
+    patience: Patience,
+    told: BTreeMap<u32, Told>,
+}
+
+/// How much others use a core.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoreUse {
+    /// Its number.
+    pub core: usize,
+    /// Share of its time that others have used, 0 to 1.
+    pub others: f64,
+}
+
+// === impl Relief ===
+
+impl Relief {
+    /// Before anything has happened.
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// What has to be done now. `places` are all workers that may be used.
+    pub fn look(&mut self, now_ms: u64, places: &[Place]) -> Vec<Order> {
+        let again_ms = self.patience.again_ms;
+        self.told
+            .retain(|_, told| now_ms < told.at_ms.saturating_add(again_ms));
+        let mut orders = Vec::new();
+        for place in places.iter().filter(|place| !place.interfered.is_empty()) {
+            match self.told.get(&place.worker) {
+                None => {
+                    let told = Told {
+                        at_ms: now_ms,
+                        found: None,
+                    };
+                    self.told.insert(place.worker, told);
+                    orders.push(Order::Repin {
+                        worker: place.worker,
+                    });
+                }
+                Some(told) if self.may_help(now_ms, *told) => {}
+                Some(_) => orders.extend(moves(place, places)),
+            }
+        }
+        orders
+    }
+
+    /// A worker has said whether it keeps to other cores now.
+    pub fn on_repinned(&mut self, worker: u32, found: bool) {
+        if let Some(told) = self.told.get_mut(&worker) {
+            told.found = Some(found);
+        }
+    }
+
+    /// A worker is gone, or another one has its number.
+    pub fn forget(&mut self, worker: u32) {
+        self.told.remove(&worker);
+    }
+
+    /// Whether other cores, or those that a worker still looks for, may end it.
+    fn may_help(&self, now_ms: u64, told: Told) -> bool {
+        let settled = now_ms >= told.at_ms.saturating_add(self.patience.settle_ms);
+        !settled && told.found != Some(false)
+    }
+}
+
+/// All interfered variants of a worker move to quiet workers of its type, the least busy first.
+fn moves(from: &Place, places: &[Place]) -> Vec<Order> {
+    let quiet = places.iter().filter(|other| {
+        other.worker != from.worker && other.kind == from.kind && other.interfered.is_empty()
+    });
+    let mut quiet: Vec<&Place> = quiet.collect();
+    quiet.sort_by(|a, b| {
+        let by_load = a.busy_share.total_cmp(&b.busy_share);
+        by_load.then_with(|| a.worker.cmp(&b.worker))
+    });
+    let to: Vec<u32> = quiet.iter().map(|place| place.worker).collect();
+    if to.is_empty() {
+        return Vec::new();
+    }
+    let each = from.interfered.iter().map(|variant| Order::Move {
+        variant: *variant,
+        from: from.worker,
+        to: to.clone(),
+    });
+    each.collect()
+}
+
+/// The `count` cores that others use least, in order of their numbers, if threads that keep to `now`
+/// (anywhere where it is empty) are better off there. `cores` are all that they may use.
+pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<Vec<usize>> {
+    if count == 0 || count >= cores.len() {
+        return None;
+    }
+    let is_here = |of: &&CoreUse| now.is_empty() || now.contains(&of.core);
+    let mut order: Vec<&CoreUse> = cores.iter().collect();
+    // Of cores that others use alike, those that are kept to now: they have what was computed on in
+    // their caches.
+    order.sort_by(|a, b| {
+        let by_use = a.others.total_cmp(&b.others);
+        by_use
+            .then_with(|| is_here(b).cmp(&is_here(a)))
+            .then_with(|| a.core.cmp(&b.core))
+    });
+    let chosen = &order[..count];
+    let here: Vec<&CoreUse> = cores.iter().filter(is_here).collect();
+    let worst = chosen.last().map_or(1.0, |of| of.others);
+    if here.is_empty() || worst > TAKEN || mean(&here) - mean(chosen) < WORTH_IT {
+        return None;
+    }
+    let mut chosen: Vec<usize> = chosen.iter().map(|of| of.core).collect();
+    chosen.sort_unstable();
+    Some(chosen)
+}
+
+fn mean(cores: &[&CoreUse]) -> f64 {
+    let sum: f64 = cores.iter().map(|of| of.others).sum();
+    sum / cores.len().max(1) as f64
+}

@@ -1,0 +1,122 @@
+//! What is done about instances that something else slows down.
+
+use proptest::prelude::*;
+use sextant_health::interference::{CoreUse, Order, Patience, Place, Relief, quieter_cores};
+
+fn place(worker: u32, busy_share: f64, interfered: &[u32]) -> Place {
+    Place {
+        worker,
+        kind: 0,
+        busy_share,
+        interfered: interfered.to_vec(),
+    }
+}
+
+fn to(variant: u32, from: u32, to: &[u32]) -> Order {
+    Order::Move {
+        variant,
+        from,
+        to: to.to_vec(),
+    }
+}
+
+#[test]
+fn other_cores_come_first_then_the_least_busy_worker_that_is_alike() {
+    let mut relief = Relief::new(Patience {
+        settle_ms: 10_000,
+        again_ms: 60_000,
+    });
+    let other_kind = Place {
+        kind: 1,
+        ..place(5, 0.0, &[])
+    };
+    let places = [
+        place(0, 0.2, &[7, 8]),
+        place(1, 0.6, &[]),
+        place(2, 0.1, &[]),
+        place(3, 0.0, &[9]),
+        other_kind,
+    ];
+    let repins = [0, 3].map(|worker| Order::Repin { worker });
+    assert_eq!(relief.look(0, &places), repins);
+    assert_eq!(relief.look(5_000, &places), [], "they have not answered");
+    relief.on_repinned(0, false);
+    relief.on_repinned(3, true);
+    let moves = [to(7, 0, &[2, 1]), to(8, 0, &[2, 1])];
+    assert_eq!(relief.look(6_000, &places), moves);
+    // What has recovered needs nothing; other cores have not helped worker 3.
+    let later = [place(0, 0.2, &[]), place(1, 0.6, &[]), place(3, 0.0, &[9])];
+    assert_eq!(relief.look(9_999, &later), []);
+    assert_eq!(relief.look(10_000, &later), [to(9, 3, &[0, 1])]);
+    // Cores are looked for again after a minute.
+    assert_eq!(relief.look(60_000, &later), [Order::Repin { worker: 3 }]);
+}
+
+#[test]
+fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
+    let mut relief = Relief::default();
+    let places = [place(0, 0.2, &[7]), place(1, 0.2, &[7])];
+    assert_eq!(relief.look(0, &places).len(), 2);
+    relief.on_repinned(0, false);
+    relief.on_repinned(1, false);
+    assert_eq!(relief.look(1, &places), []);
+    assert_eq!(relief.look(1, &places[..1]), []);
+}
+
+#[test]
+fn a_worker_that_comes_back_is_told_again() {
+    let mut relief = Relief::default();
+    let places = [place(0, 0.2, &[7]), place(1, 0.2, &[])];
+    let repin = [Order::Repin { worker: 0 }];
+    assert_eq!(relief.look(0, &places), repin);
+    relief.on_repinned(0, false);
+    relief.forget(0);
+    assert_eq!(relief.look(1, &places), repin);
+    // One that never answers does not hold the move up for ever.
+    assert_eq!(relief.look(30_000, &places), [to(7, 0, &[1])]);
+}
+
+fn cores(others: &[f64]) -> Vec<CoreUse> {
+    let numbered = others.iter().enumerate();
+    let core = numbered.map(|(core, others)| CoreUse {
+        core,
+        others: *others,
+    });
+    core.collect()
+}
+
+#[test]
+fn threads_move_to_cores_that_others_leave_alone() {
+    let four = cores(&[0.9, 0.1, 0.0, 0.8]);
+    assert_eq!(quieter_cores(&four, &[0, 3], 2), Some(vec![1, 2]));
+    assert_eq!(quieter_cores(&four, &[0], 1), Some(vec![2]));
+    // Where the operating system chose, half of the time was not theirs.
+    assert_eq!(quieter_cores(&four, &[], 2), Some(vec![1, 2]));
+    // Nothing to gain, no core left, others everywhere, nothing known.
+    assert_eq!(quieter_cores(&four, &[1, 2], 2), None);
+    assert_eq!(quieter_cores(&four, &[0, 1, 2, 3], 4), None);
+    assert_eq!(quieter_cores(&cores(&[1.0, 0.6]), &[0], 1), None);
+    assert_eq!(quieter_cores(&[], &[0], 1), None);
+    assert_eq!(quieter_cores(&four, &[0], 0), None);
+}
+
+proptest! {
+    #[test]
+    fn new_cores_are_as_many_and_used_less(
+        others in prop::collection::vec(0.0..1.0f64, 1..9),
+        now in prop::collection::btree_set(0..8usize, 0..8),
+        count in 0..9usize,
+    ) {
+        let all = cores(&others);
+        let now: Vec<usize> = now.into_iter().filter(|core| *core < all.len()).collect();
+        if let Some(chosen) = quieter_cores(&all, &now, count) {
+            prop_assert_eq!(chosen.len(), count);
+            prop_assert!(chosen.windows(2).all(|pair| pair[0] < pair[1]));
+            let mean = |of: &[usize]| {
+                of.iter().map(|core| others[*core]).sum::<f64>() / of.len() as f64
+            };
+            let here: Vec<usize> = if now.is_empty() { (0..all.len()).collect() } else { now };
+            prop_assert!(mean(&chosen) < mean(&here));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
+
+use super::{
+    Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, model::Model, rule::Rule,
+};
+use sextant_schedule::NEVER;
+
+/// Models that found no room on a device before the rest of the list is left alone.
+const MOST_WITHOUT_ROOM: usize = 16;
+
+/// Looks at what is unused in the time after which it may be unloaded.
+const LOOKS: Nanos = 8;
+
+impl<R: Rule> Machine<R> {
+    /// The list of what is to be kept is another one.
+    pub(super) fn keep_wanted(
+        &mut self,
+        now: Nanos,
+        list: &[(u32, Wanted)],
+        actions: &mut Actions,
+    ) {
+        self.pins = list.iter().any(|(_, wanted)| wanted.pinned);
+        let mut changed = Vec::new();
+        for model in 0..self.models.len() as u32 {
+            let at = list.binary_search_by_key(&model, |(model, _)| *model);
+            let wanted = at.ok().map(|at| list[at].1);
+            let Some(of) = self.model_mut(model) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut of.wanted, wanted);
+            if before == wanted {
+                continue;
+            }
+            if let Some(before) = before {
+                self.to_keep.remove(&(before.order, model));
+            }
+            self.count_kept(model);
+            changed.push(model);
+        }
+        for model in changed {
+            self.value(now, model);
+        }
+        self.offer_kept(now, actions);
+    }
+
+    /// Lets the devices that have nothing to do load what is to be kept.
+    pub(super) fn offer_kept(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.to_keep.is_empty() {
+            return;
+        }
+        self.park_ready(now);
+        let idle: Vec<u32> = self.parked.iter().copied().collect();
+        for device in idle {
+            self.attempt(now, device, actions);
+        }
+    }
+
+    /// The first model that a device lacks and should have, and has free pages for.
+    pub(super) fn next_kept(&mut self, now: Nanos, device: u32) -> Option<u32> {
+        let on = self.device(device)?;
+        if !on.loads.is_empty() {
+            return None;
+        }
+        let mut without_room = 0;
+        for (_, model) in &self.to_keep {
+            let Some(of) = self.model(*model) else {
+                continue;
+            };
+            if !of.kinds.is_able(on.kind)
+                || of.replicas.on(device).is_some()
+                || of.is_refused(now, device)
+            {
+                continue;
+            }
+            let footprint = Footprint::of(&of.spec);
+            let pinned = of.wanted.is_some_and(|wanted| wanted.pinned);
+            if on.is_free_for(footprint) || (pinned && on.has_room(footprint)) {
+                return Some(*model);
+            }
+            without_room += 1;
+            if without_room >= MOST_WITHOUT_ROOM {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether a device that can run a model has room for it beside what is pinned there: everything
+    /// else can go.
+    pub(super) fn has_room_beside_pinned(&self, of: &Model) -> bool {
+        let footprint = Footprint::of(&of.spec);
+        let pinned = |model: &u32| {
+            let of = self.model(*model);
+            of.is_some_and(|of| of.wanted.is_some_and(|wanted| wanted.pinned))
+        };
+        let devices = self.devices.iter().flatten();
+        let mut able = devices.filter(|device| of.kinds.is_able(device.kind));
+        able.any(|device| device.has_room_beside(footprint, pinned))
+    }
+
+    /// What nobody needs may be unloaded after so long; looked at from time to time.
+    pub(super) fn set_idle_unload(&mut self, now: Nanos, idle: Nanos) {
+        if std::mem::replace(&mut self.idle_unload, idle) != idle {
+            self.sweep_at = match idle {
+                NEVER => NEVER,
+                _ => now.saturating_add((idle / LOOKS).max(1)),
+            };
+        }
+    }
+
+    /// Unloads what is not to be kept and was not used for long.
+    pub(super) fn sweep(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.sweep_at > now {
+            return;
+        }
+        self.sweep_at = now.saturating_add((self.idle_unload / LOOKS).max(1));
+        let mut idle = Vec::new();
+        for (model, of) in (0..).zip(&self.models) {
+            let Some(of) = of else { continue };
+            let kept = of.wanted.map_or(0, |wanted| wanted.devices as usize);
+            let spare = of.replicas.staying().saturating_sub(kept);
+            let unused = of.replicas.iter().filter(|replica| {
+                of.is_evictable(replica) && replica.used.saturating_add(self.idle_unload) <= now
+            });
+            idle.extend(unused.take(spare).map(|replica| (replica.device, model)));
+        }
+        for (device, model) in idle {
+            self.unload(now, device, model, actions);
+        }
+    }
+
+    /// A model is asked for no more.
+    pub(super) fn retire(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        of.retired = true;
+        if let Some(wanted) = of.wanted.take() {
+            self.to_keep.remove(&(wanted.order, model));
+        }
+        self.rank(now, model);
+        self.clear_retired(now, model, actions);
+    }
+
+    /// Unloads what is left of a retired model once nothing waits for it, where it does not run.
+    pub(super) fn clear_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
+        let of = self.model(model).filter(|of| of.retired && of.waiting == 0);
+        let Some(of) = of else { return };
+        let still = |presence: Presence| presence == Presence::Loaded;
+        let idle = of
+            .replicas
+            .iter()
+            .filter(|of| still(of.presence) && of.running == 0);
+        let devices: Vec<u32> = idle.map(|of| of.device).collect();
+        for device in devices {
+            self.unload(now, device, model, actions);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Which models are loaded on which device.
+//!
+//! A device holds models in pages of a fixed number and loads one at a time; a request of a model
+//! that is loaded nowhere needs a LOAD first. A [`Placement`] watches requests, batches and LOADs
+//! go by and answers with [`Action`]s. It holds no request: `sextant_controller` does, which joins a
+//! placement with a [`sextant_schedule::Scheduler`].
+//!
+//! Words: a *replica* is a model on one device, from the moment its LOAD is issued; *demand* is the
+//! device time that waiting requests ask for; a request is *hopeful* while a LOAD that starts now
+//! could still help it.
+//!
+//! Policies, by [`Policy`] name: ours (`sextant`), `clockwork` (OSDI 2020, section 5.3) and `lru`.
+//! Each policy's module says why it decides as it does.
+//!
+//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
+//! depends on a hash, and the same inputs give the same answer.
+
+use sextant_schedule::Nanos;
+
+mod choose;
+mod clockwork;
+mod demand;
+mod device;
+mod events;
+mod keep;
+mod kinds;
+mod least_recent;
+mod machine;
+mod model;
+mod options;
+mod pages;
+mod prefetch;
+mod relocate;
+mod replicas;
+mod rhythm;
+mod rule;
+mod sextant;
+
+pub use demand::Demand;
+pub use options::{Options, Policy, UnknownPolicy};
+pub use rhythm::{Expected, Rhythm};
+
+/// What a placement needs to know of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelSpec {
+    /// Pages that it takes on a device for itself.
+    pub pages: u32,
+    /// Pages that it takes together with others.
+    pub shared: Option<Shared>,
+    /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of kinds of devices.
+    pub load: Nanos,
+    /// Estimated run time of one request alone, ns.
+    pub run: Nanos,
+}
+
+/// What a placement needs to know of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSpec {
+    /// Which kind it is of: all devices of a kind load and run a model alike.
+    pub kind: u32,
+    /// Pages for models.
+    pub pages: u32,
+}
+
+/// What is to be kept loaded of a model, whether or not it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// On how many devices; `u32::MAX` for every one that can run it.
+    pub devices: u32,
+    /// Never unloaded once it is loaded, and loaded where others have to go for it.
+    pub pinned: bool,
+    /// Least first, where there is not room for all.
+    pub order: u32,
+}
+
+/// Pages that a device holds once for all models of a group, as variants of one model have the same
+/// weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Names the group.
+    pub group: u32,
+    /// Its pages, the same for every member.
+    pub pages: u32,
+}
+
+/// What the caller has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Load a model. To be answered by [`Placement::on_load_result`].
+    Load {
+        /// On which device.
+        device: u32,
+        /// Which model.
+        model: u32,
+        /// Not to be started before this: another LOAD runs until then.
+        earliest: Nanos,
+        /// Not to be started after this: it would help nobody;
+        /// [`NEVER`](sextant_schedule::NEVER) when nobody waits for it.
+        latest: Nanos,
+        /// Expected time, ns.
+        expected: Nanos,
+    },
+    /// Give a model's pages back. To be answered by [`Placement::on_unloaded`]; the pages count as
+    /// free at once, because a device carries UNLOADs and LOADs out in the order they were sent.
+    Unload {
+        /// On which device.
+        device: u32,
+        /// Which model.
+        model: u32,
+    },
+}
+
+/// Where the actions of an event are collected.
+pub type Actions = Vec<Action>;
+
+/// What there is of a model on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Presence {
+    /// Nothing.
+    Absent,
+    /// Its LOAD was issued and is not answered.
+    Loading,
+    /// Loaded.
+    Loaded,
+    /// Its UNLOAD was issued and is not answered.
+    Leaving,
+}
+
+/// A placement policy as a state machine. `now` never decreases.
+///
+/// Contract: the pages of what is loading and loaded on a device never exceed its pages; whatever
+/// has to go for a LOAD is unloaded by actions before it. A model with a batch running on a device,
+/// the only replica of a model for which requests wait, what is loading and what is pinned is never
+/// unloaded; what is pinned may move. A LOAD that failed is tried elsewhere, and again after a pause that doubles. A device
+/// loads one model at a time: the windows of its LOADs follow each other, and
+/// one is issued only while less than the look-ahead is outstanding. A model that is on a device in
+/// any form is not loaded there again.
+///
+/// The caller tells of every request once by [`Self::on_request`], and once more when it leaves: by
+/// [`Self::on_served`] or [`Self::on_dropped`]. Devices, models and requests may be named in any
+/// order; events of unknown ones change nothing.
+pub trait Placement: std::fmt::Debug + Send {
+    /// A device is up with all pages free and nothing loaded. One that was up is first taken down.
+    fn on_device_up(&mut self, now: Nanos, device: u32, spec: DeviceSpec, actions: &mut Actions);
+
+    /// A device that is up is of another kind from now on, with what is loaded on it.
+    fn on_device_kind(&mut self, now: Nanos, device: u32, kind: u32);
+
+    /// A device is gone with everything on it; its LOADs and UNLOADs are not answered any more.
+    fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions);
+
+    /// A model may be asked for from now on, or its estimates are new.
+    fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions);
+
+    /// A model is not asked for any more: it is unloaded once nothing waits for it, where it does not
+    /// run.
+    fn on_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions);
+
+    /// What is to be kept loaded, by model in order; nothing of what is not listed. What is not to
+    /// be kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](sextant_schedule::NEVER)
+    /// to leave it until its pages are needed.
+    fn on_wanted(
+        &mut self,
+        now: Nanos,
+        wanted: &[(u32, Wanted)],
+        idle_unload: Nanos,
+        actions: &mut Actions,
+    );
+
+    /// The kinds of devices that can run a model, with the time of a LOAD there, 0 for what its spec
+    /// says. Until this is called none can.
+    fn on_kinds(&mut self, now: Nanos, model: u32, kinds: &[(u32, Nanos)], actions: &mut Actions);
+
+    /// The LOAD of a model on devices of a kind that can run it is expected to take `load` ns, as
+    /// was learnt.
+    fn on_load_estimate(&mut self, now: Nanos, kind: u32, model: u32, load: Nanos);
+
+    /// A request waits, loaded or not; `deadline` is [`NEVER`](sextant_schedule::NEVER) without a
+    /// target.
+    fn on_request(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
+
+    /// A batch of requests with these deadlines was sent to a device.
+    fn on_served(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        deadlines: &[Nanos],
+        actions: &mut Actions,
+    );
+
+    /// A batch has left its device, whatever became of it.
+    fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// A waiting request was given up.
+    fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions);
+
+    /// A request was turned away that the model would have met if it had been loaded. It counts as
+    /// asked for, and is loaded where nothing has to go that is worth more.
+    fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions);
+
+    /// A LOAD has ended. A success without a LOAD tells of a model that was found on the device: it
+    /// is there whether or not these books have room for it.
+    fn on_load_result(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        model: u32,
+        ok: bool,
+        actions: &mut Actions,
+    );
+
+    /// An UNLOAD was carried out, or a device has lost a model.
+    fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// A device takes no work for a model any more, which counts as unloaded there: it is not asked
+    /// to load it again for a pause.
+    fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions);
+
+    /// Something else slows a model down on a device, `from`: it is moved to the first of `to` that can
+    /// take it into free pages, and stays where it is if there is none. It leaves `from` once it is
+    /// loaded there and no batch of it runs here any more; for a minute it is not loaded on `from`
+    /// again.
+    fn on_relocate(&mut self, now: Nanos, model: u32, from: u32, to: &[u32], actions: &mut Actions);
+
+    /// Time has passed.
+    fn on_timer(&mut self, now: Nanos, actions: &mut Actions);
+
+    /// When [`Self::on_timer`] is next worth calling. O(1).
+    fn next_timer(&self) -> Option<Nanos>;
+
+    /// The last moment at which a LOAD, one under way included, can make a model ready by
+    /// `ready_by`.
+    fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos;
+
+    /// Whether a model is there or may be loaded: some device that can run it has pages for it beside
+    /// what is pinned, and has not failed to load it lately.
+    fn may_load(&self, now: Nanos, model: u32) -> bool;
+
+    /// Whether anything is pinned: what may be loaded can change with every LOAD.
+    fn pins(&self) -> bool;
+
+    /// What there is of a model on a device.
+    fn presence(&self, device: u32, model: u32) -> Presence;
+
+    /// Pages of a device that are free; 0 for one that is not up.
+    fn free_pages(&self, device: u32) -> u32;
+
+    /// What the policy counts as demand.
+    fn demand(&self) -> &Demand;
+}
+
+/// Makes the placement that `options` names.
+pub fn build(options: &Options) -> Box<dyn Placement> {
+    use machine::Machine;
+    match options.policy {
+        Policy::Sextant => Box::new(Machine::new(options, sextant::Sextant::new(options))),
+        Policy::Clockwork => Box::new(Machine::new(options, clockwork::Clockwork)),
+        Policy::Lru => Box::new(Machine::new(options, least_recent::LeastRecent)),
+    }
+}

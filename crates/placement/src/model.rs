@@ -1,0 +1,285 @@
+//! A model's replicas and the requests that wait for it.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::{
+    ModelSpec, Nanos, Presence, Wanted,
+    kinds::ByKind,
+    relocate::Relocation,
+    replicas::{Replica, Replicas},
+};
+use sextant_schedule::NEVER;
+
+/// First pause after a LOAD that failed, in look-aheads; it doubles with each further failure.
+const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
+
+/// Longest pause after LOADs that failed, ns.
+const LONGEST_PAUSE: Nanos = 60_000_000_000;
+
+/// Devices that may fail to load a model, one after the other, before it is left alone everywhere
+/// for a pause.
+const TRIES_AT_ONCE: u32 = 2;
+
+/// A waiting request that a LOAD could still help.
+#[derive(Debug, Clone, Copy)]
+struct Hope {
+    deadline: Nanos,
+    /// What it adds to the demand, ns.
+    work: Nanos,
+}
+
+/// A LOAD that failed: not tried again on that device before `until`.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    device: u32,
+    until: Nanos,
+    /// How often in a row.
+    failures: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    pub spec: ModelSpec,
+    /// Asked for no more: it goes as soon as nothing runs.
+    pub retired: bool,
+    /// What is to be kept loaded of it, whether or not it is asked for.
+    pub wanted: Option<Wanted>,
+    pub replicas: Replicas,
+    pub relocations: SmallVec<[Relocation; 1]>,
+    /// Requests that wait, hopeful or not.
+    pub waiting: u32,
+    /// Not offered to devices before this while it has replicas.
+    pub offer_again_at: Nanos,
+    /// Of a LOAD on the fastest device.
+    pub least_load: Nanos,
+    pub kinds: ByKind,
+    /// LOADs that failed since the last that did not, and until when none is tried anywhere.
+    failures: u32,
+    rests_until: Nanos,
+    refusals: SmallVec<[Refusal; 1]>,
+    /// In order of deadline.
+    hopes: VecDeque<Hope>,
+    hoped_work: Nanos,
+}
+
+// === impl Model ===
+
+impl Model {
+    pub fn new(spec: ModelSpec) -> Self {
+        Self {
+            spec,
+            retired: false,
+            wanted: None,
+            replicas: Replicas::default(),
+            relocations: SmallVec::new(),
+            waiting: 0,
+            offer_again_at: 0,
+            least_load: spec.load,
+            kinds: ByKind::default(),
+            failures: 0,
+            rests_until: 0,
+            refusals: SmallVec::new(),
+            hopes: VecDeque::new(),
+            hoped_work: 0,
+        }
+    }
+
+    /// Whether a replica may be unloaded.
+    pub fn is_evictable(&self, replica: &Replica) -> bool {
+        let pinned = self.wanted.is_some_and(|wanted| wanted.pinned);
+        replica.presence == Presence::Loaded
+            && replica.running == 0
+            && !pinned
+            && (self.waiting == 0 || self.replicas.loaded() > 1)
+    }
+
+    /// Whether more replicas are wanted than there are, on `devices` devices.
+    pub fn lacks_wanted(&self, devices: usize) -> bool {
+        let wanted = self.wanted.map_or(0, |wanted| wanted.devices);
+        self.replicas.staying() < (wanted as usize).min(devices)
+    }
+
+    /// Time of a LOAD on a kind of device, ns.
+    pub fn load_on(&self, kind: u32) -> Nanos {
+        match self.kinds.load(kind) {
+            0 => self.spec.load,
+            load => load,
+        }
+    }
+
+    /// Takes the fastest of the kinds of devices that are up and can run it.
+    pub fn compare_loads(&mut self, kinds: impl Iterator<Item = u32>) {
+        let able = kinds.filter(|kind| self.kinds.is_able(*kind));
+        let least = able.map(|kind| self.load_on(kind)).min();
+        self.least_load = least.unwrap_or(self.spec.load);
+    }
+
+    /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause. Tells when it
+    /// may be tried again somewhere.
+    pub fn refuse(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+        let until = self.refuse_on(now, device, look_ahead);
+        self.failures += 1;
+        if self.failures > TRIES_AT_ONCE {
+            self.rests_until = pause(now, look_ahead, self.failures - TRIES_AT_ONCE);
+        }
+        until.max(self.rests_until)
+    }
+
+    /// A device takes no work for it: it is not tried there for a pause. Tells until when.
+    pub fn refuse_on(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+        let before = self.refusals.iter().find(|of| of.device == device);
+        let failures = before.map_or(0, |of| of.failures) + 1;
+        self.refusals.retain(|of| of.device != device);
+        let until = pause(now, look_ahead, failures);
+        self.refusals.push(Refusal {
+            device,
+            until,
+            failures,
+        });
+        until
+    }
+
+    /// A device is not tried for it before `until`, though nothing has failed there.
+    pub fn avoid(&mut self, device: u32, until: Nanos) {
+        self.refusals.retain(|of| of.device != device);
+        self.refusals.push(Refusal {
+            device,
+            until,
+            failures: 0,
+        });
+    }
+
+    /// A LOAD has succeeded on a device, or the device is another one now.
+    pub fn forgive(&mut self, device: u32) {
+        self.failures = 0;
+        self.rests_until = 0;
+        self.refusals.retain(|of| of.device != device);
+    }
+
+    pub fn is_refused(&self, now: Nanos, device: u32) -> bool {
+        let still = |of: &Refusal| of.device == device && of.until > now;
+        self.rests_until > now || self.refusals.iter().any(still)
+    }
+
+    /// Devices that refuse it now.
+    pub fn refusals(&self, now: Nanos) -> impl Iterator<Item = u32> + '_ {
+        let still = self.refusals.iter().filter(move |of| of.until > now);
+        still.map(|of| of.device)
+    }
+
+    /// Whether no device is asked for it now.
+    pub fn rests(&self, now: Nanos) -> bool {
+        self.rests_until > now
+    }
+
+    /// The last moment at which a LOAD that takes `load` helps a request, with `margin` to spare.
+    fn hopeful_until(&self, deadline: Nanos, load: Nanos, margin: Nanos) -> Option<Nanos> {
+        match deadline {
+            NEVER => Some(NEVER),
+            _ => deadline.checked_sub((self.spec.run.saturating_add(load)).saturating_add(margin)),
+        }
+    }
+
+    /// Counts a request that a LOAD could help.
+    pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: Counted) {
+        let until = self.hopeful_until(deadline, self.least_load, counted.margin);
+        let Some(until) = until.filter(|until| *until >= now) else {
+            return;
+        };
+        let window = match until {
+            NEVER => counted.capacity,
+            _ => (until - now).max(counted.least_window),
+        };
+        // How much of a device the request asks for in the time that is left to it.
+        let share = counted.capacity as f64 / window as f64;
+        let work = ((counted.run as f64 * share) as Nanos).max(1);
+        let hope = Hope { deadline, work };
+        self.hoped_work += work;
+        let in_order = self.hopes.back().is_none_or(|l| l.deadline <= deadline);
+        if in_order {
+            self.hopes.push_back(hope);
+        } else {
+            let at = self.hopes.partition_point(|h| h.deadline <= deadline);
+            self.hopes.insert(at, hope);
+        }
+    }
+
+    /// A request with this deadline has left.
+    pub fn leave(&mut self, deadline: Nanos) {
+        self.waiting = self.waiting.saturating_sub(1);
+        let first = self.hopes.front().map(|hope| hope.deadline);
+        let at = match first {
+            Some(first) if first == deadline => 0,
+            Some(first) if first < deadline => {
+                self.hopes.partition_point(|hope| hope.deadline < deadline)
+            }
+            _ => return,
+        };
+        if self.hopes.get(at).is_some_and(|h| h.deadline == deadline)
+            && let Some(hope) = self.hopes.remove(at)
+        {
+            self.hoped_work -= hope.work;
+        }
+    }
+
+    /// Gives up the hopes that no LOAD can help any more.
+    pub fn expire(&mut self, now: Nanos, margin: Nanos) {
+        while let Some(hope) = self.hopes.front()
+            && self
+                .hopeful_until(hope.deadline, self.least_load, margin)
+                .is_none_or(|until| until < now)
+        {
+            self.hoped_work -= hope.work;
+            self.hopes.pop_front();
+        }
+    }
+
+    /// When the first hope is given up; `None` when there is none that can be.
+    pub fn next_expiry(&self, margin: Nanos) -> Option<Nanos> {
+        let first = self.hopes.front()?;
+        match self.hopeful_until(first.deadline, self.least_load, margin) {
+            Some(NEVER) => None,
+            until => Some(until.map_or(0, |until| until + 1)),
+        }
+    }
+
+    /// Requests that a LOAD could still help.
+    pub fn hopeful(&self) -> usize {
+        self.hopes.len()
+    }
+
+    /// Their demand, ns.
+    pub fn hoped_work(&self) -> Nanos {
+        self.hoped_work
+    }
+
+    /// How many of them are still in time when a batch can start at `ready`.
+    pub fn saved_by(&self, ready: Nanos) -> usize {
+        let end = ready.saturating_add(self.spec.run);
+        self.hopes.len() - self.hopes.partition_point(|hope| hope.deadline < end)
+    }
+
+    /// The first and the last deadline of the hopeful; `None` when there is none.
+    pub fn deadlines(&self) -> Option<(Nanos, Nanos)> {
+        Some((self.hopes.front()?.deadline, self.hopes.back()?.deadline))
+    }
+}
+
+/// Until when nothing is tried after so many failures in a row.
+fn pause(now: Nanos, look_ahead: Nanos, failures: u32) -> Nanos {
+    let first = LOOK_AHEADS_AFTER_FAILURE * look_ahead.max(1);
+    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(40));
+    now.saturating_add(doubled.min(LONGEST_PAUSE))
+}
+
+/// How requests are counted as demand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    pub run: Nanos,
+    pub capacity: Nanos,
+    pub margin: Nanos,
+    /// Requests with less time than this count as if they had it, ns.
+    pub least_window: Nanos,
+}

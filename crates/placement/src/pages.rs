@@ -1,0 +1,120 @@
+//! What is on a device: replicas come, and go to make room.
+
+use super::{
+    Action, Actions, Nanos, Presence,
+    device::{Footprint, Load},
+    machine::Machine,
+    replicas::Replica,
+    rule::Rule,
+};
+use sextant_schedule::NEVER;
+
+impl<R: Rule> Machine<R> {
+    /// Issues a LOAD, with the UNLOADs that it needs before it.
+    pub(super) fn load(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let (Some(of), Some(on)) = (self.model(model), self.device(device)) else {
+            return;
+        };
+        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(on.kind));
+        let before_end = of.spec.run.saturating_add(expected);
+        let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
+        self.make_room(now, device, footprint, actions);
+        let Some(Some(on)) = self.devices.get_mut(device as usize) else {
+            return;
+        };
+        let start = on.free_at(now);
+        on.admit(model, footprint);
+        on.loads.push_back(Load {
+            model,
+            start,
+            expected,
+        });
+        let ready_at = on.ready_at(self.look_ahead);
+        self.parked.remove(&device);
+        self.busy.set(device, ready_at);
+        if let Some(of) = self.model_mut(model) {
+            of.replicas.insert(Replica {
+                device,
+                presence: Presence::Loading,
+                running: 0,
+                used: now,
+            });
+        }
+        self.demand.place(model, device);
+        self.count_kept(model);
+        self.rank(now, model);
+        actions.push(Action::Load {
+            device,
+            model,
+            earliest: start,
+            latest: match deadline {
+                NEVER => NEVER,
+                _ => deadline.saturating_sub(before_end).max(start),
+            },
+            expected,
+        });
+    }
+
+    /// Unloads what is worth least until a model fits.
+    fn make_room(&mut self, now: Nanos, device: u32, footprint: Footprint, actions: &mut Actions) {
+        while let Some(on) = self.device_mut(device)
+            && !on.is_free_for(footprint)
+            && let Some((worth, victim)) = on.cheapest()
+        {
+            if !self.is_worth_more(now, device, victim, worth) {
+                self.unload(now, device, victim, actions);
+            }
+        }
+    }
+
+    /// Whether a victim is worth more by now than it was when it was last valued; it has its new
+    /// place then.
+    fn is_worth_more(&mut self, now: Nanos, device: u32, model: u32, worth: u64) -> bool {
+        let is_wanted = self.model(model).is_some_and(|of| of.wanted.is_some());
+        if self.has_few(model) && !is_wanted {
+            return false;
+        }
+        self.value_on(now, model, device);
+        let again = self.device(device).and_then(|on| on.worth_of(model));
+        again.is_none_or(|again| again > worth)
+    }
+
+    /// Issues an UNLOAD; the pages are free at once.
+    pub(super) fn unload(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        of.replicas.set_presence(device, Presence::Leaving);
+        self.demand.displace(model, device);
+        if let Some(on) = self.device_mut(device) {
+            on.release(model);
+        }
+        self.lost_one(now, model);
+        actions.push(Action::Unload { device, model });
+    }
+
+    /// Takes a replica away that is not there any more.
+    pub(super) fn remove(&mut self, now: Nanos, device: u32, model: u32) {
+        let Some(of) = self.model_mut(model) else {
+            return;
+        };
+        if !of.replicas.remove(device) {
+            return;
+        }
+        self.demand.displace(model, device);
+        if let Some(on) = self.device_mut(device) {
+            on.forget(model);
+            on.loaded(now, model);
+        }
+        self.lost_one(now, model);
+    }
+
+    /// A model has a replica less: the last that is left may have to stay.
+    fn lost_one(&mut self, now: Nanos, model: u32) {
+        if self.has_few(model) {
+            self.value(now, model);
+        }
+        self.count_kept(model);
+        self.rank(now, model);
+    }
+}

@@ -1,0 +1,250 @@
+//! Our placement: LOAD time and pages go where they save most requests.
+//!
+//! **What is loaded.** LOAD time is what runs out when many cold models are asked for: one device
+//! loads a hundred models a second. So a LOAD is worth the requests that it saves per unit of its
+//! time, on that device: those of the model's waiting requests that are still in time when it ends,
+//! and of them only the share that the devices which have the model leave unfulfilled
+//! ([`super::Demand`]). A model loaded nowhere counts with all; one whose devices keep up, with
+//! none. Clockwork's priority counts device time instead: a slow model before three fast ones.
+//! Among the wanted that stand first, the device compares those it can help; of equals the one goes
+//! first whose requests expire first. A further replica is worth only what the device has capacity
+//! to spare for: where every device is crowded it would move requests about and save none, while it
+//! drives other models out. A request stops being hopeful a margin earlier than the arithmetic says:
+//! the device may run a batch when the LOAD ends, and a LOAD that comes just too late costs as much
+//! as one in time. Demand counts the run time of a batch of one, as in the paper: with the time in a
+//! good batch, a device of many models, whose batches stay small, passes for idle when it is full.
+//!
+//! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon:
+//! `load time x expected rate / pages`, the LOAD time per page that the replica saves. The rate is
+//! one of *episodes*: requests within a second count once, because a model that is away is missed
+//! once by all of them; a burst of five says nothing of the next one. Episodes are forgotten
+//! exponentially. All models forget at the same pace, so the order of two models changes only when
+//! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
+//! models asked for once this is LRU; a model in steady use outlives any number of others that were
+//! used once after it, which is where LRU fails. A further replica counts with the requests, all of
+//! them, that the others cannot take: they are not delayed but lost while it is away.
+//!
+//! What is wanted loaded, whoever asks for it, counts as asked for once a while ago, namely the time
+//! that is remembered: it goes after what nobody has asked for since, and before what is in use.
+//!
+//! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little from the ebb of
+//! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
+//! nothing else to load, and only into free pages or in exchange for what is worth less than one
+//! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
+
+use super::{
+    Nanos, Options, Rhythm,
+    model::Model,
+    rule::{Foreseen, Rule, There, View},
+};
+use sextant_schedule::{IndexedHeap, RateMeter};
+
+/// How long before a burst its model is loaded, ns: some LOADs, in case that others come between.
+const LEAD: Nanos = 250_000_000;
+
+/// Wanted models compared for a device.
+const BREADTH: usize = 8;
+
+/// Worth of a model with a period while its next burst is not due, over what its rate says.
+const BETWEEN_BURSTS: f64 = 0.01;
+
+/// A burst has ended when nothing was asked for this long, ns.
+const EBB: Nanos = 5_000_000_000;
+
+/// Requests that follow each other faster than this count as one, ns: a model is missed once by all
+/// of them.
+const EPISODE: Nanos = 1_000_000_000;
+
+/// Worth of a replica that the others could do without, over that of one that is needed.
+const SPARE: f64 = 0.01;
+
+/// Share of a device that a model can be expected to use well.
+const USABLE_SHARE: f64 = 0.7;
+
+/// What is remembered of a model's requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    /// Logarithm of the sum of `exp(arrival / memory)` over its episodes: what stands still between
+    /// requests.
+    log_sum: Option<f64>,
+    /// When the last episode was counted.
+    counted: Nanos,
+    requests: RateMeter,
+    rhythm: Rhythm,
+}
+
+/// The rule of `sextant`.
+#[derive(Debug)]
+pub(super) struct Sextant {
+    margin: Nanos,
+    memory: f64,
+    prefetch: bool,
+    models: Vec<Memory>,
+    /// By model: when it should be loaded ahead of its next burst.
+    due: IndexedHeap,
+}
+
+impl Sextant {
+    pub fn new(options: &Options) -> Self {
+        Self {
+            margin: options.margin,
+            memory: options.memory.max(1) as f64,
+            prefetch: options.prefetch,
+            models: Vec::new(),
+            due: IndexedHeap::default(),
+        }
+    }
+
+    /// Logarithm of the remembered episodes, comparable at any time.
+    fn log_episodes(&self, now: Nanos, model: u32) -> f64 {
+        let at = now as f64 / self.memory;
+        let memory = self.models.get(model as usize).copied().unwrap_or_default();
+        // One that was never asked for is worth less than one that was long ago.
+        let log_sum = memory.log_sum.unwrap_or(at - 10.0);
+        let Some(expected) = memory.rhythm.expected().filter(|_| self.prefetch) else {
+            return log_sum;
+        };
+        let last = memory.rhythm.last_request().unwrap_or(0);
+        if now > expected.until || now < last + EBB {
+            return log_sum;
+        }
+        if now < expected.from.saturating_sub(LEAD) {
+            return log_sum + BETWEEN_BURSTS.ln();
+        }
+        // One burst in the time that is left for it.
+        let window = (expected.until - expected.from).max(1) as f64;
+        let soon = at + (self.memory / window).ln().max(0.0);
+        log_sum.max(soon)
+    }
+
+    /// Logarithm of the requests in the time that is remembered which `others` replicas cannot take,
+    /// comparable with [`Self::log_episodes`].
+    fn log_overflow(&self, now: Nanos, model: u32, of: &Model, others: f64) -> f64 {
+        let memory = self.models.get(model as usize);
+        let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
+        let needed = rate * of.spec.run as f64 / USABLE_SHARE;
+        let share = (needed - others) / needed.max(f64::MIN_POSITIVE);
+        let requests = rate * self.memory * share.clamp(SPARE, 1.0);
+        now as f64 / self.memory + requests.max(SPARE).ln()
+    }
+}
+
+impl Rule for Sextant {
+    fn margin(&self) -> Nanos {
+        self.margin
+    }
+
+    fn requested(&mut self, now: Nanos, model: u32, _: &Model) {
+        let at = model as usize;
+        if self.models.len() <= at {
+            self.models.resize_with(at + 1, Memory::default);
+        }
+        let moment = now as f64 / self.memory;
+        let memory = &mut self.models[at];
+        let log_sum = match memory.log_sum {
+            None => moment,
+            Some(sum) if now < memory.counted.saturating_add(EPISODE) => sum,
+            // ln(exp(a) + exp(b)) without either.
+            Some(sum) => sum.max(moment) + (-(sum - moment).abs()).exp().ln_1p(),
+        };
+        if memory.log_sum.replace(log_sum) != Some(log_sum) {
+            memory.counted = now;
+        }
+        memory.requests.add(now, 1);
+        if memory.rhythm.add(now) && self.prefetch {
+            match memory.rhythm.expected() {
+                Some(_) => self.due.set(model, now + EBB),
+                None => drop(self.due.remove(model)),
+            }
+        }
+    }
+
+    fn want(&self, view: &View<'_>) -> Option<u64> {
+        let of = view.of;
+        // A further replica helps where there is a device with capacity to spare.
+        let alone = of.replicas.is_empty();
+        if !alone && !view.spare {
+            return None;
+        }
+        let work = of.hoped_work().max(1) as f64;
+        let unfulfilled = of.hopeful() as f64 * (view.priority / work).min(1.0);
+        let gain = unfulfilled / of.least_load.max(1) as f64;
+        // Equal to about one in a hundred counts as equal: the most urgent goes first then.
+        let coarse = (!gain.max(0.0).to_bits()) >> 45;
+        let urgent = of.deadlines().map_or(0, |(first, _)| first >> 15);
+        Some(coarse << 45 | urgent.min((1 << 45) - 1))
+    }
+
+    fn breadth(&self) -> usize {
+        BREADTH
+    }
+
+    fn gain(&self, view: &View<'_>, there: &There) -> f64 {
+        let work = view.of.hoped_work().max(1) as f64;
+        let unfulfilled = (view.priority / work).min(1.0);
+        let ready = there.ready.saturating_add(self.margin);
+        let saved = view.of.saved_by(ready) as f64 * unfulfilled;
+        let able = if view.of.replicas.is_empty() {
+            1.0 / there.crowding.max(1.0)
+        } else {
+            1.0 - there.crowding
+        };
+        saved * able / there.load.max(1) as f64
+    }
+
+    fn worth(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
+        let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
+        let copies = of.replicas.loaded();
+        let missed = if copies > 1 {
+            self.log_overflow(now, model, of, (copies - 1) as f64)
+        } else {
+            self.log_episodes(now, model)
+        };
+        let missed = match of.wanted {
+            Some(_) => missed.max(now as f64 / self.memory - 1.0),
+            None => missed,
+        };
+        let worth = missed + per_page.ln();
+        ordered(worth)
+    }
+
+    fn compares_victims(&self) -> bool {
+        true
+    }
+
+    fn next_foreseen(&self) -> Option<Nanos> {
+        self.due.first().map(|(at, _)| at)
+    }
+
+    fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
+        let (_, model) = self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.remove(model);
+        let rhythm = self.models.get(model as usize)?.rhythm;
+        let expected = rhythm.expected()?;
+        let last = rhythm.last_request()?;
+        if now < last.saturating_add(EBB) {
+            // The burst goes on.
+            self.due.set(model, last.saturating_add(EBB));
+        } else if now < expected.from.saturating_sub(LEAD) {
+            self.due.set(model, expected.from.saturating_sub(LEAD));
+        } else {
+            let until = expected.until;
+            return Some(Foreseen::Burst { model, until });
+        }
+        Some(Foreseen::Ebb { model })
+    }
+
+    fn postpone(&mut self, model: u32, at: Nanos) {
+        self.due.set(model, at);
+    }
+}
+
+/// A key in the order of numbers of either sign.
+fn ordered(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | 1 << 63
+    }
+}

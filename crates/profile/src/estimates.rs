@@ -1,0 +1,324 @@
+//! The estimates that schedulers work with, for every variant on every kind of device.
+//!
+//! A scheduler reads a table of run times; this keeps the tables true. Each measured run is handed
+//! in, and whenever an estimate has moved enough to matter a new table comes out, to be given to
+//! [`sextant_schedule::Scheduler::on_loaded`].
+//!
+//! An estimate can shut out what would correct it: a variant that seems too slow for every target
+//! is never run again. So estimates that nothing confirms for a while go back to the profile.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use sextant_schedule::{LatencyTable, Nanos};
+
+use super::{Rolling10, RollingKey, Tracker, TrackerOptions};
+
+/// How run times are estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Estimation {
+    /// As measured once, for good.
+    Profile,
+    /// [`Rolling10`]: each batch size of each variant and device on its own.
+    Clockwork,
+    /// [`Tracker`]: follows drift that all sizes share, keeps outliers out.
+    #[default]
+    Sextant,
+}
+
+/// The name of an estimation that there is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownEstimation(String);
+
+/// A measured run of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Rows of the batch, at least 1.
+    pub rows: u32,
+    /// How long it ran, ns.
+    pub nanos: Nanos,
+    /// The device's clock at the time, MHz, where it is known.
+    pub mhz: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Estimates {
+    how: Estimation,
+    /// By pool and queue.
+    seats: BTreeMap<(u32, u32), Seat>,
+    rolling: Rolling10,
+}
+
+#[derive(Debug)]
+struct Seat {
+    profile: LatencyTable,
+    tracker: Option<Tracker>,
+    /// The last table that was given out, and when the last run was.
+    current: LatencyTable,
+    observed: Nanos,
+    /// Whether runs come with clocks.
+    clocked: bool,
+}
+
+// === impl Estimation ===
+
+impl Estimation {
+    /// Every way, in order of declaration.
+    pub const ALL: [Self; 3] = [Self::Profile, Self::Clockwork, Self::Sextant];
+
+    /// `profile`, `clockwork`, `sextant`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Profile => "profile",
+            Self::Clockwork => "clockwork",
+            Self::Sextant => "sextant",
+        }
+    }
+}
+
+impl fmt::Display for Estimation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Estimation {
+    type Err = UnknownEstimation;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|known| known.name() == name);
+        known.ok_or_else(|| UnknownEstimation(name.to_owned()))
+    }
+}
+
+impl fmt::Display for UnknownEstimation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Estimation::ALL.map(|known| format!("`{known}`")).join(", ");
+        write!(f, "unknown estimation `{}`; there are {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownEstimation {}
+
+// === impl Estimates ===
+
+impl Estimates {
+    /// Nothing is known yet.
+    pub fn new(how: Estimation) -> Self {
+        Self {
+            how,
+            ..Self::default()
+        }
+    }
+
+    /// `queue` runs on `pool` as `profile` says. A known pair keeps what was learnt about it, unless
+    /// its profile is another one.
+    pub fn seed(&mut self, now: Nanos, pool: u32, queue: u32, profile: &LatencyTable) {
+        let known = self.seats.get(&(pool, queue));
+        if known.is_some_and(|seat| seat.profile == *profile) {
+            return;
+        }
+        if self.how == Estimation::Clockwork {
+            fill(&mut self.rolling, pool, queue, profile, 1);
+        }
+        let seat = Seat {
+            tracker: (self.how == Estimation::Sextant)
+                .then(|| Tracker::new(profile.clone(), TrackerOptions::default())),
+            profile: profile.clone(),
+            current: profile.clone(),
+            observed: now,
+            clocked: false,
+        };
+        self.seats.insert((pool, queue), seat);
+    }
+
+    /// `queue` does not run on `pool` any more.
+    pub fn forget(&mut self, pool: u32, queue: u32) {
+        if let Some(seat) = self.seats.remove(&(pool, queue))
+            && self.how == Estimation::Clockwork
+        {
+            for rows in 1..=seat.profile.measured_rows() {
+                self.rolling.forget(key(pool, queue, rows));
+            }
+        }
+    }
+
+    /// A batch of `queue` ran on `pool`. The new table, when it has changed enough to matter.
+    pub fn observe(&mut self, now: Nanos, pool: u32, queue: u32, run: Run) -> Option<LatencyTable> {
+        let seat = self.seats.get_mut(&(pool, queue))?;
+        seat.observed = now;
+        let table = match self.how {
+            Estimation::Profile => None,
+            Estimation::Sextant => {
+                let tracker = seat.tracker.as_mut()?;
+                tracker.observe(run.rows, run.nanos);
+                tracker.table()
+            }
+            Estimation::Clockwork => {
+                let mhz = run.mhz.unwrap_or(1);
+                if run.mhz.is_some() && !seat.clocked {
+                    // The profile is taken to be of the clock of the first run.
+                    fill(&mut self.rolling, pool, queue, &seat.profile, mhz);
+                    seat.clocked = true;
+                }
+                self.rolling
+                    .observe_at_clock(key(pool, queue, run.rows), run.nanos, mhz);
+                let table = rolled(&self.rolling, pool, queue, &seat.profile, run.mhz);
+                (table != seat.current).then_some(table)
+            }
+        };
+        if let Some(table) = &table {
+            seat.current = table.clone();
+        }
+        table
+    }
+
+    /// Takes back to their profiles what has not run for `patience`, ns; the pairs with tables that
+    /// change by it, in order.
+    pub fn refresh(&mut self, now: Nanos, patience: Nanos) -> Vec<(u32, u32, LatencyTable)> {
+        let stale = |seat: &Seat| {
+            seat.current != seat.profile && now.saturating_sub(seat.observed) >= patience
+        };
+        let pairs: Vec<(u32, u32)> = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| stale(seat))
+            .map(|(pair, _)| *pair)
+            .collect();
+        pairs
+            .into_iter()
+            .filter_map(|(pool, queue)| {
+                let profile = self.seats.get(&(pool, queue))?.profile.clone();
+                self.forget(pool, queue);
+                self.seed(now, pool, queue, &profile);
+                Some((pool, queue, profile))
+            })
+            .collect()
+    }
+
+    /// Whether any table differs from its profile.
+    pub fn have_moved(&self) -> bool {
+        let mut seats = self.seats.values();
+        seats.any(|seat| seat.current != seat.profile)
+    }
+
+    /// The table of a pair as it was last given out.
+    pub fn table(&self, pool: u32, queue: u32) -> Option<&LatencyTable> {
+        Some(&self.seats.get(&(pool, queue))?.current)
+    }
+
+    /// The profile of a pair.
+    pub fn profile(&self, pool: u32, queue: u32) -> Option<&LatencyTable> {
+        Some(&self.seats.get(&(pool, queue))?.profile)
+    }
+}
+
+fn key(pool: u32, queue: u32, rows: u32) -> RollingKey {
+    RollingKey {
+        variant: queue,
+        rows,
+        device: pool,
+    }
+}
+
+/// Seeds the rolling estimates of all sizes with a profile.
+fn fill(rolling: &mut Rolling10, pool: u32, queue: u32, profile: &LatencyTable, mhz: u32) {
+    for rows in 1..=profile.measured_rows() {
+        let key = key(pool, queue, rows);
+        rolling.forget(key);
+        rolling.observe_at_clock(key, profile.of(rows), mhz);
+    }
+}
+
+/// The rolling estimates of all sizes as a table that never decreases.
+fn rolled(
+    rolling: &Rolling10,
+    pool: u32,
+    queue: u32,
+    profile: &LatencyTable,
+    mhz: Option<u32>,
+) -> LatencyTable {
+    LatencyTable::rising(profile.measured_rows(), |rows| {
+        let known = rolling.estimate_at_clock(key(pool, queue, rows), mhz.unwrap_or(1));
+        known.unwrap_or_else(|| profile.of(rows))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    fn profile() -> LatencyTable {
+        LatencyTable::new(vec![2 * MS, 3 * MS, 4 * MS]).unwrap()
+    }
+
+    fn run(rows: u32, nanos: Nanos) -> Run {
+        Run {
+            rows,
+            nanos,
+            mhz: None,
+        }
+    }
+
+    #[test]
+    fn a_slower_device_slows_every_size_and_silence_brings_the_profile_back() {
+        let mut estimates = Estimates::new(Estimation::Sextant);
+        estimates.seed(0, 0, 7, &profile());
+        for step in 1..40 {
+            estimates.observe(step * MS, 0, 7, run(1, 4 * MS));
+        }
+        let table = estimates.table(0, 7).unwrap();
+        assert!(table.of(1) >= 4 * MS && table.of(3) > 7 * MS, "{table:?}");
+        assert!(estimates.refresh(50 * MS, 100 * MS).is_empty());
+        let back = estimates.refresh(200 * MS, 100 * MS);
+        assert_eq!(back, [(0, 7, profile())]);
+        assert!(estimates.refresh(400 * MS, 100 * MS).is_empty());
+    }
+
+    #[test]
+    fn clockwork_knows_each_size_by_itself() {
+        let mut estimates = Estimates::new(Estimation::Clockwork);
+        estimates.seed(0, 0, 0, &profile());
+        for step in 1..30 {
+            estimates.observe(step * MS, 0, 0, run(3, 8 * MS));
+        }
+        let table = estimates.table(0, 0).unwrap();
+        assert_eq!((table.of(1), table.of(3)), (2 * MS, 8 * MS));
+    }
+
+    #[test]
+    fn a_clock_that_drops_rescales_at_once() {
+        let mut estimates = Estimates::new(Estimation::Clockwork);
+        estimates.seed(0, 0, 0, &LatencyTable::new(vec![MS, 3 * MS]).unwrap());
+        let at = |nanos, mhz| Run {
+            rows: 1,
+            nanos,
+            mhz: Some(mhz),
+        };
+        for step in 0..10 {
+            estimates.observe(step, 0, 0, at(2 * MS, 1000));
+        }
+        let slower = estimates.observe(11, 0, 0, at(4 * MS, 500)).unwrap();
+        assert_eq!((slower.of(1), slower.of(2)), (4 * MS, 6 * MS));
+    }
+
+    #[test]
+    fn the_profile_is_kept_where_it_is_asked_for() {
+        let mut estimates = Estimates::new(Estimation::Profile);
+        estimates.seed(0, 0, 0, &profile());
+        assert_eq!(estimates.observe(1, 0, 0, run(1, 90 * MS)), None);
+        assert_eq!(estimates.observe(1, 1, 0, run(1, 90 * MS)), None);
+        assert_eq!(estimates.table(0, 0), Some(&profile()));
+    }
+
+    #[test]
+    fn an_unknown_way_lists_the_known() {
+        let error = "mean".parse::<Estimation>().unwrap_err().to_string();
+        assert!(
+            error.contains("`profile`, `clockwork`, `sextant`"),
+            "{error}"
+        );
+    }
+}

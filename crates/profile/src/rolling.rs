@@ -1,0 +1,89 @@
+//! Clockwork's estimate: a high percentile of the last few runs.
+
+use std::collections::BTreeMap;
+
+use sextant_schedule::Nanos;
+
+use super::quantile;
+
+/// Whose runs are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RollingKey {
+    /// The variant.
+    pub variant: u32,
+    /// Rows of the batch.
+    pub rows: u32,
+    /// The device.
+    pub device: u32,
+}
+
+/// Last ten durations per variant, batch size and device; the estimate is their 99th percentile,
+/// linear between neighbours (Clockwork, section 4.2).
+///
+/// The profile's value is the first of the ten, so it counts less with each run. With a clock given,
+/// what is kept is the duration times the clock: cycles, which a change of the clock leaves alone.
+#[derive(Debug, Clone, Default)]
+pub struct Rolling10 {
+    windows: BTreeMap<RollingKey, Window>,
+}
+
+/// Runs that are remembered.
+const RUNS: usize = 10;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    values: [f64; RUNS],
+    /// Values that are there.
+    count: usize,
+    /// Where the next goes.
+    next: usize,
+}
+
+// === impl Rolling10 ===
+
+impl Rolling10 {
+    /// A run of `nanos` ns.
+    pub fn observe(&mut self, key: RollingKey, nanos: Nanos) {
+        self.observe_at_clock(key, nanos, 1);
+    }
+
+    /// A run of `nanos` ns while the device ran at `mhz`. One key has to be used with clocks
+    /// always or never.
+    pub fn observe_at_clock(&mut self, key: RollingKey, nanos: Nanos, mhz: u32) {
+        let cycles = nanos.max(1) as f64 * f64::from(mhz.max(1));
+        self.windows.entry(key).or_default().push(cycles);
+    }
+
+    /// Nothing is known of `key` any more.
+    pub fn forget(&mut self, key: RollingKey) {
+        self.windows.remove(&key);
+    }
+
+    /// Expected run time, ns; `None` for a key without a run or a seed.
+    pub fn estimate(&self, key: RollingKey) -> Option<Nanos> {
+        self.estimate_at_clock(key, 1)
+    }
+
+    /// Expected run time at a clock of `mhz`, ns.
+    pub fn estimate_at_clock(&self, key: RollingKey, mhz: u32) -> Option<Nanos> {
+        let cycles = self.windows.get(&key)?.percentile()?;
+        Some(((cycles / f64::from(mhz.max(1))).round() as Nanos).max(1))
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    fn push(&mut self, value: f64) {
+        self.values[self.next] = value;
+        self.next = (self.next + 1) % RUNS;
+        self.count = (self.count + 1).min(RUNS);
+    }
+
+    fn percentile(&self) -> Option<f64> {
+        let mut sorted = self.values;
+        let sorted = &mut sorted[..self.count];
+        sorted.sort_by(f64::total_cmp);
+        quantile(sorted, 0.99)
+    }
+}

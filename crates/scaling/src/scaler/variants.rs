@@ -1,0 +1,87 @@
+//! Which variants load asks for, and on how many of the devices that are up.
+
+use std::collections::BTreeMap;
+
+use super::{MEMORY, Scaler, Scene};
+use crate::{Footprint, Plan, Policy, Room, shared, spread};
+
+impl Scaler {
+    /// Variants that load asks for, and on how many devices.
+    pub(super) fn variants(
+        &mut self,
+        scene: &Scene,
+        here: &Plan,
+        now_ms: u64,
+    ) -> BTreeMap<u32, u32> {
+        let mut planned: BTreeMap<u32, u32> = BTreeMap::new();
+        for kind in 0..scene.kinds.len() {
+            for (variant, count) in self.on_kind(scene, here, kind) {
+                *planned.entry(variant).or_default() += count;
+            }
+        }
+        let mut all = planned.clone();
+        all.extend(
+            self.known
+                .keys()
+                .filter(|variant| !planned.contains_key(variant))
+                .map(|variant| (*variant, 0)),
+        );
+        let wanted = all.into_iter().map(|(variant, now)| {
+            let count = self.variants.want(variant, now_ms, now);
+            (variant, count)
+        });
+        self.known = wanted.filter(|(_, count)| *count > 0).collect();
+        let known = &self.known;
+        self.variants.retain(|variant| known.contains_key(variant));
+        self.known.clone()
+    }
+
+    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(u32, u32)> {
+        let up = scene.kinds[kind].up;
+        let all = scene.problem.choices.iter().enumerate();
+        let on: Vec<_> = all
+            .filter(|(_, choice)| choice.device as usize == kind)
+            .collect();
+        if self.options.policy != Policy::Sextant {
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+            for (at, choice) in on {
+                *counts.entry(choice.variant).or_default() += here.instances[at];
+            }
+            let counts = counts
+                .into_iter()
+                .map(|(variant, count)| (variant, count.min(up)));
+            return counts.filter(|(_, count)| *count > 0).collect();
+        }
+        let slots = scene.problem.devices[kind].slots;
+        let mut busy: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
+        for (at, choice) in on {
+            if here.served_rps[at] > 0.0 {
+                let (_, sum) = busy.entry(choice.variant).or_insert((at, 0.0));
+                *sum += here.served_rps[at] / choice.rps;
+            }
+        }
+        let footprints: Vec<Footprint> = busy
+            .values()
+            .map(|(at, busy)| Footprint {
+                least: shared::staffed(*busy, slots),
+                load: (*busy * 1000.0).min(f64::from(u32::MAX)) as u32,
+                ..scene.footprints[*at]
+            })
+            .collect();
+        // Alone a variant may fill a device.
+        let largest = footprints.iter();
+        let largest = largest
+            .map(|it| it.own_bytes.saturating_add(it.shared_bytes))
+            .max();
+        let usual = (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64;
+        let room = Room {
+            devices: up,
+            memory_bytes: usual.max(largest.unwrap_or(0)),
+        };
+        let counts = spread(&footprints, room);
+        let each = footprints.iter().zip(counts);
+        each.filter(|(_, count)| *count > 0)
+            .map(|(footprint, count)| (footprint.variant, count))
+            .collect()
+    }
+}

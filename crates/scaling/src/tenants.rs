@@ -1,0 +1,261 @@
+//! What applications may use of a fleet, turned into a problem that any planner answers.
+//!
+//! A step before the planners, which know nothing of applications:
+//!
+//! 1. [`Tenants::bounded`]: queries that an application's budget does not pay for, or for which it would
+//!    need more devices than it may have, are not planned for, the dearest first: so most are answered.
+//!    Where less is asked for than its least number of devices has time for, that much is planned for.
+//! 2. [`Tenants::divided`], where a plan leaves something unanswered: what there is goes to the highest
+//!    priority first, and among equals by weight (`divide.rs`).
+//!
+//! A query counts by its cheapest choice: what it occupies of a device, and the price of that. Other
+//! needs may move it to a dearer device, so what an application is planned to cost may exceed its budget;
+//! what it does cost is bounded where queries are answered (`sextant_selection::budget`). *A device's worth* is what
+//! a device has time for beside the margin that [`shared`](super::shared) keeps.
+
+mod divide;
+
+use super::{Problem, demand::Outlook, shared::busy_of};
+
+/// The priority of who sets none.
+const USUAL_PRIORITY: u8 = 100;
+
+/// Rates below are none, 1/s.
+const NONE: f64 = 1e-9;
+
+/// What an application may use, and how it stands to others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tenant {
+    /// Most that its answers may cost, US dollars an hour.
+    pub budget_per_hour_usd: Option<f64>,
+    /// Devices' worth that is planned for it even when nobody asks.
+    pub least: u32,
+    /// Most devices' worth that is planned for it.
+    pub most: Option<u32>,
+    /// Where there is not enough for all, a higher one goes first.
+    pub priority: u8,
+    /// Its share beside others of the same priority, above 0.
+    pub weight: f64,
+}
+
+/// Whose needs are whose. The default: nobody has set anything.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tenants {
+    /// Applications.
+    pub all: Vec<Tenant>,
+    /// By need, in the problem's order: the position of its application.
+    pub of_need: Vec<u32>,
+}
+
+/// Why queries are not planned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// Their application's budget does not pay for them.
+    Budget,
+    /// Their application would need more devices than it may have.
+    Most,
+    /// There is not enough for all, and others come first or have their share.
+    Others,
+}
+
+/// Queries that are not planned for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cut {
+    /// Position of their need.
+    pub need: u32,
+    /// How many, 1/s.
+    pub rps: f64,
+    /// Why.
+    pub limit: Limit,
+}
+
+/// A problem without what is not planned for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Granted {
+    /// What is planned for.
+    pub problem: Problem,
+    /// What is not.
+    pub cuts: Vec<Cut>,
+}
+
+/// What a query a second of a need takes, by its cheapest choice.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    /// Price of the device time, US dollars an hour.
+    usd: f64,
+    /// Share of a device's time.
+    busy: f64,
+    /// Slots of the device.
+    slots: u32,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            budget_per_hour_usd: None,
+            least: 0,
+            most: None,
+            priority: USUAL_PRIORITY,
+            weight: 1.0,
+        }
+    }
+}
+
+// === impl Tenants ===
+
+impl Tenants {
+    /// The problem without what budgets do not pay for and what would take too many devices, and with
+    /// what is kept for applications of which less is asked.
+    pub fn bounded(&self, problem: &Problem) -> Granted {
+        let mut granted = Granted {
+            problem: problem.clone(),
+            cuts: Vec::new(),
+        };
+        for (tenant, needs) in self.by_tenant(problem) {
+            granted.bound(tenant, &needs);
+        }
+        granted
+    }
+
+    /// The problem without what has to stand back for others; `None` where nobody comes before another.
+    /// For problems that a plan leaves something unanswered of.
+    pub fn divided(&self, problem: &Problem) -> Option<Granted> {
+        let usual = Tenant::default();
+        let is_usual =
+            |tenant: &Tenant| tenant.priority == usual.priority && tenant.weight == usual.weight;
+        if self.all.iter().all(is_usual) {
+            return None;
+        }
+        Some(divide::divide(problem, &self.by_tenant(problem)))
+    }
+
+    /// Outlooks as they judge the number of devices: queries that are late or refused because their
+    /// application is held back say nothing of devices that are missing.
+    pub fn judged(&self, problem: &Problem, outlooks: &[Outlook]) -> Vec<Outlook> {
+        let mut judged = outlooks.to_vec();
+        for cut in self.bounded(problem).cuts {
+            if let Some(outlook) = judged.get_mut(cut.need as usize) {
+                (outlook.bad_share, outlook.recent) = (0.0, 0.0);
+            }
+        }
+        judged
+    }
+
+    /// Applications and their needs that can be answered, each with what a query a second takes.
+    fn by_tenant(&self, problem: &Problem) -> Vec<(Tenant, Vec<(usize, Unit)>)> {
+        let mut all: Vec<_> = self
+            .all
+            .iter()
+            .map(|tenant| (*tenant, Vec::new()))
+            .collect();
+        let owners = self.of_need.iter().zip(&problem.needs);
+        for (need, (owner, _)) in owners.enumerate() {
+            if let (Some((_, needs)), Some(unit)) =
+                (all.get_mut(*owner as usize), Unit::of(problem, need))
+            {
+                needs.push((need, unit));
+            }
+        }
+        all
+    }
+}
+
+// === impl Granted ===
+
+impl Granted {
+    fn bound(&mut self, tenant: Tenant, needs: &[(usize, Unit)]) {
+        if let Some(budget) = tenant.budget_per_hour_usd {
+            self.keep_affordable(needs, budget, |unit| unit.usd, Limit::Budget);
+        }
+        if let Some(most) = tenant.most {
+            let share = |unit: Unit| unit.busy / busy_of(most, unit.slots);
+            match most {
+                0 => self.keep_affordable(needs, 0.0, |_| 1.0, Limit::Most),
+                _ => self.keep_affordable(needs, 1.0, share, Limit::Most),
+            }
+        }
+        if tenant.least > 0 {
+            self.raise(needs, tenant.least);
+        }
+    }
+
+    /// Keeps of needs what an amount pays for, what takes least for a query first.
+    fn keep_affordable(
+        &mut self,
+        needs: &[(usize, Unit)],
+        amount: f64,
+        takes: impl Fn(Unit) -> f64,
+        limit: Limit,
+    ) {
+        let mut left = amount.max(0.0);
+        for (need, takes) in in_order(&self.problem, needs, takes) {
+            let rps = self.problem.needs[need].rps;
+            if rps * takes <= left {
+                left -= rps * takes;
+                continue;
+            }
+            let kept = left / takes;
+            left = 0.0;
+            self.problem.needs[need].rps = kept;
+            if rps - kept > NONE {
+                self.cuts.push(Cut {
+                    need: need as u32,
+                    rps: rps - kept,
+                    limit,
+                });
+            }
+        }
+    }
+
+    /// Has at least so many devices' worth planned for.
+    fn raise(&mut self, needs: &[(usize, Unit)], least: u32) {
+        let share = |unit: Unit| unit.busy / busy_of(least, unit.slots);
+        let all = &mut self.problem.needs;
+        let planned = needs
+            .iter()
+            .map(|(need, unit)| all[*need].rps * share(*unit));
+        let planned: f64 = planned.sum();
+        if planned >= 1.0 {
+            return;
+        }
+        if planned > NONE {
+            for (need, _) in needs {
+                all[*need].rps /= planned;
+            }
+        } else if let Some((need, unit)) = needs.first() {
+            all[*need].rps = 1.0 / share(*unit);
+        }
+    }
+}
+
+/// Needs with what a query a second takes of something that is short, what is worth most for it first.
+fn in_order(
+    problem: &Problem,
+    needs: &[(usize, Unit)],
+    takes: impl Fn(Unit) -> f64,
+) -> Vec<(usize, f64)> {
+    let each = needs.iter().map(|(need, unit)| (*need, takes(*unit)));
+    let mut order: Vec<(usize, f64)> = each.collect();
+    let worth = |(need, takes): (usize, f64)| takes / problem.needs[need].weight.max(NONE);
+    order.sort_by(|a, b| worth(*a).total_cmp(&worth(*b)).then(a.0.cmp(&b.0)));
+    order
+}
+
+// === impl Unit ===
+
+impl Unit {
+    fn of(problem: &Problem, need: usize) -> Option<Self> {
+        let units = problem.choices_of(need).map(|(_, choice)| {
+            let device = &problem.devices[choice.device as usize];
+            Self {
+                usd: device.price_per_hour_usd / choice.rps,
+                busy: 1.0 / choice.rps,
+                slots: device.slots,
+            }
+        });
+        units.min_by(|a, b| {
+            let by_price = a.usd.total_cmp(&b.usd);
+            by_price.then(a.busy.total_cmp(&b.busy))
+        })
+    }
+}

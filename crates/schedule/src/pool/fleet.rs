@@ -1,0 +1,209 @@
+//! All pools, and the batches that run on them.
+
+use std::collections::BTreeMap;
+
+use super::{Place, Pool, Slot};
+use crate::{Nanos, WorkerSpec};
+
+/// Names a batch on its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId {
+    /// Counts up; never used twice.
+    pub number: u64,
+    /// Position in the table of running batches.
+    pub at: u32,
+}
+
+/// A batch under way.
+#[derive(Debug, Clone)]
+pub struct Running {
+    number: u64,
+    pool: u32,
+    /// The first of its slots, then the others.
+    slot: u32,
+    more: Vec<u32>,
+    /// Its queue.
+    pub queue: u32,
+    /// Rows in the batch.
+    pub rows: u32,
+    /// When it starts as far as is known.
+    pub start: Nanos,
+    /// When it should end.
+    pub until: Nanos,
+}
+
+/// A worker that is up.
+#[derive(Debug, Clone, Default)]
+struct Worker {
+    pool: u32,
+    /// Its slots, by their numbers in the pool.
+    slots: Vec<u32>,
+}
+
+/// All pools, and the batches that run on them.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    pools: Vec<Pool>,
+    workers: BTreeMap<u32, Worker>,
+    running: Vec<Option<Running>>,
+    vacant: Vec<u32>,
+    numbers: u64,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// The pool, if it was ever named.
+    #[inline]
+    pub fn pool(&self, pool: u32) -> Option<&Pool> {
+        self.pools.get(pool as usize)
+    }
+
+    /// The pool, made when it is new.
+    pub fn pool_mut(&mut self, pool: u32) -> &mut Pool {
+        let at = pool as usize;
+        if self.pools.len() <= at {
+            self.pools.resize_with(at + 1, Pool::default);
+        }
+        &mut self.pools[at]
+    }
+
+    /// Number of pools.
+    pub fn len(&self) -> u32 {
+        self.pools.len() as u32
+    }
+
+    /// Whether there is no pool.
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// The pool of a worker that is up.
+    pub fn pool_of(&self, worker: u32) -> Option<u32> {
+        self.workers.get(&worker).map(|of| of.pool)
+    }
+
+    /// Adds a worker with idle slots; one that is up already is first taken down.
+    pub fn up(&mut self, worker: u32, spec: WorkerSpec) -> Vec<BatchId> {
+        let lost = self.down(worker);
+        let idle = Slot {
+            worker,
+            up: true,
+            ..Slot::default()
+        };
+        let slots = vec![idle; usize::from(spec.slots.max(1))];
+        let slots = self.pool_mut(spec.pool).admit(worker, slots);
+        let pool = spec.pool;
+        self.workers.insert(worker, Worker { pool, slots });
+        lost
+    }
+
+    /// Removes a worker; tells the batches that were under way on it.
+    pub fn down(&mut self, worker: u32) -> Vec<BatchId> {
+        let Some(of) = self.workers.remove(&worker) else {
+            return Vec::new();
+        };
+        let states = self.pool_mut(of.pool).dismiss(worker, &of.slots);
+        let mut lost = Vec::new();
+        for at in states.iter().flat_map(|state| state.running).flatten() {
+            // A batch of several slots is met on each of them.
+            if let Some(running) = self.running[at as usize].take() {
+                let number = running.number;
+                lost.push(BatchId { number, at });
+                self.vacant.push(at);
+            }
+        }
+        lost.sort_unstable();
+        lost
+    }
+
+    /// A worker belongs to another pool from now on, with what runs on it; tells the pool that it
+    /// has left. O(its slots).
+    pub fn transfer(&mut self, now: Nanos, worker: u32, pool: u32) -> Option<u32> {
+        let of = self.workers.get(&worker).filter(|of| of.pool != pool)?;
+        let (before, slots) = (of.pool, of.slots.clone());
+        self.pool_mut(pool).observe(now);
+        let from = self.pool_mut(before);
+        from.observe(now);
+        let states = from.dismiss(worker, &slots);
+        let batches: Vec<u32> = states.iter().flat_map(|of| of.running).flatten().collect();
+        if self.pool_mut(pool).slots() == 0 {
+            let from = std::mem::take(self.pool_mut(before));
+            self.pool_mut(pool).inherit(&from);
+            *self.pool_mut(before) = from;
+        }
+        let numbers = self.pool_mut(pool).admit(worker, states);
+        let renamed = |slot: u32| {
+            let at = slots.iter().position(|known| *known == slot);
+            at.map_or(slot, |at| numbers[at])
+        };
+        for at in batches {
+            let running = self.running[at as usize].as_mut();
+            // A batch of several slots is met on each of them.
+            let Some(running) = running.filter(|running| running.pool != pool) else {
+                continue;
+            };
+            running.pool = pool;
+            running.slot = renamed(running.slot);
+            for slot in &mut running.more {
+                *slot = renamed(*slot);
+            }
+        }
+        let moved = Worker {
+            pool,
+            slots: numbers,
+        };
+        self.workers.insert(worker, moved);
+        Some(before)
+    }
+
+    /// Takes the place for a batch that runs from `start` to `until`.
+    pub fn occupy(
+        &mut self,
+        pool: u32,
+        place: Place,
+        queue: u32,
+        rows: u32,
+        (start, until): (Nanos, Nanos),
+    ) -> BatchId {
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() as u32 - 1
+        });
+        let of = self.pool_mut(pool);
+        of.crowding.ran((until - start) as f64);
+        of.occupy(place.slot, until, at);
+        let more = place.more.iter();
+        more.for_each(|slot| of.occupy(*slot, until, at));
+        self.numbers += 1;
+        let running = Running {
+            number: self.numbers,
+            pool,
+            slot: place.slot,
+            more: place.more,
+            queue,
+            rows,
+            start,
+            until,
+        };
+        self.running[at as usize] = Some(running);
+        BatchId {
+            number: self.numbers,
+            at,
+        }
+    }
+
+    /// A batch has left its worker; tells what it was and its pool. `None` for a batch that is not
+    /// under way: a late answer of a worker that was given up changes nothing.
+    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(u32, Running)> {
+        let entry = self.running.get_mut(batch.at as usize)?;
+        let running = entry.take_if(|running| running.number == batch.number)?;
+        self.vacant.push(batch.at);
+        let pool = self.pool_mut(running.pool);
+        pool.observe(now);
+        pool.release(running.slot, batch.at);
+        let more = running.more.iter();
+        more.for_each(|slot| pool.release(*slot, batch.at));
+        Some((running.pool, running))
+    }
+}

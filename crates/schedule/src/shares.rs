@@ -1,0 +1,357 @@
+//! Weighted max-min shares of a pool's device time among tenants.
+//!
+//! What one tenant sends must not make another one's answers late that asks for less than its share.
+//! While devices suffice, the earliest deadline goes first, whoever asks. Once what waits would keep a
+//! tenant for longer than half of what its targets leave it, its *room*, the pool is *contended*, and
+//! device time is shared out by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): each
+//! tenant has a finish tag `F`, the pool a virtual time `V` for each priority. A batch that takes `c` of
+//! device time begins at the tag `S = max(F, V)`, `V` as it was when its tenant began to wait, and moves
+//! `F` to `S + c / weight`; the new `V` is the least `S` of those who wait or begin. A tenant whose tag is beyond that of one that waits, by more than an eighth of the
+//! other's room, has had its share for now and goes after it; else the deadline decides. Nobody saves up
+//! shares while it is idle, and no device idles while anybody waits.
+//!
+//! A batch is not interrupted, so its length counts as well: on a contended pool a tenant runs batches
+//! of at most half the room of those who would be due next and have little waiting. Four times the fixed
+//! cost of a batch is always allowed, so that tight targets of one tenant cost the others a quarter of
+//! their throughput at most.
+//!
+//! A higher priority goes before all shares.
+
+use std::{cmp, collections::BTreeMap};
+
+use smallvec::SmallVec;
+
+use super::{LatencyTable, NEVER, Nanos, QueueSpec};
+
+/// What waits of a tenant on a pool, and what it may count on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Backlog {
+    /// Who.
+    pub tenant: u32,
+    /// Higher goes first.
+    pub priority: u8,
+    /// Share of what is served when not everything can be.
+    pub weight: f32,
+    /// Device time that what waits will take, times the slots it occupies, ns.
+    pub work: Nanos,
+    /// The most of that which may go in one batch.
+    pub batch: Nanos,
+    /// Device time that an equal of weight 1 gets before this tenant has its turn again, ns.
+    pub lag: Nanos,
+}
+
+/// How long a tenant's targets are remembered after the last query, ns.
+const MEMORY: Nanos = 1_000_000_000;
+
+/// The room of a query without a target, ns.
+const PATIENT: Nanos = 1_000_000_000;
+
+/// Part of a tenant's room that others may take: one in so many.
+const TAKEN: Nanos = 2;
+
+/// Part of a tenant's room by which others may be ahead of it: one in so many.
+const AHEAD: Nanos = 8;
+
+/// How many times its fixed cost a batch may run in any case.
+const FIXED: f64 = 4.0;
+
+#[derive(Debug)]
+struct Tenant {
+    priority: u8,
+    weight: f32,
+    queues: SmallVec<[u32; 2]>,
+    finish: Nanos,
+    work: Nanos,
+    batch: Nanos,
+    /// The least time that its queries lately had beyond their own run.
+    room: Nanos,
+    noted: Nanos,
+    /// Whether candidates of it are kept back.
+    kept_back: bool,
+}
+
+/// The tenants of one priority.
+#[derive(Debug)]
+struct Class {
+    /// Virtual time.
+    time: Nanos,
+    /// The least tag beyond which a tenant has had its share.
+    limit: Nanos,
+    /// Half of the least room of those who wait.
+    room: Nanos,
+}
+
+/// The shares of a pool's tenants.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    tenants: BTreeMap<u32, Tenant>,
+    classes: BTreeMap<u8, Class>,
+    work: Nanos,
+    /// Queues of tenants that are not kept back any more.
+    due: Vec<u32>,
+}
+
+/// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
+/// has waiting itself, what equals get by their weights until that is served, and all that has a higher
+/// priority. `None` for a tenant of whom nothing is known there.
+pub fn ahead(tenant: u32, backlogs: impl Iterator<Item = Backlog> + Clone) -> Option<Nanos> {
+    let own = backlogs.clone().find(|it| it.tenant == tenant)?;
+    // Nobody comes between what goes in one batch.
+    let later = own.work.saturating_sub(own.batch);
+    let turns = later as f64 / f64::from(own.weight) + own.lag as f64;
+    let others = backlogs.filter(|it| it.tenant != tenant);
+    let before = others.map(|other| match other.priority.cmp(&own.priority) {
+        cmp::Ordering::Greater => other.work,
+        cmp::Ordering::Less => 0,
+        // The cast saturates.
+        cmp::Ordering::Equal => other.work.min((turns * f64::from(other.weight)) as Nanos),
+    });
+    Some(before.fold(own.work, Nanos::saturating_add))
+}
+
+// === impl Tenant ===
+
+impl Tenant {
+    /// The tag of its next batch. While it waits, its finish tag is no less than the virtual time.
+    fn tag(&self, class: &Class) -> Nanos {
+        self.finish.max(class.time)
+    }
+
+    /// What others may take of its room; [`NEVER`] for one that has not asked lately.
+    fn taken(&self, now: Nanos) -> Nanos {
+        match now.saturating_sub(self.noted) <= MEMORY {
+            true => self.room / TAKEN,
+            false => NEVER,
+        }
+    }
+
+    /// The tag beyond which others go after it.
+    fn limit(&self, class: &Class) -> Nanos {
+        let room = self.room.min(PATIENT);
+        self.tag(class).saturating_add(room / AHEAD)
+    }
+}
+
+// === impl Class ===
+
+impl Default for Class {
+    fn default() -> Self {
+        Self {
+            time: 0,
+            limit: NEVER,
+            room: NEVER,
+        }
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// A queue has a seat on the pool.
+    pub fn enter(&mut self, queue: u32, spec: &QueueSpec) {
+        let time = self.classes.entry(spec.priority).or_default().time;
+        let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
+        let tenant = self.tenants.entry(spec.tenant).or_insert(Tenant {
+            priority: spec.priority,
+            weight: 1.0,
+            queues: SmallVec::new(),
+            finish: time,
+            work: 0,
+            batch: 0,
+            room: NEVER,
+            noted: 0,
+            kept_back: false,
+        });
+        if tenant.priority != spec.priority {
+            tenant.finish = time;
+        }
+        tenant.priority = spec.priority;
+        tenant.weight = spec.weight.max(f32::MIN_POSITIVE);
+        tenant.batch = tenant.batch.max(batch);
+        tenant.queues.push(queue);
+    }
+
+    /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
+    pub fn leave(&mut self, queue: u32, tenant: u32) {
+        let Some(of) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        of.queues.retain(|known| *known != queue);
+        if of.queues.is_empty() {
+            self.tenants.remove(&tenant);
+            let tenants = &self.tenants;
+            let used = |priority: u8| tenants.values().any(|it| it.priority == priority);
+            self.classes.retain(|priority, _| used(*priority));
+        }
+    }
+
+    /// Device time that waits for the pool, times slots, ns.
+    pub fn work(&self) -> Nanos {
+        self.work
+    }
+
+    /// Of what waits, a tenant's part that was `before` is `after`.
+    pub fn count(&mut self, tenant: u32, before: Nanos, after: Nanos) {
+        let changed = |work: Nanos| work.saturating_sub(before).saturating_add(after);
+        self.work = changed(self.work);
+        let alone = self.tenants.len() < 2;
+        let Some(of) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let now = changed(of.work);
+        let waits = (of.work > 0, now > 0);
+        if waits == (false, true) {
+            let time = self.classes.get(&of.priority).map_or(0, |it| it.time);
+            of.finish = of.finish.max(time);
+        }
+        of.work = now;
+        if !alone && waits.0 != waits.1 {
+            let priority = of.priority;
+            self.renew(priority);
+        }
+    }
+
+    /// A query has come which may take `room` beyond its own run.
+    pub fn note(&mut self, now: Nanos, tenant: u32, room: Nanos) {
+        let alone = self.tenants.len() < 2;
+        let Some(of) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let room = room.min(PATIENT);
+        if room > of.room && now.saturating_sub(of.noted) <= MEMORY {
+            return;
+        }
+        let is_news = of.room != room;
+        (of.room, of.noted) = (room, now);
+        if is_news && !alone && of.work > 0 {
+            let priority = of.priority;
+            self.renew(priority);
+        }
+    }
+
+    /// A batch of a tenant starts that takes `work` of device time, times slots.
+    pub fn charge(&mut self, tenant: u32, work: Nanos) {
+        let alone = self.tenants.len() < 2;
+        let Some(of) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let priority = of.priority;
+        let class = self.classes.entry(priority).or_default();
+        let start = of.tag(class);
+        // The cast saturates.
+        let turn = (work as f64 / f64::from(of.weight)) as Nanos;
+        of.finish = start.saturating_add(turn);
+        let others = self.tenants.values();
+        let waiting = others.filter(|other| other.priority == priority && other.work > 0);
+        let first = waiting.map(|other| other.finish).fold(start, Nanos::min);
+        class.time = class.time.max(first);
+        if !alone {
+            self.renew(priority);
+        }
+    }
+
+    /// Finds out again who of a priority has had its share.
+    fn renew(&mut self, priority: u8) {
+        let Some(class) = self.classes.get_mut(&priority) else {
+            return;
+        };
+        (class.limit, class.room) = (NEVER, NEVER);
+        let mut kept_back = false;
+        for of in self.tenants.values() {
+            if of.priority == priority && of.work > 0 {
+                class.limit = class.limit.min(of.limit(class));
+                class.room = class.room.min(of.room.min(PATIENT) / TAKEN);
+            }
+            kept_back |= of.kept_back;
+        }
+        if !kept_back {
+            return;
+        }
+        for of in self.tenants.values_mut() {
+            if of.priority == priority && of.kept_back && of.tag(class) <= class.limit {
+                of.kept_back = false;
+                self.due.extend_from_slice(&of.queues);
+            }
+        }
+    }
+
+    /// A queue whose candidates need not be kept back any more.
+    pub fn next_due(&mut self) -> Option<u32> {
+        self.due.pop()
+    }
+
+    /// Whether the candidates of a tenant are to be kept back on a pool of `slots` slots.
+    #[inline]
+    pub fn keeps_back(&mut self, tenant: u32, slots: u32) -> bool {
+        self.tenants.len() > 1 && self.keeps_back_among(tenant, slots)
+    }
+
+    fn keeps_back_among(&mut self, tenant: u32, slots: u32) -> bool {
+        let Some(of) = self.tenants.get_mut(&tenant) else {
+            return false;
+        };
+        let Some(class) = self.classes.get(&of.priority) else {
+            return false;
+        };
+        let is_contended = self.work > class.room.saturating_mul(Nanos::from(slots));
+        let kept_back = is_contended && of.tag(class) > class.limit;
+        of.kept_back |= kept_back;
+        kept_back
+    }
+
+    /// Most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
+    #[inline]
+    pub fn most_rows(&self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
+        match self.tenants.len() > 1 {
+            true => self.most_rows_among(now, spec, slots),
+            false => u32::MAX,
+        }
+    }
+
+    fn most_rows_among(&self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
+        let slots = Nanos::from(slots);
+        let Some(of) = self.tenants.get(&spec.tenant) else {
+            return u32::MAX;
+        };
+        let tag = self.classes.get(&of.priority).map_or(0, |it| of.tag(it));
+        let others = self.tenants.iter().filter(|(id, other)| {
+            let is_due = match other.priority.cmp(&of.priority) {
+                cmp::Ordering::Greater => true,
+                cmp::Ordering::Less => false,
+                cmp::Ordering::Equal => other.finish <= tag,
+            };
+            is_due && **id != spec.tenant
+        });
+        let rooms = others.filter_map(|(_, other)| {
+            let room = other.taken(now);
+            let most = room.saturating_mul(slots);
+            // Who floods the pool itself has no need of short batches.
+            (self.work > most && other.work <= most).then_some(room)
+        });
+        match rooms.min() {
+            Some(room) => longest(&spec.latency, room, spec.max_rows),
+            None => u32::MAX,
+        }
+    }
+
+    /// What waits, by tenant.
+    pub fn backlogs(&self) -> impl Iterator<Item = Backlog> {
+        self.tenants.iter().map(|(tenant, of)| Backlog {
+            tenant: *tenant,
+            priority: of.priority,
+            weight: of.weight,
+            work: of.work,
+            batch: of.batch,
+            lag: self
+                .classes
+                .get(&of.priority)
+                .map_or(0, |class| of.finish.saturating_sub(class.time)),
+        })
+    }
+}
+
+/// Most rows of a batch that keeps others waiting for no longer than `room`, at least 1.
+fn longest(latency: &LatencyTable, room: Nanos, most: u32) -> u32 {
+    let always = (FIXED * latency.fixed_part()) as Nanos;
+    latency.rows_within(room.max(always), most).max(1)
+}

@@ -1,0 +1,74 @@
+//! Properties over random histories. A failure prints the history and the seed that repeats it.
+
+use proptest::{collection::vec, option, prelude::*};
+use sextant_schedule::{Delay, Policy};
+
+use crate::world::{QUEUES, SLOWNESS, Setting, Step, WORKERS, World};
+
+/// The policies with one growing batch per queue.
+const POLICIES: [Policy; 6] = [
+    Policy::Sextant,
+    Policy::Symphony,
+    Policy::SymphonyPaper,
+    Policy::Eager,
+    Policy::EagerWeak,
+    Policy::Timeout,
+];
+
+fn step() -> impl Strategy<Value = Step> {
+    let (pools, workers) = (SLOWNESS.len() as u32, WORKERS.len() as u32);
+    prop_oneof![
+        12 => (0..QUEUES, 1..6u32, option::weighted(0.8, 0..3_000u64))
+            .prop_map(|(queue, rows, slack)| Step::Arrive { queue, rows, slack }),
+        8 => (0..300u64).prop_map(|nanos| Step::Pass { nanos }),
+        8 => (0..6usize).prop_map(|which| Step::Finish { which }),
+        1 => (0..20usize).prop_map(|which| Step::Zombie { which }),
+        2 => Just(Step::Ring),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Load { pool, queue }),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool, queue }),
+        1 => (0..workers).prop_map(|worker| Step::Up { worker }),
+        1 => (0..workers).prop_map(|worker| Step::Down { worker }),
+        2 => (0..workers, 0..pools).prop_map(|(worker, pool)| Step::Move { worker, pool }),
+    ]
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let delay = prop_oneof![
+        3 => Just(Delay::default()),
+        1 => Just(Delay { control: 7, data_per_row: 1, response: 3 }),
+    ];
+    (
+        proptest::sample::select(&POLICIES[..]),
+        prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
+        any::<bool>(),
+        delay,
+        any::<bool>(),
+    )
+        .prop_map(|(policy, hold, beta_lambda, delay, exact)| Setting {
+            policy,
+            hold,
+            beta_lambda,
+            delay,
+            // A device that is sent its next batch ahead of time keeps to its times.
+            exact: exact || delay != Delay::default(),
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_request_leaves_exactly_once_and_no_device_is_used_twice(
+        setting in setting(),
+        steps in vec(step(), 1..150),
+    ) {
+        let mut world = World::new(setting);
+        steps.iter().for_each(|step| world.play(step));
+        let (sent, answered) = world.drain();
+        prop_assert_eq!(answered, (0..sent).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,538 @@
+//! Which variant answers a query (INFaaS section 4.1, "Case I").
+//!
+//! The order of preference: an instance that is active and meets the targets; otherwise one that is
+//! overloaded and meets them even so; otherwise a variant that meets them although it
+//! has to be loaded first; otherwise nothing, with the closest variants as a suggestion. Among
+//! feasible ones the cheapest wins, ties go to the less loaded. Five things differ from the paper, each
+//! on purpose:
+//!
+//! * Accuracy targets are compared with the *lower bound* of the measured interval.
+//! * Latency targets are compared with the expected time *now*: the wait on the instance's device
+//!   plus the 99th percentile of the run, so that a query which would be late is refused at once
+//!   instead of being served late.
+//! * Interfered instances count as active, with the time that runs take there now. What slows them
+//!   down slows every variant on the device; the scheduler prefers other devices, and a dearer
+//!   variant is worth its price only when the target asks for it.
+//! * Overloaded instances come after active ones instead of never. Where their wait leaves the
+//!   target within reach, an answer in time is better than a refusal, and cheaper than a load, which takes memory and device time from the same overload. A
+//!   variant that is not loaded comes next, for the queries that the others would answer late.
+//! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
+//!   within what is asked: a model that others of its application dominate is the best there is for
+//!   a query that names it ([`mark_dominated`]).
+//!
+//! A variant has an entry for each kind of device, with the latency and the price that it has there.
+//!
+//! A query without a latency target waits for its load, however long it takes.
+//!
+//! A look-up must cost microseconds with ten thousand variants. The [`Index`] keeps each
+//! readiness class in order of cost, as columns, in blocks of [`BLOCK`] with a summary each
+//! (lowest latency, highest quality bound): a block that cannot hold a feasible variant is passed
+//! over with one comparison, and the first feasible entry ends the search.
+//!
+//! [`budget`] says what an application can pay.
+//!
+//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
+//! depends on a hash, and the same inputs give the same answer.
+
+pub mod budget;
+
+use std::{cmp::Ordering, collections::BTreeSet};
+
+/// Entries in one block of a column.
+pub const BLOCK: usize = 32;
+
+/// Most suggestions returned for targets that nothing meets.
+pub const SUGGESTIONS: usize = 5;
+
+/// How soon a variant could start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Readiness {
+    /// An instance is active.
+    Active,
+    /// All instances are overloaded.
+    Degraded,
+    /// An instance is being loaded.
+    Loading,
+    /// Not loaded anywhere.
+    Inactive,
+    /// No worker can load it: its loads failed, or none has its engine.
+    Failed,
+}
+
+impl Readiness {
+    /// Lower-case name, as in the state machine.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Degraded => "degraded",
+            Self::Loading => "loading",
+            Self::Inactive => "inactive",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What the selection knows of one variant on one kind of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The caller's number for the variant; it has an entry for each kind of device.
+    pub ordinal: u32,
+    /// The caller's number for the kind of device.
+    pub kind: u32,
+    /// Lower bound of the measured quality (larger is better).
+    pub quality_bound: f64,
+    /// 99th percentile of a lone query's run, ms, slow-down included.
+    pub latency_ms: f64,
+    /// Time to load, ms.
+    pub load_ms: f64,
+    /// US dollars for a thousand queries.
+    pub cost_per_1k_usd: f64,
+    /// Most rows in one query.
+    pub max_rows: u32,
+    /// Dominated variants are used when they happen to be loaded, and loaded as the last resort.
+    pub dominated: bool,
+    /// How soon it could start.
+    pub readiness: Readiness,
+}
+
+/// What a query asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// Time left, ms; infinite when there is no target.
+    pub latency_ms: f64,
+    /// Least quality; minus infinity when there is no target.
+    pub min_quality: f64,
+    /// Most cost per thousand queries; infinite when there is no target.
+    pub max_cost_per_1k_usd: f64,
+    /// Rows of the query, at least 1.
+    pub rows: u32,
+}
+
+/// The part of the state that changes with every query, asked for candidates only.
+pub trait Load {
+    /// Time until the least-loaded device of this kind could start a new batch of a variant, ms.
+    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64;
+
+    /// Time that a batch of `rows` takes there beyond a batch of one row, ms.
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64;
+}
+
+/// What to do with a query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// An instance is ready: send the query there.
+    Use {
+        /// Which variant.
+        ordinal: u32,
+    },
+    /// Load it, wait, send the query there: even so the targets are met.
+    LoadThenUse {
+        /// Which variant.
+        ordinal: u32,
+    },
+    /// Once loaded it would meet the targets, though not for this query: load it, refuse with
+    /// a hint to try again.
+    Warming {
+        /// Which variant.
+        ordinal: u32,
+        /// Expected load time, ms.
+        load_ms: f64,
+    },
+    /// Loaded variants could meet the targets if they were less busy.
+    Busy {
+        /// Which variant would be free first.
+        ordinal: u32,
+        /// When, ms.
+        wait_ms: f64,
+    },
+    /// Variants could meet the targets, and no worker can load them.
+    Unavailable {
+        /// The cheapest of them.
+        ordinal: u32,
+    },
+    /// Nothing registered can meet the targets.
+    Infeasible {
+        /// The closest variants, best first, at most [`SUGGESTIONS`].
+        closest: Vec<u32>,
+    },
+}
+
+/// One readiness class in order of cost.
+#[derive(Debug, Default)]
+struct Class {
+    ordinal: Vec<u32>,
+    kind: Vec<u32>,
+    quality: Vec<f64>,
+    latency: Vec<f64>,
+    cost: Vec<f64>,
+    max_rows: Vec<u32>,
+    blocks: Vec<Block>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    min_latency: f64,
+    max_quality: f64,
+}
+
+/// The variants that may answer one application (or one model), ready to be searched.
+#[derive(Debug, Default)]
+pub struct Index {
+    active: Class,
+    degraded: Class,
+    /// Inactive and loading variants, latency including the load.
+    cold: Class,
+    entries: Vec<Entry>,
+}
+
+/// A feasible candidate found in a class.
+#[derive(Clone, Copy)]
+struct Found {
+    at: usize,
+    wait_ms: f64,
+}
+
+/// Chooses a variant for `demand`. Pure; allocates only when nothing is feasible.
+pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
+    if let Some(found) = index.active.cheapest(demand, load) {
+        return Decision::Use {
+            ordinal: index.active.ordinal[found.at],
+        };
+    }
+    if let Some(found) = index.degraded.cheapest(demand, load) {
+        return Decision::Use {
+            ordinal: index.degraded.ordinal[found.at],
+        };
+    }
+    if let Some(found) = index.cold.cheapest(demand, &NoWait(load)) {
+        return Decision::LoadThenUse {
+            ordinal: index.cold.ordinal[found.at],
+        };
+    }
+    index.last_resort(demand, load)
+}
+
+/// The variant to use although it misses a target: the closest one, loaded ones first. `None`
+/// only when the index is empty or no variant takes that many rows.
+pub fn best_effort(index: &Index, demand: &Demand) -> Option<u32> {
+    let ready = index.closest(demand, |entry| {
+        matches!(entry.readiness, Readiness::Active | Readiness::Degraded)
+    });
+    let any = || {
+        index.closest(demand, |entry| {
+            entry.readiness != Readiness::Failed && !entry.dominated
+        })
+    };
+    ready.first().copied().or_else(|| any().first().copied())
+}
+
+/// Why `entry` was or was not chosen: a stable word for explanations.
+pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str {
+    if entry.max_rows < demand.rows {
+        return "rows";
+    }
+    if entry.quality_bound < demand.min_quality {
+        return "accuracy";
+    }
+    if entry.cost_per_1k_usd > demand.max_cost_per_1k_usd {
+        return "cost";
+    }
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
+    match entry.readiness {
+        _ if run_ms > demand.latency_ms => "latency",
+        Readiness::Active | Readiness::Degraded => {
+            if run_ms + load.wait_ms(entry.ordinal, entry.kind) > demand.latency_ms {
+                "busy"
+            } else if entry.readiness == Readiness::Degraded {
+                "degraded"
+            } else {
+                "dearer"
+            }
+        }
+        Readiness::Failed => "failed",
+        _ if entry.dominated => "dominated",
+        _ if run_ms + entry.load_ms > demand.latency_ms => "load",
+        _ => "not_loaded",
+    }
+}
+
+/// Whether an active instance of `entry` meets every target now.
+pub fn answers_now(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
+    entry.readiness == Readiness::Active
+        && entry.max_rows >= demand.rows
+        && entry.quality_bound >= demand.min_quality
+        && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
+        && expected_ms(entry, demand, load) <= demand.latency_ms
+}
+
+/// Expected time of a query on `entry` now, ms: load or wait, then run.
+pub fn expected_ms(entry: &Entry, demand: &Demand, load: &impl Load) -> f64 {
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
+    match entry.readiness {
+        Readiness::Active | Readiness::Degraded => run_ms + load.wait_ms(entry.ordinal, entry.kind),
+        _ => run_ms + entry.load_ms,
+    }
+}
+
+/// How far `entry` misses `demand`: the sum of the relative misses, 0 when it meets all.
+pub fn distance(entry: &Entry, demand: &Demand) -> f64 {
+    let relative = |excess: f64, scale: f64| (excess / scale.abs().max(1e-9)).max(0.0);
+    let mut sum = 0.0;
+    if demand.latency_ms.is_finite() {
+        sum += relative(entry.latency_ms - demand.latency_ms, demand.latency_ms);
+    }
+    if demand.min_quality.is_finite() {
+        sum += relative(demand.min_quality - entry.quality_bound, demand.min_quality);
+    }
+    if demand.max_cost_per_1k_usd.is_finite() {
+        let excess = entry.cost_per_1k_usd - demand.max_cost_per_1k_usd;
+        sum += relative(excess, demand.max_cost_per_1k_usd);
+    }
+    sum
+}
+
+/// Marks those of `unsure`, positions in `entries`, that another entry makes needless: one that can
+/// be loaded on the same kind of device and is there at least as good in quality, latency, load time,
+/// cost and rows, and of equal ones the first by number. For entries whose dominance is known among others than these.
+///
+/// Sorting, then each entry against the frontier so far: n log n + n times the frontier's size.
+pub fn mark_dominated(entries: &mut [Entry], unsure: &[usize]) {
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    // Whatever covers an entry sorts before it.
+    order.sort_by(|a, b| entries[*a].by_merit(&entries[*b]));
+    let mut frontier: Vec<usize> = Vec::new();
+    let mut covered = vec![false; entries.len()];
+    for at in order {
+        let entry = &entries[at];
+        covered[at] = frontier.iter().any(|other| entries[*other].covers(entry));
+        if !covered[at] && entry.readiness != Readiness::Failed {
+            frontier.push(at);
+        }
+    }
+    for at in unsure {
+        entries[*at].dominated = covered[*at];
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn by_merit(&self, other: &Self) -> Ordering {
+        self.cost_per_1k_usd
+            .total_cmp(&other.cost_per_1k_usd)
+            .then(other.quality_bound.total_cmp(&self.quality_bound))
+            .then(self.latency_ms.total_cmp(&other.latency_ms))
+            .then(self.load_ms.total_cmp(&other.load_ms))
+            .then(other.max_rows.cmp(&self.max_rows))
+            .then(self.ordinal.cmp(&other.ordinal))
+            .then(self.kind.cmp(&other.kind))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.cost_per_1k_usd <= other.cost_per_1k_usd
+            && self.quality_bound >= other.quality_bound
+            && self.latency_ms <= other.latency_ms
+            && self.load_ms <= other.load_ms
+            && self.max_rows >= other.max_rows
+    }
+
+    /// Loads it for the query where that is in time, else for those that come later.
+    fn load_first(&self, demand: &Demand, load: &impl Load) -> Decision {
+        let ordinal = self.ordinal;
+        if expected_ms(self, demand, load) <= demand.latency_ms {
+            return Decision::LoadThenUse { ordinal };
+        }
+        let load_ms = self.load_ms;
+        Decision::Warming { ordinal, load_ms }
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    /// Sorts `entries` into classes. O(n log n); done when the metadata changes, not per query.
+    pub fn new(entries: Vec<Entry>) -> Self {
+        let mut order: Vec<&Entry> = entries.iter().collect();
+        order.sort_by(|a, b| {
+            a.cost_per_1k_usd
+                .total_cmp(&b.cost_per_1k_usd)
+                .then(a.ordinal.cmp(&b.ordinal))
+        });
+        let mut index = Self::default();
+        for entry in order {
+            match entry.readiness {
+                Readiness::Active => index.active.push(entry, entry.latency_ms),
+                Readiness::Degraded => index.degraded.push(entry, entry.latency_ms),
+                Readiness::Loading | Readiness::Inactive if !entry.dominated => {
+                    index.cold.push(entry, entry.latency_ms + entry.load_ms);
+                }
+                _ => {}
+            }
+        }
+        index.entries = entries;
+        index
+    }
+
+    /// All entries, in the order given.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The first entry of a variant.
+    pub fn entry(&self, ordinal: u32) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.ordinal == ordinal)
+    }
+
+    /// A dominated variant that would have to be loaded, or a refusal.
+    fn last_resort(&self, demand: &Demand, load: &impl Load) -> Decision {
+        let fits = |entry: &&Entry| meets_when_idle(entry, demand, load);
+        let busy = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.readiness, Readiness::Active | Readiness::Degraded))
+            .filter(fits)
+            .map(|entry| (load.wait_ms(entry.ordinal, entry.kind), entry.ordinal))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        if let Some((wait_ms, ordinal)) = busy {
+            return Decision::Busy { ordinal, wait_ms };
+        }
+        let best = |states: &[Readiness]| {
+            let states = |entry: &&Entry| states.contains(&entry.readiness);
+            let found = self.entries.iter().filter(states).filter(fits);
+            found.min_by(|a, b| by_preference(a, b))
+        };
+        let cold = [Readiness::Loading, Readiness::Inactive];
+        if let Some(entry) = best(&cold) {
+            return entry.load_first(demand, load);
+        }
+        if let Some(entry) = best(&[Readiness::Failed]) {
+            let ordinal = entry.ordinal;
+            return Decision::Unavailable { ordinal };
+        }
+        let mut closest = self.closest(demand, |entry| !entry.dominated);
+        closest.truncate(SUGGESTIONS);
+        Decision::Infeasible { closest }
+    }
+
+    fn closest(&self, demand: &Demand, filter: impl Fn(&Entry) -> bool) -> Vec<u32> {
+        let mut near: Vec<(f64, f64, u32)> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.max_rows >= demand.rows && filter(entry))
+            .map(|entry| {
+                (
+                    distance(entry, demand),
+                    entry.cost_per_1k_usd,
+                    entry.ordinal,
+                )
+            })
+            .collect();
+        near.sort_by(|a, b| {
+            a.0.total_cmp(&b.0)
+                .then(a.1.total_cmp(&b.1))
+                .then(a.2.cmp(&b.2))
+        });
+        let mut seen = BTreeSet::new();
+        let ordinals = near.into_iter().map(|(_, _, ordinal)| ordinal);
+        ordinals.filter(|ordinal| seen.insert(*ordinal)).collect()
+    }
+}
+
+/// Undominated ones first, then the cheapest.
+fn by_preference(a: &Entry, b: &Entry) -> Ordering {
+    let by_cost = a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
+    let by_dominance = a.dominated.cmp(&b.dominated);
+    by_dominance.then(by_cost).then(a.ordinal.cmp(&b.ordinal))
+}
+
+fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
+    entry.max_rows >= demand.rows
+        && entry.quality_bound >= demand.min_quality
+        && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
+        && entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows)
+            <= demand.latency_ms
+}
+
+// === impl Class ===
+
+impl Class {
+    fn push(&mut self, entry: &Entry, latency_ms: f64) {
+        if self.ordinal.len().is_multiple_of(BLOCK) {
+            self.blocks.push(Block {
+                min_latency: f64::INFINITY,
+                max_quality: f64::NEG_INFINITY,
+            });
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            block.min_latency = block.min_latency.min(latency_ms);
+            block.max_quality = block.max_quality.max(entry.quality_bound);
+        }
+        self.ordinal.push(entry.ordinal);
+        self.kind.push(entry.kind);
+        self.quality.push(entry.quality_bound);
+        self.latency.push(latency_ms);
+        self.cost.push(entry.cost_per_1k_usd);
+        self.max_rows.push(entry.max_rows);
+    }
+
+    /// The first feasible entry in order of cost; among entries of the same cost the one with
+    /// the shortest wait.
+    fn cheapest(&self, demand: &Demand, load: &impl Load) -> Option<Found> {
+        let mut best: Option<Found> = None;
+        for (number, block) in self.blocks.iter().enumerate() {
+            let start = number * BLOCK;
+            if self.cost[start] > best.map_or(demand.max_cost_per_1k_usd, |b| self.cost[b.at]) {
+                break;
+            }
+            let hopeless =
+                block.min_latency > demand.latency_ms || block.max_quality < demand.min_quality;
+            if !hopeless {
+                let end = (start + BLOCK).min(self.ordinal.len());
+                best = self.scan(start..end, demand, load, best);
+            }
+        }
+        best
+    }
+
+    fn scan(
+        &self,
+        range: std::ops::Range<usize>,
+        demand: &Demand,
+        load: &impl Load,
+        mut best: Option<Found>,
+    ) -> Option<Found> {
+        for at in range {
+            if self.cost[at] > best.map_or(demand.max_cost_per_1k_usd, |b| self.cost[b.at]) {
+                break;
+            }
+            let fits = self.latency[at] <= demand.latency_ms
+                && self.quality[at] >= demand.min_quality
+                && self.max_rows[at] >= demand.rows;
+            if !fits {
+                continue;
+            }
+            let ordinal = self.ordinal[at];
+            let wait_ms = load.wait_ms(ordinal, self.kind[at]);
+            let extra_ms = load.extra_ms(ordinal, self.kind[at], demand.rows);
+            let total = self.latency[at] + wait_ms + extra_ms;
+            if total <= demand.latency_ms && best.is_none_or(|b| wait_ms < b.wait_ms) {
+                best = Some(Found { at, wait_ms });
+            }
+        }
+        best
+    }
+}
+
+/// A variant that is not loaded waits for nothing but its load.
+struct NoWait<'a, L>(&'a L);
+
+impl<L: Load> Load for NoWait<'_, L> {
+    fn wait_ms(&self, _ordinal: u32, _kind: u32) -> f64 {
+        0.0
+    }
+
+    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
+        self.0.extra_ms(ordinal, kind, rows)
+    }
+}

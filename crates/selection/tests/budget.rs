@@ -1,0 +1,182 @@
+//! What an application may spend: bounds over any time, and when it may go on.
+
+use proptest::prelude::*;
+use sextant_selection::budget::{Charge, Purse, WINDOW_S};
+use sextant_types::time::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// A dollar a second; a full bucket holds 60.
+const HOURLY: f64 = 3600.0;
+
+#[test]
+fn a_bucket_holds_a_minute_and_then_pays_what_comes_in() {
+    let mut purse = Purse::new(HOURLY, 0);
+    for _ in 0..6 {
+        let charge = purse.charge(10.0, 0).expect("a minute's worth");
+        purse.settle(charge, 10.0);
+    }
+    assert_eq!(purse.charge(10.0, 0), None);
+    let wait = purse.wait(10.0, 0).expect("it fills");
+    assert!((10 * SECOND..10 * SECOND + 10).contains(&wait), "{wait}");
+    assert_eq!(purse.charge(10.0, wait - SECOND), None, "a second too soon");
+    assert!(purse.charge(10.0, wait).is_some(), "as it said");
+    // Whoever waits long gets no more than a minute's worth.
+    let later = wait + 3600 * SECOND;
+    let spent = (0..100).filter(|_| purse.charge(10.0, later).is_some());
+    assert_eq!(spent.count(), 6);
+}
+
+#[test]
+fn a_budget_of_nothing_pays_what_is_free_alone() {
+    let mut purse = Purse::new(0.0, 0);
+    assert_eq!(purse.may_list_usd(3600 * SECOND), 0.0);
+    assert_eq!(purse.charge(1e-12, 3600 * SECOND), None);
+    assert_eq!(purse.wait(1e-12, 3600 * SECOND), None, "never");
+    let free = purse.charge(0.0, 3600 * SECOND).expect("it costs nothing");
+    // It did cost something after all: nothing else is paid any more, what is free is.
+    purse.settle(free, 1.0);
+    assert!(purse.charge(0.0, 3600 * SECOND).is_some());
+}
+
+#[test]
+fn what_costs_more_than_a_minute_is_paid_rarely_and_not_never() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let dear = purse.charge(600.0, 0).expect("a full bucket pays anything");
+    purse.settle(dear, 600.0);
+    assert_eq!(purse.charge(1e-6, 500 * SECOND), None, "it owes");
+    assert_eq!(purse.charge(600.0, 590 * SECOND), None);
+    let wait = purse.wait(600.0, 590 * SECOND).expect("it fills");
+    assert!((10 * SECOND..10 * SECOND + 10).contains(&wait), "{wait}");
+    assert!(purse.charge(600.0, 590 * SECOND + wait).is_some());
+}
+
+#[test]
+fn what_was_not_run_is_given_back_and_what_cost_less_in_part() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let charge = purse.charge(60.0, 0).expect("a minute's worth");
+    assert_eq!(purse.charge(1.0, 0), None);
+    purse.take_back(charge);
+    let charge = purse.charge(60.0, 0).expect("it was given back");
+    purse.settle(charge, 30.0);
+    assert!(purse.charge(20.0, 0).is_some());
+}
+
+#[test]
+fn what_queries_cost_beside_what_is_listed_is_learnt() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let mut now = 0;
+    for _ in 0..200 {
+        now += 100 * SECOND;
+        let charge = purse.charge(1.0, now).expect("it has filled");
+        purse.settle(charge, 8.0);
+    }
+    now += 100 * SECOND;
+    // 60 dollars pay seven queries that list 1 and cost 8.
+    let charges = (0..100).map_while(|_| purse.charge(1.0, now));
+    let charges: Vec<Charge> = charges.collect();
+    assert_eq!(charges.len(), 7);
+}
+
+#[test]
+fn another_budget_counts_at_once_and_forgives_nothing() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let charge = purse.charge(60.0, 0).expect("a minute's worth");
+    purse.settle(charge, 60.0);
+    purse.set_budget(10.0 * HOURLY, 0);
+    assert!(
+        purse.charge(500.0, 0).is_some(),
+        "ten minutes' worth but one"
+    );
+    assert_eq!(purse.charge(500.0, 0), None);
+    purse.set_budget(0.0, 0);
+    assert_eq!(purse.charge(1.0, 3600 * SECOND), None);
+    purse.set_budget(f64::NAN, 0);
+    assert_eq!(
+        purse.charge(1.0, 7200 * SECOND),
+        None,
+        "no amount is nothing"
+    );
+}
+
+/// A query: when after the last, s; what it lists; what it costs beside that; how long it runs, s.
+type Query = (f64, f64, f64, f64);
+
+fn queries() -> impl Strategy<Value = Vec<Query>> {
+    let query = (0.0..20.0, 0.0..200.0, 0.0..3.0, 0.0..10.0);
+    prop::collection::vec(query, 1..400)
+}
+
+proptest! {
+    #[test]
+    fn over_any_time_no_more_is_spent_than_the_budget_and_a_window(queries in queries()) {
+        let capacity = HOURLY / 3600.0 * WINDOW_S;
+        let mut purse = Purse::new(HOURLY, 0);
+        let mut under_way: Vec<(Nanos, Charge, f64)> = Vec::new();
+        let (mut now, mut paid) = (0, Vec::new());
+        // What goes beyond: one query dearer than a window, and those under way that cost more than expected.
+        let mut beyond = 0.0f64;
+        for (gap, listed, ratio, runs) in queries {
+            now += (gap * 1e9) as Nanos;
+            under_way.retain(|(until, charge, cost)| {
+                let runs = *until > now;
+                if !runs {
+                    purse.settle(*charge, *cost);
+                }
+                runs
+            });
+            let cost = listed * ratio;
+            if let Some(charge) = purse.charge(listed, now) {
+                under_way.push((now + (runs * 1e9) as Nanos, charge, cost));
+                paid.push((now as f64 / 1e9, cost));
+            }
+            let of_all: f64 = under_way.iter().map(|(_, _, cost)| cost).sum();
+            beyond = beyond.max(of_all + 200.0 * 3.0);
+        }
+        for (first, (from, _)) in paid.iter().enumerate() {
+            let mut spent = 0.0;
+            for (until, cost) in &paid[first..] {
+                spent += cost;
+                let most = (until - from) + capacity + beyond;
+                prop_assert!(spent <= most + 1e-6, "{spent} from {from} until {until}, {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn with_prices_as_listed_the_bound_is_the_budget_and_a_window(
+        queries in prop::collection::vec((0.0..20.0, 0.0..59.0), 1..400)
+    ) {
+        let mut purse = Purse::new(HOURLY, 0);
+        let (mut now, mut paid) = (0, Vec::new());
+        for (gap, listed) in queries {
+            now += (gap * 1e9) as Nanos;
+            if let Some(charge) = purse.charge(listed, now) {
+                purse.settle(charge, listed);
+                paid.push((now as f64 / 1e9, listed));
+            }
+        }
+        for (first, (from, _)) in paid.iter().enumerate() {
+            let mut spent = 0.0;
+            for (until, cost) in &paid[first..] {
+                spent += cost;
+                let most = (until - from) + WINDOW_S;
+                prop_assert!(spent <= most + 1e-6, "{spent} from {from} until {until}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_waits_as_long_as_was_said_is_paid(
+        spent in prop::collection::vec(0.0..300.0f64, 0..20), listed in 0.0..300.0f64
+    ) {
+        let mut purse = Purse::new(HOURLY, 0);
+        for usd in spent {
+            if let Some(charge) = purse.charge(usd, 0) {
+                purse.settle(charge, usd);
+            }
+        }
+        let wait = purse.wait(listed, 0).expect("there is a budget");
+        prop_assert!(purse.charge(listed, wait).is_some(), "after {wait} ns");
+    }
+}
