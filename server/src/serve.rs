@@ -138,7 +138,7 @@ async fn play(
             };
             front::serve(config, stores, roles, port, listener, process).await
         }
-        false => front::observe(listener, metrics, process).await,
+        false => front::observe(listener, metrics, stores.kept.clone(), process).await,
     }
 }
 

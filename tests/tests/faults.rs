@@ -243,3 +243,26 @@ async fn a_job_survives_a_power_cut_at_its_end() {
     let output = api.get("/v1/artefacts/out.jsonl").await.text();
     assert_eq!(output.lines().count(), RECORDS);
 }
+
+#[tokio::test]
+async fn a_data_folder_that_was_removed_makes_the_service_unready_and_blames_no_client() {
+    let cluster = digits::service(faults(&[])).await;
+    let api = cluster.api();
+    digits::warm(&api).await;
+    let query = json!({"application": "digits", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    api.put("/v1/artefacts/notes", "kept").await.created();
+    std::fs::remove_dir_all(cluster.data()).expect("it can be removed");
+    let unready = api.get("/health/ready").await.problem(503, "unavailable");
+    let why = unready["detail"].as_str().expect("a reason");
+    assert!(why.contains("was removed"), "{why}");
+    assert_eq!(api.get("/health/live").await.status, 200);
+    // What is loaded answers on.
+    api.post("/v1/queries", &query).await.json(200);
+    let registered = api.upload(digits::upload("digits", "another", "mlp")).await;
+    registered.problem(503, "unavailable");
+    let put = api.put("/v1/artefacts/more", "lost").await;
+    put.problem(503, "unavailable");
+    let got = api.get("/v1/artefacts/notes").await;
+    got.problem(503, "unavailable");
+}

@@ -64,6 +64,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A folder of the store was removed while it is in use. It does not come back by itself.
+    #[error(
+        "`{object}` is not to be had: the folder of the artefact store was removed while the service runs; put it back \
+         and start the service again"
+    )]
+    Lost {
+        /// Path or digest.
+        object: String,
+    },
     /// The operating system or the store failed in a way that does not pass by itself.
     #[error("the artefact store failed on `{object}`")]
     Io {
@@ -83,7 +92,7 @@ impl Error {
             Self::StorageFull { .. } => Code::StorageFull,
             Self::InvalidPath(_) => Code::InvalidPath,
             Self::Range { .. } | Self::Input { .. } => Code::InvalidRequest,
-            Self::Unavailable { .. } => Code::Unavailable,
+            Self::Unavailable { .. } | Self::Lost { .. } => Code::Unavailable,
             Self::Corrupt { .. } | Self::Io { .. } => Code::Internal,
         }
     }

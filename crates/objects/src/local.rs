@@ -11,6 +11,9 @@
 //! into place, and the folder is synced. Temporary files whose writer is gone are removed when the
 //! store is opened; a lock on each tells the difference, so several processes may share a root
 //! (the byte limit then counts only what was there at opening and what this process wrote).
+//!
+//! A folder that is removed while it is open takes nothing and has nothing: every call then fails with
+//! [`Error::Lost`], since what is missing there was not deleted by anybody who asked the store for it.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -111,7 +114,11 @@ impl LocalStore {
         let inner = self.inner.clone();
         let object = object.into();
         let failed = object.clone();
-        spawn_blocking(move || work(&inner, &object))
+        let whole = move || {
+            inner.check(&object)?;
+            work(&inner, &object)
+        };
+        spawn_blocking(whole)
             .await
             .unwrap_or_else(|panic| Err(Fault::Io(panic.into()).on_write(&failed)))
     }
@@ -318,6 +325,17 @@ impl ObjectStore for LocalStore {
 // === impl Inner ===
 
 impl Inner {
+    /// Fails when a folder of the store was removed.
+    fn check(&self, object: &str) -> Result<(), Error> {
+        for folder in [&self.blobs, &self.files, &*self.temporary] {
+            if folder.is_removed().map_err(|it| it.on_write(object))? {
+                let object = object.to_owned();
+                return Err(Error::Lost { object });
+            }
+        }
+        Ok(())
+    }
+
     fn begin(&self, object: &str, hashed: bool) -> Result<Temporary, Error> {
         Temporary::create(self.temporary.clone(), self.budget.clone(), hashed)
             .map_err(|fault| fault.on_write(object))

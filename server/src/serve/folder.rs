@@ -1,12 +1,27 @@
-//! The data folder: one process at a time.
+//! The data folder: one process at a time, and there for as long as the process runs.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::Context;
+use sextant_api::Readiness;
+
+/// Folders that the process needs, held open: a removed one has no name left, whatever is at its path now.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept(Vec<(PathBuf, Arc<File>)>);
+
+/// Ready as `readiness` says, and while every folder is still there.
+pub(super) fn ready_while_kept(kept: Kept, readiness: Readiness) -> Readiness {
+    Arc::new(move || {
+        kept.check()?;
+        readiness()
+    })
+}
 
 /// Holds the folder for this process until it is dropped.
 pub(super) struct FolderLock(#[expect(unused, reason = "held, never read")] File);
@@ -34,11 +49,60 @@ impl FolderLock {
     }
 }
 
+// === impl Kept ===
+
+impl Kept {
+    /// Has a folder watched from now on.
+    pub(super) fn add(&mut self, folder: &Path) -> io::Result<()> {
+        let folder = folder.canonicalize()?;
+        let held = File::open(&folder)?;
+        self.0.push((folder, Arc::new(held)));
+        Ok(())
+    }
+
+    /// What of them is gone.
+    fn check(&self) -> Result<(), String> {
+        for (folder, held) in &self.0 {
+            let is_named = held.metadata().is_ok_and(|found| found.nlink() > 0);
+            if !is_named || !folder.exists() {
+                return Err(format!(
+                    "`{}` was removed while the service runs: put it back and start the service again",
+                    folder.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
+
+    #[test]
+    fn a_process_whose_folder_was_removed_is_not_ready() {
+        let outer = tempfile::tempdir().expect("a folder");
+        let folder = outer.path().join("data");
+        fs::create_dir(&folder).expect("free");
+        let mut kept = Kept::default();
+        kept.add(&folder).expect("it is there");
+        let ready = ready_while_kept(kept, Arc::new(|| Ok(())));
+        assert_eq!(ready(), Ok(()));
+        let aside = outer.path().join("aside");
+        fs::rename(&folder, &aside).expect("free");
+        let why = ready().expect_err("nothing is at its path");
+        assert!(why.contains("was removed"), "{why}");
+        fs::rename(&aside, &folder).expect("free");
+        assert_eq!(ready(), Ok(()));
+        fs::remove_dir(&folder).expect("it is empty");
+        fs::create_dir(&folder).expect("free");
+        assert!(ready().is_err(), "another one is at its path");
+        let unready: Readiness = Arc::new(|| Err("something else".to_owned()));
+        let both = ready_while_kept(Kept::default(), unready);
+        assert_eq!(both(), Err("something else".to_owned()));
+    }
 
     #[test]
     fn a_new_folder_is_closed_to_others() {

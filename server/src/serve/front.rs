@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use super::{
     Process, announce,
     descriptors::max_connections,
+    folder::{Kept, ready_while_kept},
     port::{Caller, Port, Seen},
     stores::Stores,
 };
@@ -104,7 +105,7 @@ pub(super) async fn serve(
         auth: check_access(config)?,
         rates: Arc::clone(&stores.rates),
         metrics,
-        readiness: process.ready_if(readiness),
+        readiness: process.ready_if(ready_while_kept(stores.kept.clone(), readiness)),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state
@@ -126,6 +127,7 @@ pub(super) async fn serve(
 pub(super) async fn observe(
     listener: TcpListener,
     metrics: Registry,
+    kept: Kept,
     process: &Process,
 ) -> anyhow::Result<()> {
     let address = listener
@@ -134,7 +136,7 @@ pub(super) async fn observe(
     announce(&format!("listening on http://{address}"));
     Ok(sextant_api::observe(
         listener,
-        process.ready_if(always_ready()),
+        process.ready_if(ready_while_kept(kept, always_ready())),
         metrics,
         process.first(),
     )

@@ -10,7 +10,7 @@ use sextant_registry::Registry;
 
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
-use super::folder::FolderLock;
+use super::folder::{FolderLock, Kept};
 use sextant_config::{Config, Role};
 
 #[cfg(feature = "fleet")]
@@ -25,6 +25,8 @@ pub(super) struct Stores {
     pub(super) rates: Arc<dyn RateStore>,
     /// Names this life of this process as the owner of leases.
     pub(super) owner: String,
+    /// Folders without which the process is not ready.
+    pub(super) kept: Kept,
     _folder: FolderLock,
 }
 
@@ -38,9 +40,11 @@ impl Stores {
             false => None,
         };
         let name = config.worker_name();
+        let objects = open_objects(config).await?;
         Ok(Self {
             registry,
-            objects: open_objects(config).await?,
+            objects,
+            kept: keep(config)?,
             metadata,
             rates,
             owner: format!("{name}-{}-{now_ms}", std::process::id()),
@@ -114,6 +118,23 @@ async fn end_sweep(registry: &Registry) -> Result<(), sextant_registry::Error> {
     let condemned = registry.condemned().await?.into_iter();
     let condemned: Vec<_> = condemned.map(|blob| blob.digest).collect();
     registry.acquit(&condemned).await
+}
+
+/// The data folder, and that of the artefacts where this process has it.
+fn keep(config: &Config) -> anyhow::Result<Kept> {
+    let mut kept = Kept::default();
+    let objects = match &config.objects.url {
+        None => Some(config.data_dir.join("objects")),
+        Some(url) => url.strip_prefix("file://").map(Into::into),
+    };
+    for folder in [Some(config.data_dir.clone()), objects]
+        .into_iter()
+        .flatten()
+    {
+        kept.add(&folder)
+            .with_context(|| format!("`{}` cannot be looked at", folder.display()))?;
+    }
+    Ok(kept)
 }
 
 async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {

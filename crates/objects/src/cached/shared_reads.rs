@@ -96,6 +96,9 @@ fn copy(error: &Arc<Error>) -> Error {
         Error::NotFound { object } => Error::NotFound {
             object: object.clone(),
         },
+        Error::Lost { object } => Error::Lost {
+            object: object.clone(),
+        },
         Error::Corrupt { expected, actual } => Error::Corrupt {
             expected: *expected,
             actual: *actual,

@@ -184,6 +184,11 @@ impl Folder {
         Ok(Self(self.0.try_clone()?))
     }
 
+    /// Whether the folder was removed since it was opened.
+    pub(super) fn is_removed(&self) -> Result<bool, Fault> {
+        Ok(rustix::fs::fstat(&self.0)?.st_nlink == 0)
+    }
+
     fn is_link(&self, name: &str) -> bool {
         rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)

@@ -295,3 +295,30 @@ fn a_root_is_closed_to_others() {
     LocalStore::open(root(&folder), None).unwrap();
     assert_eq!(mode(&folder), 0o750);
 }
+
+#[tokio::test]
+async fn a_store_whose_folder_was_removed_says_so_and_that_nothing_is_missing() {
+    for removed in ["", "tmp", "blobs", "files"] {
+        let (store, folder) = limited(None);
+        let bytes = Bytes::from_static(b"weights");
+        store.put(&path("a"), bytes.clone()).await.unwrap();
+        let digest = store.put_blob(bytes.clone()).await.unwrap();
+        fs::remove_dir_all(root(&folder).join(removed)).unwrap();
+        let outcomes = [
+            store.put(&path("b"), bytes.clone()).await.err(),
+            store.put_blob(bytes).await.err(),
+            store.get(&path("a")).await.err(),
+            store.get_blob(&digest).await.err(),
+            store.stat(&path("a")).await.err(),
+            store.stat_blob(&digest).await.err(),
+            store.list(&ListRequest::prefix("")).await.err(),
+            store.delete(&path("a")).await.err(),
+        ];
+        for (at, error) in outcomes.iter().enumerate() {
+            let is_lost = matches!(error, Some(Error::Lost { .. }));
+            assert!(is_lost, "call {at} without `{removed}`: {error:?}");
+            let kind = error.as_ref().map(Error::kind);
+            assert_eq!(kind, Some(ErrorKind::Unavailable));
+        }
+    }
+}
