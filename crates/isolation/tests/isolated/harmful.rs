@@ -1,7 +1,13 @@
 //! An engine that does what its input says: it doubles what is positive, and is hard on its process
 //! otherwise.
 
-use std::{fs, hint, net::TcpStream, path::PathBuf, process, sync::Arc};
+use std::{
+    fs, hint,
+    net::{TcpStream, UdpSocket},
+    path::PathBuf,
+    process,
+    sync::Arc,
+};
 
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_types::{
@@ -29,6 +35,9 @@ pub const CONNECTS: f32 = -100_000.0;
 /// Reads the file of the service's user that the model's file names, and writes one beside it; tells how
 /// much of that it could.
 pub const LOOKS: f32 = -6.0;
+
+/// Makes a socket for UDP, and tells whether it could.
+pub const SENDS: f32 = -7.0;
 
 /// See the module.
 pub struct Harmful;
@@ -85,6 +94,7 @@ impl LoadedModel for Loaded {
                 let writes = fs::write(self.1.with_extension("new"), "new").is_ok();
                 f32::from(u8::from(reads) + 2 * u8::from(writes))
             }
+            SENDS => f32::from(u8::from(UdpSocket::bind("127.0.0.1:0").is_ok())),
             below if below < CONNECTS => {
                 let port = (CONNECTS - below) as u16;
                 f32::from(u8::from(TcpStream::connect(("127.0.0.1", port)).is_ok()))
