@@ -219,7 +219,11 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
 
 /// How queries have ended.
 fn queries(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let totals = dispatcher.counts.totals();
+    // The series of a deleted application end with its last model.
+    let snapshot = dispatcher.snapshot.load();
+    let counts = &dispatcher.counts;
+    counts.forget_deleted(|application| snapshot.application(application).is_some());
+    let totals = counts.totals();
     for (name, help, of) in BY_APPLICATION {
         let mut family = counters(encoder, name, help)?;
         for (application, totals) in &totals {

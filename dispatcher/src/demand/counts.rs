@@ -218,6 +218,20 @@ impl Counts {
         }
     }
 
+    /// Forgets what was counted for applications that are no more.
+    pub(crate) fn forget_deleted(&self, exists: impl Fn(&ApplicationId) -> bool) {
+        let mut gone = self.gone.lock();
+        gone.retain(|application, _| exists(application));
+        let rows = self.rows.load();
+        if rows.by_key.values().all(|row| exists(&row.application)) {
+            return;
+        }
+        let mut rows = Rows::clone(&rows);
+        rows.by_key.retain(|_, row| exists(&row.application));
+        rows.queued = rows.by_key.keys().filter(|it| it.variant.is_some()).count();
+        self.rows.store(Arc::new(rows));
+    }
+
     /// What has ended since the start, by application.
     pub(crate) fn totals(&self) -> BTreeMap<ApplicationId, Totals> {
         let gone = self.gone.lock();
@@ -488,5 +502,25 @@ mod tests {
         add(&counts, 0, Some(0), Ended::Answered);
         assert_eq!(counts.untold().demand()[0].offered, 1);
         assert_eq!(counts.totals()[&name(0)].answered, 2);
+    }
+
+    #[test]
+    fn what_was_counted_for_a_deleted_application_is_forgotten() {
+        let counts = Counts::default();
+        add(&counts, 0, Some(0), Ended::Answered);
+        add(&counts, 1, Some(1), Ended::Answered);
+        for _ in 0..=IDLE_WINDOWS {
+            counts.told(&counts.untold());
+        }
+        for application in [0, 1] {
+            add(&counts, application, None, Ended::Refused(Code::Overloaded));
+        }
+        counts.forget_deleted(|application| *application != name(1));
+        let totals = counts.totals();
+        assert_eq!(totals.keys().collect::<Vec<_>>(), [&name(0)]);
+        assert_eq!(totals[&name(0)].offered(), 2);
+        // One of the same name begins again.
+        add(&counts, 1, Some(2), Ended::Answered);
+        assert_eq!(counts.totals()[&name(1)].offered(), 1);
     }
 }

@@ -72,17 +72,18 @@ async fn a_load_that_fails_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_variant_cost_is_shown_until_it_is_deleted() {
+async fn what_a_variant_cost_and_its_application_asked_is_shown_until_it_is_deleted() {
     let world = World::new().await;
     let mut registry = Registry::with_prefix("sextant");
     world.dispatcher.register_metrics(&mut registry);
     let variant = world.publish(Kind::default()).await;
     world.ask(query(&[1.0, 0.0])).await.unwrap();
-    let of = "variant=\"m-a\"";
-    assert!(text(&registry).contains(of));
+    let (of, asked) = ("variant=\"m-a\"", "queries_offered_total{");
+    assert!(text(&registry).contains(of) && text(&registry).contains(asked));
     let retired = world.metadata.retire_variant(&variant.id).await;
     assert!(retired.unwrap());
     wait_until(|| !text(&registry).contains(of)).await;
+    assert!(!text(&registry).contains("application=\"app\""));
 }
 
 fn text(registry: &Registry) -> String {
