@@ -73,6 +73,7 @@ fn outer() -> Vec<Case> {
         Case::model("ir-999", versions(999, 17)),
         Case::model("eight-megabytes-of-notes", notes),
         Case::model("function-that-calls-itself", recursive()),
+        Case::model("functions-that-double", doubling()),
     ]
 }
 
@@ -363,24 +364,52 @@ fn nested_ifs(depth: usize) -> Message {
 
 /// A function of the model's own that is made of itself.
 fn recursive() -> Vec<u8> {
-    let mut call = node("Self", &["x"], "y");
+    let of_itself = function(0, &[call(0, "a", "b")]);
+    calling_first(&[of_itself])
+}
+
+/// Functions of the model's own that each call the next one twice: written out, 2^40 nodes.
+fn doubling() -> Vec<u8> {
+    const DEPTH: usize = 40;
+    let twice = |at| function(at, &[call(at + 1, "a", "t"), call(at + 1, "t", "b")]);
+    let mut functions: Vec<Message> = (0..DEPTH).map(twice).collect();
+    functions.push(function(DEPTH, &[node("Relu", &["a"], "b")]));
+    calling_first(&functions)
+}
+
+/// A node that calls a function of the model's own, by its number.
+fn call(number: usize, input: &str, output: &str) -> Message {
+    let mut call = node(&format!("Own{number}"), &[input], output);
     call.text(7, "local");
-    let mut inner = node("Self", &["a"], "b");
-    inner.text(7, "local");
+    call
+}
+
+/// A function of the model's own that makes `b` of `a`.
+fn function(number: usize, nodes: &[Message]) -> Message {
     let mut function = Message::default();
     function
-        .text(1, "Self")
+        .text(1, &format!("Own{number}"))
         .text(4, "a")
-        .text(5, "b")
-        .message(7, &inner);
+        .text(5, "b");
+    for node in nodes {
+        function.message(7, node);
+    }
     function.message(9, Message::default().number(2, 17));
     function.message(9, Message::default().text(1, "local").number(2, 1));
     function.text(10, "local");
+    function
+}
+
+/// A model that calls the first of its functions.
+fn calling_first(functions: &[Message]) -> Vec<u8> {
     let mut model = Message::default();
-    model.number(1, 8).message(7, &graph(&[call], |_| {}));
+    let graph = graph(&[call(0, "x", "y")], |_| {});
+    model.number(1, 8).message(7, &graph);
     model.message(8, Message::default().number(2, 17));
     model.message(8, Message::default().text(1, "local").number(2, 1));
-    model.message(25, &function);
+    for function in functions {
+        model.message(25, function);
+    }
     model.0
 }
 

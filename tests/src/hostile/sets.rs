@@ -66,11 +66,26 @@ fn headers() -> Vec<Case> {
         ];
         Case::set(name, "validation.npz", zip(&entries))
     };
+    let labels_of_nothing = {
+        let header = "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }";
+        let array = shaped_two_by_two();
+        let entries = [
+            Entry::stored("x.npy", array),
+            Entry::stored("labels.npy", npy(header, &[])),
+        ];
+        Case::set("labels-of-no-text", "validation.npz", zip(&entries))
+    };
     let shaped =
         |shape: &str| format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
     let typed =
         |descr: &str| format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (2, 2), }}");
     vec![
+        labels_of_nothing,
+        of(
+            "a-hundred-million-times-no-bytes",
+            "{'descr': '|S0', 'fortran_order': False, 'shape': (100000000, 2), }",
+            &[],
+        ),
         of(
             "no-bytes-times-a-million-million",
             "{'descr': '|S0', 'fortran_order': False, 'shape': (1000000000000, 4), }",
@@ -189,6 +204,12 @@ fn archives() -> Vec<Case> {
             zip(&good().into_iter().chain(many).collect::<Vec<_>>()),
         ),
     ]
+}
+
+/// Two records of two numbers.
+fn shaped_two_by_two() -> Vec<u8> {
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
+    npy(header, &[0; 16])
 }
 
 /// An array as NumPy writes it, whatever its header says.
