@@ -14,12 +14,14 @@ mod fuzz;
 mod gpu_test;
 mod http;
 mod models;
+mod mutants;
 mod openapi;
 mod paths;
 mod planted;
 mod provision;
 mod server;
 mod shell;
+mod tree;
 
 use clap::{Parser, Subcommand};
 
@@ -58,6 +60,8 @@ enum Task {
     Chaos(chaos::Arguments),
     /// Make up bytes for every reader of what comes from outside, and report what breaks
     Fuzz(fuzz::Arguments),
+    /// Change code in small ways, one at a time, and tell which of the changes no test notices
+    Mutants(mutants::Arguments),
     /// Plant known bugs, one at a time, and tell which of them the campaign of faults notices
     Planted(planted::Arguments),
     /// Measure the figures of the README
@@ -77,6 +81,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Openapi => openapi::run()?,
         Task::Chaos(arguments) => return chaos::run(&arguments),
         Task::Fuzz(arguments) => return fuzz::run(&arguments),
+        Task::Mutants(arguments) => return mutants::run(&arguments),
         Task::Planted(arguments) => return planted::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments)?,
     }

@@ -18,6 +18,7 @@ use crate::{
     paths,
     provision::{self, servers, tools},
     shell,
+    tree::Tree,
 };
 
 /// Runs that each bug meets, until one notices it: a single process and fleets, with faults of most kinds.
@@ -39,7 +40,7 @@ pub struct Arguments {
 struct Stage {
     campaign: PathBuf,
     onnxruntime: PathBuf,
-    tree: PathBuf,
+    tree: Tree,
     /// Build outputs of the worktree, kept from patch to patch.
     target: PathBuf,
 }
@@ -128,44 +129,26 @@ impl Stage {
         tools::s3_server(&provisioned.cache)?;
         let build = "build --workspace --bin sextant --example chaos";
         shell::run(shell::command("cargo").args(build.split(' ')))?;
-        let folder = paths::target("planted");
-        fs::create_dir_all(&folder)?;
-        let stage = Self {
+        Ok(Self {
             campaign: paths::target("debug/examples/chaos"),
             onnxruntime: provisioned.onnxruntime,
-            tree: folder.join("tree"),
-            target: folder.join("target"),
-        };
-        stage.make_tree()?;
-        Ok(stage)
-    }
-
-    /// The worktree, at the commit that is checked out here.
-    fn make_tree(&self) -> Result<()> {
-        let head = shell::output(shell::command("git").args(["rev-parse", "HEAD"]))?;
-        if self.tree.join(".git").exists() {
-            self.git(&["checkout", "--quiet", "--force", "--detach", head.trim()])?;
-            return self.git(&["clean", "--quiet", "--force", "-d"]);
-        }
-        // One of a folder that was removed may still be listed.
-        shell::run(shell::command("git").args(["worktree", "prune"]))?;
-        let add = ["worktree", "add", "--quiet", "--detach"];
-        let mut add_tree = shell::command("git");
-        add_tree.args(add).arg(&self.tree).arg(head.trim());
-        shell::run(&mut add_tree)
+            tree: Tree::at_head("planted")?,
+            target: paths::target("planted/target"),
+        })
     }
 
     /// Builds the service with a bug, runs the campaign over it, and takes the bug out again.
     fn plant(&self, patch: &Path) -> Result<Option<Noticed>> {
         let name = name_of(patch);
         let file = patch.to_string_lossy();
-        self.git(&["apply", &file])
+        self.tree
+            .git(&["apply", &file])
             .with_context(|| format!("`{name}` does not apply"))?;
         let noticed = self
             .build()
             .with_context(|| format!("with `{name}` the service does not build"))
             .and_then(|binary| self.campaign(&binary));
-        self.git(&["apply", "--reverse", &file])?;
+        self.tree.git(&["apply", "--reverse", &file])?;
         noticed
     }
 
@@ -173,7 +156,7 @@ impl Stage {
         let mut build = Command::new("cargo");
         build
             .args(["build", "--quiet", "--workspace", "--bin", "sextant"])
-            .current_dir(&self.tree)
+            .current_dir(&self.tree.path)
             .env("CARGO_TARGET_DIR", &self.target);
         shell::run(&mut build)?;
         Ok(self.target.join("debug/sextant"))
@@ -205,11 +188,5 @@ impl Stage {
             }
         }
         Ok(None)
-    }
-
-    fn git(&self, arguments: &[&str]) -> Result<()> {
-        let mut git = shell::command("git");
-        git.arg("-C").arg(&self.tree).args(arguments);
-        shell::output(&mut git).map(drop)
     }
 }

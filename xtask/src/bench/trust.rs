@@ -13,13 +13,15 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 7] = [
+pub const PARTS: [&str; 9] = [
     "fairness",
     "isolation",
     "restarts",
     "hostile",
     "chaos",
     "fuzz",
+    "planted",
+    "mutants",
     "compose",
 ];
 

@@ -13,6 +13,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// What builds the fuzzers.
 const CARGO_FUZZ: &str = "0.13.2";
 
+/// Version of cargo-mutants, which changes code in small ways.
+const CARGO_MUTANTS: &str = "27.1.0";
+
 /// The S3 server of the tests; `sextant_test_servers::s3` looks for the same one.
 const S3_SERVER: &str = "0.14.1";
 
@@ -61,6 +64,16 @@ pub fn cargo_fuzz(cache: &Path) -> Result<PathBuf> {
         return Ok(built);
     }
     install(&root, "cargo-fuzz", CARGO_FUZZ, &[])?;
+    Ok(built)
+}
+
+/// `cargo-mutants`, built once into the cache.
+pub fn cargo_mutants(cache: &Path) -> Result<PathBuf> {
+    let root = cache.join(format!("cargo-mutants-{CARGO_MUTANTS}"));
+    let built = root.join("bin/cargo-mutants");
+    if !shell::succeeds(shell::command(&built).args(["mutants", "--version"])) {
+        install(&root, "cargo-mutants", CARGO_MUTANTS, &[])?;
+    }
     Ok(built)
 }
 

@@ -23,7 +23,7 @@ pub struct Campaign {
 }
 
 /// All of them, the quickest first.
-pub const CAMPAIGNS: [Campaign; 4] = [
+pub const CAMPAIGNS: [Campaign; 6] = [
     Campaign {
         part: "hostile",
         command: &[],
@@ -49,6 +49,16 @@ pub const CAMPAIGNS: [Campaign; 4] = [
         part: "fuzz",
         command: &["fuzz", "--seconds", "60", "--json"],
         figures: &[("fuzz_findings", "inputs", Some("0"))],
+    },
+    Campaign {
+        part: "planted",
+        command: &["planted", "--json"],
+        figures: &[("planted_bugs_found_ratio", "ratio", Some(">= 0.95"))],
+    },
+    Campaign {
+        part: "mutants",
+        command: &["mutants", "--json"],
+        figures: &[("mutants_caught_ratio", "ratio", Some(">= 0.85"))],
     },
     Campaign {
         part: "compose",

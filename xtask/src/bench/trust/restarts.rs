@@ -202,6 +202,8 @@ impl Tally {
         }
         let problem: Value = serde_json::from_slice(body).unwrap_or_default();
         let code = problem["code"].as_str().unwrap_or("unknown").to_owned();
+        let why = problem["detail"].as_str().unwrap_or_default();
+        shell::say(format!("refused as {status} `{code}`: {why}"));
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         *refused.entry(code).or_default() += 1;
     }

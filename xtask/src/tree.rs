@@ -1,0 +1,44 @@
+//! A second worktree of the repository, for what edits the code: the checkout itself is left alone.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::Result;
+
+use crate::{paths, shell};
+
+/// A worktree below the build outputs, at the commit that is checked out here and without any change.
+pub struct Tree {
+    /// Its root.
+    pub path: PathBuf,
+}
+
+impl Tree {
+    /// The worktree `<name>/tree` of the build outputs, made where it is missing.
+    pub fn at_head(name: &str) -> Result<Self> {
+        let folder = paths::target(name);
+        fs::create_dir_all(&folder)?;
+        let tree = Self {
+            path: folder.join("tree"),
+        };
+        let head = shell::output(shell::command("git").args(["rev-parse", "HEAD"]))?;
+        if tree.path.join(".git").exists() {
+            tree.git(&["checkout", "--quiet", "--force", "--detach", head.trim()])?;
+            tree.git(&["clean", "--quiet", "--force", "-d"])?;
+            return Ok(tree);
+        }
+        // One of a folder that was removed may still be listed.
+        shell::run(shell::command("git").args(["worktree", "prune"]))?;
+        let add = ["worktree", "add", "--quiet", "--detach"];
+        let mut add_tree = shell::command("git");
+        add_tree.args(add).arg(&tree.path).arg(head.trim());
+        shell::run(&mut add_tree)?;
+        Ok(tree)
+    }
+
+    /// Runs git there.
+    pub fn git(&self, arguments: &[&str]) -> Result<()> {
+        let mut git = shell::command("git");
+        git.arg("-C").arg(&self.path).args(arguments);
+        shell::output(&mut git).map(drop)
+    }
+}
