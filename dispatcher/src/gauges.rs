@@ -7,7 +7,7 @@ use std::sync::{
 
 use arc_swap::ArcSwap;
 use sextant_controller::Excess;
-use sextant_schedule::{Backlog, NEVER, Nanos, PoolLoad, ahead};
+use sextant_schedule::{Backlog, NEVER, Nanos, PoolIx, PoolLoad, ahead};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
@@ -48,7 +48,7 @@ struct Model {
 
 /// A model on a pool.
 struct Place {
-    pool: u32,
+    pool: PoolIx,
     kind: u32,
     /// How much longer than by its profile a lone query takes, ns.
     excess: AtomicU64,
@@ -59,8 +59,8 @@ struct Grown<T>(ArcSwap<Vec<Arc<T>>>);
 
 impl Gauges {
     /// Called by one thread at a time.
-    pub(crate) fn set_load(&self, pool: u32, load: PoolLoad, backlogs: &[Backlog]) {
-        self.pools.with(pool as usize, |pool| {
+    pub(crate) fn set_load(&self, pool: PoolIx, load: PoolLoad, backlogs: &[Backlog]) {
+        self.pools.with(pool.get() as usize, |pool| {
             pool.busy_until.store(load.busy_until, Ordering::Relaxed);
             pool.queued.store(load.queued, Ordering::Relaxed);
             pool.slots.store(load.slots, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Gauges {
         &self,
         model: u32,
         tenant: Option<u32>,
-        runs_on: impl Iterator<Item = (u32, u32, Nanos)> + Clone,
+        runs_on: impl Iterator<Item = (PoolIx, u32, Nanos)> + Clone,
         excesses: impl Iterator<Item = Excess>,
     ) {
         self.models.with(model as usize, |of| {
@@ -127,7 +127,7 @@ impl Gauges {
     }
 
     /// The pools in which a model has seats.
-    pub(crate) fn pools_of(&self, model: u32) -> Vec<u32> {
+    pub(crate) fn pools_of(&self, model: u32) -> Vec<PoolIx> {
         let models = self.models.0.load();
         let places = models.get(model as usize).map(|of| of.places.load_full());
         let places = places.iter().flat_map(|places| places.iter());
@@ -147,7 +147,7 @@ impl Gauges {
         let places = of.places.load();
         let of_kind = places.iter().filter(|place| place.kind == kind);
         let waits = of_kind.filter_map(|place| {
-            let wait = pools.get(place.pool as usize)?.wait(now, tenant);
+            let wait = pools.get(place.pool.get() as usize)?.wait(now, tenant);
             Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
         });
         let wait = waits.min().unwrap_or(NEVER);
@@ -161,7 +161,7 @@ impl Gauges {
 }
 
 impl Place {
-    fn new((pool, kind, excess): (u32, u32, Nanos)) -> Self {
+    fn new((pool, kind, excess): (PoolIx, u32, Nanos)) -> Self {
         Self {
             pool,
             kind,

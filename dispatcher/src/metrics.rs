@@ -145,7 +145,7 @@ fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
     let loaded = snapshot.all().filter(|known| !known.workers.is_empty());
     let loaded: Vec<u32> = loaded.map(|known| known.ordinal).collect();
     let gauges = dispatcher.driver.gauges();
-    let pools: BTreeSet<u32> = loaded.iter().flat_map(|at| gauges.pools_of(*at)).collect();
+    let pools: BTreeSet<_> = loaded.iter().flat_map(|at| gauges.pools_of(*at)).collect();
     for (name, help, value) in [
         (
             "leading",

@@ -21,8 +21,10 @@
 //! not loaded can be counted from the same events without a change here.
 
 use sextant_schedule::{
-    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, Request, RequestQueue,
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, PoolIx, Request,
+    RequestQueue,
 };
+use sextant_types::index::IndexVec;
 
 use super::{
     devices::{Batch, Devices},
@@ -48,15 +50,15 @@ pub(super) struct Clockwork<T> {
     delay: Delay,
     devices: Devices,
     /// By pool: strategies by latest start; the id is queue times sizes plus size.
-    pools: Vec<IndexedHeap>,
-    queued: Vec<Nanos>,
+    pools: IndexVec<PoolIx, IndexedHeap>,
+    queued: IndexVec<PoolIx, Nanos>,
     queues: Vec<Option<Queue<T>>>,
     /// When the first request of a queue becomes impossible.
     expiries: IndexedHeap,
     /// By pool: when a device may take a strategy.
-    grants: IndexedHeap,
+    grants: IndexedHeap<PoolIx>,
     /// Pools that have changed since their grants were set.
-    changed: Vec<u32>,
+    changed: Vec<PoolIx>,
     waiting: usize,
 }
 
@@ -68,8 +70,8 @@ impl<T> Clockwork<T> {
             look_ahead: options.look_ahead,
             delay: options.delay,
             devices: Devices::default(),
-            pools: Vec::new(),
-            queued: Vec::new(),
+            pools: IndexVec::default(),
+            queued: IndexVec::default(),
             queues: Vec::new(),
             expiries: IndexedHeap::default(),
             grants: IndexedHeap::default(),
@@ -78,12 +80,9 @@ impl<T> Clockwork<T> {
         }
     }
 
-    fn know(&mut self, pool: u32) {
-        let pools = pool as usize + 1;
-        if self.pools.len() < pools {
-            self.pools.resize_with(pools, IndexedHeap::default);
-            self.queued.resize(pools, 0);
-        }
+    fn know(&mut self, pool: PoolIx) {
+        self.pools.grown(pool);
+        self.queued.grown(pool);
         self.devices.know(pool);
     }
 
@@ -100,7 +99,7 @@ impl<T> Clockwork<T> {
     }
 
     /// When the next device of a pool is free as far as is known, 0 for at once.
-    fn first_free(&self, pool: u32) -> Nanos {
+    fn first_free(&self, pool: PoolIx) -> Nanos {
         self.devices.first(pool).map_or(0, |(free_at, _)| free_at)
     }
 
@@ -117,14 +116,14 @@ impl<T> Clockwork<T> {
                 .map_or(0, |(free_at, _)| free_at);
             for size in 0..self.sizes.usable(&seat.spec) {
                 let id = self.id(queue, size);
-                let known = self.pools[seat.pool as usize].key(id);
+                let known = self.pools[seat.pool].key(id);
                 if missing && known.is_some() {
                     continue;
                 }
                 let made = self
                     .sizes
                     .strategy(now, free_at, &of.requests, &seat.spec, size);
-                let order = &mut self.pools[seat.pool as usize];
+                let order = &mut self.pools[seat.pool];
                 match made {
                     Some(strategy) => order.set(id, strategy.key),
                     None if known.is_some() => {
@@ -186,9 +185,9 @@ impl<T> Clockwork<T> {
     }
 
     /// Gives strategies to the devices of a pool that have less than the look-ahead before them.
-    fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+    fn dispatch(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         self.changed.push(pool);
-        while let Some((_, id)) = self.pools[pool as usize].first()
+        while let Some((_, id)) = self.pools[pool].first()
             && let Some((free_at, device)) = self.devices.first(pool)
             && free_at <= now.saturating_add(self.look_ahead)
         {
@@ -212,7 +211,7 @@ impl<T> Clockwork<T> {
     /// to answer first is found out then, and the next one is asked.
     fn expect_grants(&mut self) {
         while let Some(pool) = self.changed.pop() {
-            let waits = !self.pools[pool as usize].is_empty();
+            let waits = !self.pools[pool].is_empty();
             let first = self.devices.first(pool).filter(|_| waits);
             match first {
                 Some((free_at, _)) => {
@@ -229,28 +228,28 @@ impl<T> Clockwork<T> {
     fn choose(
         &mut self,
         now: Nanos,
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
         size: usize,
         device: u32,
     ) -> Option<Strategy> {
         let free_at = self.devices.free_at(device, now);
         let id = self.id(queue, size);
-        let known = self.pools[pool as usize].key(id);
+        let known = self.pools[pool].key(id);
         let of = self.queue(queue);
         let seat = of.and_then(|of| Some((of, of.seats.on(pool)?)));
         let Some((of, seat)) = seat else {
-            self.pools[pool as usize].remove(id);
+            self.pools[pool].remove(id);
             return None;
         };
         let spec = &seat.spec;
         let strategy = |size| self.sizes.strategy(now, free_at, &of.requests, spec, size);
         let Some(mut chosen) = strategy(size) else {
-            self.pools[pool as usize].remove(id);
+            self.pools[pool].remove(id);
             return None;
         };
         if Some(chosen.key) != known {
-            self.pools[pool as usize].set(id, chosen.key);
+            self.pools[pool].set(id, chosen.key);
             return None;
         }
         for larger in size + 1..self.sizes.usable(spec) {

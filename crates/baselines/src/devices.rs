@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sextant_schedule::{BatchId, IndexedHeap, NEVER, Nanos, PoolLoad, WorkerSpec};
+use sextant_schedule::{BatchId, IndexedHeap, NEVER, Nanos, PoolIx, PoolLoad, WorkerSpec};
+use sextant_types::index::IndexVec;
 
 /// A batch under way.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +28,7 @@ pub(super) struct Sent {
 
 #[derive(Debug)]
 struct Device {
-    pool: u32,
+    pool: PoolIx,
     worker: u32,
     sent: VecDeque<Sent>,
 }
@@ -46,7 +47,7 @@ pub(super) struct Devices {
     devices: Vec<Option<Device>>,
     vacant: Vec<u32>,
     of_worker: BTreeMap<u32, Vec<u32>>,
-    pools: Vec<Ends>,
+    pools: IndexVec<PoolIx, Ends>,
     /// By [`BatchId::at`]: number and device; number 0 where nothing is under way.
     batches: Vec<(u64, u32)>,
     vacant_batches: Vec<u32>,
@@ -131,7 +132,7 @@ impl Devices {
 
     /// A worker's devices belong to another pool from now on, with what lies on them; tells the pool
     /// that they have left.
-    pub fn transfer(&mut self, worker: u32, pool: u32) -> Option<u32> {
+    pub fn transfer(&mut self, worker: u32, pool: PoolIx) -> Option<PoolIx> {
         let devices = self.of_worker.get(&worker)?.clone();
         let before = self.pool_of(*devices.first()?);
         if before == pool {
@@ -155,7 +156,7 @@ impl Devices {
     }
 
     /// The pool of a worker that is up.
-    pub fn pool_of_worker(&self, worker: u32) -> Option<u32> {
+    pub fn pool_of_worker(&self, worker: u32) -> Option<PoolIx> {
         let device = *self.of_worker.get(&worker)?.first()?;
         Some(self.pool_of(device))
     }
@@ -239,8 +240,8 @@ impl Devices {
     }
 
     /// The device of the pool that is free first, and when, 0 for idle.
-    pub fn first(&self, pool: u32) -> Option<(Nanos, u32)> {
-        self.pools.get(pool as usize)?.ends.first()
+    pub fn first(&self, pool: PoolIx) -> Option<(Nanos, u32)> {
+        self.pools.get(pool)?.ends.first()
     }
 
     /// Keeps a device out of [`Self::first`] until it answers.
@@ -260,12 +261,12 @@ impl Devices {
     }
 
     /// The pool of a device that is up.
-    pub fn pool_of(&self, device: u32) -> u32 {
+    pub fn pool_of(&self, device: u32) -> PoolIx {
         self.get(device).pool
     }
 
     /// The devices of a pool, by number.
-    pub fn of_pool(&self, pool: u32) -> impl Iterator<Item = u32> + '_ {
+    pub fn of_pool(&self, pool: PoolIx) -> impl Iterator<Item = u32> + '_ {
         let numbered = (0..).zip(&self.devices);
         numbered.filter_map(move |(at, device)| {
             device
@@ -280,19 +281,19 @@ impl Devices {
         self.devices.len()
     }
 
-    /// Number of pools.
-    pub fn pools(&self) -> u32 {
-        self.pools.len() as u32
+    /// Every pool.
+    pub fn pools(&self) -> impl Iterator<Item = PoolIx> + use<> {
+        self.pools.numbers()
     }
 
     /// Makes room for a pool.
-    pub fn know(&mut self, pool: u32) {
+    pub fn know(&mut self, pool: PoolIx) {
         self.pool(pool);
     }
 
     /// The state of a pool, for which `queued` ns of device time wait.
-    pub fn load(&self, pool: u32, queued: Nanos) -> PoolLoad {
-        let Some(of) = self.pools.get(pool as usize) else {
+    pub fn load(&self, pool: PoolIx, queued: Nanos) -> PoolLoad {
+        let Some(of) = self.pools.get(pool) else {
             return PoolLoad::default();
         };
         let end = of.ends.first().map_or(0, |(end, _)| end);
@@ -304,12 +305,8 @@ impl Devices {
         }
     }
 
-    fn pool(&mut self, pool: u32) -> &mut Ends {
-        let at = pool as usize;
-        if self.pools.len() <= at {
-            self.pools.resize_with(at + 1, Ends::default);
-        }
-        &mut self.pools[at]
+    fn pool(&mut self, pool: PoolIx) -> &mut Ends {
+        self.pools.grown(pool)
     }
 
     fn get(&self, device: u32) -> &Device {

@@ -8,8 +8,10 @@
 //! A request costs O(log devices of its queue), a batch O(log devices).
 
 use sextant_schedule::{
-    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, QueueSpec, Request, RequestQueue,
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, PoolIx, QueueSpec, Request,
+    RequestQueue,
 };
+use sextant_types::index::IndexVec;
 
 use super::{
     devices::{Batch, Devices},
@@ -128,7 +130,7 @@ pub(super) struct Replicas<T, S: Sharing> {
     queues: Vec<Option<Queue<T>>>,
     /// By device.
     stations: Vec<Station<T, S::Memory>>,
-    queued: Vec<Nanos>,
+    queued: IndexVec<PoolIx, Nanos>,
     /// Devices that have to be looked at without an answer.
     timers: IndexedHeap,
     /// When the first stranded request of a queue is late.
@@ -156,7 +158,7 @@ impl<T, S: Sharing> Replicas<T, S> {
             devices: Devices::default(),
             queues: Vec::new(),
             stations: Vec::new(),
-            queued: Vec::new(),
+            queued: IndexVec::default(),
             timers: IndexedHeap::default(),
             expiries: IndexedHeap::default(),
             stale: false,
@@ -170,9 +172,8 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    fn know(&mut self, pool: u32) {
-        let pools = (pool as usize + 1).max(self.queued.len());
-        self.queued.resize(pools, 0);
+    fn know(&mut self, pool: PoolIx) {
+        self.queued.grown(pool);
         self.devices.know(pool);
     }
 

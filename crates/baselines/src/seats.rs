@@ -1,11 +1,12 @@
 //! On which pools a queue may run, and what its waiting rows mean there.
 
-use sextant_schedule::{Delay, DropReason, Nanos, QueueSpec, Request};
+use sextant_schedule::{Delay, DropReason, Nanos, PoolIx, QueueSpec, Request};
+use sextant_types::index::IndexVec;
 
 /// A queue on a pool.
 #[derive(Debug)]
 pub(super) struct Seat {
-    pub pool: u32,
+    pub pool: PoolIx,
     pub spec: QueueSpec,
 }
 
@@ -18,7 +19,7 @@ pub(super) struct Seats {
 
 impl Seats {
     /// Adds a pool or replaces its spec.
-    pub fn load(&mut self, pool: u32, spec: QueueSpec) {
+    pub fn load(&mut self, pool: PoolIx, spec: QueueSpec) {
         match self.list.iter_mut().find(|seat| seat.pool == pool) {
             Some(seat) => seat.spec = spec,
             None => self.list.push(Seat { pool, spec }),
@@ -28,7 +29,7 @@ impl Seats {
     }
 
     /// Removes a pool; tells whether it was there.
-    pub fn unload(&mut self, pool: u32) -> bool {
+    pub fn unload(&mut self, pool: PoolIx) -> bool {
         let before = self.list.len();
         self.list.retain(|seat| seat.pool != pool);
         self.list.len() < before
@@ -40,12 +41,12 @@ impl Seats {
     }
 
     /// The seat on `pool`.
-    pub fn on(&self, pool: u32) -> Option<&Seat> {
+    pub fn on(&self, pool: PoolIx) -> Option<&Seat> {
         self.list.iter().find(|seat| seat.pool == pool)
     }
 
     /// The pool at a position.
-    pub fn pool(&self, at: usize) -> Option<u32> {
+    pub fn pool(&self, at: usize) -> Option<PoolIx> {
         self.list.get(at).map(|seat| seat.pool)
     }
 
@@ -70,11 +71,11 @@ impl Seats {
 
     /// Adds the work of `rows` waiting rows to what waits for each pool, in place of what was
     /// added before.
-    pub fn count(&mut self, rows: u32, queued: &mut [Nanos]) {
+    pub fn count(&mut self, rows: u32, queued: &mut IndexVec<PoolIx, Nanos>) {
         let work = self.list.first().map_or(0, |seat| seat.spec.work(rows));
         let before = std::mem::replace(&mut self.work, work);
         for seat in &self.list {
-            let queued = &mut queued[seat.pool as usize];
+            let queued = &mut queued[seat.pool];
             *queued = queued.saturating_sub(before).saturating_add(work);
         }
     }

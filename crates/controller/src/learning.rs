@@ -1,6 +1,6 @@
 //! What runs and LOADs teach.
 
-use super::{Actions, BatchId, Controller, NEVER, Nanos};
+use super::{Actions, BatchId, Controller, NEVER, Nanos, PoolIx};
 use sextant_profile::{RollingKey, Run};
 
 /// Estimates that no run has confirmed for this long go back to the profile, ns.
@@ -34,7 +34,7 @@ impl<T> Controller<T> {
     /// Where a model may run: pool, kind of device, and how much longer than by its profile a lone
     /// request takes there, ns; for a model whose queries come in several sizes [`Self::excesses`]
     /// tells that.
-    pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (u32, u32, Nanos)> + Clone {
+    pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (PoolIx, u32, Nanos)> + Clone {
         let pools = self.pools_of(model).iter();
         pools.filter_map(move |pool| {
             let kind = self.pools.kind(*pool)?;

@@ -30,8 +30,8 @@ use sextant_placement::{Placement, Shared};
 use sextant_profile::{Estimates, Estimation, Rolling10, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{
-    Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolLoad, QueueSpec, Request,
-    Scheduler, ahead,
+    Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolIx, PoolLoad, QueueSpec,
+    Request, Scheduler, ahead,
 };
 
 mod cold;
@@ -156,7 +156,7 @@ pub struct OnKind {
 struct Model {
     spec: ModelSpec,
     /// Pools on which the scheduler may use it.
-    pools: SmallVec<[u32; 2]>,
+    pools: SmallVec<[PoolIx; 2]>,
     /// Its queues; the first is that of all requests where there is no surface.
     queues: SmallVec<[u32; 1]>,
     /// Rows of requests that are neither in a batch nor dropped.
@@ -169,7 +169,7 @@ struct Model {
 #[derive(Debug, Clone, Copy)]
 struct Device {
     spec: DeviceSpec,
-    pool: u32,
+    pool: PoolIx,
 }
 
 /// A batch under way; number 0 for none.
@@ -211,7 +211,7 @@ pub struct Controller<T> {
     deadlines: Vec<Nanos>,
     /// Pools whose load is another one, and models that have other pools or run times, since that
     /// was last asked for.
-    changed_pools: Marks,
+    changed_pools: Marks<PoolIx>,
     changed_models: Marks,
 }
 
@@ -259,27 +259,22 @@ impl<T> Controller<T> {
     }
 
     /// The pools on which batches of a model may run now.
-    pub fn pools_of(&self, model: u32) -> &[u32] {
+    pub fn pools_of(&self, model: u32) -> &[PoolIx] {
         self.model(model).map_or(&[], |of| &of.pools)
     }
 
     /// The pool of a device that is up.
-    pub fn pool_of(&self, device: u32) -> Option<u32> {
+    pub fn pool_of(&self, device: u32) -> Option<PoolIx> {
         self.device(device).map(|of| of.pool)
     }
 
-    /// Numbers of pools are below this.
-    pub fn pools(&self) -> u32 {
-        self.pools.len()
-    }
-
     /// The scheduler's view of a pool.
-    pub fn load(&self, pool: u32) -> PoolLoad {
+    pub fn load(&self, pool: PoolIx) -> PoolLoad {
         self.scheduler.load(pool)
     }
 
     /// What waits for a pool, by tenant, where several share it.
-    pub fn backlogs(&self, pool: u32) -> SmallVec<[Backlog; 2]> {
+    pub fn backlogs(&self, pool: PoolIx) -> SmallVec<[Backlog; 2]> {
         let mut backlogs = SmallVec::new();
         self.scheduler
             .backlogs(pool, &mut |backlog| backlogs.push(backlog));
@@ -292,7 +287,7 @@ impl<T> Controller<T> {
     }
 
     /// Device time that goes before a request of a model that comes now, on a slot of a pool, ns.
-    pub fn ahead(&self, pool: u32, model: u32) -> Nanos {
+    pub fn ahead(&self, pool: PoolIx, model: u32) -> Nanos {
         let load = self.load(pool);
         if load.queued == 0 {
             return 0;
@@ -306,7 +301,7 @@ impl<T> Controller<T> {
     }
 
     /// The pools whose load is another one than at the last call, in place of what is in `pools`.
-    pub fn take_changed_pools(&mut self, pools: &mut Vec<u32>) {
+    pub fn take_changed_pools(&mut self, pools: &mut Vec<PoolIx>) {
         self.changed_pools.take(pools);
     }
 

@@ -1,30 +1,42 @@
 //! What has changed, each once, for shells that keep copies.
 
-#[derive(Debug, Default)]
-pub(super) struct Marks {
-    list: Vec<u32>,
+use sextant_types::index::Number;
+
+#[derive(Debug)]
+pub(super) struct Marks<I = u32> {
+    list: Vec<I>,
     marked: Vec<bool>,
 }
 
 // === impl Marks ===
 
-impl Marks {
-    #[inline]
-    pub fn add(&mut self, at: u32) {
-        if self.marked.len() <= at as usize {
-            self.marked.resize(at as usize + 1, false);
+impl<I> Default for Marks<I> {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            marked: Vec::new(),
         }
-        if !std::mem::replace(&mut self.marked[at as usize], true) {
-            self.list.push(at);
+    }
+}
+
+impl<I: Number> Marks<I> {
+    #[inline]
+    pub fn add(&mut self, number: I) {
+        let at = number.get() as usize;
+        if self.marked.len() <= at {
+            self.marked.resize(at + 1, false);
+        }
+        if !std::mem::replace(&mut self.marked[at], true) {
+            self.list.push(number);
         }
     }
 
     /// What was added since the last call, in place of what is in `list`.
-    pub fn take(&mut self, list: &mut Vec<u32>) {
+    pub fn take(&mut self, list: &mut Vec<I>) {
         list.clear();
         std::mem::swap(&mut self.list, list);
-        for at in list.iter() {
-            self.marked[*at as usize] = false;
+        for number in list.iter() {
+            self.marked[number.get() as usize] = false;
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sextant_types::index::{IndexVec, PoolIx};
+
 /// A set of models as one number: the exclusive or of their marks. Two sets are taken to be the same
 /// when their numbers are: among a million pools, differing ones meet with a chance of 1 in 10^26.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -18,9 +20,9 @@ struct Pool {
 /// Every pool with a device, by what is on it.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    list: Vec<Option<Pool>>,
-    vacant: Vec<u32>,
-    by_content: BTreeMap<(u32, Content), u32>,
+    list: IndexVec<PoolIx, Option<Pool>>,
+    vacant: Vec<PoolIx>,
+    by_content: BTreeMap<(u32, Content), PoolIx>,
 }
 
 // === impl Content ===
@@ -45,23 +47,16 @@ fn mixed(value: u64) -> u64 {
 // === impl Pools ===
 
 impl Pools {
-    /// Numbers of pools are below this.
-    pub fn len(&self) -> u32 {
-        self.list.len() as u32
-    }
-
     /// The pool of devices of a kind with this content.
-    pub fn find(&self, kind: u32, content: Content) -> Option<u32> {
+    pub fn find(&self, kind: u32, content: Content) -> Option<PoolIx> {
         self.by_content.get(&(kind, content)).copied()
     }
 
     /// A new pool without devices.
-    pub fn open(&mut self, kind: u32, content: Content, models: BTreeSet<u32>) -> u32 {
-        let at = self.vacant.pop().unwrap_or_else(|| {
-            self.list.push(None);
-            self.list.len() as u32 - 1
-        });
-        self.list[at as usize] = Some(Pool {
+    pub fn open(&mut self, kind: u32, content: Content, models: BTreeSet<u32>) -> PoolIx {
+        let at = self.vacant.pop();
+        let at = at.unwrap_or_else(|| self.list.push(None));
+        self.list[at] = Some(Pool {
             kind,
             content,
             models,
@@ -72,8 +67,8 @@ impl Pools {
     }
 
     /// A pool is gone; tells the models that were on it.
-    pub fn close(&mut self, pool: u32) -> BTreeSet<u32> {
-        let Some(of) = self.list.get_mut(pool as usize).and_then(Option::take) else {
+    pub fn close(&mut self, pool: PoolIx) -> BTreeSet<u32> {
+        let Some(of) = self.list.get_mut(pool).and_then(Option::take) else {
             return BTreeSet::new();
         };
         self.by_content.remove(&(of.kind, of.content));
@@ -82,8 +77,8 @@ impl Pools {
     }
 
     /// What is on the devices of a pool changes by one model, on all of them.
-    pub fn change(&mut self, pool: u32, model: u32) {
-        let Some(Some(of)) = self.list.get_mut(pool as usize) else {
+    pub fn change(&mut self, pool: PoolIx, model: u32) {
+        let Some(Some(of)) = self.list.get_mut(pool) else {
             return;
         };
         self.by_content.remove(&(of.kind, of.content));
@@ -95,44 +90,44 @@ impl Pools {
     }
 
     /// A device comes to a pool.
-    pub fn join(&mut self, pool: u32) {
-        if let Some(Some(of)) = self.list.get_mut(pool as usize) {
+    pub fn join(&mut self, pool: PoolIx) {
+        if let Some(Some(of)) = self.list.get_mut(pool) {
             of.devices += 1;
         }
     }
 
     /// A device leaves a pool; tells how many are left.
-    pub fn leave(&mut self, pool: u32) -> u32 {
-        let Some(Some(of)) = self.list.get_mut(pool as usize) else {
+    pub fn leave(&mut self, pool: PoolIx) -> u32 {
+        let Some(Some(of)) = self.list.get_mut(pool) else {
             return 0;
         };
         of.devices -= 1;
         of.devices
     }
 
-    pub fn devices(&self, pool: u32) -> u32 {
+    pub fn devices(&self, pool: PoolIx) -> u32 {
         self.get(pool).map_or(0, |of| of.devices)
     }
 
-    pub fn kind(&self, pool: u32) -> Option<u32> {
+    pub fn kind(&self, pool: PoolIx) -> Option<u32> {
         self.get(pool).map(|of| of.kind)
     }
 
-    pub fn content(&self, pool: u32) -> Content {
+    pub fn content(&self, pool: PoolIx) -> Content {
         self.get(pool).map_or(Content::default(), |of| of.content)
     }
 
-    pub fn has(&self, pool: u32, model: u32) -> bool {
+    pub fn has(&self, pool: PoolIx, model: u32) -> bool {
         self.get(pool).is_some_and(|of| of.models.contains(&model))
     }
 
     /// The models on a pool.
-    pub fn models(&self, pool: u32) -> BTreeSet<u32> {
+    pub fn models(&self, pool: PoolIx) -> BTreeSet<u32> {
         self.get(pool)
             .map_or(BTreeSet::new(), |of| of.models.clone())
     }
 
-    fn get(&self, pool: u32) -> Option<&Pool> {
-        self.list.get(pool as usize)?.as_ref()
+    fn get(&self, pool: PoolIx) -> Option<&Pool> {
+        self.list.get(pool)?.as_ref()
     }
 }

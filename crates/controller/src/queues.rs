@@ -4,7 +4,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Controller, LatencyTable, ModelSpec, Nanos, OnKind, QueueSpec, Request, Tagged};
+use super::{
+    Controller, LatencyTable, ModelSpec, Nanos, OnKind, PoolIx, QueueSpec, Request, Tagged,
+};
 
 /// Most queues of one model, until they are looked through for one that nobody uses.
 const MOST: usize = 64;
@@ -260,7 +262,7 @@ impl<T> Controller<T> {
     }
 
     /// What the scheduler is told of a queue on a pool: the run times that are known best.
-    pub(super) fn queue_on(&self, pool: u32, queue: u32) -> Option<QueueSpec> {
+    pub(super) fn queue_on(&self, pool: PoolIx, queue: u32) -> Option<QueueSpec> {
         let of = &self.queues[queue as usize];
         let (model, kind) = (self.model(of.model)?, self.pools.kind(pool)?);
         let known = self.estimates.table(kind, queue).cloned();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Controller, DropReason, Nanos};
+use super::{Controller, DropReason, Nanos, PoolIx};
 use sextant_placement::Presence;
 use sextant_schedule::Action;
 
@@ -67,7 +67,7 @@ impl<T> Controller<T> {
         kind: u32,
         content: super::pools::Content,
         models: BTreeSet<u32>,
-    ) -> u32 {
+    ) -> PoolIx {
         let pool = self.pools.open(kind, content, models.clone());
         for model in models {
             self.seat(now, pool, model);
@@ -76,7 +76,7 @@ impl<T> Controller<T> {
     }
 
     /// A device changes its pool.
-    pub(super) fn transfer(&mut self, now: Nanos, device: u32, to: u32) {
+    pub(super) fn transfer(&mut self, now: Nanos, device: u32, to: PoolIx) {
         let Some(Some(of)) = self.devices.get_mut(device as usize) else {
             return;
         };
@@ -93,7 +93,7 @@ impl<T> Controller<T> {
     }
 
     /// A device has left a pool, which ends with its last one.
-    pub(super) fn leave(&mut self, now: Nanos, pool: u32) {
+    pub(super) fn leave(&mut self, now: Nanos, pool: PoolIx) {
         self.changed_pools.add(pool);
         if self.pools.leave(pool) > 0 {
             return;
@@ -104,7 +104,7 @@ impl<T> Controller<T> {
     }
 
     /// The scheduler may use a model on a pool.
-    fn seat(&mut self, now: Nanos, pool: u32, model: u32) {
+    fn seat(&mut self, now: Nanos, pool: PoolIx, model: u32) {
         let Some(Some(of)) = self.models.get_mut(model as usize) else {
             return;
         };
@@ -118,7 +118,7 @@ impl<T> Controller<T> {
         }
     }
 
-    fn unseat(&mut self, now: Nanos, pool: u32, model: u32) {
+    fn unseat(&mut self, now: Nanos, pool: PoolIx, model: u32) {
         if let Some(Some(of)) = self.models.get_mut(model as usize) {
             of.pools.retain(|known| *known != pool);
         }
@@ -130,7 +130,7 @@ impl<T> Controller<T> {
     }
 
     /// Tells the scheduler what a queue is like on a pool that has its model.
-    pub(super) fn seat_queue(&mut self, now: Nanos, pool: u32, queue: u32) {
+    pub(super) fn seat_queue(&mut self, now: Nanos, pool: PoolIx, queue: u32) {
         if let Some(spec) = self.queue_on(pool, queue) {
             self.changed_models.add(self.model_of(queue));
             self.scheduler

@@ -13,6 +13,8 @@ mod ranks;
 use queues::{Queue, Seat};
 use ranks::{Entries, Ranks};
 
+use sextant_types::index::{IndexVec, PoolIx};
+
 use super::{
     Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, LatencyTable,
     NEVER, Nanos, Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
@@ -26,15 +28,15 @@ pub struct Candidates<T, R: Rule> {
     rule: R,
     delay: Delay,
     fleet: Fleet,
-    ranks: Vec<Ranks>,
+    ranks: IndexVec<PoolIx, Ranks>,
     queues: Vec<Option<Queue<T, R::Memory>>>,
     waiting: usize,
     /// Pools whose first candidate left without taking the free slots that it waited for.
-    unblocked: Vec<u32>,
+    unblocked: Vec<PoolIx>,
     /// By pool: when it has to be looked at next.
-    timers: IndexedHeap,
+    timers: IndexedHeap<PoolIx>,
     /// Pools that have changed since their timers were set, each once.
-    changed: Vec<u32>,
+    changed: Vec<PoolIx>,
 }
 
 /// What became of the attempt to start a candidate on a slot.
@@ -55,7 +57,7 @@ impl<T, R: Rule> Candidates<T, R> {
             rule,
             delay,
             fleet: Fleet::default(),
-            ranks: Vec::new(),
+            ranks: IndexVec::default(),
             queues: Vec::new(),
             waiting: 0,
             unblocked: Vec::new(),
@@ -65,8 +67,8 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Something has changed by which a pool may have to be looked at sooner or later than known.
-    fn mark(&mut self, pool: u32) {
-        let ranks = &mut self.ranks[pool as usize];
+    fn mark(&mut self, pool: PoolIx) {
+        let ranks = &mut self.ranks[pool];
         if !std::mem::replace(&mut ranks.changed, true) {
             self.changed.push(pool);
         }
@@ -75,7 +77,7 @@ impl<T, R: Rule> Candidates<T, R> {
     /// Sets the timers of the pools that have changed.
     fn set_timers(&mut self) {
         while let Some(pool) = self.changed.pop() {
-            let ranks = &mut self.ranks[pool as usize];
+            let ranks = &mut self.ranks[pool];
             ranks.changed = false;
             let next = self.fleet.pool(pool).and_then(|of| ranks.next(of));
             match next.filter(|at| *at < NEVER) {
@@ -89,13 +91,9 @@ impl<T, R: Rule> Candidates<T, R> {
         self.queues.get_mut(queue as usize)?.as_mut()
     }
 
-    fn ranks_mut(&mut self, pool: u32) -> &mut Ranks {
-        let at = pool as usize;
-        if self.ranks.len() <= at {
-            self.ranks.resize_with(at + 1, Ranks::default);
-        }
+    fn ranks_mut(&mut self, pool: PoolIx) -> &mut Ranks {
         self.fleet.pool_mut(pool);
-        &mut self.ranks[at]
+        self.ranks.grown(pool)
     }
 
     /// Forms the candidates of a queue again and starts what is ready and finds a slot.
@@ -133,11 +131,11 @@ impl<T, R: Rule> Candidates<T, R> {
             return false;
         };
         let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
-        let was_first = first(&self.ranks[pool as usize]) == Some(queue);
+        let was_first = first(&self.ranks[pool]) == Some(queue);
         let started = self.place_seat(now, queue, at, (cause, NEVER), actions);
         // Either the first has left the order, or slots were taken: others may follow, and with
         // fewer idle slots the deferred ones are more eager.
-        let ranks = &self.ranks[pool as usize];
+        let ranks = &self.ranks[pool];
         let others = first(ranks).is_some_and(|other| other != queue) || !ranks.deferred.is_empty();
         if (was_first || started) && others && self.fleet.pool(pool).is_some_and(Pool::has_free) {
             self.unblocked.push(pool);
@@ -164,19 +162,19 @@ impl<T, R: Rule> Candidates<T, R> {
             let of = self.queues[queue as usize].as_mut().expect("formed above");
             let seat = &mut of.seats[at];
             let Some(formed) = formed else {
-                self.ranks[pool as usize].remove(queue, &mut seat.entries);
+                self.ranks[pool].remove(queue, &mut seat.entries);
                 return false;
             };
             if !may_start {
                 let wake = formed.until.max(now + 1);
-                let ranks = &mut self.ranks[pool as usize];
+                let ranks = &mut self.ranks[pool];
                 let worth = ranks.eager.may_allow(&formed);
                 ranks.defer(queue, &mut seat.entries, formed.ready_at, worth, wake);
                 return false;
             }
             seat.latest = formed.latest;
             let slots = seat.spec.slots;
-            let ranks = &mut self.ranks[pool as usize];
+            let ranks = &mut self.ranks[pool];
             let kept_back = ranks.keeps_back(&seat.spec, self.fleet.pool(pool));
             let rank = formed.key(seat.spec.priority, kept_back, &of.requests);
             let overtakes = ranks.ready.first().is_none_or(|(first, _)| rank <= first);
@@ -211,7 +209,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let of = self.queues[queue as usize].as_mut().expect("just pushed");
         let seat = &mut of.seats[at];
         let pool = seat.pool;
-        let ranks = &mut self.ranks[pool as usize];
+        let ranks = &mut self.ranks[pool];
         let Some(devices) = self.fleet.pool(pool) else {
             return false;
         };
@@ -255,18 +253,18 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Whether the time of a candidate has come. Without a free slot there is no haste.
-    fn may_start(&self, now: Nanos, pool: u32, formed: &Formed) -> bool {
+    fn may_start(&self, now: Nanos, pool: PoolIx, formed: &Formed) -> bool {
         if formed.ready_at <= now {
             return true;
         }
-        let eager = self.ranks[pool as usize].eager;
+        let eager = self.ranks[pool].eager;
         eager.allows(now, formed) && self.fleet.pool(pool).is_some_and(Pool::has_free)
     }
 
     /// Moves the deferred candidates to the ready ones whose time has come.
-    fn promote(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+    fn promote(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         loop {
-            let ranks = &self.ranks[pool as usize];
+            let ranks = &self.ranks[pool];
             let free = self.fleet.pool(pool).is_some_and(Pool::has_free);
             if !free || ranks.deferred.is_empty() {
                 return;
@@ -295,7 +293,7 @@ impl<T, R: Rule> Candidates<T, R> {
         cause: Cause,
         free_at: Nanos,
         actions: &mut Actions<T>,
-    ) -> Option<(u32, Option<Formed>)> {
+    ) -> Option<(PoolIx, Option<Formed>)> {
         let of = self.queues.get_mut(queue as usize)?.as_mut()?;
         let seat = of.seats.get_mut(at)?;
         let pool = seat.pool;
@@ -310,7 +308,7 @@ impl<T, R: Rule> Candidates<T, R> {
             pool: devices,
             delay: self.delay,
         };
-        let shares = &self.ranks[pool as usize].shares;
+        let shares = &self.ranks[pool].shares;
         let most = shares.most_rows(now, &seat.spec, devices.slots());
         let formed = seat.form(
             &mut self.rule,
@@ -409,7 +407,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
         let id = self.fleet.occupy(pool, place, queue, rows, (start, until));
         let work = expected.saturating_mul(Nanos::from(slots));
-        let ranks = &mut self.ranks[pool as usize];
+        let ranks = &mut self.ranks[pool];
         ranks.shares.charge(tenant, work);
         ranks.bring_forward();
         self.pool_changed(pool);
@@ -426,20 +424,20 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Matches ready candidates with free slots.
-    fn dispatch(&mut self, now: Nanos, pool: u32, actions: &mut Actions<T>) {
+    fn dispatch(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         loop {
             self.promote(now, pool, actions);
             if !self.fleet.pool(pool).is_some_and(Pool::has_free) {
                 return;
             }
-            let Some((rank, queue)) = self.ranks[pool as usize].ready.first() else {
+            let Some((rank, queue)) = self.ranks[pool].ready.first() else {
                 return;
             };
             let Some((at, slots)) = self.seat_of(queue, pool) else {
                 return;
             };
             if rank & KEPT_BACK == 0 && self.keeps_back(queue, at, pool) {
-                let ready = &mut self.ranks[pool as usize].ready;
+                let ready = &mut self.ranks[pool].ready;
                 ready.set(queue, rank | KEPT_BACK);
                 continue;
             }
@@ -461,7 +459,7 @@ impl<T, R: Rule> Candidates<T, R> {
                 // again, candidates that no slot is right for could call each other up for ever.
                 Start::Later(wake) => {
                     self.place_seat(now, queue, at, (Cause::Promotion, wake), actions);
-                    let first = self.ranks[pool as usize].ready.first();
+                    let first = self.ranks[pool].ready.first();
                     if first.is_some_and(|(_, first)| first == queue) {
                         return;
                     }
@@ -471,10 +469,10 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Whether the candidate of a seat is kept back for the sake of other tenants.
-    fn keeps_back(&mut self, queue: u32, at: usize, pool: u32) -> bool {
+    fn keeps_back(&mut self, queue: u32, at: usize, pool: PoolIx) -> bool {
         let of = self.queues.get(queue as usize).and_then(Option::as_ref);
         let seat = of.and_then(|of| of.seats.get(at));
-        let ranks = &mut self.ranks[pool as usize];
+        let ranks = &mut self.ranks[pool];
         seat.is_some_and(|seat| ranks.keeps_back(&seat.spec, self.fleet.pool(pool)))
     }
 
@@ -490,7 +488,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
         let pool = of.seats[at].pool;
         self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
-        let first = self.ranks[pool as usize].ready.first();
+        let first = self.ranks[pool].ready.first();
         first.is_none_or(|(_, first)| first != queue)
     }
 
@@ -502,15 +500,15 @@ impl<T, R: Rule> Candidates<T, R> {
         self.set_timers();
     }
 
-    fn seat_of(&self, queue: u32, pool: u32) -> Option<(usize, u16)> {
+    fn seat_of(&self, queue: u32, pool: PoolIx) -> Option<(usize, u16)> {
         let of = self.queues.get(queue as usize)?.as_ref()?;
         let at = of.seats.iter().position(|seat| seat.pool == pool)?;
         Some((at, of.seats[at].spec.slots))
     }
 
-    fn pool_changed(&mut self, pool: u32) {
+    fn pool_changed(&mut self, pool: PoolIx) {
         if let Some(of) = self.fleet.pool(pool) {
-            self.ranks[pool as usize].eager = self.rule.eagerness(of);
+            self.ranks[pool].eager = self.rule.eagerness(of);
             self.mark(pool);
         }
     }
@@ -522,7 +520,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let work = of.estimate_work() / of.seats.len().max(1) as Nanos;
         let before = std::mem::replace(&mut of.work, work);
         for seat in &of.seats {
-            let ranks = &mut self.ranks[seat.pool as usize];
+            let ranks = &mut self.ranks[seat.pool];
             ranks.shares.count(seat.spec.tenant, before, work);
             ranks.bring_forward();
         }

@@ -1,28 +1,41 @@
 //! A priority queue whose entries can be found again: least key first, one entry per id.
 
+use sextant_types::index::Number;
+
 /// A 4-ary heap of (key, id) with the position of each id, so that a key changes in O(log n).
 ///
 /// Four children share a cache line, and most changes of a scheduler move an entry by one level.
-#[derive(Debug, Clone, Default)]
-pub struct IndexedHeap {
-    entries: Vec<(u64, u32)>,
+#[derive(Debug, Clone)]
+pub struct IndexedHeap<I = u32> {
+    entries: Vec<(u64, I)>,
     /// By id: position in `entries`, or `ABSENT`.
     position: Vec<u32>,
 }
 
 const ABSENT: u32 = u32::MAX;
 
-impl IndexedHeap {
+// === impl IndexedHeap ===
+
+impl<I> Default for IndexedHeap<I> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            position: Vec::new(),
+        }
+    }
+}
+
+impl<I: Number + Ord> IndexedHeap<I> {
     /// The least (key, id).
     #[inline]
-    pub fn first(&self) -> Option<(u64, u32)> {
+    pub fn first(&self) -> Option<(u64, I)> {
         self.entries.first().copied()
     }
 
     /// The key of `id`.
     #[inline]
-    pub fn key(&self, id: u32) -> Option<u64> {
-        let at = *self.position.get(id as usize)?;
+    pub fn key(&self, id: I) -> Option<u64> {
+        let at = *self.position.get(id.get() as usize)?;
         self.entries.get(at as usize).map(|(key, _)| *key)
     }
 
@@ -37,17 +50,17 @@ impl IndexedHeap {
     }
 
     /// Every (key, id), in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, I)> + '_ {
         self.entries.iter().copied()
     }
 
     /// Inserts `id` or changes its key.
     #[inline]
-    pub fn set(&mut self, id: u32, key: u64) {
-        if self.position.len() <= id as usize {
-            self.position.resize(id as usize + 1, ABSENT);
+    pub fn set(&mut self, id: I, key: u64) {
+        if self.position.len() <= id.get() as usize {
+            self.position.resize(id.get() as usize + 1, ABSENT);
         }
-        let at = self.position[id as usize];
+        let at = self.position[id.get() as usize];
         if at == ABSENT {
             self.entries.push((key, id));
             self.rise(self.entries.len() - 1);
@@ -65,17 +78,17 @@ impl IndexedHeap {
 
     /// Removes `id`; tells its key.
     #[inline]
-    pub fn remove(&mut self, id: u32) -> Option<u64> {
-        let at = *self.position.get(id as usize)?;
+    pub fn remove(&mut self, id: I) -> Option<u64> {
+        let at = *self.position.get(id.get() as usize)?;
         if at == ABSENT {
             return None;
         }
         let at = at as usize;
-        self.position[id as usize] = ABSENT;
+        self.position[id.get() as usize] = ABSENT;
         let (key, _) = self.entries.swap_remove(at);
         if at < self.entries.len() {
             let moved = self.entries[at];
-            self.position[moved.1 as usize] = at as u32;
+            self.position[moved.1.get() as usize] = at as u32;
             if moved.0 < key {
                 self.rise(at);
             } else {
@@ -116,8 +129,8 @@ impl IndexedHeap {
     }
 
     #[inline]
-    fn place(&mut self, at: usize, entry: (u64, u32)) {
+    fn place(&mut self, at: usize, entry: (u64, I)) {
         self.entries[at] = entry;
-        self.position[entry.1 as usize] = at as u32;
+        self.position[entry.1.get() as usize] = at as u32;
     }
 }

@@ -41,7 +41,10 @@ mod sextant;
 
 pub use options::{Delay, Options, Policy, UnknownPolicy};
 pub use sextant::Sextant;
-pub use sextant_types::time::{NEVER, Nanos};
+pub use sextant_types::{
+    index::PoolIx,
+    time::{NEVER, Nanos},
+};
 
 /// What a queue needs to know of its variant.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +75,7 @@ pub struct QueueSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerSpec {
     /// The pool it belongs to: workers of the same kind with the same variants loaded.
-    pub pool: u32,
+    pub pool: PoolIx,
     /// Batches it runs side by side, at least 1.
     pub slots: u16,
 }
@@ -174,20 +177,20 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
 
     /// A worker that is up belongs to another pool from now on, with what runs on it: what is loaded
     /// on it has changed. Changes nothing for one that is not up or is there already.
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>);
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>);
 
     /// A queue may use a pool from now on. Replaces the spec of a known pair.
     fn on_loaded(
         &mut self,
         now: Nanos,
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
         spec: QueueSpec,
         actions: &mut Actions<T>,
     );
 
     /// A queue may not use a pool any more; without any pool left its requests are handed back.
-    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>);
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>);
 
     /// A request arrives.
     fn on_request(&mut self, now: Nanos, queue: u32, request: Request<T>, actions: &mut Actions<T>);
@@ -219,8 +222,8 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
     fn waiting(&self) -> usize;
 
     /// The state of a pool for selection and scaling.
-    fn load(&self, pool: u32) -> PoolLoad;
+    fn load(&self, pool: PoolIx) -> PoolLoad;
 
     /// What waits for a pool by tenant, where the policy shares devices out among several.
-    fn backlogs(&self, _pool: u32, _each: &mut dyn FnMut(Backlog)) {}
+    fn backlogs(&self, _pool: PoolIx, _each: &mut dyn FnMut(Backlog)) {}
 }

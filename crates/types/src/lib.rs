@@ -11,6 +11,7 @@ pub mod device;
 pub mod error;
 pub mod fit;
 pub mod id;
+pub mod index;
 mod named;
 pub mod padding;
 pub mod profile;
@@ -28,6 +29,7 @@ pub use error::{Code, ErrorKind};
 pub use id::{
     ApplicationId, DeviceTypeName, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId,
 };
+pub use index::{IndexVec, PoolIx};
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};

@@ -1,7 +1,7 @@
 //! What the driver's lock protects: the controller, and its time.
 
 use sextant_controller::{Actions, Controller, Options};
-use sextant_schedule::{NEVER, Nanos};
+use sextant_schedule::{NEVER, Nanos, PoolIx};
 
 use crate::pending::Pending;
 
@@ -13,7 +13,7 @@ pub(super) struct State {
     /// The controller's time.
     last: Nanos,
     /// Lists that are filled with what has changed.
-    pub(super) pools: Vec<u32>,
+    pub(super) pools: Vec<PoolIx>,
     pub(super) models: Vec<u32>,
 }
 

@@ -7,7 +7,7 @@ use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
 use sextant_schedule::{
-    BatchId, DropReason, LatencyTable, Nanos, QueueSpec, Request, Scheduler, WorkerSpec,
+    BatchId, DropReason, LatencyTable, Nanos, PoolIx, QueueSpec, Request, Scheduler, WorkerSpec,
 };
 
 use super::{Setting, Shape, Token};
@@ -103,7 +103,7 @@ impl Control {
                         price: setting.price(kind) as f32,
                         ..model.queue(latency)
                     };
-                    scheduler.on_loaded(0, kind, at, queue, &mut actions);
+                    scheduler.on_loaded(0, PoolIx::new(kind), at, queue, &mut actions);
                 }
             }
         }
@@ -133,7 +133,7 @@ impl Control {
                 actions.retain(|action| !matches!(action, controller::Action::Move(_)));
             }
             Self::Pool { scheduler, actions } => {
-                let (pool, slots) = (kind, 1);
+                let (pool, slots) = (PoolIx::new(kind), 1);
                 scheduler.on_worker_up(now, device, WorkerSpec { pool, slots }, actions);
             }
         }

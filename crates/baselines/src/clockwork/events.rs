@@ -1,6 +1,6 @@
 //! What Clockwork makes of a scheduler's events.
 
-use sextant_schedule::{BatchId, PoolLoad, QueueSpec, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, PoolIx, PoolLoad, QueueSpec, Scheduler, WorkerSpec};
 
 use super::{Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats};
 
@@ -27,7 +27,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         lost
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>) {
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>) {
         self.know(pool);
         if let Some(before) = self.devices.transfer(worker, pool) {
             self.changed.push(before);
@@ -40,7 +40,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
     fn on_loaded(
         &mut self,
         now: Nanos,
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
         spec: QueueSpec,
         actions: &mut Actions<T>,
@@ -52,7 +52,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         }
         for size in 0..self.sizes.len() {
             let id = self.id(queue, size);
-            self.pools[pool as usize].remove(id);
+            self.pools[pool].remove(id);
         }
         let of = self.queues[at].get_or_insert_with(|| Queue {
             requests: RequestQueue::default(),
@@ -67,7 +67,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.expect_grants();
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
         let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
             return;
         };
@@ -75,7 +75,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         if of.seats.unload(pool) {
             for size in 0..self.sizes.len() {
                 let id = queue * self.sizes.len() as u32 + size as u32;
-                self.pools[pool as usize].remove(id);
+                self.pools[pool].remove(id);
             }
         }
         of.seats.count(of.requests.rows(), &mut self.queued);
@@ -165,8 +165,8 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.waiting
     }
 
-    fn load(&self, pool: u32) -> PoolLoad {
-        let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
+    fn load(&self, pool: PoolIx) -> PoolLoad {
+        let queued = self.queued.get(pool).copied().unwrap_or(0);
         self.devices.load(pool, queued)
     }
 }

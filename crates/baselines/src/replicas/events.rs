@@ -1,6 +1,6 @@
 //! What lanes make of a scheduler's events.
 
-use sextant_schedule::{BatchId, PoolLoad, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, PoolIx, PoolLoad, Scheduler, WorkerSpec};
 
 use super::{
     Action, Actions, DropReason, IndexedHeap, NEVER, Nanos, Queue, QueueSpec, Replicas, Request,
@@ -25,7 +25,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         self.devices.down(worker)
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, _: &mut Actions<T>) {
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, _: &mut Actions<T>) {
         self.know(pool);
         if self.devices.transfer(worker, pool).is_some() {
             (self.stale, self.now) = (true, now);
@@ -35,7 +35,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
     fn on_loaded(
         &mut self,
         now: Nanos,
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
         spec: QueueSpec,
         _: &mut Actions<T>,
@@ -52,7 +52,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         of.seats.count(of.rows, &mut self.queued);
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
         let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
             return;
         };
@@ -130,8 +130,8 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         self.waiting
     }
 
-    fn load(&self, pool: u32) -> PoolLoad {
-        let queued = self.queued.get(pool as usize).copied().unwrap_or(0);
+    fn load(&self, pool: PoolIx) -> PoolLoad {
+        let queued = self.queued.get(pool).copied().unwrap_or(0);
         self.devices.load(pool, queued)
     }
 }

@@ -1,5 +1,7 @@
 //! When lanes are laid out again, and what happens to the requests in them.
 
+use sextant_schedule::PoolIx;
+
 use super::{
     super::devices::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
     RequestQueue, Routes, Seats, Share, Sharing, Station,
@@ -97,9 +99,7 @@ impl<T, S: Sharing> Replicas<T, S> {
     /// Lays out every lane again. What waits in a lane that stays keeps its place; the rest is
     /// routed as if it came now.
     fn lay_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
-        let plans: Vec<_> = (0..self.devices.pools())
-            .map(|pool| self.plan(pool))
-            .collect();
+        let plans: Vec<_> = self.devices.pools().map(|pool| self.plan(pool)).collect();
         let mut old = std::mem::take(&mut self.stations);
         self.stations
             .resize_with(self.devices.bound(), Station::default);
@@ -136,7 +136,7 @@ impl<T, S: Sharing> Replicas<T, S> {
     }
 
     /// The devices of a pool with the queues that each shall serve.
-    fn plan(&self, pool: u32) -> Vec<(u32, Vec<Share>)> {
+    fn plan(&self, pool: PoolIx) -> Vec<(u32, Vec<Share>)> {
         let devices: Vec<u32> = self.devices.of_pool(pool).collect();
         let numbered = (0..).zip(&self.queues);
         let demands: Vec<Demand<'_>> = numbered

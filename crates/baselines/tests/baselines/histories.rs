@@ -1,7 +1,7 @@
 //! Properties over random histories. A failure prints the history.
 
 use proptest::{collection::vec, option, prelude::*};
-use sextant_schedule::{Delay, NEVER, Nanos, Options, Policy, QueueSpec};
+use sextant_schedule::{Delay, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec};
 
 use crate::world::{MS, World, spec};
 
@@ -25,15 +25,15 @@ enum Step {
     Pass(Nanos),
     Zombie(usize),
     Ring,
-    Load(u32, u32),
-    Unload(u32, u32),
+    Load(PoolIx, u32),
+    Unload(PoolIx, u32),
     Up(u32),
     Down(u32),
-    Move(u32, u32),
+    Move(u32, PoolIx),
 }
 
-fn queue_spec(pool: u32, queue: u32) -> QueueSpec {
-    let slower = 1.0 + f64::from(pool);
+fn queue_spec(pool: PoolIx, queue: u32) -> QueueSpec {
+    let slower = 1.0 + f64::from(pool.get());
     let (max_rows, batched) = [(1, true), (32, true), (5, true), (6, false)][queue as usize];
     QueueSpec {
         batched,
@@ -52,12 +52,12 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (0..8 * MS).prop_map(Step::Pass),
         1 => (0..20usize).prop_map(Step::Zombie),
         2 => Just(Step::Ring),
-        1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Load(pool, queue)),
-        1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload(pool, queue)),
+        1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Load(PoolIx::new(pool), queue)),
+        1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload(PoolIx::new(pool), queue)),
         1 => (0..WORKERS.len() as u32).prop_map(Step::Up),
         1 => (0..WORKERS.len() as u32).prop_map(Step::Down),
         1 => (0..WORKERS.len() as u32, 0..3u32)
-            .prop_map(|(worker, pool)| Step::Move(worker, pool)),
+            .prop_map(|(worker, pool)| Step::Move(worker, PoolIx::new(pool))),
     ]
 }
 
@@ -96,11 +96,15 @@ fn play(options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
     let mut world = World::new(options);
     world.percent = percent;
     for (pool, queue) in [(0, 0), (0, 1), (1, 1), (1, 2), (0, 3), (2, 1)] {
-        world.load(pool, queue, queue_spec(pool, queue));
+        world.load(
+            PoolIx::new(pool),
+            queue,
+            queue_spec(PoolIx::new(pool), queue),
+        );
     }
     let up = |world: &mut World, worker: u32| {
         let (pool, slots) = WORKERS[worker as usize];
-        world.up(worker, pool, slots);
+        world.up(worker, PoolIx::new(pool), slots);
     };
     (0..WORKERS.len() as u32).for_each(|worker| up(&mut world, worker));
     for step in steps {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_schedule::{DropReason, Nanos, Options, Policy};
+use sextant_schedule::{DropReason, Nanos, Options, Policy, PoolIx};
 
 use crate::world::{MS, Sent, World, spec};
 
@@ -93,7 +93,7 @@ fn devices_follow_the_rates() {
     let later = &world.log[known..];
     assert!(devices_of(later, 0) >= 6, "{:?}", spread(later));
     assert!(devices_of(later, 1) <= 2, "{:?}", spread(later));
-    assert_eq!(world.scheduler.load(0).slots, 8);
+    assert_eq!(world.scheduler.load(PoolIx::new(0)).slots, 8);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, QueueSpec,
-    Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, PoolIx,
+    QueueSpec, Request, Scheduler, WorkerSpec,
 };
 
 /// One millisecond.
@@ -56,8 +56,8 @@ pub struct World {
     /// Run time over the profile's, in percent: taken in turn.
     pub percent: Vec<u64>,
     workers: BTreeMap<u32, Worker>,
-    specs: BTreeMap<(u32, u32), QueueSpec>,
-    pools: BTreeMap<u32, u32>,
+    specs: BTreeMap<(PoolIx, u32), QueueSpec>,
+    pools: BTreeMap<u32, PoolIx>,
     ended: usize,
 }
 
@@ -97,25 +97,25 @@ impl World {
     pub fn with(options: &Options, workers: u32, specs: &[QueueSpec]) -> Self {
         let mut world = Self::new(options);
         for (queue, spec) in (0..).zip(specs) {
-            world.load(0, queue, spec.clone());
+            world.load(PoolIx::new(0), queue, spec.clone());
         }
-        (0..workers).for_each(|worker| world.up(worker, 0, 1));
+        (0..workers).for_each(|worker| world.up(worker, PoolIx::new(0), 1));
         world
     }
 
-    pub fn load(&mut self, pool: u32, queue: u32, spec: QueueSpec) {
+    pub fn load(&mut self, pool: PoolIx, queue: u32, spec: QueueSpec) {
         self.specs.insert((pool, queue), spec.clone());
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_loaded(now, pool, queue, spec, actions));
     }
 
-    pub fn unload(&mut self, pool: u32, queue: u32) {
+    pub fn unload(&mut self, pool: PoolIx, queue: u32) {
         self.specs.remove(&(pool, queue));
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_unloaded(now, pool, queue, actions));
     }
 
-    pub fn up(&mut self, worker: u32, pool: u32, slots: u16) {
+    pub fn up(&mut self, worker: u32, pool: PoolIx, slots: u16) {
         let expected = self.lose(worker);
         self.pools.insert(worker, pool);
         let ends = vec![self.now; usize::from(slots)];
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// What is loaded on a worker has changed.
-    pub fn transfer(&mut self, worker: u32, pool: u32) {
+    pub fn transfer(&mut self, worker: u32, pool: PoolIx) {
         if self.workers.contains_key(&worker) {
             self.pools.insert(worker, pool);
         }

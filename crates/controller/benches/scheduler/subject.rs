@@ -8,7 +8,7 @@ use sextant_controller::{Controller, DeviceSpec, Loaded, ModelSpec, OnKind};
 use sextant_placement as placement;
 use sextant_profile::{Estimation, Run};
 use sextant_schedule as schedule;
-use sextant_schedule::{BatchId, Nanos, Options, Request, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, Nanos, Options, PoolIx, Request, Scheduler, WorkerSpec};
 
 use super::{SEED, Size, spec};
 
@@ -74,10 +74,13 @@ impl Subject {
         let mut scheduler = build(options);
         let mut actions = schedule::Actions::with_capacity(64);
         for queue in 0..size.queues {
-            scheduler.on_loaded(0, 0, queue, spec(), &mut actions);
+            scheduler.on_loaded(0, PoolIx::new(0), queue, spec(), &mut actions);
         }
         for worker in 0..size.devices {
-            let spec = WorkerSpec { pool: 0, slots: 1 };
+            let spec = WorkerSpec {
+                pool: PoolIx::new(0),
+                slots: 1,
+            };
             scheduler.on_worker_up(0, worker, spec, &mut actions);
         }
         Self::Pool(scheduler, actions)

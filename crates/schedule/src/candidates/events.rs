@@ -2,7 +2,8 @@
 
 use super::{
     super::{Backlog, BatchId, PoolLoad, Scheduler, WorkerSpec},
-    Action, Actions, Candidates, Cause, DropReason, Nanos, Queue, QueueSpec, Request, Rule, Seat,
+    Action, Actions, Candidates, Cause, DropReason, Nanos, PoolIx, Queue, QueueSpec, Request, Rule,
+    Seat,
 };
 
 impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
@@ -38,7 +39,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         lost
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: u32, actions: &mut Actions<T>) {
+    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>) {
         self.ranks_mut(pool);
         let Some(before) = self.fleet.transfer(now, worker, pool) else {
             return;
@@ -54,7 +55,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn on_loaded(
         &mut self,
         now: Nanos,
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
         spec: QueueSpec,
         actions: &mut Actions<T>,
@@ -67,10 +68,10 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let of = self.queues[at].get_or_insert_with(Queue::new);
         let work = std::mem::take(&mut of.work);
         for seat in &of.seats {
-            let shares = &mut self.ranks[seat.pool as usize].shares;
+            let shares = &mut self.ranks[seat.pool].shares;
             shares.count(seat.spec.tenant, work, 0);
         }
-        let shares = &mut self.ranks[pool as usize].shares;
+        let shares = &mut self.ranks[pool].shares;
         match of.seats.iter_mut().find(|seat| seat.pool == pool) {
             Some(seat) => {
                 shares.leave(queue, seat.spec.tenant);
@@ -88,7 +89,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.finish_event(now, actions);
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: u32, queue: u32, actions: &mut Actions<T>) {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
         let Some((at, _)) = self.seat_of(queue, pool) else {
             return;
         };
@@ -96,7 +97,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         let mut seat = of.seats.remove(at);
         of.arrange();
         let (work, empty) = (of.work, of.seats.is_empty());
-        let ranks = &mut self.ranks[pool as usize];
+        let ranks = &mut self.ranks[pool];
         ranks.shares.count(seat.spec.tenant, work, 0);
         ranks.shares.leave(queue, seat.spec.tenant);
         ranks.remove(queue, &mut seat.entries);
@@ -162,7 +163,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
             if of.observe_rest(now) {
                 self.pool_changed(pool);
             }
-            while let Some((at, queue)) = self.ranks[pool as usize].expiry.first()
+            while let Some((at, queue)) = self.ranks[pool].expiry.first()
                 && at <= now
             {
                 self.refresh(now, queue, Cause::Timer, actions);
@@ -181,11 +182,11 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.waiting
     }
 
-    fn load(&self, pool: u32) -> PoolLoad {
+    fn load(&self, pool: PoolIx) -> PoolLoad {
         let Some(of) = self.fleet.pool(pool) else {
             return PoolLoad::default();
         };
-        let ranks = self.ranks.get(pool as usize);
+        let ranks = self.ranks.get(pool);
         let queued = ranks.map_or(0, |ranks| ranks.shares.work());
         PoolLoad {
             slots: of.slots(),
@@ -198,8 +199,8 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         }
     }
 
-    fn backlogs(&self, pool: u32, each: &mut dyn FnMut(Backlog)) {
-        if let Some(ranks) = self.ranks.get(pool as usize) {
+    fn backlogs(&self, pool: PoolIx, each: &mut dyn FnMut(Backlog)) {
+        if let Some(ranks) = self.ranks.get(pool) {
             ranks.shares.backlogs().for_each(each);
         }
     }
@@ -231,7 +232,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Candidates<T, R> {
             (seat.pool, seat.spec.tenant, room)
         });
         for (pool, tenant, room) in room {
-            self.ranks[pool as usize].shares.note(now, tenant, room);
+            self.ranks[pool].shares.note(now, tenant, room);
         }
         let (at, rate_changed) = of.requests.push(now, request);
         of.rate_changed |= rate_changed;

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, QueueSpec,
-    Request, RequestQueue, Rule, Surroundings,
+    Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, PoolIx,
+    QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Queue<T, M> {
 
 #[derive(Debug)]
 pub(super) struct Seat<M> {
-    pub(super) pool: u32,
+    pub(super) pool: PoolIx,
     pub(super) spec: QueueSpec,
     pub(super) memory: M,
     /// Until when the candidate's place among the ready ones is true.
@@ -31,7 +31,7 @@ pub(super) struct Seat<M> {
 /// A pool on which a batch costs less.
 #[derive(Debug)]
 pub(super) struct Cheaper {
-    pool: u32,
+    pool: PoolIx,
     latency: LatencyTable,
 }
 
@@ -128,7 +128,7 @@ impl<T, M> Queue<T, M> {
 // === impl Seat ===
 
 impl<M: Default> Seat<M> {
-    pub(super) fn new(pool: u32, spec: QueueSpec) -> Self {
+    pub(super) fn new(pool: PoolIx, spec: QueueSpec) -> Self {
         Self {
             pool,
             spec,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sextant_types::index::{IndexVec, PoolIx};
+
 use super::{Place, Pool, Slot};
 use crate::{Nanos, WorkerSpec};
 
@@ -18,7 +20,7 @@ pub struct BatchId {
 #[derive(Debug, Clone)]
 pub struct Running {
     number: u64,
-    pool: u32,
+    pool: PoolIx,
     /// The first of its slots, then the others.
     slot: u32,
     more: Vec<u32>,
@@ -35,7 +37,7 @@ pub struct Running {
 /// A worker that is up.
 #[derive(Debug, Clone, Default)]
 struct Worker {
-    pool: u32,
+    pool: PoolIx,
     /// Its slots, by their numbers in the pool.
     slots: Vec<u32>,
 }
@@ -43,7 +45,7 @@ struct Worker {
 /// All pools, and the batches that run on them.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    pools: Vec<Pool>,
+    pools: IndexVec<PoolIx, Pool>,
     workers: BTreeMap<u32, Worker>,
     running: Vec<Option<Running>>,
     vacant: Vec<u32>,
@@ -55,31 +57,17 @@ pub struct Fleet {
 impl Fleet {
     /// The pool, if it was ever named.
     #[inline]
-    pub fn pool(&self, pool: u32) -> Option<&Pool> {
-        self.pools.get(pool as usize)
+    pub fn pool(&self, pool: PoolIx) -> Option<&Pool> {
+        self.pools.get(pool)
     }
 
     /// The pool, made when it is new.
-    pub fn pool_mut(&mut self, pool: u32) -> &mut Pool {
-        let at = pool as usize;
-        if self.pools.len() <= at {
-            self.pools.resize_with(at + 1, Pool::default);
-        }
-        &mut self.pools[at]
-    }
-
-    /// Number of pools.
-    pub fn len(&self) -> u32 {
-        self.pools.len() as u32
-    }
-
-    /// Whether there is no pool.
-    pub fn is_empty(&self) -> bool {
-        self.pools.is_empty()
+    pub fn pool_mut(&mut self, pool: PoolIx) -> &mut Pool {
+        self.pools.grown(pool)
     }
 
     /// The pool of a worker that is up.
-    pub fn pool_of(&self, worker: u32) -> Option<u32> {
+    pub fn pool_of(&self, worker: u32) -> Option<PoolIx> {
         self.workers.get(&worker).map(|of| of.pool)
     }
 
@@ -119,7 +107,7 @@ impl Fleet {
 
     /// A worker belongs to another pool from now on, with what runs on it; tells the pool that it
     /// has left. O(its slots).
-    pub fn transfer(&mut self, now: Nanos, worker: u32, pool: u32) -> Option<u32> {
+    pub fn transfer(&mut self, now: Nanos, worker: u32, pool: PoolIx) -> Option<PoolIx> {
         let of = self.workers.get(&worker).filter(|of| of.pool != pool)?;
         let (before, slots) = (of.pool, of.slots.clone());
         self.pool_mut(pool).observe(now);
@@ -160,7 +148,7 @@ impl Fleet {
     /// Takes the place for a batch that runs from `start` to `until`.
     pub fn occupy(
         &mut self,
-        pool: u32,
+        pool: PoolIx,
         place: Place,
         queue: u32,
         rows: u32,
@@ -195,7 +183,7 @@ impl Fleet {
 
     /// A batch has left its worker; tells what it was and its pool. `None` for a batch that is not
     /// under way: a late answer of a worker that was given up changes nothing.
-    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(u32, Running)> {
+    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(PoolIx, Running)> {
         let entry = self.running.get_mut(batch.at as usize)?;
         let running = entry.take_if(|running| running.number == batch.number)?;
         self.vacant.push(batch.at);

@@ -1,6 +1,6 @@
 //! Work-conserving dispatch, and what every policy shares with it on a busy device.
 
-use sextant_schedule::{DropReason, NEVER, Options, Policy, QueueSpec};
+use sextant_schedule::{DropReason, NEVER, Options, Policy, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
 
@@ -76,19 +76,19 @@ fn a_variant_with_many_threads_is_not_overtaken_for_ever() {
 #[test]
 fn the_load_counts_running_and_waiting_work() {
     let mut small = Small::of(Policy::Eager, 1, &[spec(8)]);
-    let load = small.scheduler.load(0);
+    let load = small.scheduler.load(PoolIx::new(0));
     assert_eq!(
         (load.slots, load.idle, load.busy_until, load.queued),
         (1, 1, 0, 0)
     );
     small.occupy(0, 0);
     assert_eq!(
-        small.scheduler.load(0).busy_until,
+        small.scheduler.load(PoolIx::new(0)).busy_until,
         110,
         "one row takes 110 ns"
     );
     small.request(10, 0, 1, NEVER);
-    let load = small.scheduler.load(0);
+    let load = small.scheduler.load(PoolIx::new(0));
     assert_eq!((load.idle, load.busy_until, load.queued), (0, 110, 110));
 }
 

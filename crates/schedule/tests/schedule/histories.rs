@@ -1,7 +1,7 @@
 //! Properties over random histories. A failure prints the history and the seed that repeats it.
 
 use proptest::{collection::vec, option, prelude::*};
-use sextant_schedule::{Delay, Policy};
+use sextant_schedule::{Delay, Policy, PoolIx};
 
 use crate::world::{QUEUES, SLOWNESS, Setting, Step, WORKERS, World};
 
@@ -24,11 +24,11 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..6usize).prop_map(|which| Step::Finish { which }),
         1 => (0..20usize).prop_map(|which| Step::Zombie { which }),
         2 => Just(Step::Ring),
-        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Load { pool, queue }),
-        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool, queue }),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Load { pool: PoolIx::new(pool), queue }),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool: PoolIx::new(pool), queue }),
         1 => (0..workers).prop_map(|worker| Step::Up { worker }),
         1 => (0..workers).prop_map(|worker| Step::Down { worker }),
-        2 => (0..workers, 0..pools).prop_map(|(worker, pool)| Step::Move { worker, pool }),
+        2 => (0..workers, 0..pools).prop_map(|(worker, pool)| Step::Move { worker, pool: PoolIx::new(pool) }),
     ]
 }
 

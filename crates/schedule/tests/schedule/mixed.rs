@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_schedule::{
-    Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, Policy, QueueSpec, Request,
+    Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, Policy, PoolIx, QueueSpec, Request,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};
@@ -36,8 +36,8 @@ fn a_higher_priority_goes_first_whatever_the_deadlines() {
 #[test]
 fn a_queue_on_two_pools_takes_the_faster_and_then_whichever_can_meet_it() {
     let mut small = Small::of(Policy::Eager, 1, &[spec(8)]);
-    small.up(7, 3, 1);
-    small.load(3, 0, &slower(4));
+    small.up(7, PoolIx::new(3), 1);
+    small.load(PoolIx::new(3), 0, &slower(4));
     assert_eq!(batch(&small.request(0, 0, 1, 9_000)).worker, 0);
     // One row takes 440 ns on the slower pool: the first waits for the faster one.
     assert_eq!(small.request(1, 0, 2, 400), []);
@@ -53,19 +53,23 @@ fn a_queue_on_two_pools_takes_the_faster_and_then_whichever_can_meet_it() {
 #[test]
 fn waiting_work_counts_where_it_can_be_done() {
     let mut small = Small::of(Policy::Eager, 1, &[spec(1)]);
-    small.up(1, 1, 1);
-    small.load(1, 0, &spec(1));
+    small.up(1, PoolIx::new(1), 1);
+    small.load(PoolIx::new(1), 0, &spec(1));
     for payload in 0..6 {
         small.request(0, 0, payload, NEVER);
     }
-    let queued = [0, 1].map(|pool| small.scheduler.load(pool).queued);
+    let queued = [0, 1].map(|pool| small.scheduler.load(PoolIx::new(pool)).queued);
     assert_eq!(queued, [220, 220], "four wait for two pools");
     let mut actions = Vec::new();
-    small.scheduler.on_unloaded(0, 1, 0, &mut actions);
+    small
+        .scheduler
+        .on_unloaded(0, PoolIx::new(1), 0, &mut actions);
     assert_eq!(actions, [], "the other pool still takes them");
-    let queued = [0, 1].map(|pool| small.scheduler.load(pool).queued);
+    let queued = [0, 1].map(|pool| small.scheduler.load(PoolIx::new(pool)).queued);
     assert_eq!(queued, [440, 0]);
-    small.scheduler.on_unloaded(0, 0, 0, &mut actions);
+    small
+        .scheduler
+        .on_unloaded(0, PoolIx::new(0), 0, &mut actions);
     assert_eq!(drops(&actions).len(), 4);
     assert!(
         drops(&actions)
@@ -180,12 +184,12 @@ fn a_request_without_a_deadline_gets_a_place_in_a_queue_that_others_fill() {
 /// A fast device, and a slower one at a tenth of its price.
 fn fast_and_cheap(policy: Policy) -> Small {
     let mut small = Small::of(policy, 1, &[spec(8)]);
-    small.up(7, 3, 1);
+    small.up(7, PoolIx::new(3), 1);
     let cheap = QueueSpec {
         price: 0.1,
         ..slower(4)
     };
-    small.load(3, 0, &cheap);
+    small.load(PoolIx::new(3), 0, &cheap);
     small
 }
 
@@ -240,9 +244,9 @@ impl Busy {
             ..spec(8)
         };
         let mut small = Small::of(policy, 1, &[on(0, 10.0)]);
-        small.up(1, 0, 1);
-        (2..6).for_each(|worker| small.up(worker, 1, 1));
-        small.load(1, 0, &on(1, 1.0));
+        small.up(1, PoolIx::new(0), 1);
+        (2..6).for_each(|worker| small.up(worker, PoolIx::new(1), 1));
+        small.load(PoolIx::new(1), 0, &on(1, 1.0));
         Self {
             small,
             run,

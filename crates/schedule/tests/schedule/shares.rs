@@ -6,8 +6,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, Backlog, BatchId, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec,
-    Request, Scheduler, WorkerSpec, ahead,
+    Action, Actions, Backlog, BatchId, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
+    QueueSpec, Request, Scheduler, WorkerSpec, ahead,
 };
 
 const MS: Nanos = 1_000_000;
@@ -72,7 +72,10 @@ impl Bench {
             now: 0,
         };
         for worker in 0..workers {
-            let spec = WorkerSpec { pool: 0, slots: 1 };
+            let spec = WorkerSpec {
+                pool: PoolIx::new(0),
+                slots: 1,
+            };
             bench.act(|it, now, actions| {
                 it.on_worker_up(now, worker, spec, actions);
             });
@@ -89,7 +92,7 @@ impl Bench {
                 weight: load.weight,
                 price: 1.0,
             };
-            bench.act(|it, now, actions| it.on_loaded(now, 0, queue, spec, actions));
+            bench.act(|it, now, actions| it.on_loaded(now, PoolIx::new(0), queue, spec, actions));
         }
         bench
     }

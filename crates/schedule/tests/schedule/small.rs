@@ -2,8 +2,8 @@
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec,
-    Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
+    QueueSpec, Request, Scheduler, WorkerSpec,
 };
 
 /// A scheduler that is told one thing at a time.
@@ -84,9 +84,9 @@ impl Small {
         let mut small = Self {
             scheduler: build(options),
         };
-        small.up(0, 0, slots);
+        small.up(0, PoolIx::new(0), slots);
         for (queue, spec) in specs.iter().enumerate() {
-            small.load(0, queue as u32, spec);
+            small.load(PoolIx::new(0), queue as u32, spec);
         }
         small
     }
@@ -95,7 +95,7 @@ impl Small {
         Self::new(&Options::of(policy), slots, specs)
     }
 
-    pub fn up(&mut self, worker: u32, pool: u32, slots: u16) {
+    pub fn up(&mut self, worker: u32, pool: PoolIx, slots: u16) {
         self.up_at(0, worker, WorkerSpec { pool, slots });
     }
 
@@ -105,7 +105,7 @@ impl Small {
         actions
     }
 
-    pub fn load(&mut self, pool: u32, queue: u32, spec: &QueueSpec) {
+    pub fn load(&mut self, pool: PoolIx, queue: u32, spec: &QueueSpec) {
         let mut actions = Actions::new();
         self.scheduler
             .on_loaded(0, pool, queue, spec.clone(), &mut actions);

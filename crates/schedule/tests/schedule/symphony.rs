@@ -1,7 +1,8 @@
 //! What tells Symphony from others (arXiv 2308.07470, sections 3 and 4), in small histories.
 
 use sextant_schedule::{
-    Action, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec, WorkerSpec,
+    Action, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec,
+    WorkerSpec,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};
@@ -93,7 +94,10 @@ fn the_first_requests_are_given_up_when_they_would_force_a_small_batch() {
         for payload in 1_001..1_008 {
             actions.extend(small.request(now, 0, payload, now + 25 * MS));
         }
-        let spec = WorkerSpec { pool: 0, slots: 1 };
+        let spec = WorkerSpec {
+            pool: PoolIx::new(0),
+            slots: 1,
+        };
         actions.extend(small.up_at(now, 1, spec));
         while batches(&actions).is_empty() {
             let next = small.scheduler.next_timer().expect("something waits");

@@ -1,6 +1,6 @@
 //! Start-time fair queueing event by event. A batch of n rows takes 100 + 10 n ns.
 
-use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, Policy, QueueSpec};
+use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, Policy, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
 
@@ -21,7 +21,9 @@ fn tenants(count: u32) -> Small {
 
 fn backlogs(small: &Small) -> Vec<Backlog> {
     let mut all = Vec::new();
-    small.scheduler.backlogs(0, &mut |it| all.push(it));
+    small
+        .scheduler
+        .backlogs(PoolIx::new(0), &mut |it| all.push(it));
     all
 }
 
@@ -129,7 +131,9 @@ fn nobody_saves_up_shares_while_it_is_idle() {
 fn what_leaves_is_forgotten_and_nothing_else_is() {
     let unload = |small: &mut Small, queue| {
         let mut actions = Vec::new();
-        small.scheduler.on_unloaded(200, 0, queue, &mut actions);
+        small
+            .scheduler
+            .on_unloaded(200, PoolIx::new(0), queue, &mut actions);
         drops(&actions).len()
     };
     let mut small = Small::of(Policy::Eager, 1, &[of(0, 8), of(1, 8), of(1, 8)]);
@@ -157,7 +161,7 @@ fn a_tenant_keeps_what_it_has_had_unless_its_priority_changes() {
             priority,
             ..of(0, 8)
         };
-        small.load(0, 1, &again);
+        small.load(PoolIx::new(0), 1, &again);
         lags(&small)
     };
     assert_eq!(loaded(100), [110]);
@@ -281,7 +285,7 @@ fn rows_on(mut small: Small, room: Nanos, rows: u64, later: Nanos) -> usize {
     let quick = batch(&small.request(now, 1, 1, now + 110 + room)).id;
     small.result(now + 110, quick);
     let running: BatchId = small.occupy(now + 110, 0);
-    if small.scheduler.load(0).idle > 0 {
+    if small.scheduler.load(PoolIx::new(0)).idle > 0 {
         small.occupy(now + 110, 0);
     }
     for payload in 0..rows {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec,
-    Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, Delay, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
+    QueueSpec, Request, Scheduler, WorkerSpec,
 };
 
 /// By worker: its first pool, and its slots.
@@ -38,11 +38,11 @@ pub enum Step {
     /// The timer rings although it need not.
     Ring,
     Load {
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
     },
     Unload {
-        pool: u32,
+        pool: PoolIx,
         queue: u32,
     },
     Up {
@@ -54,7 +54,7 @@ pub enum Step {
     /// What is loaded on a worker has changed.
     Move {
         worker: u32,
-        pool: u32,
+        pool: PoolIx,
     },
 }
 
@@ -87,8 +87,8 @@ pub struct World {
     ended: Vec<BatchId>,
     up: BTreeSet<u32>,
     /// By worker: its pool now.
-    pools: [u32; WORKERS.len()],
-    seats: BTreeSet<(u32, u32)>,
+    pools: [PoolIx; WORKERS.len()],
+    seats: BTreeSet<(PoolIx, u32)>,
 }
 
 /// Run time of `rows` rows on the fastest pool: 10 ns a row and 100 ns for the batch.
@@ -96,7 +96,7 @@ pub fn table(slowness: u64) -> LatencyTable {
     LatencyTable::new((1..=8).map(|rows| slowness * (100 + 10 * rows)).collect()).unwrap()
 }
 
-fn spec(pool: u32, queue: u32) -> QueueSpec {
+fn spec(pool: PoolIx, queue: u32) -> QueueSpec {
     let (max_rows, slots, batched, priority) = [
         (1, 1, true, 100),
         (8, 1, true, 100),
@@ -108,7 +108,7 @@ fn spec(pool: u32, queue: u32) -> QueueSpec {
         max_rows,
         batched,
         slots,
-        latency: table(SLOWNESS[pool as usize]),
+        latency: table(SLOWNESS[pool.get() as usize]),
         max_waiting_rows: 64,
         tenant: 0,
         priority,
@@ -139,7 +139,7 @@ impl World {
             running: BTreeMap::new(),
             ended: vec![],
             up: BTreeSet::new(),
-            pools: WORKERS.map(|(pool, _)| pool),
+            pools: WORKERS.map(|(pool, _)| PoolIx::new(pool)),
             seats: BTreeSet::new(),
         };
         (0..WORKERS.len() as u32).for_each(|worker| world.up(worker));
@@ -153,7 +153,7 @@ impl World {
             (0, 4),
             (1, 4),
         ] {
-            world.load(pool, queue);
+            world.load(PoolIx::new(pool), queue);
         }
         world
     }
@@ -195,7 +195,7 @@ impl World {
             .collect();
         down.into_iter().for_each(|worker| self.up(worker));
         for (worker, (pool, _)) in (0..).zip(WORKERS) {
-            self.transfer(worker, pool);
+            self.transfer(worker, PoolIx::new(pool));
         }
         loop {
             if let Some(id) = self.running.keys().next().copied() {
@@ -231,7 +231,7 @@ impl World {
         self.act(|scheduler, actions| scheduler.on_request(now, queue, request, actions));
     }
 
-    fn load(&mut self, pool: u32, queue: u32) {
+    fn load(&mut self, pool: PoolIx, queue: u32) {
         self.seats.insert((pool, queue));
         let now = self.now;
         self.act(|scheduler, actions| {
@@ -239,13 +239,13 @@ impl World {
         });
     }
 
-    fn unload(&mut self, pool: u32, queue: u32) {
+    fn unload(&mut self, pool: PoolIx, queue: u32) {
         self.seats.remove(&(pool, queue));
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_unloaded(now, pool, queue, actions));
     }
 
-    fn transfer(&mut self, worker: u32, pool: u32) {
+    fn transfer(&mut self, worker: u32, pool: PoolIx) {
         if self.up.contains(&worker) {
             self.pools[worker as usize] = pool;
         }

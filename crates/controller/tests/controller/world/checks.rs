@@ -23,7 +23,7 @@ impl World {
             let with = pools
                 .iter()
                 .filter(|(_, (_, ready))| ready.contains(&model));
-            let with: BTreeSet<u32> = with.map(|(pool, _)| *pool).collect();
+            let with: BTreeSet<_> = with.map(|(pool, _)| *pool).collect();
             let known = self.controller.pools_of(model).iter().copied();
             assert_eq!(
                 known.collect::<BTreeSet<_>>(),

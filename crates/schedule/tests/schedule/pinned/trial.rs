@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, DropReason, NEVER, Nanos, Options, QueueSpec, Request, Scheduler,
-    WorkerSpec,
+    Action, Actions, BatchId, DropReason, NEVER, Nanos, Options, PoolIx, QueueSpec, Request,
+    Scheduler, WorkerSpec,
 };
 
 /// What one queue is asked.
@@ -129,13 +129,16 @@ impl Play {
 
     fn up(&mut self, worker: u32) {
         let slots = self.trial.workers.1;
-        let spec = WorkerSpec { pool: 0, slots };
+        let spec = WorkerSpec {
+            pool: PoolIx::new(0),
+            slots,
+        };
         self.act(|it, now, actions| drop(it.on_worker_up(now, worker, spec, actions)));
     }
 
     fn load(&mut self, queue: usize) {
         let spec = self.trial.streams[queue].spec.clone();
-        self.act(|it, now, actions| it.on_loaded(now, 0, queue as u32, spec, actions));
+        self.act(|it, now, actions| it.on_loaded(now, PoolIx::new(0), queue as u32, spec, actions));
     }
 
     fn change(&mut self, part: u64) {
@@ -147,7 +150,7 @@ impl Play {
             }
             3 => {
                 self.up(0);
-                self.act(|it, now, actions| it.on_unloaded(now, 0, 0, actions));
+                self.act(|it, now, actions| it.on_unloaded(now, PoolIx::new(0), 0, actions));
             }
             4 => self.load(0),
             _ => {}
@@ -217,7 +220,7 @@ impl Play {
         }
         let lags = &mut self.figures.lags;
         self.scheduler
-            .backlogs(0, &mut |backlog| *lags += backlog.lag / 1000);
+            .backlogs(PoolIx::new(0), &mut |backlog| *lags += backlog.lag / 1000);
     }
 
     fn note(&mut self, action: Action<()>) {

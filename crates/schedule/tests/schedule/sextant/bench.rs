@@ -1,8 +1,8 @@
 //! One queue with the rule, beside devices that are as busy as a test says.
 
 use sextant_schedule::{
-    BatchId, Delay, DropReason, Fleet, Formed, LatencyTable, LocalQueue, Nanos, Options, QueueSpec,
-    Request, Sextant, Surroundings, WorkerSpec,
+    BatchId, Delay, DropReason, Fleet, Formed, LatencyTable, LocalQueue, Nanos, Options, PoolIx,
+    QueueSpec, Request, Sextant, Surroundings, WorkerSpec,
 };
 
 use crate::small;
@@ -47,7 +47,13 @@ impl Bench {
             running: vec![],
             dropped: vec![],
         };
-        bench.fleet.up(0, WorkerSpec { pool: 0, slots });
+        bench.fleet.up(
+            0,
+            WorkerSpec {
+                pool: PoolIx::new(0),
+                slots,
+            },
+        );
         bench.occupy(busy, 12 * MS);
         bench
     }
@@ -64,10 +70,10 @@ impl Bench {
 
     /// With no idle slot during half of the time.
     pub fn crowded(mut self) -> Self {
-        let idle = self.fleet.pool_mut(0).idle() as u16;
+        let idle = self.fleet.pool_mut(PoolIx::new(0)).idle() as u16;
         self.occupy(idle, 12 * MS);
         // Forgetting over a second, a second counts half.
-        self.fleet.pool_mut(0).observe(1000 * MS);
+        self.fleet.pool_mut(PoolIx::new(0)).observe(1000 * MS);
         for id in self
             .running
             .split_off(self.running.len() - usize::from(idle))
@@ -79,8 +85,12 @@ impl Bench {
 
     pub fn occupy(&mut self, slots: u16, run: Nanos) {
         for _ in 0..slots {
-            let place = self.fleet.pool_mut(0).find(1).expect("a slot is free");
-            let id = self.fleet.occupy(0, place, 0, 1, (0, run));
+            let place = self
+                .fleet
+                .pool_mut(PoolIx::new(0))
+                .find(1)
+                .expect("a slot is free");
+            let id = self.fleet.occupy(PoolIx::new(0), place, 0, 1, (0, run));
             self.running.push(id);
         }
     }
@@ -104,7 +114,7 @@ impl Bench {
             now,
             cause: sextant_schedule::Cause::Queue,
             free_at: 0,
-            pool: self.fleet.pool(0).unwrap(),
+            pool: self.fleet.pool(PoolIx::new(0)).unwrap(),
             delay: self.delay,
         };
         let dropped = &mut self.dropped;
@@ -115,6 +125,6 @@ impl Bench {
     }
 
     pub fn eagerness(&self) -> sextant_schedule::Eagerness {
-        sextant_schedule::Rule::eagerness(&self.rule, self.fleet.pool(0).unwrap())
+        sextant_schedule::Rule::eagerness(&self.rule, self.fleet.pool(PoolIx::new(0)).unwrap())
     }
 }

@@ -1,7 +1,7 @@
 //! What is given up at the head of a batch. While the rate is unknown, a dropped request is charged
 //! alpha + beta x -ln(0.008) = 1 + 4 x 4.83 = 20.3 ms.
 
-use sextant_schedule::{DropReason, NEVER};
+use sextant_schedule::{DropReason, NEVER, PoolIx};
 
 use super::bench::{Bench, MS, spec};
 
@@ -44,7 +44,7 @@ fn nothing_is_dropped_beside_another_idle_device() {
     assert_eq!(shed(queue(9, 1, (3, 1))), (0, 1));
     // Nor beside batches without a deadline.
     let mut shared = queue(9, 1, (1, 1));
-    shared.fleet.pool_mut(0).share(0, 10 * MS);
+    shared.fleet.pool_mut(PoolIx::new(0)).share(0, 10 * MS);
     assert_eq!(shed(shared), (0, 1));
 }
 
@@ -61,7 +61,7 @@ fn a_queue_that_has_had_its_part_pays_more_while_devices_suffice() {
         let mut bench = Bench::new(spec(1.0, 4.0), 0.0, (1, 1));
         if crowded {
             // A fifteenth of a second counts a sixteenth, whose fourth root is a half.
-            bench.fleet.pool_mut(0).observe(1000 * MS / 15);
+            bench.fleet.pool_mut(PoolIx::new(0)).observe(1000 * MS / 15);
         }
         bench.ask(0, 100 * MS);
         bench.queue.clear(bench.delay);

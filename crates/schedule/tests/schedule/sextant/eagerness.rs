@@ -1,11 +1,12 @@
 //! How much earlier candidates are offered, and what those that missed much are moved forward by.
 
 use super::bench::{Bench, MS, spec};
+use sextant_schedule::PoolIx;
 
 fn early(devices: (u16, u16)) -> u64 {
     let mut bench = Bench::new(spec(1.0, 4.0), 0.0, devices);
     if devices.1 == 0 {
-        bench.fleet.pool_mut(0).observe(0);
+        bench.fleet.pool_mut(PoolIx::new(0)).observe(0);
     }
     bench.eagerness().early
 }

@@ -1,0 +1,174 @@
+//! Numbers of things that lie in a table: one type for each kind of thing, so that the number of a pool
+//! cannot be taken for that of a queue.
+
+use std::{
+    marker::PhantomData,
+    ops::{Index, IndexMut},
+};
+
+/// The number of one kind of thing, by its position in a table of them.
+pub trait Number: Copy {
+    /// The number of the thing at a position.
+    fn new(at: u32) -> Self;
+
+    /// Its position.
+    fn get(self) -> u32;
+}
+
+impl Number for u32 {
+    fn new(at: u32) -> Self {
+        at
+    }
+
+    fn get(self) -> u32 {
+        self
+    }
+}
+
+/// A type for the numbers of one kind of thing.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The number of the thing at a position.
+            pub const fn new(at: u32) -> Self {
+                Self(at)
+            }
+
+            /// Its position.
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl Number for $name {
+            fn new(at: u32) -> Self {
+                Self(at)
+            }
+
+            fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A pool of a scheduler: devices that are alike and have the same variants ready.
+    PoolIx
+}
+
+/// A table whose rows have numbers of the type `I` alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexVec<I, T> {
+    list: Vec<T>,
+    numbers: PhantomData<fn(I)>,
+}
+
+// === impl IndexVec ===
+
+impl<I, T> Default for IndexVec<I, T> {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            numbers: PhantomData,
+        }
+    }
+}
+
+impl<I: Number, T> IndexVec<I, T> {
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The row, if there is one.
+    #[inline]
+    pub fn get(&self, number: I) -> Option<&T> {
+        self.list.get(number.get() as usize)
+    }
+
+    /// The row, if there is one.
+    #[inline]
+    pub fn get_mut(&mut self, number: I) -> Option<&mut T> {
+        self.list.get_mut(number.get() as usize)
+    }
+
+    /// The row; empty rows are added up to it where the table is shorter.
+    #[inline]
+    pub fn grown(&mut self, number: I) -> &mut T
+    where
+        T: Default,
+    {
+        let at = number.get() as usize;
+        if self.list.len() <= at {
+            self.list.resize_with(at + 1, T::default);
+        }
+        &mut self.list[at]
+    }
+
+    /// Adds a row; tells its number.
+    pub fn push(&mut self, row: T) -> I {
+        let number = I::new(self.list.len() as u32);
+        self.list.push(row);
+        number
+    }
+
+    /// The numbers of all rows.
+    pub fn numbers(&self) -> impl Iterator<Item = I> + use<I, T> {
+        (0..self.list.len() as u32).map(I::new)
+    }
+}
+
+impl<I: Number, T> Index<I> for IndexVec<I, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, number: I) -> &T {
+        &self.list[number.get() as usize]
+    }
+}
+
+impl<I: Number, T> IndexMut<I> for IndexVec<I, T> {
+    #[inline]
+    fn index_mut(&mut self, number: I) -> &mut T {
+        &mut self.list[number.get() as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_grows_up_to_the_row_that_is_asked_for() {
+        let mut table: IndexVec<PoolIx, u64> = IndexVec::default();
+        assert!(table.is_empty());
+        *table.grown(PoolIx::new(2)) = 7;
+        assert_eq!(table.len(), 3);
+        assert_eq!((table[PoolIx::new(1)], table[PoolIx::new(2)]), (0, 7));
+        assert_eq!(table.get(PoolIx::new(3)), None);
+    }
+
+    #[test]
+    fn a_row_that_is_added_has_the_next_number() {
+        let mut table: IndexVec<PoolIx, &str> = IndexVec::default();
+        let numbers = [table.push("a"), table.push("b")];
+        assert_eq!(table.numbers().collect::<Vec<_>>(), numbers);
+        assert_eq!(table[numbers[1]], "b");
+    }
+}
