@@ -1,27 +1,38 @@
 //! `/v1/applications`: what is scored how, what its queries ask for by default, and what it may use of
 //! the fleet.
 
+use std::collections::BTreeMap;
+
 use axum::{
     Json,
     extract::{Request, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use sextant_registry::{Application, KeyScope};
+use sextant_rpc::Route;
 use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
     auth::Caller,
-    extract::Name,
+    extract::{Name, Params},
     json,
+    page::PageParams,
+    precondition::Shown,
     problem::{Problem, ProblemBody},
-    resources::{ResourcesBody, ResourcesChangeBody},
+    resources::ResourcesBody,
     signature::SignatureBody,
     targets::TargetsBody,
 };
+
+mod change;
+mod presets;
+
+use change::ApplicationChangeBody;
+use presets::Presets;
 
 /// An application to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -36,23 +47,18 @@ pub struct NewApplicationBody {
     #[schema(example = "top1")]
     metric: String,
     /// For people.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     description: String,
     /// Targets of queries that state none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     default_targets: TargetsBody,
+    /// Targets by name: queries ask for them with `preset`.
+    #[serde(default, deserialize_with = "json::or_default")]
+    #[schema(value_type = BTreeMap<String, TargetsBody>, example = json!({"fast": {"latency_ms": 5.0}}))]
+    presets: Presets,
     /// What it may use of the fleet; to set it takes the scope `admin`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     resources: ResourcesBody,
-}
-
-/// What is to change of an application.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ApplicationChange)]
-pub struct ApplicationChangeBody {
-    /// What it may use of the fleet.
-    resources: ResourcesChangeBody,
 }
 
 /// An application.
@@ -67,6 +73,9 @@ pub struct ApplicationBody {
     description: String,
     /// Targets of queries that state none.
     default_targets: TargetsBody,
+    /// Targets by name: queries ask for them with `preset`. Absent where there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    presets: BTreeMap<String, TargetsBody>,
     /// Inputs and outputs of all its models; absent until the first model fixes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<SignatureBody>,
@@ -81,6 +90,9 @@ pub struct ApplicationBody {
 pub struct ApplicationsBody {
     /// Sorted by name.
     applications: Vec<ApplicationBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Creates an application. The same settings again are no error.
@@ -115,74 +127,112 @@ pub async fn create(
 
 /// All applications.
 #[utoipa::path(get, operation_id = "applications_list", path = "/v1/applications", tag = "applications",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most applications; all if left out",
+            minimum = 1, maximum = 1000),
+    ),
     responses((status = 200, description = "Sorted by name", body = ApplicationsBody)))]
 pub async fn list(
     State(state): State<ApiState>,
     caller: Caller,
+    Params(params): Params<PageParams>,
 ) -> Result<Json<ApplicationsBody>, Problem> {
     let applications = state.registry().applications().await?;
-    let applications = applications
+    let seen = applications
         .into_iter()
-        .filter(|application| caller.sees(&application.id))
-        .map(ApplicationBody::from)
-        .collect();
-    Ok(Json(ApplicationsBody { applications }))
+        .filter(|application| caller.sees(&application.id));
+    let page = params.cut(seen, |application| application.id.to_string())?;
+    let applications = page.items.into_iter().map(ApplicationBody::from).collect();
+    let next = page.next;
+    Ok(Json(ApplicationsBody { applications, next }))
 }
 
 /// One application.
 #[utoipa::path(get, operation_id = "applications_get", path = "/v1/applications/{application}", tag = "applications",
     params(("application" = String, Path, description = "its name")),
     responses(
-        (status = 200, description = "The application", body = ApplicationBody),
+        (status = 200, description = "The application", body = ApplicationBody,
+            headers(("etag" = String, description = "changes when the application does"))),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn get(
     State(state): State<ApiState>,
+    caller: Caller,
     Name(name): Name<ApplicationId>,
-) -> Result<Json<ApplicationBody>, Problem> {
-    Ok(Json(state.registry().application(&name).await?.into()))
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let application = state.registry().application(&name).await;
+    let application = application
+        .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
+    Ok(Shown::new(&ApplicationBody::from(application)).answer(&headers))
 }
 
-/// Changes what an application may use of the fleet. Who serves it knows it moments later. A change that
+/// Changes an application: its description, default targets, presets, and what it may use of the fleet, which takes
+/// the scope `admin`. What is left out stays, `null` takes back. Who serves it knows it moments later. A change that
 /// was interrupted is completed by another one.
 #[utoipa::path(patch, operation_id = "applications_change", path = "/v1/applications/{application}", tag = "applications",
-    params(("application" = String, Path, description = "its name")),
+    params(
+        ("application" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
     request_body = ApplicationChangeBody,
     responses(
-        (status = 200, description = "As it is now", body = ApplicationBody),
+        (status = 200, description = "As it is now", body = ApplicationBody,
+            headers(("etag" = String, description = "changes when the application does"))),
         (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn change(
     State(state): State<ApiState>,
+    caller: Caller,
     Name(name): Name<ApplicationId>,
     request: Request,
-) -> Result<Json<ApplicationBody>, Problem> {
-    let bytes = state.collect(request.into_body()).await?;
-    let change = json::owned::<ApplicationChangeBody>(&bytes)?.resources;
-    let changed = state
-        .registry()
-        .change_resources(&name, |resources| change.apply(resources));
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = state.collect(body).await?;
+    let change = json::owned::<ApplicationChangeBody>(&bytes)?;
+    let moves_resources = change.moves_resources();
+    if moves_resources && !caller.has(KeyScope::Admin) {
+        return Err(needs_admin("change"));
+    }
+    let changed = state.registry().change_application(&name, |known| {
+        Shown::new(&ApplicationBody::from(known.clone())).check(&parts.headers)?;
+        change.apply(known)
+    });
     let changed = changed.await??;
-    state.publisher().show_resources(&name).await?;
-    Ok(Json(changed.into()))
+    if moves_resources {
+        state.publisher().show_resources(&name).await?;
+    }
+    state.refresh().await?;
+    Ok(Shown::new(&ApplicationBody::from(changed)).with(StatusCode::OK))
 }
 
 /// Deletes an application that has no models. One whose resources are set takes the scope `admin`.
 #[utoipa::path(delete, operation_id = "applications_delete", path = "/v1/applications/{application}", tag = "applications",
-    params(("application" = String, Path, description = "its name")),
+    params(
+        ("application" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 409, description = "It has models or unfinished jobs", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn delete(
     State(state): State<ApiState>,
     caller: Caller,
     Name(name): Name<ApplicationId>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let application = state.registry().application(&name).await?;
+    Shown::new(&ApplicationBody::from(application.clone())).check(&headers)?;
     check_resources(&caller, &application, "take back")?;
     state.registry().delete_application(&name).await?;
     state.refresh().await?;
@@ -195,8 +245,12 @@ fn check_resources(caller: &Caller, of: &Application, what: &str) -> Result<(), 
     if of.resources.is_default() || caller.has(KeyScope::Admin) {
         return Ok(());
     }
+    Err(needs_admin(what))
+}
+
+fn needs_admin(what: &str) -> Problem {
     let detail = format!("the key lacks the scope `admin`, which it takes to {what} `resources`");
-    Err(Problem::new(Code::Forbidden, detail))
+    Problem::new(Code::Forbidden, detail)
 }
 
 // === impl NewApplicationBody ===
@@ -216,6 +270,7 @@ impl NewApplicationBody {
             default_targets: self.default_targets.read()?,
             signature: None,
             resources: self.resources.read()?,
+            presets: presets::read(self.presets, metric)?,
         })
     }
 }
@@ -227,6 +282,7 @@ impl From<Application> for ApplicationBody {
             metric: application.metric.name(),
             description: application.description,
             default_targets: TargetsBody::show(&application.default_targets, application.metric),
+            presets: presets::show(&application.presets, application.metric),
             signature: application.signature.as_ref().map(SignatureBody::from),
             resources: ResourcesBody::show(&application.resources),
         }

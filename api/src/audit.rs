@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use sextant_registry::{Audit, AuditFilter};
 use utoipa::ToSchema;
 
-use crate::{ApiState, extract::Params, problem::Problem};
+use crate::{ApiState, extract::Params, page, problem::Problem};
+
+/// Entries of a page where no limit is given.
+const PAGE: u32 = 100;
 
 /// Which entries to list.
 #[derive(Debug, Deserialize)]
@@ -15,6 +18,7 @@ pub struct AuditParams {
     action: Option<String>,
     subject: Option<String>,
     since_ms: Option<u64>,
+    after: Option<String>,
     before: Option<String>,
     limit: Option<u32>,
 }
@@ -44,6 +48,9 @@ pub struct EntryBody {
 pub struct EntriesBody {
     /// Newest first.
     entries: Vec<EntryBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Who changed what, newest first.
@@ -53,25 +60,29 @@ pub struct EntriesBody {
         ("action" = Option<String>, Query, description = "only this, as `key.create`"),
         ("subject" = Option<String>, Query, description = "only of this name or id"),
         ("since_ms" = Option<u64>, Query, description = "only from this time on"),
-        ("before" = Option<String>, Query, description = "last entry of the page before"),
-        ("limit" = Option<u32>, Query, description = "most entries, 1 to 1000"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("before" = Option<String>, Query, description = "an older name of `after`"),
+        ("limit" = Option<u32>, Query, description = "most entries; 100 if left out", minimum = 1, maximum = 1000),
     ),
     responses((status = 200, description = "Newest first", body = EntriesBody)))]
 pub async fn list(
     State(state): State<ApiState>,
     Params(params): Params<AuditParams>,
 ) -> Result<Json<EntriesBody>, Problem> {
+    let limit = page::limit(params.limit)?.unwrap_or(PAGE);
     let filter = AuditFilter {
         actor: params.actor,
         action: params.action,
         subject: params.subject,
         since_ms: params.since_ms,
-        before: params.before,
-        limit: params.limit.map(|limit| limit.clamp(1, 1000)),
+        before: params.after.or(params.before),
+        limit: Some(limit + 1),
     };
     let entries = state.registry().audit(&filter).await?;
-    let entries = entries.into_iter().map(EntryBody::from).collect();
-    Ok(Json(EntriesBody { entries }))
+    let page = page::cut_off(entries, limit, |entry| entry.id.clone());
+    let entries = page.items.into_iter().map(EntryBody::from).collect();
+    let next = page.next;
+    Ok(Json(EntriesBody { entries, next }))
 }
 
 impl From<Audit> for EntryBody {

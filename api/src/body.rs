@@ -100,9 +100,17 @@ pub async fn discard<E>(pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unp
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
+/// A body, and the setting that says how large it may be.
+const BODY: &str = "the body";
+
 /// The refusal of something larger than `max_bytes`.
 pub fn too_large(what: &str, max_bytes: u64) -> Problem {
-    let detail = format!("{what} is larger than `{max_bytes}` bytes");
+    // Files are uploaded, everything else is a body.
+    let setting = match what {
+        BODY => "limits.max_body_bytes",
+        _ => "limits.max_model_bytes",
+    };
+    let detail = format!("{what} is larger than `{max_bytes}` bytes, which `{setting}` allows");
     Problem::new(Code::TooLarge, detail)
 }
 
@@ -136,7 +144,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
     async fn collect(&mut self) -> Result<Bytes, Problem> {
         // A declared length over the limit is refused before anything is kept.
         if self.body.size_hint().lower() > self.max_bytes as u64 {
-            return Err(too_large("the body", self.max_bytes as u64));
+            return Err(too_large(BODY, self.max_bytes as u64));
         }
         let Some(first) = self.next().await? else {
             return Ok(Bytes::new());
@@ -163,7 +171,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
                 continue;
             };
             if self.taken.bytes + data.len() > self.max_bytes {
-                return Err(too_large("the body", self.max_bytes as u64));
+                return Err(too_large(BODY, self.max_bytes as u64));
             }
             if !data.is_empty() {
                 self.taken.grow(data.len())?;

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use crate::problem::Problem;
+use crate::{problem::Problem, trace};
 
 /// Most changes in the making whose clients have gone: who sends and leaves fills no memory.
 const MAX_LEFT: usize = 256;
@@ -49,8 +49,11 @@ impl Changes {
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1000));
         }
         let (sender, made) = oneshot::channel();
-        let running = run(change, sender, Arc::clone(&self.left));
-        self.running.spawn(running.in_current_span());
+        let running = run(change, sender, Arc::clone(&self.left)).in_current_span();
+        match trace::current() {
+            Some(trace) => self.running.spawn(trace::within(trace, running)),
+            None => self.running.spawn(running),
+        };
         match made.await {
             Ok(Ok(made)) => Ok(made),
             Ok(Err(panic)) => resume_unwind(panic),

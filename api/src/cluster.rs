@@ -11,7 +11,8 @@ use crate::{
     ApiState,
     auth::Subject,
     clock,
-    extract::Name,
+    extract::{Name, Params},
+    page::PageParams,
     problem::{Problem, ProblemBody},
 };
 
@@ -50,6 +51,9 @@ pub struct InstanceBody {
 pub struct InstancesBody {
     /// Sorted by variant and worker.
     instances: Vec<InstanceBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// A worker.
@@ -118,18 +122,30 @@ pub struct WarningBody {
 pub struct WorkersBody {
     /// Sorted by name.
     workers: Vec<WorkerBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// What does not fit together; empty where everything does.
     warnings: Vec<WarningBody>,
 }
 
 /// Workers that hold a lease.
 #[utoipa::path(get, operation_id = "workers_list", path = "/v1/workers", tag = "cluster",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most workers; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses((status = 200, description = "Sorted by name", body = WorkersBody)))]
-pub async fn workers(State(state): State<ApiState>) -> Result<Json<WorkersBody>, Problem> {
+pub async fn workers(
+    State(state): State<ApiState>,
+    Params(params): Params<PageParams>,
+) -> Result<Json<WorkersBody>, Problem> {
     let workers = state.metadata().workers(clock::now_ms()).await?;
     let warnings = DeviceTypes::of(&workers).warnings;
+    let page = params.cut(&workers, |worker| worker.id.to_string())?;
     Ok(Json(WorkersBody {
-        workers: workers.iter().map(WorkerBody::from).collect(),
+        workers: page.items.into_iter().map(WorkerBody::from).collect(),
+        next: page.next,
         warnings: warnings.iter().map(WarningBody::from).collect(),
     }))
 }
@@ -190,11 +206,22 @@ pub async fn get(State(state): State<ApiState>) -> Json<ClusterBody> {
 
 /// Instances in any state.
 #[utoipa::path(get, operation_id = "instances_list", path = "/v1/instances", tag = "cluster",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most instances; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses((status = 200, description = "Sorted by variant and worker", body = InstancesBody)))]
-pub async fn instances(State(state): State<ApiState>) -> Result<Json<InstancesBody>, Problem> {
+pub async fn instances(
+    State(state): State<ApiState>,
+    Params(params): Params<PageParams>,
+) -> Result<Json<InstancesBody>, Problem> {
     let instances = state.metadata().instances().await?;
-    let instances = instances.iter().map(InstanceBody::from).collect();
-    Ok(Json(InstancesBody { instances }))
+    // Names hold no character that sorts before the space.
+    let place = |of: &&Instance| format!("{} {}", of.key.variant, of.key.worker);
+    let page = params.cut(&instances, place)?;
+    let instances = page.items.into_iter().map(InstanceBody::from).collect();
+    let next = page.next;
+    Ok(Json(InstancesBody { instances, next }))
 }
 
 impl From<&Instance> for InstanceBody {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sextant_types::{Code, DataType, NamedTensor};
 use utoipa::ToSchema;
 
-use crate::problem::Problem;
+use crate::{json, problem::Problem};
 
 pub mod binary;
 pub mod elements;
@@ -45,13 +45,13 @@ pub struct TensorBody<'a> {
     #[schema(value_type = Vec<serde_json::Value>)]
     pub data: Option<&'a RawValue>,
     /// Open Inference Protocol parameters of this input.
-    #[serde(default)]
-    #[schema(value_type = Option<serde_json::Value>)]
+    #[serde(default, deserialize_with = "json::or_default")]
+    #[schema(value_type = Option<TensorParameters>)]
     pub parameters: TensorParameters,
 }
 
 /// Parameters of one tensor; others are ignored.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub struct TensorParameters {
     /// Bytes of this tensor behind the JSON part of the body.
     pub binary_data_size: Option<usize>,

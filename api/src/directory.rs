@@ -1,15 +1,21 @@
 //! What queries need to know about applications, in memory: the hot path asks no store.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use sextant_registry::{Error, Registry};
 use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Metric, ModelId, Targets, VariantId};
+use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, VariantId};
 
-use crate::{problem::Problem, targets::TargetsBody};
+use crate::{codec::short, problem::Problem, targets::TargetsBody};
 
-/// Metric and default targets of applications, and by model; and what belongs to whom.
+/// Letters in which a misspelt name differs at most.
+const MOST_EDITS: usize = 2;
+
+/// Metric, default targets and presets of applications, and by model; and what belongs to whom.
 #[derive(Debug, Default)]
 pub struct Directory {
     applications: HashMap<ApplicationId, Known>,
@@ -24,10 +30,42 @@ struct Owners {
     variants: HashMap<VariantId, ApplicationId>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Known {
     metric: Metric,
     defaults: Targets,
+    presets: Arc<BTreeMap<String, Targets>>,
+}
+
+/// Targets, and where they demand nothing those of others.
+fn fill(targets: Targets, others: &Targets) -> Targets {
+    Targets {
+        latency_ms: targets.latency_ms.or(others.latency_ms),
+        min_quality: targets.min_quality.or(others.min_quality),
+        max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(others.max_cost_per_1k_usd),
+    }
+}
+
+/// The nearest of several names, where it is near; the first of equals.
+fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let edits = |other: &str| strsim::damerau_levenshtein(name, other);
+    let nearest = known
+        .map(|other| (edits(other), other))
+        .min()
+        .filter(|(edits, other)| *edits <= MOST_EDITS && *edits < other.len());
+    nearest.map(|(_, other)| other)
+}
+
+fn no_preset(name: &str, known: &BTreeMap<String, Targets>) -> Problem {
+    let name = short(name);
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let detail = match names.is_empty() {
+        true => format!(
+            "there is no preset `{name}`: what the query names has none, and a variant never has"
+        ),
+        false => format!("there is no preset `{name}`: use `{}`", names.join("`, `")),
+    };
+    Problem::new(Code::InvalidTarget, detail).field("preset")
 }
 
 // === impl Directory ===
@@ -40,14 +78,18 @@ impl Directory {
             .await?
             .into_iter()
             .map(|application| {
-                let (metric, defaults) = (application.metric, application.default_targets);
-                (application.id, Known { metric, defaults })
+                let known = Known {
+                    metric: application.metric,
+                    defaults: application.default_targets,
+                    presets: Arc::new(application.presets),
+                };
+                (application.id, known)
             })
             .collect();
         let models = registry.models(None).await?.into_iter();
         let models = models
             .filter_map(|model| {
-                let known = *applications.get(&model.application)?;
+                let known = applications.get(&model.application)?.clone();
                 Some((model.id, (model.application, known)))
             })
             .collect();
@@ -107,6 +149,18 @@ impl Directory {
         known.filter(|id| !later.applications.contains_key(id))
     }
 
+    /// What a route that leads nowhere may have meant: a name that differs from its own in a letter or two.
+    pub fn meant(&self, route: &Route) -> Option<&str> {
+        match route {
+            Route::Application(id) => near(
+                id.as_str(),
+                self.applications.keys().map(ApplicationId::as_str),
+            ),
+            Route::Model(id) => near(id.as_str(), self.models.keys().map(ModelId::as_str)),
+            Route::Variant(_) => None,
+        }
+    }
+
     /// How accuracy is measured for an application.
     pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
         let known = self.applications.get(application);
@@ -124,23 +178,35 @@ impl Directory {
         }
     }
 
-    /// Reads the targets of a query and fills what they leave open from the application's
-    /// defaults. A query that names its variant has no defaults: it has chosen already.
-    pub fn targets(&self, route: &Route, body: TargetsBody) -> Result<Targets, Problem> {
+    /// Reads the targets of a query and fills what they leave open from the preset that it names, and what
+    /// that leaves open from the application's defaults. A query that names its variant has neither: it has
+    /// chosen already.
+    pub fn targets(
+        &self,
+        route: &Route,
+        preset: Option<&str>,
+        body: TargetsBody,
+    ) -> Result<Targets, Problem> {
         let known = match route {
             Route::Application(id) => self.applications.get(id),
             Route::Model(id) => self.models.get(id).map(|(_, known)| known),
             Route::Variant(_) => None,
         };
-        let Some(Known { metric, defaults }) = known else {
-            return body.read();
+        let Some(known) = known else {
+            return match preset {
+                None => body.read(),
+                Some(name) => Err(no_preset(name, &BTreeMap::new())),
+            };
         };
-        body.suits(*metric)?;
+        body.suits(known.metric)?;
         let targets = body.read()?;
-        Ok(Targets {
-            latency_ms: targets.latency_ms.or(defaults.latency_ms),
-            min_quality: targets.min_quality.or(defaults.min_quality),
-            max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(defaults.max_cost_per_1k_usd),
+        Ok(match preset {
+            None => fill(targets, &known.defaults),
+            Some(name) => {
+                let preset = known.presets.get(name);
+                let preset = preset.ok_or_else(|| no_preset(name, &known.presets))?;
+                fill(fill(targets, preset), &known.defaults)
+            }
         })
     }
 }

@@ -1,16 +1,16 @@
 //! `/`, `/docs`, `/openapi.json` and the pages of the error codes.
 
 use axum::{
+    Json,
     extract::Path,
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 use sextant_types::Code;
+use utoipa::ToSchema;
 
-use crate::{
-    problem::{Problem, pages},
-    query::json_response,
-};
+use crate::problem::{Problem, pages};
 
 /// What the pages below `/docs` may load: their own files, and styles that the interactive description
 /// sets on its elements. They ask this service alone, and stand in no frame.
@@ -37,20 +37,43 @@ pub fn protect(path: &str, headers: &mut HeaderMap) {
 
 /// Where to go from here.
 #[utoipa::path(get, operation_id = "index", path = "/", tag = "documentation",
-    responses((status = 200, description = "The service's name and main routes", body = Object)))]
-pub async fn index() -> Response {
-    let body = serde_json::json!({
-        "name": "sextant",
-        "version": env!("CARGO_PKG_VERSION"),
-        "documentation": "/docs",
-        "openapi": "/openapi.json",
-        "applications": "/v1/applications",
-        "queries": "/v1/queries",
-        "open_inference_protocol": "/v2",
-        "health": "/health/ready",
-        "metrics": "/metrics",
-    });
-    json_response(body.to_string().into_bytes())
+    responses((status = 200, description = "The service's name and main routes", body = IndexBody)))]
+pub async fn index() -> Json<IndexBody> {
+    Json(IndexBody {
+        name: "sextant",
+        version: env!("CARGO_PKG_VERSION"),
+        documentation: "/docs",
+        openapi: "/openapi.json",
+        applications: "/v1/applications",
+        queries: "/v1/queries",
+        open_inference_protocol: "/v2",
+        health: "/health/ready",
+        metrics: "/metrics",
+    })
+}
+
+/// The service's name, its version, and paths.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Index)]
+pub struct IndexBody {
+    /// `sextant`.
+    name: &'static str,
+    /// The version that runs.
+    version: &'static str,
+    /// The interactive description.
+    documentation: &'static str,
+    /// The description of the interface.
+    openapi: &'static str,
+    /// Applications.
+    applications: &'static str,
+    /// Where queries are asked.
+    queries: &'static str,
+    /// The Open Inference Protocol.
+    open_inference_protocol: &'static str,
+    /// Whether requests are taken.
+    health: &'static str,
+    /// What is counted.
+    metrics: &'static str,
 }
 
 /// The page of an error code: meaning, cause, action.

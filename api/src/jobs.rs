@@ -1,7 +1,5 @@
 //! `/v1/jobs`: registrations and offline jobs.
 
-use std::time::Duration;
-
 use axum::{
     Json,
     extract::{Request, State},
@@ -9,35 +7,43 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
+use serde_json::json;
 use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
-use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob};
+use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{
     OfflineSpec, Route,
     offline::{RecordFormat, check_webhook},
 };
 use sextant_types::{ApplicationId, Code, JobId, ModelId};
-use tokio::time::Instant;
 
 use crate::{
-    ApiState, clock,
+    ApiState,
+    auth::Caller,
+    clock,
     extract::{Name, Params},
     json,
+    once::IdempotencyKey,
+    page,
     problem::{Problem, ProblemBody},
     query, upload,
 };
 
+pub(crate) mod events;
+mod wait;
 mod wire;
 
+pub(crate) use wait::{Wait, wait};
+
 use wire::{JobBody, JobsBody, NewJobBody};
+
+/// Records in a chunk where nobody says otherwise.
+const CHUNK: u32 = 256;
 
 /// Most records in a chunk.
 const MAX_CHUNK: u32 = 65_536;
 
-/// Longest wait of one request, milliseconds.
-const MAX_WAIT_MS: u64 = 60_000;
-
-/// How often a waiting request looks at the job.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most jobs of a page where no limit is given.
+const PAGE: u32 = 100;
 
 /// Which jobs to list.
 #[derive(Debug, Deserialize)]
@@ -47,21 +53,27 @@ pub struct JobParams {
     state: Option<String>,
     application: Option<ApplicationId>,
     model: Option<ModelId>,
+    after: Option<JobId>,
     before: Option<JobId>,
     limit: Option<u32>,
 }
 
-/// How long to wait for a job.
+/// What is to become of a job.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WaitParams {
-    #[serde(default)]
-    wait_ms: u64,
+pub struct CancelParams {
+    forget: Option<bool>,
 }
 
-/// Starts an offline job; with `wait_ms` the answer waits until it has come to its end.
+/// Starts an offline job; with `wait_ms` or `Prefer: wait` the answer waits until it has come to its end. With an
+/// `Idempotency-Key` the same request sent again within a day is answered with the same job.
 #[utoipa::path(post, operation_id = "jobs_create", path = "/v1/jobs", tag = "jobs",
-    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    params(
+        ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
+        ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
+        ("idempotency-key" = Option<String>, Header,
+            description = "a name of the request: sent again under it, it is not carried out again"),
+    ),
     request_body(content = NewJobBody<'static>, content_type = "application/json"),
     responses(
         (status = 202, description = "Queued", body = JobBody,
@@ -69,23 +81,42 @@ pub struct WaitParams {
         (status = 200, description = "It was waited for and has come to its end", body = JobBody),
         (status = 404, description = "Who should answer, or the input, does not exist",
             body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "The name or the idempotency key is taken by another job",
+            body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub async fn create(
     State(state): State<ApiState>,
-    Params(params): Params<WaitParams>,
+    caller: Caller,
+    patience: Wait,
+    key: IdempotencyKey,
     request: Request,
 ) -> Result<Response, Problem> {
     let bytes = state.collect(request.into_body()).await?;
-    let job = read(&state, &bytes).await?;
-    let job = state.registry().create_job(&job, clock::now_ms()).await?;
-    let job = wait(&state, &job.id, &params).await?;
+    let Asked { job, named } = read(&state, &bytes).await?;
+    // A name that was made up here is another one each time.
+    let name = named.then_some(job.id.as_str());
+    let what = json!([name, job.application.as_str(), job.spec]);
+    let once = key.of(&caller, "jobs_create", &what);
+    let registry = state.registry();
+    let job = registry
+        .create_job_once(&job, once.as_ref(), clock::now_ms())
+        .await?;
+    let job = wait(&state, &job.id, &patience).await?;
     let location = format!("/v1/jobs/{}", job.id);
-    let status = match job.state.is_final() && params.wait_ms > 0 {
+    let status = match job.state.is_final() && patience.was_asked_for() {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
     };
     let body = Json(JobBody::from(job));
-    Ok((status, [(header::LOCATION, location)], body).into_response())
+    let mut response = (status, [(header::LOCATION, location)], body).into_response();
+    patience.tell(&mut response);
+    Ok(response)
+}
+
+/// A job that is asked for, and whether the caller has named it.
+struct Asked {
+    job: NewJob,
+    named: bool,
 }
 
 /// Jobs, newest first.
@@ -95,24 +126,31 @@ pub async fn create(
         ("state" = Option<String>, Query, description = "only in this state"),
         ("application" = Option<String>, Query, description = "only of this application"),
         ("model" = Option<String>, Query, description = "only of this model"),
-        ("before" = Option<String>, Query, description = "last job of the page before"),
-        ("limit" = Option<u32>, Query, description = "most jobs, 1 to 1000"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("before" = Option<String>, Query, description = "an older name of `after`"),
+        ("limit" = Option<u32>, Query, description = "most jobs; 100 if left out", minimum = 1, maximum = 1000),
     ),
     responses((status = 200, description = "Newest first", body = JobsBody)))]
 pub async fn list(
     State(state): State<ApiState>,
     Params(params): Params<JobParams>,
 ) -> Result<Json<JobsBody>, Problem> {
-    let jobs = state.registry().jobs(&params.filter()?).await?;
-    let jobs = jobs.into_iter().map(JobBody::from).collect();
-    Ok(Json(JobsBody { jobs }))
+    let limit = page::limit(params.limit)?.unwrap_or(PAGE);
+    let mut filter = params.filter()?;
+    filter.limit = Some(limit + 1);
+    let jobs = state.registry().jobs(&filter).await?;
+    let page = page::cut_off(jobs, limit, |job| job.id.to_string());
+    let jobs = page.items.into_iter().map(JobBody::from).collect();
+    let next = page.next;
+    Ok(Json(JobsBody { jobs, next }))
 }
 
-/// One job; with `wait_ms` the answer waits until the job has come to its end.
+/// One job; with `wait_ms` or `Prefer: wait` the answer waits until the job has come to its end.
 #[utoipa::path(get, operation_id = "jobs_get", path = "/v1/jobs/{job}", tag = "jobs",
     params(
         ("job" = String, Path, description = "its name"),
-        ("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000"),
+        ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
+        ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
     ),
     responses(
         (status = 200, description = "The job", body = JobBody),
@@ -122,45 +160,65 @@ pub async fn list(
 pub async fn get(
     State(state): State<ApiState>,
     Name(id): Name<JobId>,
-    Params(params): Params<WaitParams>,
-) -> Result<Json<JobBody>, Problem> {
-    Ok(Json(wait(&state, &id, &params).await?.into()))
+    patience: Wait,
+) -> Result<Response, Problem> {
+    let job = wait(&state, &id, &patience).await?;
+    let mut response = Json(JobBody::from(job)).into_response();
+    patience.tell(&mut response);
+    Ok(response)
 }
 
-/// A job when it has come to its end, or as it is when it has not within the wait that was asked for.
-pub(crate) async fn wait(
-    state: &ApiState,
-    id: &JobId,
-    params: &WaitParams,
-) -> Result<Job, Problem> {
-    let until = Instant::now() + Duration::from_millis(params.wait_ms.min(MAX_WAIT_MS));
-    loop {
-        let job = state.registry().job(id).await?;
-        if job.state.is_final() || Instant::now() >= until || state.is_draining() {
-            return Ok(job);
-        }
-        tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
-    }
-}
-
-/// Cancels a job. A job that has come to its end stays as it is.
+/// Cancels a job. A job that has come to its end stays as it is, unless it is to be forgotten: then it is deleted,
+/// with what was kept for it; its output stays.
 #[utoipa::path(delete, operation_id = "jobs_cancel", path = "/v1/jobs/{job}", tag = "jobs",
-    params(("job" = String, Path, description = "its name")),
+    params(
+        ("job" = String, Path, description = "its name"),
+        ("forget" = Option<bool>, Query, description = "delete the job, which must have come to its end"),
+    ),
     responses(
         (status = 200, description = "The job as it stands", body = JobBody),
+        (status = 204, description = "It is forgotten"),
+        (status = 409, description = "It is to be forgotten, and has not ended, or its model needs it",
+            body = ProblemBody, content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn cancel(
     State(state): State<ApiState>,
     Name(id): Name<JobId>,
-) -> Result<Json<JobBody>, Problem> {
-    Ok(Json(
-        state.registry().cancel(&id, clock::now_ms()).await?.into(),
-    ))
+    Params(params): Params<CancelParams>,
+) -> Result<Response, Problem> {
+    let registry = state.registry();
+    if params.forget == Some(true) {
+        forget(registry, &registry.job(&id).await?).await?;
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let job = registry.cancel(&id, clock::now_ms()).await?;
+    Ok(Json(JobBody::from(job)).into_response())
 }
 
-async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
+/// Deletes a job that has ended and that nothing refers to.
+async fn forget(registry: &Registry, job: &Job) -> Result<(), Problem> {
+    let in_use = |detail: String| Err(Problem::new(Code::InUse, detail));
+    let id = &job.id;
+    if !job.state.is_final() {
+        return in_use(format!("job `{id}` has not ended: cancel it first"));
+    }
+    if let (JobKind::Register | JobKind::Extend, Some(model)) = (job.kind, &job.model) {
+        match registry.model(model).await {
+            Ok(_) => {
+                let detail = format!("job `{id}` belongs to model `{model}`: delete the model");
+                return in_use(detail);
+            }
+            Err(error) if error.code() == Code::ModelNotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    registry.forget_job(id).await?;
+    Ok(())
+}
+
+async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
     let body: NewJobBody<'_> = json::borrowed(bytes)?;
     let names = (
         body.application.as_ref(),
@@ -169,9 +227,11 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
     );
     let route = query::route(names.0, names.1, names.2)?;
     let (application, model) = owner(state, &route).await?;
-    let targets = state.targets(&route, body.targets)?;
-    if body.chunk == 0 || body.chunk > MAX_CHUNK {
-        let detail = format!("`chunk` is `{}`: it must be 1 to {MAX_CHUNK}", body.chunk);
+    let preset = body.preset.as_ref().map(|name| &*name.0);
+    let targets = state.targets_with(&route, preset, body.targets)?;
+    let chunk = body.chunk.unwrap_or(CHUNK);
+    if chunk == 0 || chunk > MAX_CHUNK {
+        let detail = format!("`chunk` is `{chunk}`: it must be 1 to {MAX_CHUNK}");
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
     let input_format = format(body.format.as_deref(), "format")?;
@@ -185,7 +245,7 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
         targets,
         input: body.input,
         output: body.output,
-        chunk: body.chunk,
+        chunk,
         input_format,
         output_format,
         webhook: body.webhook,
@@ -193,10 +253,11 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<NewJob, Problem> {
     let spec = serde_json::to_value(spec).map_err(|error| Problem::internal("the job", &error))?;
     let mut job = NewJob::new(JobKind::Offline, application, spec);
     job.model = model;
+    let named = body.id.is_some();
     if let Some(id) = body.id {
         job.id = JobId::new(id)?;
     }
-    Ok(job)
+    Ok(Asked { job, named })
 }
 
 fn format(name: Option<&str>, field: &'static str) -> Result<Option<RecordFormat>, Problem> {
@@ -280,8 +341,8 @@ impl JobParams {
                 .transpose()?,
             application: self.application,
             model: self.model,
-            before: self.before,
-            limit: self.limit.map(|limit| limit.clamp(1, 1000)),
+            before: self.after.or(self.before),
+            limit: self.limit,
         })
     }
 }

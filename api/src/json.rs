@@ -7,6 +7,7 @@ use sextant_types::Code;
 use crate::problem::{Position, Problem};
 
 mod objects;
+mod words;
 
 use objects::Objects;
 
@@ -19,6 +20,15 @@ pub fn borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
 /// Reads a body into an owned value.
 pub fn owned<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     borrowed(body)
+}
+
+/// Reads a member that may be left out, or be `null` as many clients write what they leave out.
+pub fn or_default<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> serde_json::Result<T> {
@@ -36,12 +46,11 @@ fn explain<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) ->
     let mut deserializer = Deserializer::from_slice(body);
     let field = serde_path_to_error::deserialize::<_, T>(Objects(&mut deserializer))
         .err()
-        .map(|error| error.path().to_string())
-        .filter(|path| path != ".");
+        .and_then(|error| words::place(&error.path().to_string()));
     let position = Position {
         line: error.line(),
         column: error.column(),
     };
-    let problem = Problem::new(Code::InvalidRequest, error.to_string());
+    let problem = Problem::new(Code::InvalidRequest, words::plain(&error.to_string()));
     problem.at(position, field)
 }

@@ -16,7 +16,9 @@ use crate::{
     auth::Secret,
     clock,
     codec::short,
+    extract::Params,
     json,
+    page::PageParams,
     problem::{Problem, ProblemBody},
 };
 
@@ -99,6 +101,9 @@ pub struct CreatedKeyBody {
 pub struct KeysBody {
     /// Oldest first, revoked and expired ones too.
     keys: Vec<KeyBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Creates a key. Other front ends know it within a second.
@@ -132,11 +137,22 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
 
 /// All keys.
 #[utoipa::path(get, operation_id = "keys_list", path = "/v1/keys", tag = "keys",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most keys; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses((status = 200, description = "Oldest first", body = KeysBody)))]
-pub async fn list(State(state): State<ApiState>) -> Result<Json<KeysBody>, Problem> {
+pub async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<PageParams>,
+) -> Result<Json<KeysBody>, Problem> {
     let keys = state.registry().keys().await?;
-    let keys = keys.into_iter().map(KeyBody::from).collect();
-    Ok(Json(KeysBody { keys }))
+    // In the order of the list, which is not that of the names alone.
+    let place = |key: &ApiKey| format!("{:013}-{}", key.created_ms, key.id);
+    let page = params.cut(keys, place)?;
+    let keys = page.items.into_iter().map(KeyBody::from).collect();
+    let next = page.next;
+    Ok(Json(KeysBody { keys, next }))
 }
 
 /// Revokes a key: every front end refuses it within two seconds. Revoking it again changes nothing.

@@ -10,16 +10,29 @@ use axum::{
 };
 use futures::FutureExt;
 use sextant_types::Code;
+use tracing::{Instrument, Span, info_span};
 
-use crate::{ApiState, auth::HEADERS, changes, docs, problem::Problem};
+use crate::{
+    ApiState,
+    auth::HEADERS,
+    changes, docs,
+    problem::Problem,
+    trace::{self, Trace},
+};
 
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let (uri, version) = (request.uri().clone(), request.version());
+    let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let route = matched.as_ref().map_or("none", MatchedPath::as_str);
+    let trace = Trace::of(request.headers());
+    let span = span(route, &trace);
+    let run = trace::within(trace.clone(), next.run(request)).instrument(span);
+    let response = AssertUnwindSafe(run).catch_unwind().await;
     let response = response.unwrap_or_else(|panic| {
         tracing::error!(
+            request_id = trace.request_id(),
             path = uri.path(),
             panic = changes::text(&panic),
             "handler panicked"
@@ -27,7 +40,10 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
         let detail = "the request failed unexpectedly; the log has the cause";
         axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
     });
-    let mut response = render(&state, &uri, matched.as_ref(), response);
+    let mut response = render(&state, &uri, route, &trace, response);
+    let status = response.status();
+    state.metrics().request(route, &method, status);
+    trace.mark(response.headers_mut());
     docs::protect(uri.path(), response.headers_mut());
     if state.is_draining() && version < Version::HTTP_2 {
         // The client's next request goes to another process.
@@ -37,21 +53,28 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     response
 }
 
+/// What names a request in all that is logged about it. Not on the way of a query, which logs nothing but its
+/// failure, and names it there.
+fn span(route: &str, trace: &Trace) -> Span {
+    if route == "/v1/queries" || route.ends_with("/infer") {
+        return Span::none();
+    }
+    info_span!(
+        "request",
+        request_id = trace.request_id(),
+        trace_id = trace.trace_id()
+    )
+}
+
 /// The response, or its problem as a document, which is counted.
-fn render(
-    state: &ApiState,
-    uri: &Uri,
-    matched: Option<&MatchedPath>,
-    response: Response,
-) -> Response {
+fn render(state: &ApiState, uri: &Uri, route: &str, trace: &Trace, response: Response) -> Response {
     let Some(problem) = response.extensions().get::<Problem>() else {
         return response;
     };
-    let route = matched.map_or("none", MatchedPath::as_str);
     state.metrics().problem(route, problem.code());
     tracing::debug!(path = uri.path(), ?problem, "refused");
     let protocol = uri.path().starts_with("/v2");
-    let mut rendered = problem.render(uri.path(), protocol);
+    let mut rendered = problem.render(uri.path(), protocol, Some(trace.request_id()));
     let kept = [header::ALLOW, header::CONTENT_RANGE];
     for name in kept.iter().chain(&HEADERS) {
         if let Some(value) = response.headers().get(name) {

@@ -7,22 +7,30 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use parking_lot::RwLock;
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::{
+    encoding::text::{encode_eof, encode_registry},
+    metrics::info::Info,
+    registry::Registry,
+};
 use sextant_rpc::{Answer, Route};
 use sextant_types::{ApplicationId, Code, VariantId};
 
 use self::{
-    families::{CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels, text},
+    families::{
+        ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
+        RequestLabels, text,
+    },
     gauges::{Gauges, gauge},
 };
 use crate::{ApiState, directory::Directory, problem::Problem};
 
 mod families;
 mod gauges;
+mod process;
 mod tally;
 
 pub use tally::Totals;
@@ -54,7 +62,10 @@ pub async fn scrape(
 /// All metrics of a registry as a response to a request with such headers.
 pub(crate) fn render(registry: &Registry, headers: &HeaderMap) -> Result<Response, Problem> {
     let mut text = String::new();
-    encode(&mut text, registry).map_err(|error| Problem::internal("/metrics", &error))?;
+    let encoded = encode_registry(&mut text, registry)
+        .and_then(|()| encode_registry(&mut text, &process::registry()))
+        .and_then(|()| encode_eof(&mut text));
+    encoded.map_err(|error| Problem::internal("/metrics", &error))?;
     let accepted = headers.get_all(header::ACCEPT).iter();
     let accepted = accepted.filter_map(|value| value.to_str().ok());
     let is_open = accepted
@@ -68,6 +79,22 @@ pub(crate) fn render(registry: &Registry, headers: &HeaderMap) -> Result<Respons
     let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+/// The name of a method; clients may make up others.
+fn known(method: &Method) -> &'static str {
+    const KNOWN: [Method; 7] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    const NAMES: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let at = KNOWN.iter().position(|one| one == method);
+    at.map_or("other", |at| NAMES[at])
 }
 
 /// OpenMetrics in the older format: families of counters are named as their samples are, and there are neither
@@ -102,9 +129,13 @@ fn prometheus(open: &str) -> String {
 // === impl Metrics ===
 
 impl Metrics {
-    /// A registry for the metrics of all roles of a process; names get the prefix `sextant_`.
+    /// A registry for the metrics of all roles of a process; names get the prefix `sextant_`. It says which version
+    /// runs.
     pub fn registry() -> Registry {
-        Registry::with_prefix("sextant")
+        let mut registry = Registry::with_prefix("sextant");
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version that runs", build);
+        registry
     }
 
     /// Adds the front end's metrics to those of the other roles of its process.
@@ -199,6 +230,16 @@ impl Metrics {
         self.families.problems.get_or_create(&labels).inc();
     }
 
+    /// Counts a request that was answered; `route` is a pattern, never a path.
+    pub(crate) fn request(&self, route: &str, method: &Method, status: StatusCode) {
+        let labels = RequestLabels {
+            route: route.to_owned(),
+            method: known(method),
+            status: status.as_u16(),
+        };
+        self.families.requests.get_or_create(&labels).inc();
+    }
+
     /// Forgets the series of models and applications that have been deleted: those of variants that have
     /// answered and whose model is not in `now`, and those of applications that were in `before`.
     pub(crate) fn forget_deleted(&self, before: &Directory, now: &Directory) {
@@ -218,6 +259,15 @@ impl Metrics {
     /// Sets the gauges from the stores.
     async fn look(&self, state: &ApiState) -> Result<(), Problem> {
         self.families.in_flight.set(gauge(state.in_flight()));
+        self.families.in_flight_of.clear();
+        for (application, count) in state.in_flight_of() {
+            let application = text(application.as_ref());
+            let labels = ApplicationLabels { application };
+            self.families
+                .in_flight_of
+                .get_or_create(&labels)
+                .set(gauge(count));
+        }
         self.gauges.look(state.metadata(), state.registry()).await
     }
 

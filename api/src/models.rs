@@ -10,7 +10,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NewModel};
+use serde_json::{Value, json};
+use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NewModel, Once};
 use sextant_types::{ApplicationId, Code, ModelId};
 use utoipa::ToSchema;
 
@@ -19,7 +20,10 @@ use crate::{
     artefacts::FileContent,
     auth::Caller,
     extract::{Name, Params},
-    jobs::{WaitParams, wait},
+    jobs::{Wait, wait},
+    once::IdempotencyKey,
+    page,
+    precondition::Shown,
     problem::{Problem, ProblemBody},
     upload,
 };
@@ -184,6 +188,9 @@ pub struct PaddingBody {
 pub struct ModelsBody {
     /// Sorted by name.
     models: Vec<ModelBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Why a registration or a job failed.
@@ -201,19 +208,27 @@ pub struct FailureBody {
 #[serde(deny_unknown_fields)]
 pub struct ModelParams {
     application: Option<ApplicationId>,
+    after: Option<String>,
+    limit: Option<u32>,
 }
 
-/// Registers a model from a form with its files. With `wait_ms` the answer waits until the registration has come to
-/// its end.
+/// Registers a model from a form with its files. With `wait_ms` or `Prefer: wait` the answer waits until the
+/// registration has come to its end. With an `Idempotency-Key` the same request sent again within a day is answered
+/// with the same registration.
 #[utoipa::path(post, operation_id = "models_create", path = "/v1/models", tag = "models",
-    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    params(
+        ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
+        ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
+        ("idempotency-key" = Option<String>, Header,
+            description = "a name of the request: sent again under it, it is not carried out again"),
+    ),
     request_body(content = NewModelForm, content_type = "multipart/form-data"),
     responses(
         (status = 202, description = "The registration has begun", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
         (status = 200, description = "It has come to its end: it was waited for, or the same content was \
             registered before", body = RegistrationBody),
-        (status = 409, description = "The name is taken by other content", body = ProblemBody,
+        (status = 409, description = "The name or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -221,7 +236,8 @@ pub struct ModelParams {
 pub async fn create(
     State(state): State<ApiState>,
     caller: Caller,
-    Params(params): Params<WaitParams>,
+    patience: Wait,
+    key: IdempotencyKey,
     request: Request,
 ) -> Result<Response, Problem> {
     if !is_form(request.headers()) {
@@ -234,21 +250,33 @@ pub async fn create(
         .await
         .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
     let model = files::from_form(&state, &caller, form).await?;
-    begin(&state, &model, &params).await
+    begin(
+        &state,
+        &model,
+        key.of(&caller, "models_create", &asked(&model)),
+        &patience,
+    )
+    .await
 }
 
-/// Registers a model from files in the artefact store. With `wait_ms` the answer waits until the registration has
-/// come to its end.
+/// Registers a model from files in the artefact store. With `wait_ms` or `Prefer: wait` the answer waits until the
+/// registration has come to its end. With an `Idempotency-Key` the same request sent again within a day is answered
+/// with the same registration.
 #[utoipa::path(post, operation_id = "models_create_from_artefacts", path = "/v1/registrations",
     tag = "models",
-    params(("wait_ms" = Option<u64>, Query, description = "longest wait, up to 60000")),
+    params(
+        ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
+        ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
+        ("idempotency-key" = Option<String>, Header,
+            description = "a name of the request: sent again under it, it is not carried out again"),
+    ),
     request_body = NewModelBody,
     responses(
         (status = 202, description = "The registration has begun", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
         (status = 200, description = "It has come to its end: it was waited for, or the same content was \
             registered before", body = RegistrationBody),
-        (status = 409, description = "The name is taken by other content", body = ProblemBody,
+        (status = 409, description = "The name or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -256,33 +284,101 @@ pub async fn create(
 pub async fn create_from_artefacts(
     State(state): State<ApiState>,
     caller: Caller,
-    Params(params): Params<WaitParams>,
+    patience: Wait,
+    key: IdempotencyKey,
     request: Request,
 ) -> Result<Response, Problem> {
     let model = files::from_store(&state, &caller, request).await?;
-    begin(&state, &model, &params).await
+    begin(
+        &state,
+        &model,
+        key.of(&caller, "models_create", &asked(&model)),
+        &patience,
+    )
+    .await
 }
 
 /// Begins the registration of a model whose files are stored.
 async fn begin(
     state: &ApiState,
     model: &NewModel,
-    params: &WaitParams,
+    once: Option<Once>,
+    patience: &Wait,
 ) -> Result<Response, Problem> {
-    let registration = register(state, model).await;
+    let registration = register(state, model, once.as_ref()).await;
     if registration.is_err() {
         let stored: Vec<_> = model.files().collect();
         state.storage().give_back(&stored).await;
     }
     let registration = registration?;
     state.refresh().await?;
-    let job = wait(state, &registration.job.id, params).await?;
-    Ok(registered(&registration, &job))
+    let job = wait(state, &registration.job.id, patience).await?;
+    let mut response = registered(&registration, &job);
+    patience.tell(&mut response);
+    Ok(response)
+}
+
+/// What a registration asks for: the same for the same content.
+fn asked(model: &NewModel) -> Value {
+    json!([
+        model.id.as_str(),
+        model.application.as_str(),
+        model.digest,
+        model.validation,
+        model.padding,
+        model.data,
+        model.outputs,
+        model.classes,
+    ])
+}
+
+/// Registers a model again whose registration failed, from the files that were sent then. One that is under way, or
+/// has succeeded, is answered as it stands.
+#[utoipa::path(post, operation_id = "models_retry", path = "/v1/models/{model}/registration", tag = "models",
+    params(
+        ("model" = String, Path, description = "its name"),
+        ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
+        ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
+    ),
+    responses(
+        (status = 202, description = "The registration has begun, or is under way", body = RegistrationBody,
+            headers(("location" = String, description = "the job"))),
+        (status = 200, description = "It has come to its end", body = RegistrationBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn retry(
+    State(state): State<ApiState>,
+    Name(name): Name<ModelId>,
+    patience: Wait,
+) -> Result<Response, Problem> {
+    let model = state.registry().model(&name).await?;
+    let model = NewModel {
+        id: model.id,
+        application: model.application,
+        digest: model.digest,
+        validation: model.validation,
+        size_bytes: model.size_bytes,
+        padding: model.padding,
+        data: model.data,
+        outputs: model.outputs,
+        classes: model.classes,
+    };
+    let registration = register(&state, &model, None).await?;
+    state.refresh().await?;
+    let job = wait(&state, &registration.job.id, &patience).await?;
+    let mut response = registered(&registration, &job);
+    patience.tell(&mut response);
+    Ok(response)
 }
 
 /// All models, or those of one application.
 #[utoipa::path(get, operation_id = "models_list", path = "/v1/models", tag = "models",
-    params(("application" = Option<String>, Query, description = "only of this application")),
+    params(
+        ("application" = Option<String>, Query, description = "only of this application"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most models; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses((status = 200, description = "Sorted by name", body = ModelsBody)))]
 pub async fn list(
     State(state): State<ApiState>,
@@ -295,39 +391,49 @@ pub async fn list(
     for variant in &variants {
         *counts.entry(&variant.model).or_default() += 1;
     }
-    let mut models = Vec::with_capacity(found.len());
-    for model in found
+    let seen = found
         .into_iter()
-        .filter(|model| caller.sees(&model.application))
-    {
+        .filter(|model| caller.sees(&model.application));
+    let part = (params.after.as_deref(), params.limit);
+    let page = page::cut(seen, |model| model.id.to_string(), part)?;
+    let mut models = Vec::with_capacity(page.items.len());
+    for model in page.items {
         let variants = counts.get(&model.id).copied().unwrap_or_default();
         models.push(describe(&state, model, variants).await?);
     }
-    Ok(Json(ModelsBody { models }))
+    let next = page.next;
+    Ok(Json(ModelsBody { models, next }))
 }
 
 /// One model.
 #[utoipa::path(get, operation_id = "models_get", path = "/v1/models/{model}", tag = "models",
     params(("model" = String, Path, description = "its name")),
     responses(
-        (status = 200, description = "The model", body = ModelBody),
+        (status = 200, description = "The model", body = ModelBody,
+            headers(("etag" = String, description = "changes when the model does"))),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn get(
     State(state): State<ApiState>,
     Name(name): Name<ModelId>,
-) -> Result<Json<ModelBody>, Problem> {
-    let model = state.registry().model(&name).await?;
-    let scored = state.registry().scored_output(&name).await?;
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    Ok(Shown::new(&read(&state, &name).await?).answer(&headers))
+}
+
+async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
+    let model = state.registry().model(name).await?;
+    let scored = state.registry().scored_output(name).await?;
     let variants = state.metadata().variants().await?;
-    let variants = variants.iter().filter(|variant| variant.model == name);
-    let mut body = describe(&state, model, variants.count()).await?;
+    let variants = variants.iter().filter(|variant| variant.model == *name);
+    let mut body = describe(state, model, variants.count()).await?;
     if let Some(scored) = scored {
         body.scored_output = Some(scored.output);
         body.classes = scored.classes;
     }
-    Ok(Json(body))
+    Ok(body)
 }
 
 /// The file that a model was registered from: ONNX, or a manifest of a remote runtime.
@@ -360,16 +466,25 @@ pub async fn file(
 /// Deletes a model and retires its variants. Queries in flight are answered. A deletion that was
 /// interrupted is completed by another one.
 #[utoipa::path(delete, operation_id = "models_delete", path = "/v1/models/{model}", tag = "models",
-    params(("model" = String, Path, description = "its name")),
+    params(
+        ("model" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 409, description = "It has unfinished jobs", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn delete(
     State(state): State<ApiState>,
     Name(name): Name<ModelId>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
+    if headers.contains_key(header::IF_MATCH) {
+        Shown::new(&read(&state, &name).await?).check(&headers)?;
+    }
     let retired = state.publisher().retire_model(&name).await;
     state.refresh().await?;
     retired?;

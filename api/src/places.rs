@@ -52,6 +52,15 @@ impl Places {
         self.most.saturating_sub(self.free.available_permits())
     }
 
+    /// Places that are taken, by application.
+    pub(crate) fn by_application(&self) -> Vec<(Option<ApplicationId>, usize)> {
+        let taken = self.lock();
+        taken
+            .iter()
+            .map(|(id, count)| (id.clone(), *count))
+            .collect()
+    }
+
     /// Takes a place before it is known whom the query is for.
     pub(crate) fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.free.try_acquire().map_err(|_| {

@@ -11,7 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sextant_rpc::{Candidate, QueryError};
-use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor};
+use sextant_types::{Code, ErrorKind, InvalidId, InvalidTarget, InvalidTensor, Targets};
+
+use crate::trace;
 
 mod body;
 pub mod pages;
@@ -34,6 +36,7 @@ struct Content {
     detail: String,
     retry_after_ms: Option<u64>,
     closest: Vec<Candidate>,
+    targets: Targets,
     position: Option<Position>,
     field: Option<String>,
 }
@@ -65,10 +68,11 @@ pub fn status_of_kind(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// The HTTP status of a code: that of its kind, and 405 for a wrong method.
+/// The HTTP status of a code: that of its kind, with 405 for a wrong method and 412 for what has changed since.
 pub fn status(code: Code) -> StatusCode {
     match code {
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         code => status_of_kind(code.kind()),
     }
 }
@@ -83,6 +87,7 @@ impl Problem {
             detail: detail.into(),
             retry_after_ms: None,
             closest: Vec::new(),
+            targets: Targets::default(),
             position: None,
             field: None,
         }))
@@ -90,7 +95,9 @@ impl Problem {
 
     /// A fault of the service: the cause goes to the log, not to the client.
     pub fn internal(context: &str, cause: &dyn fmt::Display) -> Self {
-        tracing::error!(context, error = %cause, "request failed");
+        let trace = trace::current();
+        let request_id = trace.as_ref().map(trace::Trace::request_id);
+        tracing::error!(request_id, context, error = %cause, "request failed");
         Self::new(
             Code::Internal,
             format!("{context} failed; the log has the cause"),
@@ -110,6 +117,19 @@ impl Problem {
         self
     }
 
+    /// Adds something to what is said.
+    pub fn adding(mut self, text: &str) -> Self {
+        self.0.detail.push_str("; ");
+        self.0.detail.push_str(text);
+        self
+    }
+
+    /// Adds what was asked for, which the closest variants are compared with.
+    pub fn asked(mut self, targets: Targets) -> Self {
+        self.0.targets = targets;
+        self
+    }
+
     /// Adds which field is at fault.
     pub fn field(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
@@ -126,11 +146,17 @@ impl Problem {
         &self.0.detail
     }
 
-    /// The document. `instance` is the path of the request; `protocol` problems also carry
-    /// `error`, which clients of the Open Inference Protocol insist on.
-    fn document(&self, instance: &str, protocol: bool) -> ProblemBody {
+    /// The document. `instance` is the path of the request, `request_id` its name in the log; `protocol`
+    /// problems also carry `error`, which clients of the Open Inference Protocol insist on.
+    pub(crate) fn document(
+        &self,
+        instance: &str,
+        protocol: bool,
+        request_id: Option<&str>,
+    ) -> ProblemBody {
         let content = self.0.as_ref();
-        let closest = content.closest.iter().map(CandidateBody::from);
+        let closest = content.closest.iter();
+        let closest = closest.map(|one| CandidateBody::missing(one, &content.targets));
         let detail: String = content.detail.chars().take(MAX_DETAIL_CHARS).collect();
         ProblemBody {
             r#type: format!("/docs/errors/{}", content.code),
@@ -139,6 +165,7 @@ impl Problem {
             error: protocol.then(|| detail.clone()),
             detail,
             instance: instance.to_owned(),
+            request_id: request_id.map(str::to_owned),
             code: content.code.as_str(),
             retry_after_ms: content.retry_after_ms,
             field: content.field.clone(),
@@ -149,9 +176,10 @@ impl Problem {
     }
 
     /// The complete response.
-    pub fn render(&self, instance: &str, protocol: bool) -> Response {
+    pub fn render(&self, instance: &str, protocol: bool, request_id: Option<&str>) -> Response {
         // Strings and numbers: writing them into a vector cannot fail.
-        let document = serde_json::to_vec(&self.document(instance, protocol)).unwrap_or_default();
+        let document =
+            serde_json::to_vec(&self.document(instance, protocol, request_id)).unwrap_or_default();
         let mut response = Response::new(Body::from(document));
         *response.status_mut() = status(self.0.code);
         let headers = response.headers_mut();

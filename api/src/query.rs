@@ -27,7 +27,11 @@ use crate::{
     targets::TargetsBody,
 };
 
+pub(crate) mod batch;
+pub(crate) mod explained;
 pub(crate) mod schema;
+
+use explained::Noted;
 
 /// What to do when nothing meets the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
@@ -63,8 +67,12 @@ pub struct QueryBody<'a> {
     pub variant: Option<Text<'a>>,
     /// What is asked for; the application's default targets fill what is left out, unless the query
     /// names a variant. A named variant that is not accurate or not cheap enough is refused.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     pub targets: TargetsBody,
+    /// The name of one of the application's presets: its targets fill what `targets` leaves out.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "fast")]
+    pub preset: Option<Text<'a>>,
     /// One tensor for each input of the model.
     #[serde(borrow)]
     #[schema(value_type = Vec<TensorBody<'_>>)]
@@ -76,13 +84,14 @@ pub struct QueryBody<'a> {
     pub classification: Option<NonZero<u32>>,
     /// Whether the elements of the outputs stand behind the JSON, one output after the other, and not in it; the header
     /// `inference-header-content-length` then tells where it ends.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     pub binary_outputs: bool,
-    /// Whether to tell what was considered and why; also `?explain=true`.
-    #[serde(default)]
+    /// Whether to tell what was considered and why; also `?explain=true`. The answer then has an `id`, under which
+    /// `GET /v1/queries/{id}` tells it for an hour.
+    #[serde(default, deserialize_with = "json::or_default")]
     pub explain: bool,
     /// What to do when nothing meets the targets.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     pub on_infeasible: OnInfeasible,
 }
 
@@ -129,26 +138,57 @@ async fn create_inner(
     let arrived = Instant::now();
     let _permit = state.admit()?;
     let sections = sections::split(&parts.headers, body.bytes())?;
+    let read = read(state, sections, explain, arrived)?;
+    let binary = read.binary;
+    let (out, answer) = answer(state, caller, read, asked).await?;
+    Ok(match binary {
+        true => sections::response(out, tensors(&answer)),
+        false => json_response(out),
+    })
+}
+
+/// Sends a query that was read on its way, counts its answer and writes it as JSON.
+async fn answer(
+    state: &ApiState,
+    caller: &Caller,
+    read: Asked,
+    asked: &mut Option<Route>,
+) -> Result<(Vec<u8>, Answer), Problem> {
     let Asked {
         query,
-        id,
+        mut id,
         classification,
         binary,
-    } = read(state, sections, explain, arrived)?;
+    } = read;
     let route = asked.insert(query.route.clone());
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
-    let answer = state.dispatcher().query(query).await?;
+    let (arrived, targets) = (query.arrived, query.targets);
+    let noted = query
+        .explain
+        .then(|| Noted::new(route, query.targets, id.as_deref(), arrived));
+    let answer = match state.dispatcher().query(query).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            if let Some(noted) = noted {
+                noted.refused(state, caller, &error, arrived);
+            }
+            let problem = Problem::from(error).asked(targets);
+            return Err(state.with_suggestion(caller, route, problem));
+        }
+    };
+    if let Some(noted) = &noted {
+        id.get_or_insert_with(|| noted.id());
+    }
     let mut out = answer_json(&answer, id.as_deref(), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
-    let response = match binary {
-        true => sections::response(out, tensors(&answer)),
-        false => json_response(out),
-    };
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
-    Ok(response)
+    if let Some(noted) = noted {
+        noted.answered(state, caller, &answer, arrived);
+    }
+    Ok((out, answer))
 }
 
 /// What stands behind the JSON of an answer.
@@ -186,7 +226,8 @@ fn read(
         body.model.as_ref(),
         body.variant.as_ref(),
     )?;
-    let targets = state.targets(&route, body.targets)?;
+    let preset = body.preset.as_ref().map(|name| &*name.0);
+    let targets = state.targets_with(&route, preset, body.targets)?;
     let query = Query {
         route,
         inputs: sections::inputs(body.inputs, tail)?,

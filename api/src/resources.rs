@@ -62,7 +62,7 @@ pub struct ResourcesChangeBody {
 }
 
 /// Tells `null` from what was left out.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(from).map(Some)

@@ -7,14 +7,17 @@ use tower_http::{
     decompression::{DecompressionBody, RequestDecompressionLayer},
     map_request_body::MapRequestBodyLayer,
 };
-use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa::openapi::{
+    ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder,
+    tag::{Tag, TagBuilder},
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, costs, docs, health, jobs, keys, layer, metrics, models,
+    cluster, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
     problem::responses,
     query, scaling, storage, v2, variants,
 };
@@ -60,6 +63,8 @@ pub fn openapi() -> OpenApi {
 fn portable(mut openapi: OpenApi) -> OpenApi {
     auth::describe(&mut openapi);
     responses::describe(&mut openapi);
+    examples::describe(&mut openapi);
+    openapi.tags = Some(tags());
     let paths = std::mem::take(&mut openapi.paths.paths);
     openapi.paths.paths = paths
         .into_iter()
@@ -68,13 +73,55 @@ fn portable(mut openapi: OpenApi) -> OpenApi {
     openapi
 }
 
+/// What there is, in the order in which people need it.
+fn tags() -> Vec<Tag> {
+    let tags = [
+        (
+            "queries",
+            "Asking: one query, several, vectors, and why they were answered as they were.",
+        ),
+        (
+            "applications",
+            "What queries ask, and what they ask for by default.",
+        ),
+        ("models", "Registering trained models."),
+        ("variants", "What was made of the models and measured."),
+        (
+            "jobs",
+            "Registrations, and offline jobs over files of records.",
+        ),
+        ("artefacts", "Files for jobs and registrations."),
+        (
+            "open inference protocol",
+            "`/v2`, as clients of Triton, KServe and MLServer speak it.",
+        ),
+        ("keys", "Who may ask, and who changed what."),
+        ("cluster", "Workers and instances."),
+        ("scaling", "How many workers there should be, and why."),
+        ("storage", "Who uses what of the artefact store."),
+        (
+            "health",
+            "Whether the process lives, is ready, and what it counts.",
+        ),
+        ("documentation", "Where to go from here."),
+    ];
+    let tags = tags.into_iter();
+    tags.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build())
+        .collect()
+}
+
 fn described() -> OpenApiRouter<ApiState> {
     let info = InfoBuilder::new()
         .title("Sextant")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "Model-less inference: say what latency, accuracy and cost you need; Sextant chooses \
-             the model variant that answers.",
+             the model variant that answers.\n\n\
+             Begin with an *application* (`POST /v1/applications`), register a *model* with its validation set \
+             (`POST /v1/models`), follow its job (`GET /v1/jobs/{job}`), and ask (`POST /v1/queries`).\n\n\
+             Every error is a problem document (RFC 9457) with a stable `code`, whose page is \
+             `/docs/errors/{code}`. Lists take `limit` and `after`, which is the `next` of the page before. Every \
+             answer names its request in `x-request-id` and goes on with the trace in `traceparent`.",
         ))
         .license(Some(
             LicenseBuilder::new()
@@ -90,6 +137,9 @@ fn described() -> OpenApiRouter<ApiState> {
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
         .routes(routes!(query::create))
+        .routes(routes!(query::batch::create))
+        .routes(routes!(query::explained::get))
+        .routes(routes!(embeddings::create))
         .routes(routes!(applications::create, applications::list))
         .routes(routes!(
             applications::get,
@@ -101,10 +151,13 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(models::create_from_artefacts))
         .routes(routes!(models::get, models::delete))
         .routes(routes!(models::file))
+        .routes(routes!(models::retry))
         .routes(routes!(variants::of_model))
         .routes(routes!(variants::get))
+        .routes(routes!(variants::list))
         .routes(routes!(jobs::create, jobs::list))
         .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(jobs::events::stream))
         .routes(routes!(artefacts::list))
         .routes(routes!(
             artefacts::get,

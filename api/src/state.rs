@@ -20,10 +20,12 @@ use crate::{
     changes::Changes,
     classification::Classes,
     directory::Directory,
+    explanations::Explanations,
     places::{Places, Share},
     problem::Problem,
     scaling::Feed,
     targets::TargetsBody,
+    trace::{self, Trace},
 };
 
 /// Whether the process can take requests, or why it cannot: a sentence for people.
@@ -74,6 +76,7 @@ struct Shared {
     changes: Changes,
     classes: Classes,
     decisions: Feed,
+    explanations: Explanations,
     draining: CancellationToken,
 }
 
@@ -98,6 +101,7 @@ impl ApiState {
             changes: Changes::default(),
             classes: Classes::default(),
             decisions,
+            explanations: Explanations::default(),
             draining: CancellationToken::new(),
         }))
     }
@@ -159,6 +163,16 @@ impl ApiState {
     /// What the outputs of models are called whose greatest elements are their answers.
     pub(crate) fn classes(&self) -> &Classes {
         &self.0.classes
+    }
+
+    /// What queries were told that asked why.
+    pub(crate) fn explanations(&self) -> &Explanations {
+        &self.0.explanations
+    }
+
+    /// Queries in flight, by application; `None` for those of which that is not known.
+    pub(crate) fn in_flight_of(&self) -> Vec<(Option<ApplicationId>, usize)> {
+        self.0.places.by_application()
     }
 
     /// The whole body of a request that is not an upload, within the limits.
@@ -281,15 +295,37 @@ impl ApiState {
             Err(code) => {
                 let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(found.as_ref(), code);
+                log_failure(found.as_ref(), code);
             }
         }
     }
 
     /// The application that a route belongs to, as far as that is known without asking.
-    fn application_of(&self, route: &Route) -> Option<ApplicationId> {
+    pub(crate) fn application_of(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Variant(id) => self.metrics().application_of(id),
             route => self.0.directory.load().found(route),
+        }
+    }
+
+    /// A problem, and where nothing is called as the route says, what may have been meant. Only to who may see it.
+    pub(crate) fn with_suggestion(
+        &self,
+        caller: &Caller,
+        route: &Route,
+        problem: Problem,
+    ) -> Problem {
+        let is_missing = matches!(
+            problem.code(),
+            Code::ApplicationNotFound | Code::ModelNotFound
+        );
+        // A key that is bound to one application is told of no others.
+        if !is_missing || caller.application().is_some() {
+            return problem;
+        }
+        match self.0.directory.load().meant(route) {
+            Some(name) => problem.adding(&format!("did you mean `{name}`?")),
+            None => problem,
         }
     }
 
@@ -303,6 +339,28 @@ impl ApiState {
 
     /// The targets of a query, filled from the application's defaults.
     pub(crate) fn targets(&self, route: &Route, body: TargetsBody) -> Result<Targets, Problem> {
-        self.0.directory.load().targets(route, body)
+        self.targets_with(route, None, body)
     }
+
+    /// The targets of a query, filled from a preset of the application, then from its defaults.
+    pub(crate) fn targets_with(
+        &self,
+        route: &Route,
+        preset: Option<&str>,
+        body: TargetsBody,
+    ) -> Result<Targets, Problem> {
+        self.0.directory.load().targets(route, preset, body)
+    }
+}
+
+/// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
+fn log_failure(application: Option<&ApplicationId>, code: Code) {
+    let trace = trace::current();
+    let (request_id, trace_id) = trace
+        .as_ref()
+        .map(|trace: &Trace| (trace.request_id(), trace.trace_id()))
+        .unzip();
+    let application = application.map(ApplicationId::as_str);
+    let code = code.as_str();
+    tracing::info!(request_id, trace_id, application, code, "query failed");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::{Json, extract::State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sextant_metadata::{DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
@@ -13,9 +13,12 @@ use sextant_types::{
 use utoipa::ToSchema;
 
 use crate::{
-    ApiState, clock,
+    ApiState,
+    auth::Caller,
+    clock,
     cluster::InstanceBody,
-    extract::Name,
+    extract::{Name, Params},
+    page,
     problem::{Problem, ProblemBody},
 };
 
@@ -147,8 +150,11 @@ pub struct ProfileFailureBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Variants)]
 pub struct VariantsBody {
-    /// Sorted by name within each model.
+    /// Sorted by model, then by name.
     variants: Vec<VariantBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// A measured accuracy with its 95 % interval.
@@ -199,9 +205,63 @@ pub struct BatchLatencyBody {
     samples: u32,
 }
 
+/// Which variants to list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VariantParams {
+    frontier: Option<bool>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// Which variants of all to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AllParams {
+    application: Option<ApplicationId>,
+    model: Option<ModelId>,
+    frontier: Option<bool>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// Variants of all applications, or those of one application or model.
+#[utoipa::path(get, operation_id = "variants_list", path = "/v1/variants", tag = "variants",
+    params(
+        ("application" = Option<String>, Query, description = "only of this application"),
+        ("model" = Option<String>, Query, description = "only of this model"),
+        ("frontier" = Option<bool>, Query, description = "only those that no other dominates"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most variants; all if left out", minimum = 1, maximum = 1000),
+    ),
+    responses((status = 200, description = "Sorted by model, then by name", body = VariantsBody)))]
+pub async fn list(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(params): Params<AllParams>,
+) -> Result<Json<VariantsBody>, Problem> {
+    let models = state.registry().models(params.application.as_ref()).await?;
+    let wanted = models.into_iter().filter(|model| {
+        let is_asked_for = params.model.as_ref().is_none_or(|id| *id == model.id);
+        is_asked_for && caller.sees(&model.application)
+    });
+    let part = VariantParams {
+        frontier: params.frontier,
+        after: params.after,
+        limit: params.limit,
+    };
+    let variants = of_models(&state, wanted.map(|model| model.id)).await?;
+    with_instances(&state, variants, &part).await
+}
+
 /// The variants of a model, dominated ones included.
 #[utoipa::path(get, operation_id = "variants_of_model", path = "/v1/models/{model}/variants", tag = "variants",
-    params(("model" = String, Path, description = "name of the model")),
+    params(
+        ("model" = String, Path, description = "name of the model"),
+        ("frontier" = Option<bool>, Query, description = "only those that no other dominates"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most variants; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses(
         (status = 200, description = "Sorted by name", body = VariantsBody),
         (status = 404, description = "No such model", body = ProblemBody,
@@ -210,15 +270,21 @@ pub struct BatchLatencyBody {
 pub async fn of_model(
     State(state): State<ApiState>,
     Name(model): Name<ModelId>,
+    Params(part): Params<VariantParams>,
 ) -> Result<Json<VariantsBody>, Problem> {
     state.registry().model(&model).await?;
     let variants = state.registry().variants_of(&model).await?;
-    with_instances(&state, variants).await
+    with_instances(&state, variants, &part).await
 }
 
 /// The variants of all models of an application.
 #[utoipa::path(get, operation_id = "variants_of_application", path = "/v1/applications/{application}/variants", tag = "variants",
-    params(("application" = String, Path, description = "name of the application")),
+    params(
+        ("application" = String, Path, description = "name of the application"),
+        ("frontier" = Option<bool>, Query, description = "only those that no other dominates"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most variants; all if left out", minimum = 1, maximum = 1000),
+    ),
     responses(
         (status = 200, description = "Sorted by model, then by name", body = VariantsBody),
         (status = 404, description = "No such application", body = ProblemBody,
@@ -227,13 +293,12 @@ pub async fn of_model(
 pub async fn of_application(
     State(state): State<ApiState>,
     Name(application): Name<ApplicationId>,
+    Params(part): Params<VariantParams>,
 ) -> Result<Json<VariantsBody>, Problem> {
     state.registry().application(&application).await?;
-    let mut variants = Vec::new();
-    for model in state.registry().models(Some(&application)).await? {
-        variants.extend(state.registry().variants_of(&model.id).await?);
-    }
-    with_instances(&state, variants).await
+    let models = state.registry().models(Some(&application)).await?;
+    let variants = of_models(&state, models.into_iter().map(|model| model.id)).await?;
+    with_instances(&state, variants, &part).await
 }
 
 /// One variant.
@@ -253,16 +318,35 @@ pub async fn get(
     Ok(Json(VariantBody::new(&variant, &fleet)))
 }
 
+async fn of_models(
+    state: &ApiState,
+    models: impl Iterator<Item = ModelId>,
+) -> Result<Vec<Variant>, Problem> {
+    let mut variants = Vec::new();
+    for model in models {
+        variants.extend(state.registry().variants_of(&model).await?);
+    }
+    Ok(variants)
+}
+
 async fn with_instances(
     state: &ApiState,
-    variants: Vec<Variant>,
+    mut variants: Vec<Variant>,
+    part: &VariantParams,
 ) -> Result<Json<VariantsBody>, Problem> {
     let fleet = Fleet::look(state).await?;
-    let variants = variants
-        .iter()
+    if part.frontier == Some(true) {
+        variants.retain(|variant| variant.dominated_by.is_none());
+    }
+    // Names hold no character that sorts before the space.
+    let place = |variant: &&Variant| format!("{} {}", variant.model, variant.id);
+    let page = page::cut(&variants, place, (part.after.as_deref(), part.limit))?;
+    let shown = page.items.into_iter();
+    let variants = shown
         .map(|variant| VariantBody::new(variant, &fleet))
         .collect();
-    Ok(Json(VariantsBody { variants }))
+    let next = page.next;
+    Ok(Json(VariantsBody { variants, next }))
 }
 
 /// What runs variants.

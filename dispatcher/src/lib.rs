@@ -27,6 +27,7 @@ mod pending;
 mod place;
 pub mod profiles;
 mod query;
+mod reach;
 mod refusal;
 mod relief;
 mod service;

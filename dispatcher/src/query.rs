@@ -13,7 +13,7 @@ use crate::{
     Dispatcher,
     ask::{Ask, met, suits},
     budget::{self, Charge},
-    explain::explain,
+    explain::{candidate, explain},
     extent::Extent,
     families::{Family, UnderWay},
     index::{Known, LiveLoad, Scope, Snapshot},
@@ -150,10 +150,15 @@ impl Dispatcher {
             let load = self.live_load(snapshot, ask);
             return Err(unsuited(known, &ask.demand(), &load));
         }
-        let explanation = ask.explain.then(|| Explanation {
-            reason: "the query names this variant".to_owned(),
-            candidates: Vec::new(),
-            considered: 1,
+        let explanation = ask.explain.then(|| {
+            let load = self.live_load(snapshot, ask);
+            let mut named = candidate(known, &known.entry(ask.extent), &ask.demand(), &load);
+            named.verdict = "selected".into();
+            Explanation {
+                reason: "the query names this variant".to_owned(),
+                candidates: vec![named],
+                considered: 1,
+            }
         });
         let load = known.workers.is_empty();
         Ok(Chosen {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::{InferError, QueryError};
+use sextant_rpc::{Candidate, InferError, QueryError};
 use sextant_schedule::DropReason;
 use sextant_selection::{Decision, Demand, Index};
 use sextant_types::Code;
@@ -12,6 +12,7 @@ use crate::{
     explain::candidate,
     index::{Known, LiveLoad},
     pending::Refusal,
+    reach,
 };
 
 /// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
@@ -75,15 +76,21 @@ pub(crate) fn refuse(
             None => QueryError::new(Code::Unavailable, "the variant was retired"),
         },
         Decision::Infeasible { closest } => {
-            let mut error = QueryError::new(
-                Code::TargetInfeasible,
-                infeasible_text(closest.is_empty(), demand.rows),
-            );
+            let most = reach::most_rows(index);
+            if closest.is_empty() && demand.rows > most && most > 0 {
+                return too_many_rows(demand.rows, most);
+            }
+            let message = reach::sentence(index, demand, load);
+            let mut error = QueryError::new(Code::TargetInfeasible, message);
             error.closest = closest
                 .iter()
                 .filter_map(|at| Some((load.snapshot.known(*at)?, index.entry(*at)?)))
                 .map(|(known, entry)| candidate(known, entry, demand, load))
                 .collect();
+            error.closest.sort_by(|a, b| {
+                let miss = |of: &Candidate| miss(of, demand);
+                miss(a).total_cmp(&miss(b))
+            });
             error
         }
         Decision::Use { .. } | Decision::LoadThenUse { .. } => QueryError::new(
@@ -106,11 +113,26 @@ pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> Q
     error
 }
 
-fn infeasible_text(empty: bool, rows: u32) -> String {
-    if empty {
-        return format!("no variant takes a query of `{rows}` rows: split it");
-    }
-    "no registered variant can meet the targets; the closest ones are listed".to_owned()
+/// How far a candidate misses the targets by the figures that are shown of it: the sum of the relative misses.
+fn miss(of: &Candidate, demand: &Demand) -> f64 {
+    let relative = |excess: f64, target: f64| match target.is_finite() {
+        true => (excess / target.abs().max(1e-9)).max(0.0),
+        false => 0.0,
+    };
+    relative(of.expected_ms - demand.latency_ms, demand.latency_ms)
+        + relative(demand.min_quality - of.quality_bound, demand.min_quality)
+        + relative(
+            of.cost_per_1k_usd - demand.max_cost_per_1k_usd,
+            demand.max_cost_per_1k_usd,
+        )
+}
+
+/// No batch of what was registered holds as many rows.
+fn too_many_rows(rows: u32, most: u32) -> QueryError {
+    let message = format!(
+        "the query has `{rows}` rows, and what was registered takes at most `{most}`: split it"
+    );
+    QueryError::new(Code::InvalidTensor, message)
 }
 
 /// A worker that can load it may come, and a load that failed is tried again after a pause, ms.

@@ -13,6 +13,7 @@ use crate::{logging, serve};
 mod application;
 mod artefact;
 mod client;
+mod completions;
 #[cfg(test)]
 mod docs;
 mod error;
@@ -24,6 +25,7 @@ mod inspect;
 mod job;
 mod key;
 mod listing;
+mod model;
 mod output;
 mod query;
 mod register;
@@ -33,6 +35,8 @@ mod settings;
 mod simulate;
 #[cfg(feature = "simulator")]
 mod simulate;
+#[cfg(test)]
+mod snippets;
 mod storage;
 mod targets;
 mod trust;
@@ -84,9 +88,12 @@ enum Command {
     Inspect(inspect::InspectModel),
     /// List applications.
     Applications,
-    /// Show and set what an application may use of the fleet.
+    /// Create, show, change and delete applications.
     #[command(subcommand)]
     Application(application::Application),
+    /// Show and delete models.
+    #[command(subcommand)]
+    Model(model::Model),
     /// Submit and follow jobs.
     #[command(subcommand)]
     Job(job::Job),
@@ -110,6 +117,8 @@ enum Command {
     Explain(explain::Explain),
     /// Print the OpenAPI document of the API.
     Openapi,
+    /// Print what a shell needs to complete commands, names of flags and their values.
+    Completions(completions::Completions),
     Simulate(simulate::Simulate),
     /// Measure models for the process that has started this one.
     #[command(hide = true)]
@@ -142,6 +151,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Host(host) => host.run().map_err(Error::Service),
         Command::Inspect(inspect) => inspect.run(output),
         Command::Openapi => output.value(&sextant_api::openapi()),
+        Command::Completions(completions) => completions.run(output),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
             let client = Client::new(&arguments.server)?;
@@ -162,6 +172,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
         Command::Application(application) => application.run(client, output).await,
+        Command::Model(model) => model.run(client, output).await,
         Command::Workers => listing::workers(client, output).await,
         Command::Health => health::run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
@@ -175,6 +186,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         | Command::Config(_)
         | Command::Inspect(_)
         | Command::Openapi
+        | Command::Completions(_)
         | Command::Measure(_)
         | Command::Host(_) => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Stderr, Write};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use sextant_config::{Log, LogFormat};
 
@@ -26,8 +26,7 @@ impl Write for Lenient {
 
 /// Starts logging as configured. Once per process, before anything is logged.
 pub fn start(log: &Log) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&log.level)
-        .map_err(|error| anyhow::anyhow!("`log.level` is `{}`: {error}", log.level))?;
+    let filter = filter(&log.level)?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Lenient(io::stderr()))
@@ -39,4 +38,62 @@ pub fn start(log: &Log) -> anyhow::Result<()> {
         LogFormat::Json => subscriber.json().try_init(),
     }
     .map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))
+}
+
+/// What is logged. A level that is misspelt would be taken for the name of a module, and nothing else be logged.
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    let refuse = |reason: String| anyhow::anyhow!("`log.level` is `{level}`: {reason}");
+    for directive in level.split(',').map(str::trim) {
+        let is_level = !directive.is_empty() && directive.parse::<LevelFilter>().is_ok();
+        let is_module = directive.contains(['=', ':', '[']) || directive.starts_with("sextant");
+        if !is_level && !is_module {
+            return Err(refuse(format!(
+                "`{directive}` is no level: use `error`, `warn`, `info`, `debug`, `trace` or `off`, or \
+                 `MODULE=LEVEL` for a part, such as `info,sextant_dispatcher=debug`"
+            )));
+        }
+    }
+    let mut levels = level
+        .split(',')
+        .filter_map(|one| one.trim().parse::<LevelFilter>().ok());
+    let is_loud = levels.any(|level| level > LevelFilter::INFO);
+    // Each statement of the registry, which drowns everything else; whoever wants them names them.
+    let quiet = match is_loud && !level.contains("sqlx") {
+        true => format!("{level},sqlx=warn"),
+        false => level.to_owned(),
+    };
+    EnvFilter::try_new(quiet).map_err(|error| refuse(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_modules_are_told_from_typos() {
+        for level in [
+            "info",
+            "OFF",
+            "info,sextant_dispatcher=debug",
+            "warn,sqlx=debug",
+            "sextant_api",
+        ] {
+            assert!(filter(level).is_ok(), "{level}");
+        }
+        for level in ["chatty", "inof", "info,debgu", ""] {
+            let refused = filter(level).expect_err("a typo").to_string();
+            assert!(
+                refused.contains("`log.level`") && refused.contains("`debug`"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn statements_of_the_registry_are_logged_only_on_demand() {
+        let quiet = filter("debug").expect("a level").to_string();
+        assert!(quiet.contains("sqlx=warn"), "{quiet}");
+        let loud = filter("debug,sqlx=debug").expect("a level").to_string();
+        assert!(!loud.contains("sqlx=warn"), "{loud}");
+    }
 }

@@ -11,7 +11,10 @@ mod logging;
 mod serve;
 
 fn main() -> ExitCode {
-    let arguments = cli::Arguments::parse();
+    let arguments = match cli::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     let json = arguments.json;
     match cli::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -20,4 +23,19 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Help and what is wrong with the arguments, the latter as JSON where that is asked for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_mistake = error.use_stderr();
+    if is_mistake && std::env::args().any(|argument| argument == "--json") {
+        eprintln!(
+            "{}",
+            serde_json::json!({"detail": error.to_string().trim()})
+        );
+        return ExitCode::from(2);
+    }
+    // Nobody reads it: there is nobody to tell.
+    error.print().ok();
+    ExitCode::from(if is_mistake { 2 } else { 0 })
 }

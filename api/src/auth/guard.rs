@@ -332,6 +332,20 @@ async fn charge(
     Ok(place)
 }
 
+/// Counts one more query of a request that has several against its key.
+pub(crate) async fn charge_further(caller: &Caller) -> Result<(), Problem> {
+    let Caller::Key(key) = caller else {
+        return Ok(());
+    };
+    let Some(allowance) = &key.allowance else {
+        return Ok(());
+    };
+    let taken = allowance.take().await;
+    taken.map(drop).map_err(|Refused { usage, why }| {
+        Problem::new(Code::RateLimited, why).retry_after_ms(usage.reset_ms.max(1))
+    })
+}
+
 fn tell(usage: &Usage, headers: &mut HeaderMap) {
     headers.insert(LIMIT, HeaderValue::from(usage.limit));
     headers.insert(REMAINING, HeaderValue::from(usage.remaining));

@@ -6,7 +6,7 @@ use sextant_registry::{Job, JobKind};
 use sextant_rpc::offline::{OfflineStep, shown_webhook};
 use utoipa::ToSchema;
 
-use crate::{codec::Text, models::FailureBody, targets::TargetsBody};
+use crate::{codec::Text, json, models::FailureBody, targets::TargetsBody};
 
 /// An offline job. Exactly one of `application`, `model` and `variant` says who answers.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -29,8 +29,12 @@ pub struct NewJobBody<'a> {
     #[schema(value_type = Option<String>)]
     pub variant: Option<Text<'a>>,
     /// What is asked for, as in queries.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     pub targets: TargetsBody,
+    /// The name of one of the application's presets, as in queries.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "fast")]
+    pub preset: Option<Text<'a>>,
     /// Path in the artefact store: JSONL (each line `{"inputs": {"name": array}}`), an NPY array
     /// whose rows are the records, or an NPZ archive with an array for each input. A path that
     /// ends in `/` means all files below it, in the order of their names.
@@ -48,9 +52,9 @@ pub struct NewJobBody<'a> {
     #[serde(default)]
     pub webhook: Option<String>,
     /// Records that are committed together, 1 to 65536.
-    #[serde(default = "default_chunk")]
+    #[serde(default)]
     #[schema(default = 256, minimum = 1, maximum = 65536)]
-    pub chunk: u32,
+    pub chunk: Option<u32>,
 }
 
 /// A job.
@@ -78,9 +82,11 @@ pub struct JobBody {
     /// How often a runner took it up.
     pub attempts: u32,
     /// What was asked for.
+    #[schema(value_type = Object)]
     pub spec: Value,
     /// What it came to.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
     /// Milliseconds since the Unix epoch.
     pub created_ms: u64,
@@ -110,10 +116,9 @@ pub struct ProgressBody {
 pub struct JobsBody {
     /// Newest first.
     pub jobs: Vec<JobBody>,
-}
-
-fn default_chunk() -> u32 {
-    256
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 impl From<Job> for JobBody {

@@ -27,7 +27,9 @@ pub struct Families {
     pub queue: Histograms,
     pub compute: Histograms,
     pub rows: Histograms,
+    pub requests: Family<RequestLabels, Counter>,
     pub in_flight: Gauge,
+    pub in_flight_of: Family<ApplicationLabels, Gauge>,
 }
 
 /// The metrics of one variant, found by one look-up.
@@ -76,6 +78,18 @@ pub struct ProblemLabels {
     pub code: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    pub route: String,
+    pub method: &'static str,
+    pub status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ApplicationLabels {
+    pub application: String,
+}
+
 /// The label of an application; empty where none was found, which is not a label at all.
 pub fn text(application: Option<&ApplicationId>) -> String {
     application.map(ToString::to_string).unwrap_or_default()
@@ -113,7 +127,9 @@ impl Families {
             queue: Family::new_with_constructor(seconds),
             compute: Family::new_with_constructor(seconds),
             rows: Family::new_with_constructor(rows),
+            requests: Family::default(),
             in_flight: Gauge::default(),
+            in_flight_of: Family::default(),
         };
         families.describe(registry);
         families
@@ -134,9 +150,19 @@ impl Families {
         );
         registry.register("problems", "Problem documents sent", self.problems.clone());
         registry.register(
+            "requests",
+            "Requests answered, by route, method and status",
+            self.requests.clone(),
+        );
+        registry.register(
             "queries_in_flight",
             "Queries in flight",
             self.in_flight.clone(),
+        );
+        registry.register(
+            "application_queries_in_flight",
+            "Queries in flight, by application",
+            self.in_flight_of.clone(),
         );
         registry.register(
             "batch_rows",

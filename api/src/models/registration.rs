@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
-use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Registration};
+use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Once, Registration};
 use sextant_types::Code;
 use tokio::time::Instant;
 
@@ -22,15 +22,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Begins a registration.
-pub async fn register(state: &ApiState, model: &NewModel) -> Result<Registration, Problem> {
+pub async fn register(
+    state: &ApiState,
+    model: &NewModel,
+    once: Option<&Once>,
+) -> Result<Registration, Problem> {
     let spec = json!({"model": model.id.as_str(), "application": model.application.as_str()});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
     let job = job.for_model(model.id.clone());
     let until = Instant::now() + PATIENCE;
     let registration = loop {
-        let registered = state
-            .registry()
-            .register_model(model, &job, clock::now_ms());
+        let registry = state.registry();
+        let registered = registry.register_model_once(model, &job, once, clock::now_ms());
         match registered.await {
             Err(Error::Condemned { .. }) if Instant::now() < until => {
                 tokio::time::sleep(PAUSE).await;

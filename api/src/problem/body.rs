@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use sextant_rpc::Candidate;
+use sextant_types::Targets;
 use utoipa::ToSchema;
 
 /// One considered variant.
@@ -34,6 +35,10 @@ pub struct CandidateBody {
     pub state: Cow<'static, str>,
     /// `selected`, or what spoke against it.
     pub verdict: Cow<'static, str>,
+    /// Every target that it misses by the figures above: `accuracy`, `latency`, `cost`; only where a query was
+    /// refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub misses: Vec<&'static str>,
 }
 
 /// An error: a problem document (RFC 9457).
@@ -51,6 +56,9 @@ pub struct ProblemBody {
     pub detail: String,
     /// Path of the request.
     pub instance: String,
+    /// The id of the request, under which the log has it; also in the header `x-request-id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// Stable code.
     #[schema(example = "target_infeasible")]
     pub code: &'static str,
@@ -89,6 +97,26 @@ impl From<&Candidate> for CandidateBody {
             estimated: candidate.estimated,
             state: candidate.state.clone(),
             verdict: candidate.verdict.clone(),
+            misses: Vec::new(),
+        }
+    }
+}
+
+impl CandidateBody {
+    /// A candidate of a query that asked for such targets.
+    pub fn missing(candidate: &Candidate, targets: &Targets) -> Self {
+        let accuracy = targets
+            .min_quality
+            .map(|least| candidate.quality_bound < least);
+        let latency = targets.latency_ms.map(|most| candidate.expected_ms > most);
+        let cost = targets
+            .max_cost_per_1k_usd
+            .map(|most| candidate.cost_per_1k_usd > most);
+        let each = [("accuracy", accuracy), ("latency", latency), ("cost", cost)];
+        let missed = each.into_iter().filter(|(_, missed)| *missed == Some(true));
+        Self {
+            misses: missed.map(|(name, _)| name).collect(),
+            ..Self::from(candidate)
         }
     }
 }

@@ -34,12 +34,17 @@ pub fn page(code: Code) -> &'static str {
         Code::ModelNotFound => include_str!("../../../docs/errors/model_not_found.md"),
         Code::VariantNotFound => include_str!("../../../docs/errors/variant_not_found.md"),
         Code::JobNotFound => include_str!("../../../docs/errors/job_not_found.md"),
+        Code::QueryNotFound => include_str!("../../../docs/errors/query_not_found.md"),
         Code::WorkerNotFound => include_str!("../../../docs/errors/worker_not_found.md"),
         Code::ArtefactNotFound => include_str!("../../../docs/errors/artefact_not_found.md"),
         Code::ApplicationExists => include_str!("../../../docs/errors/application_exists.md"),
         Code::ModelExists => include_str!("../../../docs/errors/model_exists.md"),
         Code::InUse => include_str!("../../../docs/errors/in_use.md"),
         Code::ModelNotReady => include_str!("../../../docs/errors/model_not_ready.md"),
+        Code::PreconditionFailed => include_str!("../../../docs/errors/precondition_failed.md"),
+        Code::IdempotencyKeyReused => {
+            include_str!("../../../docs/errors/idempotency_key_reused.md")
+        }
         Code::TooLarge => include_str!("../../../docs/errors/too_large.md"),
         Code::TargetInfeasible => include_str!("../../../docs/errors/target_infeasible.md"),
         Code::Overloaded => include_str!("../../../docs/errors/overloaded.md"),

@@ -80,7 +80,7 @@ fn found(path: &str, operation: &Operation) -> Vec<(u16, &'static str)> {
     if operation.request_body.is_some() {
         found.extend(WITH_BODY);
     }
-    if path.ends_with("/infer") || path == "/v1/queries" {
+    if path.ends_with("/infer") || ["/v1/queries", "/v1/embeddings"].contains(&path) {
         found.push(WITH_QUERY);
     }
     found

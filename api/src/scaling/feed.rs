@@ -61,7 +61,7 @@ impl Feed {
     }
 
     /// A place among the streams.
-    pub(super) fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| {
             let detail = format!("`{MOST_STREAMS}` streams are open already: end one of them");

@@ -1,14 +1,18 @@
 //! The wire format, through the complete router and without a socket.
 
 mod auth;
+mod batch;
 mod bodies;
 mod budgets;
 mod changes;
+mod changing;
 mod connections;
+mod contract;
 mod costs;
 mod documents;
 mod double;
 mod errors;
+mod explained;
 mod forms;
 mod places;
 mod protocol;
@@ -18,6 +22,7 @@ mod resources;
 mod scaling;
 mod served;
 mod serving;
+mod snippets;
 mod storage;
 mod tls;
 mod worker;

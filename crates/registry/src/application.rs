@@ -1,5 +1,7 @@
 //! Applications.
 
+use std::collections::BTreeMap;
+
 use sextant_types::{
     ApplicationId, InvalidResources, Metric, ModelId, Resources, Signature, Targets,
 };
@@ -26,13 +28,15 @@ pub struct Application {
     pub signature: Option<Signature>,
     /// What it may use of the fleet.
     pub resources: Resources,
+    /// Targets by name, which queries may ask for instead of stating their own.
+    pub presets: BTreeMap<String, Targets>,
 }
 
 impl Registry {
     /// Creates an application and returns whether it is new. Creating it again with the same
     /// settings changes nothing; with others it is [`Error::Exists`]. A signature that is given
     /// is fixed from the beginning; none given asks nothing of one that is there, and so with
-    /// resources.
+    /// resources and presets.
     pub async fn create_application(&self, application: &Application) -> Result<bool, Error> {
         let mut tx = self.begin().await?;
         if let Some(known) = find(&mut tx, &application.id).await? {
@@ -42,6 +46,10 @@ impl Registry {
                 resources: match application.resources.is_default() {
                     true => known.resources,
                     false => application.resources,
+                },
+                presets: match application.presets.is_empty() {
+                    true => known.presets.clone(),
+                    false => application.presets.clone(),
                 },
                 ..application.clone()
             };
@@ -99,17 +107,43 @@ impl Registry {
         id: &ApplicationId,
         change: impl FnOnce(Resources) -> Resources + Send,
     ) -> Result<Result<Application, InvalidResources>, Error> {
+        let change = |known: Application| {
+            let resources = change(known.resources);
+            resources.validate()?;
+            Ok(Application { resources, ..known })
+        };
+        self.change_application(id, change).await
+    }
+
+    /// Gives an application the description, default targets, presets and resources that `change` makes of those
+    /// that it has, and returns it; whatever else differs is left as it was. What `change` refuses changes
+    /// nothing: the inner result says why. Nobody else changes the application in between.
+    pub async fn change_application<E>(
+        &self,
+        id: &ApplicationId,
+        change: impl FnOnce(Application) -> Result<Application, E> + Send,
+    ) -> Result<Result<Application, E>, Error> {
         let mut tx = self.begin().await?;
         let known = get(&mut tx, id).await?;
-        let resources = change(known.resources);
-        if let Err(invalid) = resources.validate() {
-            return Ok(Err(invalid));
-        }
-        let changed = Application { resources, ..known };
-        if resources != known.resources {
-            let text = resources_document(&changed)?;
-            tx.run(sql::SET_RESOURCES.bind(id.as_str()).bind(text))
-                .await?;
+        let wanted = match change(known.clone()) {
+            Ok(wanted) => wanted,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let changed = Application {
+            id: known.id.clone(),
+            metric: known.metric,
+            signature: known.signature.clone(),
+            ..wanted
+        };
+        if changed != known {
+            let targets = document(Entity::Application, id, &changed.default_targets)?;
+            let change = sql::CHANGE_APPLICATION
+                .bind(id.as_str())
+                .bind(changed.description.as_str())
+                .bind(targets)
+                .bind(resources_document(&changed)?)
+                .bind(presets_document(&changed)?);
+            tx.run(change).await?;
             tx.commit().await?;
         }
         Ok(Ok(changed))
@@ -174,7 +208,8 @@ async fn insert(connection: &mut Session, application: &Application) -> Result<(
                 .bind(application.description.as_str())
                 .bind(targets)
                 .bind(signature)
-                .bind(resources_document(application)?),
+                .bind(resources_document(application)?)
+                .bind(presets_document(application)?),
         )
         .await?;
     Ok(())
@@ -187,6 +222,13 @@ fn resources_document(of: &Application) -> Result<Option<Json>, Error> {
         .transpose()
 }
 
+/// The column; nothing where there are none.
+fn presets_document(of: &Application) -> Result<Option<Json>, Error> {
+    let some = Some(&of.presets).filter(|presets| !presets.is_empty());
+    some.map(|presets| document(Entity::Application, &of.id, presets))
+        .transpose()
+}
+
 fn application(row: &Row) -> Result<Application, Error> {
     let columns = Columns::new(row, Entity::Application, "id")?;
     Ok(Application {
@@ -196,5 +238,6 @@ fn application(row: &Row) -> Result<Application, Error> {
         default_targets: columns.json("default_targets")?,
         signature: columns.optional_json("signature")?,
         resources: columns.optional_json("resources")?.unwrap_or_default(),
+        presets: columns.optional_json("presets")?.unwrap_or_default(),
     })
 }

@@ -90,6 +90,15 @@ pub enum Error {
         /// Who asked.
         owner: String,
     },
+    /// A request came under the key of another one.
+    #[error(
+        "idempotency key `{key}` was used for another request: use a new key for each request, and \
+         the same one only to send a request again"
+    )]
+    KeyReused {
+        /// Which key.
+        key: String,
+    },
     /// A blob that is about to be removed: store it again, and try again a moment later.
     #[error("file `{digest}` is being removed, since nothing referred to it: send it again")]
     Condemned {
@@ -185,6 +194,7 @@ impl Error {
                 }
             },
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
+            Self::KeyReused { .. } => Code::IdempotencyKeyReused,
             Self::SignatureMismatch { .. } => Code::SignatureMismatch,
             Self::StorageFull(_) => Code::StorageFull,
             Self::Busy(_) | Self::Unavailable(_) | Self::Condemned { .. } => Code::Unavailable,

@@ -16,6 +16,7 @@ mod error;
 mod job;
 mod key;
 mod model;
+mod once;
 mod profile;
 mod registry;
 mod retention;
@@ -34,6 +35,7 @@ pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
     DataFile, Failure, Model, ModelStatus, NewModel, Registration, ScoredOutput, Step,
 };
+pub use once::Once;
 pub use profile::FailedProfile;
 pub use registry::Registry;
 

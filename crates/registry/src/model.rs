@@ -5,9 +5,9 @@ use serde_json::Value;
 use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding, VariantId};
 
 use crate::{
-    Entity, Error, Job, NewJob, Registry, application, blob,
+    Entity, Error, Job, NewJob, Once, Registry, application, blob,
     database::{Row, Session},
-    job,
+    job, once,
     rows::{Columns, document, int},
     sql, variant,
 };
@@ -203,7 +203,30 @@ impl Registry {
         job: &NewJob,
         now_ms: u64,
     ) -> Result<Registration, Error> {
+        self.register_model_once(model, job, None, now_ms).await
+    }
+
+    /// [`register_model`](Self::register_model), unless a request of the same key has begun a registration of a
+    /// model that is still there: then that one is returned as it stands.
+    pub async fn register_model_once(
+        &self,
+        model: &NewModel,
+        job: &NewJob,
+        once: Option<&Once>,
+        now_ms: u64,
+    ) -> Result<Registration, Error> {
         let mut tx = self.begin().await?;
+        if let Some(once) = once
+            && let Some(job) = once::recall(&mut tx, once, now_ms).await?
+            && let Some(model) = find(&mut tx, &model.id).await?
+        {
+            let created = false;
+            return Ok(Registration {
+                model,
+                job,
+                created,
+            });
+        }
         let Created { model, created } = create(&mut tx, model, now_ms).await?;
         let earlier = if created {
             None
@@ -214,6 +237,9 @@ impl Registry {
             Some(earlier) => earlier,
             None => job::create(&mut tx, job, now_ms).await?,
         };
+        if let Some(once) = once {
+            once::remember(&mut tx, once, &job.id, now_ms).await?;
+        }
         self.commit_work(tx).await?;
         Ok(Registration {
             model,

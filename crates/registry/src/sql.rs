@@ -14,7 +14,7 @@ pub(crate) struct Sql {
 
 macro_rules! columns {
     (applications) => {
-        "id, metric, description, default_targets, signature, resources"
+        "id, metric, description, default_targets, signature, resources, presets"
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
@@ -77,8 +77,8 @@ statements! {
     APPLICATION = ("select " {applications} " from applications where id = $1");
     APPLICATIONS = ("select " {applications} " from applications order by id");
     CREATE_APPLICATION = (
-        "insert into applications (id, metric, description, default_targets, signature, resources) \
-         values ($1, $2, $3, $4, $5, $6)"
+        "insert into applications (id, metric, description, default_targets, signature, resources, \
+         presets) values ($1, $2, $3, $4, $5, $6, $7)"
     );
     DELETE_APPLICATION = ("delete from applications where id = $1");
     MODEL_OF_APPLICATION = ("select id from models where application = $1 limit 1");
@@ -90,7 +90,10 @@ statements! {
         "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
     );
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
-    SET_RESOURCES = ("update applications set resources = $2 where id = $1");
+    CHANGE_APPLICATION = (
+        "update applications set description = $2, default_targets = $3, resources = $4, \
+         presets = $5 where id = $1"
+    );
     FORGET_SIGNATURE = (
         "update applications set signature = null where id = $1 \
          and not exists (select 1 from models where application = $1)"
@@ -261,6 +264,16 @@ statements! {
     CONDEMNED = ("select digest from condemned where digest = $1");
     ALL_CONDEMNED = ("select digest, since_ms from condemned order by digest");
     ACQUIT = ("delete from condemned where digest = $1");
+
+    ONCE = (
+        "select fingerprint, job, created_ms from once where caller = $1 and name = $2"
+    );
+    PUT_ONCE = (
+        "insert into once (caller, name, fingerprint, job, created_ms) values ($1, $2, $3, $4, $5) \
+         on conflict (caller, name) do update set fingerprint = excluded.fingerprint, \
+         job = excluded.job, created_ms = excluded.created_ms"
+    );
+    FORGET_ONCE = ("delete from once where created_ms < $1");
 
     KEY = ("select " {api_keys} " from api_keys where id = $1");
     KEY_BY_HASH = ("select " {api_keys} " from api_keys where hash = $1");

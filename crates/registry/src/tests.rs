@@ -44,6 +44,7 @@ fn application() -> Application {
         },
         signature: None,
         resources: Default::default(),
+        presets: Default::default(),
     }
 }
 

@@ -120,6 +120,8 @@ codes! {
     VariantNotFound = "variant_not_found", NotFound;
     /// No job of that id.
     JobNotFound = "job_not_found", NotFound;
+    /// Nothing is known, or no longer, of how a query of that id was answered.
+    QueryNotFound = "query_not_found", NotFound;
     /// No worker of that name.
     WorkerNotFound = "worker_not_found", NotFound;
     /// No such object in the artefact store.
@@ -132,6 +134,10 @@ codes! {
     InUse = "in_use", Conflict;
     /// The model's registration has not finished.
     ModelNotReady = "model_not_ready", Unavailable;
+    /// What is to be changed is not what the caller has seen.
+    PreconditionFailed = "precondition_failed", Conflict;
+    /// An idempotency key came with another request than before.
+    IdempotencyKeyReused = "idempotency_key_reused", Conflict;
     /// The body or a tensor is over the limit.
     TooLarge = "too_large", TooLarge;
     /// Nothing registered can meet the targets; the closest variants come along.

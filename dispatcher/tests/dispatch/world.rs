@@ -473,6 +473,7 @@ pub async fn registry(world: &World) -> Registry {
         default_targets: Targets::default(),
         signature: None,
         resources: Default::default(),
+        presets: Default::default(),
     };
     registry.create_application(&application).await.unwrap();
     registry

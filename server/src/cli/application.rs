@@ -1,4 +1,4 @@
-//! `sextant application`: what an application may use of the fleet.
+//! `sextant application`: what its queries ask for by default, and what it may use of the fleet.
 
 use std::str::FromStr;
 
@@ -7,25 +7,52 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use sextant_types::ApplicationId;
 
-use super::{Client, Error, Output};
+use super::{Client, Error, Output, register};
 
-/// Show and set what an application may use of the fleet.
+/// Create, show, change and delete applications.
 #[derive(Debug, Subcommand)]
 pub enum Application {
+    /// Create an application.
+    Create(Box<Create>),
     /// Show an application.
     Get {
         /// Its name.
         name: ApplicationId,
     },
-    /// Set its budget, workers, priority and weight; what is left out stays, `none` takes back.
+    /// Change its description, default targets, presets, budget, workers, priority and weight; what is left out stays,
+    /// `none` takes back.
     Set(Box<Set>),
+    /// Delete an application that has no models.
+    Delete {
+        /// Its name.
+        name: ApplicationId,
+    },
 }
 
-/// Set its budget, workers, priority and weight; what is left out stays, `none` takes back.
+/// Create an application.
+#[derive(Debug, clap::Args)]
+pub struct Create {
+    /// Its name.
+    name: ApplicationId,
+    /// How predictions are scored: top1, topK such as top5, exact, f1, f1_micro, auc, log_loss, mae, rmse, mape, r2
+    /// or cosine (docs/models.md).
+    #[arg(long, value_parser = register::metric, default_value = "top1")]
+    metric: String,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Change its description, default targets, presets, budget, workers, priority and weight; what is left out stays,
+/// `none` takes back.
 #[derive(Debug, clap::Args)]
 pub struct Set {
     /// Its name.
     name: ApplicationId,
+    #[command(flatten)]
+    settings: Settings,
+    /// Take a preset back, as often as needed.
+    #[arg(long, value_name = "NAME")]
+    remove_preset: Vec<String>,
     /// Most that its answers may cost, US dollars an hour.
     #[arg(long, value_name = "USD")]
     budget_per_hour: Option<Given<f64>>,
@@ -43,9 +70,39 @@ pub struct Set {
     weight: Option<Given<f64>>,
 }
 
+/// What its queries ask for.
+#[derive(Debug, Default, clap::Args)]
+struct Settings {
+    /// What it is, for people.
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Deadline of queries that state none, milliseconds.
+    #[arg(long, value_name = "MS")]
+    latency_ms: Option<Given<f64>>,
+    /// Least accuracy of the answers to queries that state none.
+    #[arg(long, value_name = "VALUE")]
+    min_accuracy: Option<Given<f64>>,
+    /// Greatest error of the answers to queries that state none.
+    #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
+    max_error: Option<Given<f64>>,
+    /// Most US dollars for a thousand queries that state no cost.
+    #[arg(long, value_name = "USD")]
+    max_cost_per_1k_usd: Option<Given<f64>>,
+    /// Targets by name, which queries may ask for: `fast:latency_ms=5,min_accuracy=0.9`; as often as needed.
+    #[arg(long, value_name = "NAME:TARGETS")]
+    preset: Vec<Preset>,
+}
+
 /// A value, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Given<T>(Option<T>);
+
+/// A name and targets.
+#[derive(Debug, Clone, PartialEq)]
+struct Preset {
+    name: String,
+    targets: Map<String, Value>,
+}
 
 impl<T: FromStr> FromStr for Given<T> {
     type Err = T::Err;
@@ -58,10 +115,37 @@ impl<T: FromStr> FromStr for Given<T> {
     }
 }
 
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let how = "write `NAME:TARGET=NUMBER,..`, such as `fast:latency_ms=5,min_accuracy=0.9`";
+        let (name, targets) = text.split_once(':').ok_or(how)?;
+        let each = targets.split(',').filter(|target| !target.is_empty());
+        let targets = each.map(|target| {
+            let (name, number) = target.split_once('=').ok_or(how)?;
+            let number: f64 = number
+                .trim()
+                .parse()
+                .map_err(|_| format!("`{number}` is no number: {how}"))?;
+            Ok((name.trim().to_owned(), json!(number)))
+        });
+        Ok(Self {
+            name: name.trim().to_owned(),
+            targets: targets.collect::<Result<_, String>>()?,
+        })
+    }
+}
+
 impl Application {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         match self {
+            Self::Create(create) => {
+                let path = ["v1", "applications"];
+                let created: Value = client.post(&path, &create.document()).await?;
+                output.either(&created, || shown(&created))
+            }
             Self::Get { name } => {
                 let path = ["v1", "applications", name.as_str()];
                 let found: Value = client.get(&path).await?;
@@ -73,13 +157,73 @@ impl Application {
                 let changed: Value = client.answer(request).await?;
                 output.either(&changed, || shown(&changed))
             }
+            Self::Delete { name } => {
+                let path = ["v1", "applications", name.as_str()];
+                client.send(client.request(Method::DELETE, &path)).await?;
+                let deleted = json!({"deleted": name});
+                output.either(&deleted, || format!("application `{name}` is deleted"))
+            }
         }
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn targets(&self) -> Map<String, Value> {
+        given([
+            ("latency_ms", self.latency_ms.map(|of| json!(of.0))),
+            ("min_accuracy", self.min_accuracy.map(|of| json!(of.0))),
+            ("max_error", self.max_error.map(|of| json!(of.0))),
+            (
+                "max_cost_per_1k_usd",
+                self.max_cost_per_1k_usd.map(|of| json!(of.0)),
+            ),
+        ])
+    }
+
+    fn presets(&self) -> Map<String, Value> {
+        let each = self.preset.iter();
+        each.map(|preset| (preset.name.clone(), json!(preset.targets)))
+            .collect()
+    }
+
+    /// The members that are set.
+    fn fill(&self, document: &mut Map<String, Value>) {
+        if let Some(description) = &self.description {
+            document.insert("description".to_owned(), json!(description));
+        }
+        for (name, members) in [
+            ("default_targets", self.targets()),
+            ("presets", self.presets()),
+        ] {
+            if !members.is_empty() {
+                document.insert(name.to_owned(), Value::Object(members));
+            }
+        }
+    }
+}
+
+fn given<const N: usize>(members: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    let members = members.into_iter();
+    members
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+impl Create {
+    fn document(&self) -> Value {
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(self.name));
+        document.insert("metric".to_owned(), json!(self.metric));
+        self.settings.fill(&mut document);
+        Value::Object(document)
     }
 }
 
 impl Set {
     fn document(&self) -> Value {
-        let given = [
+        let resources = given([
             (
                 "budget_per_hour_usd",
                 self.budget_per_hour.map(|of| json!(of.0)),
@@ -88,12 +232,19 @@ impl Set {
             ("most_workers", self.most_workers.map(|of| json!(of.0))),
             ("priority", self.priority.map(|of| json!(of.0))),
             ("weight", self.weight.map(|of| json!(of.0))),
-        ];
-        let given = given.into_iter();
-        let members: Map<String, Value> = given
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-            .collect();
-        json!({ "resources": members })
+        ]);
+        let mut document = Map::new();
+        self.settings.fill(&mut document);
+        if !self.remove_preset.is_empty() {
+            let presets = document.entry("presets").or_insert_with(|| json!({}));
+            for name in &self.remove_preset {
+                presets[name] = Value::Null;
+            }
+        }
+        if !resources.is_empty() {
+            document.insert("resources".to_owned(), Value::Object(resources));
+        }
+        Value::Object(document)
     }
 }
 
@@ -103,10 +254,13 @@ fn shown(application: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let mut lines: Vec<String> = ["name", "metric", "description"]
+    let mut lines: Vec<String> = ["name", "metric", "description", "default_targets"]
         .iter()
         .filter_map(|name| Some(format!("{name}: {}", text(application.get(*name)?))))
         .collect();
+    let presets = application.get("presets").and_then(Value::as_object);
+    let presets = presets.into_iter().flatten();
+    lines.extend(presets.map(|(name, targets)| format!("preset {name}: {targets}")));
     match application.get("resources").and_then(Value::as_object) {
         Some(set) => lines.extend(
             set.iter()
@@ -121,18 +275,58 @@ fn shown(application: &Value) -> String {
 mod tests {
     use super::*;
 
+    fn set() -> Set {
+        Set {
+            name: ApplicationId::new("digits").expect("a name"),
+            settings: Settings::default(),
+            remove_preset: Vec::new(),
+            budget_per_hour: None,
+            least_workers: None,
+            most_workers: None,
+            priority: None,
+            weight: None,
+        }
+    }
+
     #[test]
     fn what_is_left_out_stays_and_none_takes_back() {
         let set = Set {
-            name: ApplicationId::new("digits").expect("a name"),
             budget_per_hour: Some("2.5".parse().expect("a number")),
-            least_workers: None,
             most_workers: Some("none".parse().expect("none")),
-            priority: None,
-            weight: None,
+            ..set()
         };
         let wanted = json!({"resources": {"budget_per_hour_usd": 2.5, "most_workers": null}});
         assert_eq!(set.document(), wanted);
         assert!("many".parse::<Given<u32>>().is_err());
+    }
+
+    #[test]
+    fn targets_and_presets_are_set_and_taken_back() {
+        let set = Set {
+            settings: Settings {
+                latency_ms: Some("20".parse().expect("a number")),
+                min_accuracy: Some("none".parse().expect("none")),
+                preset: vec![
+                    "fast:latency_ms=5,min_accuracy=0.9"
+                        .parse()
+                        .expect("a preset"),
+                ],
+                ..Settings::default()
+            },
+            remove_preset: vec!["old".to_owned()],
+            ..set()
+        };
+        let wanted = json!({
+            "default_targets": {"latency_ms": 20.0, "min_accuracy": null},
+            "presets": {"fast": {"latency_ms": 5.0, "min_accuracy": 0.9}, "old": null}
+        });
+        assert_eq!(set.document(), wanted);
+    }
+
+    #[test]
+    fn what_is_no_preset_is_refused() {
+        for text in ["fast", "fast:latency_ms", "fast:latency_ms=soon"] {
+            assert!(text.parse::<Preset>().is_err(), "{text}");
+        }
     }
 }

@@ -24,12 +24,7 @@ pub struct Client {
 impl Client {
     /// Checks the address; nothing is sent.
     pub fn new(server: &str) -> Result<Self, Error> {
-        let base = Url::parse(server)
-            .map_err(|error| Error::Usage(format!("`--server {server}`: {error}")))?;
-        if !["http", "https"].contains(&base.scheme()) || base.cannot_be_a_base() {
-            let text = format!("`--server {server}`: it must begin with `http://` or `https://`");
-            return Err(Error::Usage(text));
-        }
+        let base = address(server)?;
         let http = trusting(reqwest::Client::builder(), &base)?
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
@@ -47,17 +42,28 @@ impl Client {
         self.http.request(method, self.url(segments))
     }
 
+    /// A request with query parameters.
+    pub fn request_with(
+        &self,
+        method: Method,
+        segments: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> RequestBuilder {
+        let mut url = self.url(segments);
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        self.http.request(method, url)
+    }
+
     /// `GET` with query parameters, its answer read as JSON.
     pub async fn get_with<T: DeserializeOwned>(
         &self,
         segments: &[&str],
         parameters: &[(&str, &str)],
     ) -> Result<T, Error> {
-        let mut url = self.url(segments);
-        if !parameters.is_empty() {
-            url.query_pairs_mut().extend_pairs(parameters);
-        }
-        self.answer(self.http.get(url)).await
+        let request = self.request_with(Method::GET, segments, parameters);
+        self.answer(request).await
     }
 
     fn url(&self, segments: &[&str]) -> Url {
@@ -128,6 +134,26 @@ impl Client {
                 reason: format!("`{}` answered {status} with {kind:?}", self.base),
             },
         }
+    }
+}
+
+/// A server's address.
+fn address(server: &str) -> Result<Url, Error> {
+    let is_complete = server.contains("://");
+    let refuse = |reason: &str| Error::Usage(format!("`--server {server}`: {reason}"));
+    let base = match Url::parse(server) {
+        Ok(base) if is_complete => base,
+        Err(error) if is_complete => return Err(refuse(&error.to_string())),
+        _ => {
+            let reason = format!(
+                "write `http://{server}`, or `https://..` where the server has a certificate"
+            );
+            return Err(refuse(&reason));
+        }
+    };
+    match ["http", "https"].contains(&base.scheme()) && !base.cannot_be_a_base() {
+        true => Ok(base),
+        false => Err(refuse("it must begin with `http://` or `https://`")),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Why a command did not succeed, how it is told and with which exit code.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 
@@ -55,8 +58,24 @@ pub enum Error {
         /// The message of its error.
         message: Option<String>,
     },
+    /// Ctrl-C while a job was followed.
+    #[error(
+        "job `{job}` continues; `sextant job follow {job}` follows it, `sextant job cancel {job}` stops it"
+    )]
+    Interrupted {
+        /// Which job.
+        job: String,
+    },
+    /// A job ended well, with records that could not be answered.
+    #[error("job `{job}` could not answer `{failed}` of its records")]
+    FailedRecords {
+        /// Which job.
+        job: String,
+        /// How many.
+        failed: u64,
+    },
     /// A file cannot be read or written.
-    #[error("`{path}` cannot be read or written")]
+    #[error("{}", of_file(.path, .source))]
     Io {
         /// Which file.
         path: PathBuf,
@@ -106,6 +125,10 @@ impl Error {
         }
         match self {
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
+            // As shells say of what was interrupted.
+            Self::Interrupted { .. } => 130,
+            // A name that was mistyped.
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
             _ => 1,
         }
     }
@@ -118,6 +141,7 @@ impl Error {
         }
         match self {
             Self::Problem(problem) => eprintln!("{}", problem.text()),
+            Self::Interrupted { .. } => eprintln!("{self}"),
             Self::Unreachable { server, .. } => eprintln!(
                 "error: {self}\nhint: start one with `sextant serve`, or name another with \
                  `--server` (now `{server}`)"
@@ -143,6 +167,14 @@ fn with_sources(error: &dyn std::error::Error) -> String {
         next = source.source();
     }
     text
+}
+
+/// What is the matter with a file.
+fn of_file(path: &Path, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => format!("there is no file `{}`", path.display()),
+        _ => format!("`{}` cannot be read or written", path.display()),
+    }
 }
 
 fn detail(code: &Option<String>, message: &Option<String>) -> String {
@@ -181,6 +213,11 @@ impl Problem {
         if !closest.is_empty() {
             text.push_str("\nclosest variants:\n");
             text.push_str(&closest.render());
+        }
+        if self.is("unauthenticated") {
+            text.push_str(
+                "\nhint: the key is read from the environment variable `SEXTANT_API_KEY`",
+            );
         }
         if let Some(page) = self.field("type").filter(|page| page.starts_with('/')) {
             text.push_str(&format!("\nsee: {}{page}", self.server));

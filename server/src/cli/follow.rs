@@ -1,6 +1,9 @@
 //! A job followed to its end, with a bar on a terminal and a line for each step elsewhere.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
@@ -10,6 +13,9 @@ use super::{Client, Error};
 
 /// Time between two looks at a job.
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// For so long a server that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is shown of a job.
 #[derive(Debug, Clone, Deserialize)]
@@ -37,6 +43,8 @@ pub struct Progress {
     pub done: u64,
     /// Steps or records in all; 0 while that is not known.
     pub total: u64,
+    /// Records of an offline job that could not be answered.
+    pub failed: Option<u64>,
 }
 
 /// Why a job failed.
@@ -67,6 +75,11 @@ impl Job {
         }
     }
 
+    /// Records that could not be answered.
+    pub fn failed_records(&self) -> u64 {
+        self.progress.failed.unwrap_or(0)
+    }
+
     /// An error where the job ended without success.
     pub fn outcome(&self) -> Result<(), Error> {
         if matches!(self.state.as_str(), "failed" | "cancelled") {
@@ -81,11 +94,35 @@ impl Job {
     }
 }
 
-/// Looks at the job until it is over; the last document is returned whatever its state.
+/// Looks at the job until it is over; the last document is returned whatever its state. Says which job it is, and
+/// on Ctrl-C that it goes on.
 pub async fn follow(client: &Client, id: &str, quiet: bool) -> Result<(Job, Value), Error> {
+    if !quiet {
+        eprintln!("job `{id}`");
+    }
+    tokio::select! {
+        followed = to_its_end(client, id, quiet) => followed,
+        Ok(()) = tokio::signal::ctrl_c() => Err(Error::Interrupted { job: id.to_owned() }),
+    }
+}
+
+/// A job's document. A server that restarts is waited for: the job goes on where it was.
+async fn look(client: &Client, id: &str) -> Result<Value, Error> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match client.get(&["v1", "jobs", id]).await {
+            Err(Error::Unreachable { .. } | Error::Http { .. }) if Instant::now() < until => {
+                tokio::time::sleep(PERIOD).await;
+            }
+            looked => return looked,
+        }
+    }
+}
+
+async fn to_its_end(client: &Client, id: &str, quiet: bool) -> Result<(Job, Value), Error> {
     let mut display = Display::new(quiet);
     loop {
-        let document: Value = client.get(&["v1", "jobs", id]).await?;
+        let document = look(client, id).await?;
         let job = read(&document)?;
         display.show(&job);
         if job.is_over() {

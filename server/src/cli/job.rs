@@ -34,9 +34,17 @@ pub enum Job {
     Follow {
         /// Its id.
         id: JobId,
+        /// Exit with 1 where records could not be answered, too.
+        #[arg(long)]
+        fail_on_errors: bool,
     },
     /// Stop a job; files that it has not finished do not appear.
     Cancel {
+        /// Its id.
+        id: JobId,
+    },
+    /// Delete a job that has come to its end, and with it what is known of it; its output stays.
+    Delete {
         /// Its id.
         id: JobId,
     },
@@ -71,6 +79,9 @@ pub struct Submit {
     /// Follow the job to its end.
     #[arg(long)]
     wait: bool,
+    /// Exit with 1 where records could not be answered, too.
+    #[arg(long, requires = "wait")]
+    fail_on_errors: bool,
 }
 
 impl Job {
@@ -79,7 +90,17 @@ impl Job {
         match self {
             Self::Submit(submit) => submit.run(client, output).await,
             Self::List => list(client, output).await,
-            Self::Follow { id } => follow_to_the_end(client, id.as_str(), output).await,
+            Self::Follow { id, fail_on_errors } => {
+                follow_to_the_end(client, (id.as_str(), fail_on_errors), output).await
+            }
+            Self::Delete { id } => {
+                let path = ["v1", "jobs", id.as_str()];
+                let forget = [("forget", "true")];
+                let request = client.request_with(Method::DELETE, &path, &forget);
+                client.send(request).await?;
+                let deleted = json!({"deleted": id});
+                output.either(&deleted, || format!("job `{id}` is deleted"))
+            }
             Self::Show { id } => {
                 let job: Value = client.get(&["v1", "jobs", id.as_str()]).await?;
                 output.either(&job, || text(&job))
@@ -102,9 +123,7 @@ impl Submit {
         }
         let mut request = Map::new();
         self.addressee.fill(&mut request);
-        if let Some(targets) = self.targets.document() {
-            request.insert("targets".to_owned(), targets);
-        }
+        self.targets.fill(&mut request);
         request.insert("input".to_owned(), json!(self.input));
         request.insert("output".to_owned(), json!(self.output));
         if let Some(chunk) = self.chunk {
@@ -124,7 +143,10 @@ impl Submit {
             .post(&["v1", "jobs"], &Value::Object(request))
             .await?;
         match self.wait {
-            true => follow_to_the_end(client, &cell(&job, "/id"), output).await,
+            true => {
+                let id = cell(&job, "/id");
+                follow_to_the_end(client, (&id, self.fail_on_errors), output).await
+            }
             false => output.either(&job, || text(&job)),
         }
     }
@@ -143,10 +165,21 @@ fn without_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
 
-async fn follow_to_the_end(client: &Client, id: &str, output: Output) -> Result<(), Error> {
+async fn follow_to_the_end(
+    client: &Client,
+    (id, fail_on_errors): (&str, bool),
+    output: Output,
+) -> Result<(), Error> {
     let (job, document) = follow::follow(client, id, output.json).await?;
     output.either(&document, || text(&document))?;
-    job.outcome()
+    job.outcome()?;
+    match job.failed_records() {
+        failed if failed > 0 && fail_on_errors => Err(Error::FailedRecords {
+            job: job.id,
+            failed,
+        }),
+        _ => Ok(()),
+    }
 }
 
 async fn list(client: &Client, output: Output) -> Result<(), Error> {
@@ -170,7 +203,11 @@ fn text(document: &Value) -> String {
         format!("state     {}", job.state),
         format!("progress  {}", job.progress_text()),
     ];
-    if !job.step.is_empty() {
+    if job.failed_records() > 0 {
+        lines.push(format!("failed    {}", job.failed_records()));
+    }
+    // What a job did last says nothing any more when it is over.
+    if !job.step.is_empty() && !job.is_over() {
         lines.push(format!("step      {}", job.step));
     }
     if let Some(error) = &job.error {

@@ -196,10 +196,20 @@ pub fn candidates(list: Option<&Value>) -> Table {
             cell(row, "/expected_ms"),
             cell(row, "/cost_per_1k_usd"),
             cell(row, "/state"),
-            cell(row, "/verdict"),
+            verdict(row),
         ]);
     }
     table
+}
+
+/// Every target that it misses, or else the verdict.
+fn verdict(row: &Value) -> String {
+    let misses = rows(row, "/misses").iter().filter_map(Value::as_str);
+    let misses: Vec<&str> = misses.collect();
+    match misses.is_empty() {
+        true => cell(row, "/verdict"),
+        false => misses.join(", "),
+    }
 }
 
 /// A number with about three significant digits, as tables show it.

@@ -46,9 +46,7 @@ impl Query {
             .collect();
         let mut request = Map::new();
         self.addressee.fill(&mut request);
-        if let Some(targets) = self.targets.document() {
-            request.insert("targets".to_owned(), targets);
-        }
+        self.targets.fill(&mut request);
         request.insert("inputs".to_owned(), Value::Array(inputs?));
         if let Some(k) = self.classification {
             request.insert("classification".to_owned(), json!(k));

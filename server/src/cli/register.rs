@@ -20,8 +20,8 @@ use super::{
 #[derive(Debug, Args)]
 pub struct Register {
     /// The application it answers for; created when missing.
-    #[arg(long, short, value_name = "NAME")]
-    application: ApplicationId,
+    #[arg(long, short, value_name = "NAME", required_unless_present = "retry")]
+    application: Option<ApplicationId>,
     /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro, auc,
     /// log_loss, mae, rmse, mape, r2 or cosine (docs/models.md) [default: top1].
     #[arg(long, value_parser = metric)]
@@ -30,11 +30,11 @@ pub struct Register {
     #[arg(long, value_name = "NAME")]
     name: ModelId,
     /// The ONNX file.
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "retry")]
+    model: Option<PathBuf>,
     /// Inputs with their labels: an `.npz` archive or JSON lines.
-    #[arg(long, value_name = "FILE")]
-    validation: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "retry")]
+    validation: Option<PathBuf>,
     /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
     /// the model names, in its folder].
     #[arg(long, value_name = "FILE")]
@@ -54,6 +54,12 @@ pub struct Register {
     /// The value of an input's padding, 0 where it is not given.
     #[arg(long, value_name = "INPUT=VALUE", requires = "mask")]
     pad: Vec<String>,
+    /// Register a model again whose registration failed, from the files that were sent then.
+    #[arg(
+        long,
+        conflicts_with_all = ["application", "metric", "model", "validation", "data", "output", "classes", "mask", "pad"]
+    )]
+    retry: bool,
     /// Return as soon as the job is queued.
     #[arg(long)]
     no_wait: bool,
@@ -94,13 +100,7 @@ pub(super) fn metric(text: &str) -> Result<String, String> {
 impl Register {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
-        let model = Upload::open(&self.model).await?;
-        let data = data_files(&self.model, &self.data)?;
-        let validation = Upload::open(&self.validation).await?;
-        self.ensure_application(client).await?;
-        let accepted = self
-            .upload(client, (model, data, validation), output)
-            .await?;
+        let accepted = self.begin(client, output).await?;
         let job = cell(&accepted, "/job");
         if self.no_wait {
             return output.either(&accepted, || format!("job `{job}` is queued"));
@@ -110,11 +110,34 @@ impl Register {
         self.summary(client, &job, document, output).await
     }
 
+    /// Has the server begin.
+    async fn begin(&self, client: &Client, output: Output) -> Result<Value, Error> {
+        // Without `--retry` all three are there.
+        let (Some(application), Some(model), Some(validation)) =
+            (&self.application, &self.model, &self.validation)
+        else {
+            let path = ["v1", "models", self.name.as_str(), "registration"];
+            return client.answer(client.request(Method::POST, &path)).await;
+        };
+        let data = data_files(model, &self.data)?;
+        let files = (
+            Upload::open(model).await?,
+            data,
+            Upload::open(validation).await?,
+        );
+        self.ensure_application(client, application).await?;
+        self.upload(client, application, files, output).await
+    }
+
     /// Creates the application where it is missing.
-    async fn ensure_application(&self, client: &Client) -> Result<(), Error> {
-        let name = self.application.as_str();
+    async fn ensure_application(
+        &self,
+        client: &Client,
+        application: &ApplicationId,
+    ) -> Result<(), Error> {
+        let name = application.as_str();
         match client.get::<Value>(&["v1", "applications", name]).await {
-            Ok(application) => self.agrees(&cell(&application, "/metric")),
+            Ok(found) => self.agrees(name, &cell(&found, "/metric")),
             Err(Error::Problem(problem)) if problem.is("application_not_found") => {
                 let metric = self.metric.as_deref().unwrap_or("top1");
                 let body = json!({"name": name, "metric": metric});
@@ -125,11 +148,10 @@ impl Register {
         }
     }
 
-    fn agrees(&self, metric: &str) -> Result<(), Error> {
+    fn agrees(&self, application: &str, metric: &str) -> Result<(), Error> {
         match &self.metric {
             Some(wanted) if wanted != metric => Err(Error::Usage(format!(
-                "application `{}` is scored by `{metric}`: leave `--metric {wanted}` out",
-                self.application
+                "application `{application}` is scored by `{metric}`: leave `--metric {wanted}` out"
             ))),
             _ => Ok(()),
         }
@@ -138,6 +160,7 @@ impl Register {
     async fn upload(
         &self,
         client: &Client,
+        application: &ApplicationId,
         (model, data, validation): (Upload, Vec<PathBuf>, Upload),
         output: Output,
     ) -> Result<Value, Error> {
@@ -153,7 +176,7 @@ impl Register {
         };
         let mut form = Form::new()
             .text("name", self.name.to_string())
-            .text("application", self.application.to_string())
+            .text("application", application.to_string())
             .part("model", model.part(&bar))
             .part("validation", validation.part(&bar));
         for file in beside {
@@ -195,14 +218,17 @@ impl Register {
             return output.value(&json!({"job": document, "variants": answer["variants"]}));
         }
         let (frontier, all) = variants::frontier(&answer);
-        let table = variants::table(&frontier);
+        let table = match frontier.is_empty() {
+            true => variants::nothing(all),
+            false => variants::table(&frontier).render(),
+        };
         output.text(&format!(
             "registered `{}` (job `{}`): {all} variants, {} on the frontier\n{}\n{}",
             self.name,
             job.id,
             frontier.len(),
             self.notes(&document["result"]),
-            table.render()
+            table
         ))
     }
 

@@ -34,6 +34,9 @@ pub struct Targets {
     /// Most US dollars for a thousand queries.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<f64>,
+    /// One of the application's presets: its targets where no others are stated.
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
 }
 
 impl Addressee {
@@ -52,6 +55,16 @@ impl Addressee {
 }
 
 impl Targets {
+    /// Adds `targets` and `preset` to a request, where they are stated.
+    pub fn fill(&self, request: &mut Map<String, Value>) {
+        if let Some(targets) = self.document() {
+            request.insert("targets".to_owned(), targets);
+        }
+        if let Some(preset) = &self.preset {
+            request.insert("preset".to_owned(), json!(preset));
+        }
+    }
+
     /// The stated targets as the API takes them; `None` where nothing is stated.
     pub fn document(&self) -> Option<Value> {
         let stated = [

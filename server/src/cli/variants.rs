@@ -37,7 +37,7 @@ impl Variants {
         }
         let table = table(&shown);
         if table.is_empty() {
-            return output.text("no variants; `sextant register` makes some");
+            return output.text(&nothing(all));
         }
         let dominated = all - shown.len();
         let note = match dominated {
@@ -63,6 +63,17 @@ impl Variants {
             all.extend_from_slice(rows(&answer, "/variants"));
         }
         Ok(json!({"variants": all}))
+    }
+}
+
+/// Why a table is empty.
+pub fn nothing(all: usize) -> String {
+    match all {
+        0 => "no variants; `sextant register` makes some".to_owned(),
+        all => format!(
+            "all {all} variants are dominated: variants of other models of the application are at least as good \
+             in everything; `sextant variants --all` shows them"
+        ),
     }
 }
 

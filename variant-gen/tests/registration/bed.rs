@@ -128,6 +128,7 @@ impl Bed {
             default_targets: Targets::default(),
             signature: None,
             resources: Default::default(),
+            presets: Default::default(),
         };
         self.registry
             .create_application(&application)

@@ -4,9 +4,9 @@ use sextant_types::{Code, EngineName, JobId, ModelId};
 
 use super::{Job, JobFilter, JobKind, JobState, NewJob};
 use crate::{
-    Entity, Error, Failure, ModelStatus, Registry, application,
+    Entity, Error, Failure, ModelStatus, Once, Registry, application,
     database::{Row, Session},
-    model,
+    model, once,
     rows::{Columns, document, int},
     sql,
 };
@@ -17,8 +17,27 @@ impl Registry {
     /// Creates a job in state [`JobState::Queued`]. A job of the same name and content is
     /// returned as it stands; one of other content is [`Error::Exists`].
     pub async fn create_job(&self, job: &NewJob, now_ms: u64) -> Result<Job, Error> {
+        self.create_job_once(job, None, now_ms).await
+    }
+
+    /// [`create_job`](Self::create_job), unless a request of the same key has created a job before:
+    /// then that one is returned as it stands.
+    pub async fn create_job_once(
+        &self,
+        job: &NewJob,
+        once: Option<&Once>,
+        now_ms: u64,
+    ) -> Result<Job, Error> {
         let mut tx = self.begin().await?;
+        if let Some(once) = once
+            && let Some(earlier) = once::recall(&mut tx, once, now_ms).await?
+        {
+            return Ok(earlier);
+        }
         let job = create(&mut tx, job, now_ms).await?;
+        if let Some(once) = once {
+            once::remember(&mut tx, once, &job.id, now_ms).await?;
+        }
         self.commit_work(tx).await?;
         Ok(job)
     }

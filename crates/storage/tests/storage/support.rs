@@ -75,6 +75,7 @@ impl Bench {
             default_targets: Targets::default(),
             signature: None,
             resources: Default::default(),
+            presets: Default::default(),
         };
         let created = self.registry.create_application(&application).await;
         created.expect("an application");

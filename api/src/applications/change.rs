@@ -1,0 +1,122 @@
+//! What is to change of an application: what is left out stays, `null` takes back (RFC 7396).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sextant_registry::Application;
+use utoipa::ToSchema;
+
+use super::presets;
+use crate::{
+    problem::Problem,
+    resources::{ResourcesChangeBody, given},
+    targets::TargetsBody,
+};
+
+/// What is to change of an application. A member that is left out stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ApplicationChange, example = json!({
+    "default_targets": {"latency_ms": 20.0, "min_accuracy": null},
+    "presets": {"fast": {"latency_ms": 5.0}, "old": null}
+}))]
+pub struct ApplicationChangeBody {
+    /// For people; `null` takes it back.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    description: Option<Option<String>>,
+    /// Targets of queries that state none: members that are left out stay, `null` takes one back, or all of them.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<TargetsChangeBody>)]
+    default_targets: Option<Option<TargetsChangeBody>>,
+    /// Targets by name: each that is named is replaced as a whole, `null` takes it back, or all of them.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<BTreeMap<String, TargetsBody>>)]
+    presets: Option<Option<BTreeMap<String, Option<TargetsBody>>>>,
+    /// What it may use of the fleet; to change it takes the scope `admin`. Members that are left out stay, `null`
+    /// takes one back, or all of them.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<ResourcesChangeBody>)]
+    resources: Option<Option<ResourcesChangeBody>>,
+}
+
+/// Default targets to change: members that are left out stay, `null` takes back what was set.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TargetsChange)]
+pub struct TargetsChangeBody {
+    /// Deadline in milliseconds.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0, example = 20.0)]
+    latency_ms: Option<Option<f64>>,
+    /// Least accuracy, 0 to 1.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1, example = 0.95)]
+    min_accuracy: Option<Option<f64>>,
+    /// Greatest error.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0)]
+    max_error: Option<Option<f64>>,
+    /// Most to be paid for a thousand queries, US dollars.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0)]
+    max_cost_per_1k_usd: Option<Option<f64>>,
+}
+
+// === impl ApplicationChangeBody ===
+
+impl ApplicationChangeBody {
+    /// Whether it is about what the application may use of the fleet.
+    pub fn moves_resources(&self) -> bool {
+        self.resources.is_some()
+    }
+
+    /// What becomes of an application.
+    pub fn apply(self, mut to: Application) -> Result<Application, Problem> {
+        let metric = to.metric;
+        if let Some(description) = self.description {
+            to.description = description.unwrap_or_default();
+        }
+        if let Some(targets) = self.default_targets {
+            let known = TargetsBody::show(&to.default_targets, metric);
+            let wanted = targets.map_or_else(TargetsBody::default, |change| change.apply(known));
+            wanted.suits(metric)?;
+            to.default_targets = wanted.read()?;
+        }
+        match self.presets {
+            Some(Some(changes)) => {
+                for (name, targets) in changes {
+                    match targets {
+                        Some(targets) => {
+                            let targets = presets::one(&name, targets, metric)?;
+                            to.presets.insert(name, targets);
+                        }
+                        None => drop(to.presets.remove(&name)),
+                    }
+                }
+                presets::check(to.presets.len())?;
+            }
+            Some(None) => to.presets.clear(),
+            None => {}
+        }
+        if let Some(resources) = self.resources {
+            to.resources =
+                resources.map_or_else(Default::default, |change| change.apply(to.resources));
+            to.resources.validate()?;
+        }
+        Ok(to)
+    }
+}
+
+// === impl TargetsChangeBody ===
+
+impl TargetsChangeBody {
+    fn apply(self, to: TargetsBody) -> TargetsBody {
+        TargetsBody {
+            latency_ms: self.latency_ms.unwrap_or(to.latency_ms),
+            min_accuracy: self.min_accuracy.unwrap_or(to.min_accuracy),
+            max_error: self.max_error.unwrap_or(to.max_error),
+            max_cost_per_1k_usd: self.max_cost_per_1k_usd.unwrap_or(to.max_cost_per_1k_usd),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! `/v1/embeddings`: vectors of rows of token ids, as clients of OpenAI's interface ask for them.
+
+use std::{borrow::Cow, time::Instant};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sextant_rpc::{Answer, Query, Route};
+use sextant_types::{
+    ApplicationId, Code, ModelId, NamedTensor, Signature, Tensor, TensorSpec, VariantId, convert,
+};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::{Caller, charge_further},
+    codec::{Text, short},
+    json,
+    problem::{Problem, ProblemBody},
+    query::json_response,
+    targets::TargetsBody,
+};
+
+/// Most rows of one request.
+const MOST_ROWS: usize = 256;
+
+/// Rows that are being answered at once, of one request.
+const AT_ONCE: usize = 64;
+
+/// What to embed, in token ids.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewEmbeddings, example = json!({"model": "sentences", "input": [[101, 7592, 102], [101, 102]]}))]
+pub struct EmbeddingsBody<'a> {
+    /// An application, a model or a variant whose output is one vector for each row.
+    #[serde(borrow)]
+    #[schema(value_type = String, example = "sentences")]
+    model: Text<'a>,
+    /// The token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`. Text is refused.
+    #[serde(borrow)]
+    #[schema(value_type = InputBody)]
+    input: &'a RawValue,
+    /// How the vectors are written: `float`, or `base64` for FP32 values in little-endian order.
+    #[serde(default, deserialize_with = "json::or_default")]
+    encoding_format: Encoding,
+    /// Numbers of a vector. Only as many as the model gives.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    dimensions: Option<usize>,
+    /// Is taken and ignored.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    #[expect(dead_code, reason = "clients send it, and it says nothing here")]
+    user: Option<Text<'a>>,
+    /// What is asked for, as in queries.
+    #[serde(default, deserialize_with = "json::or_default")]
+    targets: TargetsBody,
+    /// The name of one of the application's presets, as in queries.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    preset: Option<Text<'a>>,
+}
+
+/// Token ids.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TokenIds)]
+#[serde(untagged)]
+pub enum InputBody {
+    /// Of one row.
+    One(Vec<i64>),
+    /// Of several rows.
+    Several(Vec<Vec<i64>>),
+}
+
+/// How vectors are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// As numbers.
+    #[default]
+    Float,
+    /// As the bytes of FP32 values, in base64.
+    Base64,
+}
+
+/// Vectors.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Embeddings)]
+pub struct AnswerBody {
+    /// `list`.
+    object: &'static str,
+    /// One for each row, in their order.
+    data: Vec<EmbeddingBody>,
+    /// The model that answered the first row.
+    model: String,
+    /// What was read.
+    usage: UsageBody,
+}
+
+/// The vector of one row.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Embedding)]
+pub struct EmbeddingBody {
+    /// `embedding`.
+    object: &'static str,
+    /// Position of the row.
+    index: usize,
+    /// The vector.
+    embedding: VectorBody,
+}
+
+/// A vector: numbers, or base64 where that was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Vector)]
+#[serde(untagged)]
+pub enum VectorBody {
+    /// As numbers.
+    Float(Vec<f32>),
+    /// FP32 values in little-endian order.
+    Base64(String),
+}
+
+/// What was read.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EmbeddingsUsage)]
+pub struct UsageBody {
+    /// Token ids of all rows.
+    prompt_tokens: usize,
+    /// The same.
+    total_tokens: usize,
+}
+
+/// Vectors for rows of token ids, in the form of OpenAI's interface. Each row is a query of its own, so rows of
+/// different lengths are fine and batches form as ever; one that fails fails the request.
+///
+/// The model's first input, or `input_ids` where it has that, takes the ids; `attention_mask` gets ones and
+/// `token_type_ids` zeros.
+#[utoipa::path(post, operation_id = "embeddings_create", path = "/v1/embeddings", tag = "queries",
+    request_body(content = EmbeddingsBody<'static>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "One vector for each row", body = AnswerBody),
+        (status = 404, description = "There is nothing of that name", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let body = state.collect(request.into_body()).await?;
+    let arrived = Instant::now();
+    let asked = Asked::read(&state, &body, arrived)?;
+    state.check_owner(&caller, &asked.route).await?;
+    let answers = Box::pin(asked.answers(&state, &caller)).await?;
+    let body = asked.compose(&answers)?;
+    // Strings and numbers: writing them into a vector cannot fail.
+    Ok(json_response(serde_json::to_vec(&body).unwrap_or_default()))
+}
+
+/// What is asked for, and of whom.
+struct Asked {
+    route: Route,
+    signature: Signature,
+    rows: Vec<Vec<i64>>,
+    targets: TargetsBody,
+    preset: Option<String>,
+    encoding: Encoding,
+    dimensions: Option<usize>,
+    arrived: Instant,
+}
+
+fn invalid(field: &'static str, detail: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidRequest, detail).field(field)
+}
+
+/// Who is called so, and what they take: a variant, a model or an application.
+fn resolve(state: &ApiState, name: &str) -> Result<(Route, Signature), Problem> {
+    let named = [
+        VariantId::new(name).map(Route::Variant),
+        ModelId::new(name).map(Route::Model),
+        ApplicationId::new(name).map(Route::Application),
+    ];
+    for route in named {
+        let route = route?;
+        if let Ok(signature) = state.dispatcher().signature(&route) {
+            return Ok((route, signature));
+        }
+    }
+    let detail = format!(
+        "there is no application, model or variant `{}`",
+        short(name)
+    );
+    Err(Problem::new(Code::ModelNotFound, detail).field("model"))
+}
+
+fn rows(input: &RawValue) -> Result<Vec<Vec<i64>>, Problem> {
+    let text = input.get();
+    if text.starts_with('"') || text.starts_with("[\"") {
+        return Err(invalid(
+            "input",
+            "text is not taken: send token ids, `[1, 2]` or `[[1, 2], [3]]`, as the model's tokenizer makes them",
+        ));
+    }
+    let rows = match serde_json::from_str(text) {
+        Ok(InputBody::One(row)) => vec![row],
+        Ok(InputBody::Several(rows)) => rows,
+        Err(_) => {
+            let detail =
+                "`input` must be whole numbers: `[1, 2]`, or `[[1, 2], [3]]` for several rows";
+            return Err(invalid("input", detail));
+        }
+    };
+    if !(1..=MOST_ROWS).contains(&rows.len()) || rows.iter().any(Vec::is_empty) {
+        let detail = format!("`input` has 1 to {MOST_ROWS} rows of at least one token id each");
+        return Err(invalid("input", detail));
+    }
+    Ok(rows)
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn read(state: &ApiState, body: &[u8], arrived: Instant) -> Result<Self, Problem> {
+        let body: EmbeddingsBody<'_> = json::borrowed(body)?;
+        let (route, signature) = resolve(state, &body.model.0)?;
+        let asked = Self {
+            route,
+            signature,
+            rows: rows(body.input)?,
+            targets: body.targets,
+            preset: body.preset.map(|name| name.0.into_owned()),
+            encoding: body.encoding_format,
+            dimensions: body.dimensions,
+            arrived,
+        };
+        asked.check()?;
+        Ok(asked)
+    }
+
+    /// Refuses what gives no vector for each row, and inputs that nobody could fill.
+    fn check(&self) -> Result<(), Problem> {
+        let outputs = &self.signature.outputs;
+        let is_vector = |of: &TensorSpec| of.shape.len() == 2 && convert::is_float(of.data_type);
+        if !self.signature.batched || !outputs.first().is_some_and(is_vector) {
+            let detail = "its first output is not one vector of numbers for each row: such models answer \
+                          `POST /v1/queries` only";
+            return Err(invalid("model", detail));
+        }
+        let ids = self.ids();
+        let strange = self.signature.inputs.iter().find(|input| {
+            let is_known = ["attention_mask", "token_type_ids"].contains(&&*input.name);
+            input.name != ids && !is_known
+        });
+        match strange {
+            None => Ok(()),
+            Some(input) => {
+                let name = &input.name;
+                let detail = format!(
+                    "it has an input `{name}`, which token ids say nothing of: ask `POST /v1/queries`"
+                );
+                Err(invalid("model", detail))
+            }
+        }
+    }
+
+    /// The input that takes the ids.
+    fn ids(&self) -> &str {
+        let inputs = &self.signature.inputs;
+        let named = inputs.iter().find(|input| input.name == "input_ids");
+        named
+            .or(inputs.first())
+            .map_or("", |input| input.name.as_str())
+    }
+
+    async fn answers(&self, state: &ApiState, caller: &Caller) -> Result<Vec<Answer>, Problem> {
+        let rows = self.rows.iter().enumerate();
+        let rows: Vec<_> = rows
+            .map(|(index, row)| self.one(state, caller, (index, row.as_slice())))
+            .collect();
+        stream::iter(rows).buffered(AT_ONCE).try_collect().await
+    }
+
+    async fn one(
+        &self,
+        state: &ApiState,
+        caller: &Caller,
+        (index, row): (usize, &[i64]),
+    ) -> Result<Answer, Problem> {
+        let answered = async {
+            // The first one was counted with the request.
+            if index > 0 {
+                charge_further(caller).await?;
+            }
+            let _permit = state.admit()?;
+            let _share = state.admit_for(&self.route)?;
+            let query = self.query(state, row)?;
+            Ok(state.dispatcher().query(query).await?)
+        };
+        let answered: Result<Answer, Problem> = answered.await;
+        let ended = answered.as_ref();
+        let ended = ended.map(|answer| (answer, self.arrived.elapsed()));
+        state.count_query(Some(&self.route), ended.map_err(Problem::code));
+        answered
+    }
+
+    fn query(&self, state: &ApiState, row: &[i64]) -> Result<Query, Problem> {
+        let ids = self.ids();
+        let inputs = self.signature.inputs.iter().map(|input| {
+            let values = match &*input.name {
+                name if name == ids => Cow::Borrowed(row),
+                "attention_mask" => Cow::Owned(vec![1; row.len()]),
+                _ => Cow::Owned(vec![0; row.len()]),
+            };
+            let tensor = Tensor::from_elements(vec![1, row.len()], &values)?;
+            Ok(NamedTensor::new(input.name.clone(), tensor))
+        });
+        Ok(Query {
+            route: self.route.clone(),
+            inputs: inputs.collect::<Result<_, Problem>>()?,
+            targets: state.targets_with(&self.route, self.preset.as_deref(), self.targets)?,
+            best_effort: false,
+            explain: false,
+            arrived: self.arrived,
+        })
+    }
+
+    fn compose(&self, answers: &[Answer]) -> Result<AnswerBody, Problem> {
+        let each = answers.iter().enumerate();
+        let data = each.map(|(index, answer)| {
+            Ok(EmbeddingBody {
+                object: "embedding",
+                index,
+                embedding: self.vector(answer)?,
+            })
+        });
+        let tokens = self.rows.iter().map(Vec::len).sum();
+        Ok(AnswerBody {
+            object: "list",
+            data: data.collect::<Result<_, Problem>>()?,
+            model: answers
+                .first()
+                .map_or_else(String::new, |answer| answer.model.to_string()),
+            usage: UsageBody {
+                prompt_tokens: tokens,
+                total_tokens: tokens,
+            },
+        })
+    }
+
+    fn vector(&self, answer: &Answer) -> Result<VectorBody, Problem> {
+        let numbers = answer
+            .outputs
+            .first()
+            .and_then(|output| convert::numbers(&output.tensor));
+        let numbers = numbers.ok_or_else(|| invalid("model", "its output holds no numbers"))?;
+        let vector: Vec<f32> = numbers.map(|number| number.real() as f32).collect();
+        if let Some(wanted) = self.dimensions.filter(|wanted| *wanted != vector.len()) {
+            let has = vector.len();
+            let detail =
+                format!("the vectors have `{has}` dimensions, and none can be had with `{wanted}`");
+            return Err(invalid("dimensions", detail));
+        }
+        Ok(match self.encoding {
+            Encoding::Float => VectorBody::Float(vector),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = vector
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect();
+                VectorBody::Base64(BASE64_STANDARD.encode(bytes))
+            }
+        })
+    }
+}

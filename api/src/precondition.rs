@@ -1,0 +1,86 @@
+//! `ETag`, `If-Match`, `If-None-Match`: a change of what the caller has seen, and of nothing else.
+//!
+//! A tag is made of what the caller is shown, so every front end and every later start gives the same.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use sextant_types::Code;
+use sha2::{Digest, Sha256};
+
+use crate::problem::Problem;
+
+/// Digits of a tag.
+const DIGITS: usize = 32;
+
+/// What something is shown as, and its tag.
+pub(crate) struct Shown {
+    document: Vec<u8>,
+    tag: String,
+}
+
+/// A list of tags in a header, or `*`.
+fn names(headers: &HeaderMap, name: HeaderName, tag: &str) -> Option<bool> {
+    let mut values = headers.get_all(name).iter().peekable();
+    values.peek()?;
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let mut tags = texts.flat_map(|text| text.split(',')).map(str::trim);
+    Some(tags.any(|one| one == "*" || one == tag))
+}
+
+// === impl Shown ===
+
+impl Shown {
+    pub fn new(body: &impl Serialize) -> Self {
+        // Strings and numbers: writing them into a vector cannot fail.
+        let document = serde_json::to_vec(body).unwrap_or_default();
+        let mut digits = hex::encode(Sha256::digest(&document));
+        digits.truncate(DIGITS);
+        let tag = format!("\"{digits}\"");
+        Self { document, tag }
+    }
+
+    /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match names(headers, header::IF_MATCH, &self.tag) {
+            None | Some(true) => Ok(()),
+            Some(false) => {
+                let detail = format!(
+                    "`If-Match` does not name the present `ETag`, `{}`: read it again, and see what has changed",
+                    self.tag
+                );
+                Err(Problem::new(Code::PreconditionFailed, detail).field("if-match"))
+            }
+        }
+    }
+
+    /// The answer to a `GET`: without a body where the caller has it already.
+    pub fn answer(self, headers: &HeaderMap) -> Response {
+        match names(headers, header::IF_NONE_MATCH, &self.tag) {
+            Some(true) => {
+                let mut response = StatusCode::NOT_MODIFIED.into_response();
+                self.mark(response.headers_mut());
+                response
+            }
+            _ => self.with(StatusCode::OK),
+        }
+    }
+
+    /// The whole answer.
+    pub fn with(self, status: StatusCode) -> Response {
+        let mut headers = HeaderMap::new();
+        self.mark(&mut headers);
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        (status, headers, Body::from(self.document)).into_response()
+    }
+
+    fn mark(&self, headers: &mut HeaderMap) {
+        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
+            headers.insert(header::ETAG, tag);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `/v1/queries/{query}`: why a query was answered as it was, and where its time went.
+
+use std::time::{Duration, Instant};
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use serde::Serialize;
+use sextant_rpc::{Answer, Explanation, QueryError, Route};
+use sextant_types::Targets;
+use utoipa::ToSchema;
+
+use super::{json_response, schema::ExplanationBody};
+use crate::{
+    ApiState,
+    auth::Caller,
+    clock,
+    explanations::{Explained, LONGEST_ID},
+    problem::{Problem, ProblemBody},
+    trace,
+};
+
+/// How a query was answered, and why so.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ExplainedQuery)]
+pub struct ExplainedBody {
+    /// The id of the query: its own, or else that of the request.
+    #[schema(example = "q-17")]
+    id: String,
+    /// The id of the request, as in the header `x-request-id` of its answer.
+    request_id: String,
+    /// The trace that the request is a part of, as in its `traceparent`.
+    trace_id: String,
+    /// When it ended, milliseconds since the Unix epoch.
+    at_ms: u64,
+    /// The application it was for, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// `answered`, or the code of the problem.
+    #[schema(example = "answered")]
+    outcome: &'static str,
+    /// The model that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// The variant that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variant: Option<String>,
+    /// Whether every stated target was met, where it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets_met: Option<bool>,
+    /// What was considered and why the variant was chosen, where it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<ExplanationBody>,
+    /// What was said, where it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody>,
+    /// Where its time went, stage by stage.
+    budget: BudgetBody,
+}
+
+/// The time of a query by stage, and what was left of its deadline. The stages add up to `total_us`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Budget)]
+pub struct BudgetBody {
+    /// The deadline that was asked for, microseconds from the last byte of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_us: Option<f64>,
+    /// What was left of it when the answer was written, microseconds; negative where it came too late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_us: Option<f64>,
+    /// From the last byte of the request until it was read and checked, microseconds.
+    read_us: f64,
+    /// Waiting while the chosen variant was loaded, its queue included, microseconds; 0 where it was loaded already.
+    load_us: f64,
+    /// Waiting for a batch and a device, microseconds; of a query that was refused all that is not in another stage.
+    queue_us: f64,
+    /// Running, joining and cutting the batch included, microseconds.
+    run_us: f64,
+    /// On the way back from the worker, microseconds.
+    return_us: f64,
+    /// Writing the answer, microseconds.
+    write_us: f64,
+    /// All of it, microseconds.
+    total_us: f64,
+}
+
+/// What is to be explained of a query, noted before it is sent on its way.
+pub(super) struct Noted {
+    route: Route,
+    targets: Targets,
+    read: Duration,
+    id: Option<String>,
+}
+
+/// Why a query was answered as it was: what was considered, why the variant was chosen, and where its time went.
+/// Kept for an hour, in the memory of the process that answered, for queries that said `explain`.
+#[utoipa::path(get, operation_id = "queries_get", path = "/v1/queries/{query}", tag = "queries",
+    params(("query" = String, Path, description = "the `id` of the answer, or its `x-request-id`")),
+    responses(
+        (status = 200, description = "The explanation", body = ExplainedBody),
+        (status = 404, description = "None is kept, or none any more", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let document = state.explanations().find(&id, &caller)?;
+    Ok(json_response(document.to_vec()))
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// Whether the chosen variant had to be loaded first.
+fn was_cold(explanation: &Explanation) -> bool {
+    let mut candidates = explanation.candidates.iter();
+    let chosen = candidates.find(|candidate| candidate.verdict == "selected");
+    chosen.is_some_and(|chosen| ["inactive", "loading"].contains(&&*chosen.state))
+}
+
+// === impl Noted ===
+
+impl Noted {
+    pub fn new(route: &Route, targets: Targets, id: Option<&str>, arrived: Instant) -> Box<Self> {
+        let id = id.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID);
+        Box::new(Self {
+            route: route.clone(),
+            targets,
+            read: arrived.elapsed(),
+            id: id.map(str::to_owned),
+        })
+    }
+
+    /// The id under which it will be found.
+    pub fn id(&self) -> String {
+        let request = || trace::current().map(|trace| trace.request_id().to_owned());
+        self.id.clone().or_else(request).unwrap_or_default()
+    }
+
+    /// Keeps what a query was answered.
+    pub fn answered(self, state: &ApiState, caller: &Caller, answer: &Answer, arrived: Instant) {
+        let total = us(arrived.elapsed());
+        let (read, timings) = (us(self.read), &answer.timings);
+        let waited = (timings.queue_us - read).max(0.0);
+        let is_cold = answer.explanation.as_ref().is_some_and(was_cold);
+        let run = timings.compute_us;
+        let back = (timings.total_us - read - waited - run).max(0.0);
+        let budget = BudgetBody {
+            read_us: read,
+            load_us: if is_cold { waited } else { 0.0 },
+            queue_us: if is_cold { 0.0 } else { waited },
+            run_us: run,
+            return_us: back,
+            write_us: (total - read - waited - run - back).max(0.0),
+            ..self.budget(total)
+        };
+        let body = ExplainedBody {
+            model: Some(answer.model.to_string()),
+            variant: Some(answer.variant.to_string()),
+            targets_met: Some(answer.targets_met),
+            explanation: answer.explanation.as_ref().map(ExplanationBody::from),
+            ..self.body(state, "answered", budget)
+        };
+        self.keep(state, caller, &body);
+    }
+
+    /// Keeps why a query was not answered.
+    pub fn refused(self, state: &ApiState, caller: &Caller, error: &QueryError, arrived: Instant) {
+        let total = us(arrived.elapsed());
+        let read = us(self.read);
+        let budget = BudgetBody {
+            read_us: read,
+            queue_us: (total - read).max(0.0),
+            ..self.budget(total)
+        };
+        let problem = Problem::from(error.clone()).asked(self.targets);
+        let body = self.body(state, error.code.as_str(), budget);
+        let problem = problem.document("/v1/queries", false, Some(&body.request_id));
+        let body = ExplainedBody {
+            problem: Some(problem),
+            ..body
+        };
+        self.keep(state, caller, &body);
+    }
+
+    /// No stage took any of it.
+    fn budget(&self, total_us: f64) -> BudgetBody {
+        let deadline_us = self.targets.latency_ms.map(|deadline| deadline * 1e3);
+        BudgetBody {
+            deadline_us,
+            left_us: deadline_us.map(|deadline| deadline - total_us),
+            read_us: 0.0,
+            load_us: 0.0,
+            queue_us: 0.0,
+            run_us: 0.0,
+            return_us: 0.0,
+            write_us: 0.0,
+            total_us,
+        }
+    }
+
+    fn body(&self, state: &ApiState, outcome: &'static str, budget: BudgetBody) -> ExplainedBody {
+        let trace = trace::current();
+        let of_trace = |text: fn(&trace::Trace) -> &str| {
+            let text = trace.as_ref().map(text);
+            text.unwrap_or_default().to_owned()
+        };
+        let application = state.application_of(&self.route);
+        ExplainedBody {
+            id: self.id(),
+            request_id: of_trace(trace::Trace::request_id),
+            trace_id: of_trace(trace::Trace::trace_id),
+            at_ms: clock::now_ms(),
+            application: application.map(|id| id.to_string()),
+            outcome,
+            model: None,
+            variant: None,
+            targets_met: None,
+            explanation: None,
+            problem: None,
+            budget,
+        }
+    }
+
+    /// Under the query's own id, and under that of its request.
+    fn keep(self, state: &ApiState, caller: &Caller, body: &ExplainedBody) {
+        // Strings and numbers: writing them into a vector cannot fail.
+        let document: bytes::Bytes = serde_json::to_vec(body).unwrap_or_default().into();
+        let own = Some(&body.id).filter(|id| **id != body.request_id);
+        for id in own.into_iter().chain([&body.request_id]) {
+            state.explanations().keep(Explained {
+                id: id.clone(),
+                caller: caller.name().to_owned(),
+                application: state.application_of(&self.route),
+                document: document.clone(),
+            });
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `sextant completions`: what a shell needs to complete command lines.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Arguments, Error, Output};
+
+/// Print what a shell needs to complete commands, names of flags and their values.
+///
+/// For bash: `sextant completions bash > ~/.local/share/bash-completion/completions/sextant`; for zsh a file
+/// `_sextant` in a folder of `fpath`; for fish `~/.config/fish/completions/sextant.fish`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Which shell.
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints it.
+    pub fn run(self, output: Output) -> Result<(), Error> {
+        let mut script = Vec::new();
+        clap_complete::generate(
+            self.shell,
+            &mut Arguments::command(),
+            "sextant",
+            &mut script,
+        );
+        output.bytes(&script)
+    }
+}
