@@ -19,7 +19,6 @@
 mod candidates;
 mod heap;
 mod latency;
-mod local;
 mod pool;
 mod queue;
 mod rule;
@@ -30,7 +29,6 @@ mod spec;
 pub use candidates::Candidates;
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
-pub use local::{Dropped, LocalQueue};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 pub use rule::{Cause, Eagerness, Formed, Rule, Surroundings, View};

@@ -8,4 +8,5 @@
 mod bench;
 mod drops;
 mod eagerness;
+mod lone;
 mod waiting;

@@ -1,10 +1,11 @@
 //! One queue with the rule, beside devices that are as busy as a test says.
 
 use sextant_schedule::{
-    BatchId, Delay, DropReason, Fleet, Formed, LatencyTable, LocalQueue, Nanos, Options, PoolIx,
-    QueueSpec, Request, Sextant, Surroundings, WorkerSpec,
+    BatchId, Delay, DropReason, Fleet, Formed, LatencyTable, Nanos, Options, PoolIx, QueueSpec,
+    Request, Sextant, Surroundings, WorkerSpec,
 };
 
+use super::lone::LoneQueue;
 use crate::small;
 
 pub const MS: Nanos = 1_000_000;
@@ -23,7 +24,7 @@ pub fn spec(alpha: f64, beta: f64) -> QueueSpec {
 
 pub struct Bench {
     rule: Sextant,
-    pub queue: LocalQueue<u64, Sextant>,
+    pub queue: LoneQueue<u64, Sextant>,
     pub fleet: Fleet,
     pub delay: Delay,
     running: Vec<BatchId>,
@@ -41,7 +42,7 @@ impl Bench {
         };
         let mut bench = Self {
             rule: Sextant::new(&options),
-            queue: LocalQueue::new(spec),
+            queue: LoneQueue::new(spec),
             fleet: Fleet::default(),
             delay: Delay::default(),
             running: vec![],

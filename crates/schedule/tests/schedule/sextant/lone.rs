@@ -1,17 +1,12 @@
-//! The half of a scheduler that concerns one queue alone, for schedulers that spread queues over
-//! threads.
-//!
-//! [`super::Candidates`] keeps queues and devices in one structure. Where queues live on threads of
-//! their own, what a thread may touch is its requests and the same [`Rule`]; which device runs what
-//! is decided elsewhere (Symphony, section 4.5).
+//! One queue with a rule, and nothing else: what a scheduler does with a queue, step by step.
 
-use super::{
+use sextant_schedule::{
     Delay, DropReason, Formed, Nanos, QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
 /// The requests of one queue, and the batch that would run next.
 #[derive(Debug)]
-pub struct LocalQueue<T, R: Rule> {
+pub struct LoneQueue<T, R: Rule> {
     requests: RequestQueue<T>,
     spec: QueueSpec,
     memory: R::Memory,
@@ -21,9 +16,9 @@ pub struct LocalQueue<T, R: Rule> {
 /// A request that is given up.
 pub type Dropped<T> = (Request<T>, DropReason);
 
-// === impl LocalQueue ===
+// === impl LoneQueue ===
 
-impl<T, R: Rule> LocalQueue<T, R> {
+impl<T, R: Rule> LoneQueue<T, R> {
     /// Without requests.
     pub fn new(spec: QueueSpec) -> Self {
         Self {
@@ -34,24 +29,9 @@ impl<T, R: Rule> LocalQueue<T, R> {
         }
     }
 
-    /// What is known of the variant.
-    pub fn spec(&self) -> &QueueSpec {
-        &self.spec
-    }
-
-    /// Where a candidate stands among the ready ones of all queues, least first.
-    pub fn key(&self, formed: &Formed) -> u64 {
-        formed.key(self.spec.priority, false, &self.requests)
-    }
-
     /// Requests waiting.
     pub fn len(&self) -> usize {
         self.requests.len()
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
     }
 
     /// Takes a request in, or hands it back with the reason when it can't be met.
