@@ -92,6 +92,9 @@ fn threads_move_to_cores_that_others_leave_alone() {
     assert_eq!(quieter_cores(&four, &[0], 1), Some(vec![2]));
     // Where the operating system chose, half of the time was not theirs.
     assert_eq!(quieter_cores(&four, &[], 2), Some(vec![1, 2]));
+    // Less than a fifth of the time of each is to be gained, however many they are.
+    let little = cores(&[0.15, 0.15, 0.0, 0.0]);
+    assert_eq!(quieter_cores(&little, &[0, 1], 2), None);
     // Nothing to gain, no core left, others everywhere, nothing known.
     assert_eq!(quieter_cores(&four, &[1, 2], 2), None);
     assert_eq!(quieter_cores(&four, &[0, 1, 2, 3], 4), None);

@@ -1,0 +1,125 @@
+//! What the store's values say of themselves.
+
+use sextant_metadata::{
+    Action, Count, Decision, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject,
+    Wanted, WantedVariant, Worker, WorkerRecord,
+};
+use sextant_types::{ApplicationId, Code, DeviceTypeName, VariantId, WorkerId};
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId::new(name).expect("a name")
+}
+
+fn variant(name: &str) -> VariantId {
+    VariantId::new(name).expect("a name")
+}
+
+fn pool() -> Pool {
+    Pool {
+        device_type: DeviceTypeName::new("cpu-8").expect("a name"),
+        wanted: 1,
+        least: 0,
+        most: 9,
+        provider: None,
+        facts: None,
+        trouble: None,
+    }
+}
+
+fn decision(number: u64) -> Decision {
+    Decision {
+        number,
+        at_ms: 1,
+        subject: Subject::Variant(variant("a")),
+        action: Action::Replicate,
+        from: 1,
+        to: 2,
+        reason: "more is asked".into(),
+        inputs: Vec::new(),
+        alternatives: Vec::new(),
+    }
+}
+
+#[test]
+fn each_error_has_its_code() {
+    let reason = || "away".to_owned();
+    for (error, code) in [
+        (Error::TooManyRows { rows: 9 }, Code::TooLarge),
+        (Error::Amount { amount: -1.0 }, Code::InvalidRequest),
+        (Error::UnknownWorker(worker("w")), Code::Unavailable),
+        (Error::Unavailable { reason: reason() }, Code::Unavailable),
+    ] {
+        assert_eq!(error.code(), code, "{error}");
+    }
+}
+
+#[test]
+fn an_instance_is_named_by_its_variant_and_its_worker() {
+    let key = InstanceKey::new(variant("a"), worker("w1"));
+    assert_eq!(key.to_string(), "a@w1");
+}
+
+#[test]
+fn a_worker_stays_unless_it_drains_or_is_to_leave() {
+    let stays = |draining, leaving| {
+        let record = WorkerRecord {
+            draining,
+            ..WorkerRecord::default()
+        };
+        let worker = Worker {
+            id: worker("w"),
+            record,
+            lease_until_ms: 1,
+            leaving,
+        };
+        worker.stays()
+    };
+    assert!(stays(false, false));
+    for (draining, leaving) in [(true, false), (false, true), (true, true)] {
+        assert!(!stays(draining, leaving), "{draining} {leaving}");
+    }
+}
+
+#[test]
+fn the_last_decisions_are_kept() {
+    let many = MOST_DECISIONS as u64 + 3;
+    let decisions = (0..many).map(decision).collect();
+    let wanted = Wanted::new(1, Vec::new(), 1).with_scaling(vec![pool()], decisions);
+    assert_eq!(wanted.pools, [pool()]);
+    assert_eq!(wanted.decisions.len(), MOST_DECISIONS);
+    assert_eq!(wanted.decisions[0].number, 3);
+    assert_eq!(wanted.decisions[MOST_DECISIONS - 1].number, many - 1);
+}
+
+#[test]
+fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
+    let of = WantedVariant {
+        variant: variant("a"),
+        workers: Count::Everywhere,
+        pinned: true,
+        needed: 1,
+    };
+    let held_back = HeldBack {
+        application: ApplicationId::new("app").expect("a name"),
+        limit: Limit::Budget,
+        reason: "it is spent".into(),
+    };
+    let one = Wanted::new(1, Vec::new(), 1);
+    assert!(one.says_the_same(&Wanted::new(2, Vec::new(), 1)));
+    let others = [
+        Wanted::new(1, Vec::new(), 2),
+        Wanted::new(1, vec![of], 1),
+        one.clone().with_emptying(vec![worker("w")]),
+        one.clone().with_scaling(vec![pool()], Vec::new()),
+        one.clone().with_scaling(Vec::new(), vec![decision(1)]),
+        Wanted {
+            held_back: vec![held_back],
+            ..one.clone()
+        },
+    ];
+    for other in others {
+        assert!(!one.says_the_same(&other), "{other:?}");
+        assert!(!other.says_the_same(&one), "{other:?}");
+        assert!(other.says_the_same(&other.clone()));
+    }
+}
