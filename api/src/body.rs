@@ -41,12 +41,12 @@ const SMALL_PART: usize = 4096;
 #[derive(Debug)]
 pub struct Held<'a> {
     bytes: Bytes,
-    _taken: Taken<'a>,
+    taken: Taken<'a>,
 }
 
 /// A part of the room.
 #[derive(Debug)]
-struct Taken<'a> {
+pub struct Taken<'a> {
     room: &'a Room,
     bytes: usize,
 }
@@ -71,10 +71,7 @@ pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held<'_>, P
     });
     let taken = pieces.taken;
     match result {
-        Ok(bytes) => Ok(Held {
-            bytes,
-            _taken: taken,
-        }),
+        Ok(bytes) => Ok(Held { bytes, taken }),
         Err(problem) => {
             drop(taken);
             if matches!(problem.code(), Code::TooLarge | Code::Overloaded) {
@@ -134,10 +131,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
         Self {
             body,
             max_bytes: limit.max_bytes,
-            taken: Taken {
-                room: limit.room,
-                bytes: 0,
-            },
+            taken: limit.room.take(),
         }
     }
 
@@ -192,12 +186,31 @@ impl Room {
             max_bytes,
         }
     }
+
+    /// A part that is empty yet.
+    pub fn take(&self) -> Taken<'_> {
+        Taken {
+            room: self,
+            bytes: 0,
+        }
+    }
 }
 
 // === impl Taken ===
 
-impl Taken<'_> {
-    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+impl<'a> Taken<'a> {
+    /// The first `bytes` of this part, as one of its own.
+    pub fn split(&mut self, bytes: usize) -> Taken<'a> {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Taken {
+            room: self.room,
+            bytes,
+        }
+    }
+
+    /// Makes the part so many bytes larger, where the room has them.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         let room = self.room;
         let before = room.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
@@ -223,10 +236,15 @@ impl Drop for Taken<'_> {
 
 // === impl Held ===
 
-impl Held<'_> {
+impl<'a> Held<'a> {
     /// The body, shared.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Its part of the room.
+    pub fn taken(&mut self) -> &mut Taken<'a> {
+        &mut self.taken
     }
 }
 

@@ -45,20 +45,69 @@ pub struct TensorBody<'a> {
     #[schema(value_type = Vec<serde_json::Value>)]
     pub data: Option<&'a RawValue>,
     /// Open Inference Protocol parameters of this input.
-    #[serde(default, deserialize_with = "json::or_default")]
-    #[schema(value_type = Option<TensorParameters>)]
-    pub parameters: TensorParameters,
+    #[serde(borrow, default, deserialize_with = "json::or_default")]
+    #[schema(value_type = Option<TensorParameters<'_>>)]
+    pub parameters: TensorParameters<'a>,
 }
 
 /// Parameters of one tensor; others are ignored.
-#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
-pub struct TensorParameters {
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub struct TensorParameters<'a> {
     /// Bytes of this tensor behind the JSON part of the body.
     pub binary_data_size: Option<usize>,
     /// Whether this output is wanted in binary.
     pub binary_data: Option<bool>,
     /// So many of the greatest elements of each row are wanted of this output, and their positions.
     pub classification: Option<usize>,
+    /// The region of shared memory that has this tensor.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub shared_memory_region: Option<Text<'a>>,
+    /// Its bytes there.
+    pub shared_memory_byte_size: Option<u64>,
+    /// Where they begin in the region.
+    pub shared_memory_offset: Option<u64>,
+}
+
+/// A part of a region of shared memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The region's name.
+    pub region: String,
+    /// Where the part begins in the region, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub byte_size: u64,
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The refusal of a region without a length.
+    pub fn without_size() -> Problem {
+        let detail =
+            "`shared_memory_region` needs `shared_memory_byte_size`, the tensor's bytes there";
+        Problem::new(Code::InvalidRegion, detail).field("shared_memory_byte_size")
+    }
+}
+
+// === impl TensorParameters ===
+
+impl TensorParameters<'_> {
+    /// Where in shared memory the tensor is, if it is there.
+    pub fn part(&self) -> Result<Option<Part>, Problem> {
+        let Some(region) = &self.shared_memory_region else {
+            return Ok(None);
+        };
+        let byte_size = self
+            .shared_memory_byte_size
+            .ok_or_else(Part::without_size)?;
+        Ok(Some(Part {
+            region: region.0.as_ref().to_owned(),
+            offset: self.shared_memory_offset.unwrap_or(0),
+            byte_size,
+        }))
+    }
 }
 
 // === impl TensorBody ===

@@ -18,6 +18,7 @@ use crate::{
     changes, docs,
     problem::Problem,
     trace::{self, Trace},
+    v2::grpc,
 };
 
 /// Runs a request and renders what went wrong.
@@ -25,6 +26,7 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     let (uri, version) = (request.uri().clone(), request.version());
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
+    let is_call = grpc::is_call(request.headers());
     let route = matched.as_ref().map_or("none", MatchedPath::as_str);
     let trace = Trace::of(request.headers());
     let span = span(route, &trace);
@@ -40,7 +42,7 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
         let detail = "the request failed unexpectedly; the log has the cause";
         axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
     });
-    let mut response = render(&state, &uri, route, &trace, response);
+    let mut response = render(&state, (&uri, is_call), route, &trace, response);
     let status = response.status();
     state.metrics().request(route, &method, status);
     trace.mark(response.headers_mut());
@@ -56,7 +58,7 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
 /// What names a request in all that is logged about it. Not on the way of a query, which logs nothing but its
 /// failure, and names it there.
 fn span(route: &str, trace: &Trace) -> Span {
-    if route == "/v1/queries" || route.ends_with("/infer") {
+    if route == "/v1/queries" || route.ends_with("/infer") || route.ends_with("Infer") {
         return Span::none();
     }
     info_span!(
@@ -66,15 +68,24 @@ fn span(route: &str, trace: &Trace) -> Span {
     )
 }
 
-/// The response, or its problem as a document, which is counted.
-fn render(state: &ApiState, uri: &Uri, route: &str, trace: &Trace, response: Response) -> Response {
+/// The response, or its problem as a document or as the status of a call, which is counted.
+fn render(
+    state: &ApiState,
+    (uri, is_call): (&Uri, bool),
+    route: &str,
+    trace: &Trace,
+    response: Response,
+) -> Response {
     let Some(problem) = response.extensions().get::<Problem>() else {
         return response;
     };
     state.metrics().problem(route, problem.code());
     tracing::debug!(path = uri.path(), ?problem, "refused");
     let protocol = uri.path().starts_with("/v2");
-    let mut rendered = problem.render(uri.path(), protocol, Some(trace.request_id()));
+    let mut rendered = match is_call {
+        true => grpc::render(problem),
+        false => problem.render(uri.path(), protocol, Some(trace.request_id())),
+    };
     let kept = [header::ALLOW, header::CONTENT_RANGE];
     for name in kept.iter().chain(&HEADERS) {
         if let Some(value) = response.headers().get(name) {

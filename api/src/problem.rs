@@ -146,6 +146,16 @@ impl Problem {
         &self.0.detail
     }
 
+    /// What happened, as much of it as is sent.
+    pub(crate) fn told(&self) -> String {
+        self.0.detail.chars().take(MAX_DETAIL_CHARS).collect()
+    }
+
+    /// When trying again makes sense, milliseconds.
+    pub(crate) fn retries_after_ms(&self) -> Option<u64> {
+        self.0.retry_after_ms
+    }
+
     /// The document. `instance` is the path of the request, `request_id` its name in the log; `protocol`
     /// problems also carry `error`, which clients of the Open Inference Protocol insist on.
     pub(crate) fn document(
@@ -157,7 +167,7 @@ impl Problem {
         let content = self.0.as_ref();
         let closest = content.closest.iter();
         let closest = closest.map(|one| CandidateBody::missing(one, &content.targets));
-        let detail: String = content.detail.chars().take(MAX_DETAIL_CHARS).collect();
+        let detail = self.told();
         ProblemBody {
             r#type: format!("/docs/errors/{}", content.code),
             title: pages::title(content.code),

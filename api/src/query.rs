@@ -230,7 +230,7 @@ fn read(
     let targets = state.targets_with(&route, preset, body.targets)?;
     let query = Query {
         route,
-        inputs: sections::inputs(body.inputs, tail)?,
+        inputs: sections::inputs(body.inputs, tail, sections::no_regions)?,
         targets,
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,

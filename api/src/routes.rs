@@ -29,6 +29,7 @@ pub fn router(state: ApiState) -> Router {
     let openapi = portable(openapi);
     router
         .merge(explorer(openapi))
+        .merge(v2::grpc::routes())
         .fallback(layer::not_found)
         .method_not_allowed_fallback(layer::method_not_allowed)
         .layer(decompression())

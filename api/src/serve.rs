@@ -90,7 +90,16 @@ pub async fn serve(
     state: ApiState,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let listener = listener.into();
+    serve_all(vec![listener.into()], state, shutdown).await
+}
+
+/// The same on several listeners. The certificate of the first is followed: give the others clones of it.
+pub async fn serve_all(
+    listeners: Vec<Listener>,
+    state: ApiState,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let tls = listeners.iter().find_map(|listener| listener.tls.as_ref());
     let mut connections = Connections::new(state.limits().max_connections);
     let closing = CancellationToken::new();
     let told = async {
@@ -100,14 +109,14 @@ pub async fn serve(
     };
     tokio::select! {
         () = told => {}
-        never = accept(&listener, &state, &closing, &mut connections) => match never {},
+        never = accept(&listeners, &state, &closing, &mut connections) => match never {},
         never = keep_current(&state) => match never {},
         never = keep_keys(&state) => match never {},
         never = keep_tokens(&state) => match never {},
-        never = keep_certificate(listener.tls.as_ref()) => match never {},
+        never = keep_certificate(tls) => match never {},
     }
     closing.cancel();
-    drop(listener);
+    drop(listeners);
     let longest = state.limits().drain_timeout;
     let over = async {
         connections.all_ended().await;

@@ -26,6 +26,7 @@ use crate::{
     scaling::Feed,
     targets::TargetsBody,
     trace::{self, Trace},
+    v2::{Logging, regions::Regions, repository::Holds},
 };
 
 /// Whether the process can take requests, or why it cannot: a sentence for people.
@@ -60,6 +61,10 @@ pub struct ApiParts {
     pub metrics: prometheus_client::registry::Registry,
     /// What `/health/ready` asks, besides whether the process is shutting down.
     pub readiness: Readiness,
+    /// Whether clients of this machine may register shared memory for their tensors.
+    pub shared_memory: bool,
+    /// What is logged and how that is changed; `None` where it is not for this front end to say.
+    pub logging: Option<Logging>,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -77,6 +82,8 @@ struct Shared {
     classes: Classes,
     decisions: Feed,
     explanations: Explanations,
+    regions: Regions,
+    holds: Holds,
     draining: CancellationToken,
 }
 
@@ -91,6 +98,7 @@ impl ApiState {
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
         let decisions = Feed::new(Arc::clone(&parts.metadata));
+        let regions = Regions::new(parts.shared_memory);
         Self(Arc::new(Shared {
             parts,
             metrics,
@@ -102,6 +110,8 @@ impl ApiState {
             classes: Classes::default(),
             decisions,
             explanations: Explanations::default(),
+            regions,
+            holds: Holds::default(),
             draining: CancellationToken::new(),
         }))
     }
@@ -184,6 +194,29 @@ impl ApiState {
             room: &self.0.bodies,
         };
         body::collect(body, limit).await
+    }
+
+    /// Where the bytes of bodies are counted that are read piece by piece.
+    pub(crate) fn bodies(&self) -> &Room {
+        &self.0.bodies
+    }
+
+    /// Shared memory of the machine.
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.0.regions
+    }
+
+    /// What is to stay loaded.
+    pub(crate) fn holds(&self) -> &Holds {
+        &self.0.holds
+    }
+
+    /// What is logged.
+    pub(crate) fn logging(&self) -> Result<&Logging, Problem> {
+        self.0.parts.logging.as_ref().ok_or_else(|| {
+            let detail = "what is logged is not for this front end to say";
+            Problem::new(Code::RouteNotFound, detail)
+        })
     }
 
     /// A place among the queries in flight.

@@ -8,10 +8,10 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State},
+    extract::{FromRequestParts, Path, Request, State},
     http::request::Parts,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
 use sextant_rpc::{DispatcherClient, Route};
 use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
@@ -23,20 +23,58 @@ use crate::{
     ApiState,
     auth::Caller,
     codec::short,
+    json,
     problem::{Problem, ProblemBody},
     signature::SpecBody,
 };
 
+mod ask;
 mod config;
+mod demands;
+pub(crate) mod grpc;
 mod infer;
+mod memory;
+mod raw;
+pub(crate) mod regions;
+pub(crate) mod repository;
+mod selection;
+mod settings;
 mod statistics;
 mod wire;
+
+pub use settings::{Logging, SetLevel};
 
 /// Smaller answers are sent as they are.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;
 
 /// The only version of every model.
 const VERSION: &str = "1";
+
+/// The platform of every model, whatever engine runs it.
+const PLATFORM: &str = "onnx_onnxv1";
+
+/// Extensions of the protocol that always work.
+const EXTENSIONS: [&str; 7] = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "parameters",
+    "statistics",
+];
+
+/// Extensions of the protocol that work here.
+fn extensions(state: &ApiState) -> Vec<&'static str> {
+    let mut extensions = EXTENSIONS.to_vec();
+    if state.logging().is_ok() {
+        extensions.push("logging");
+    }
+    if state.regions().are_allowed() {
+        extensions.push("system_shared_memory");
+    }
+    extensions
+}
 
 /// The server, as the protocol describes it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -122,6 +160,18 @@ pub fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(statistics::statistics))
         .routes(routes!(statistics::statistics_version))
         .routes(routes!(index))
+        .routes(routes!(repository::load))
+        .routes(routes!(repository::unload))
+        .routes(routes!(settings::log, settings::change_log))
+        .routes(routes!(settings::trace, settings::change_trace))
+        .routes(routes!(settings::model_trace, settings::change_model_trace))
+        .routes(routes!(memory::all))
+        .routes(routes!(memory::one))
+        .routes(routes!(memory::register))
+        .routes(routes!(memory::unregister))
+        .routes(routes!(memory::unregister_all))
+        .routes(routes!(memory::cuda))
+        .routes(routes!(memory::unregister_cuda))
         .merge(inference())
 }
 
@@ -136,17 +186,11 @@ fn inference() -> OpenApiRouter<ApiState> {
 /// The server's name, version and extensions.
 #[utoipa::path(get, operation_id = "v2_server", path = "/v2", tag = "open inference protocol",
     responses((status = 200, description = "The server", body = ServerBody)))]
-pub async fn server() -> Json<ServerBody> {
+pub async fn server(State(state): State<ApiState>) -> Json<ServerBody> {
     Json(ServerBody {
         name: "sextant",
         version: env!("CARGO_PKG_VERSION"),
-        extensions: vec![
-            "binary_tensor_data",
-            "classification",
-            "model_configuration",
-            "parameters",
-            "statistics",
-        ],
+        extensions: extensions(&state),
     })
 }
 
@@ -184,7 +228,7 @@ pub async fn model(named: Named) -> Json<ModelMetadataBody> {
     Json(ModelMetadataBody {
         name: named.name,
         versions: [VERSION],
-        platform: "onnx_onnxv1",
+        platform: PLATFORM,
         inputs: named.signature.inputs.iter().map(SpecBody::from).collect(),
         outputs: named.signature.outputs.iter().map(SpecBody::from).collect(),
     })
@@ -214,13 +258,7 @@ pub async fn model_ready(
     State(state): State<ApiState>,
     named: Named,
 ) -> Result<Json<ReadyBody>, Problem> {
-    if !state.dispatcher().is_ready(&named.route) {
-        let detail = format!(
-            "nothing of `{}` is loaded, and no worker can load it now",
-            named.name
-        );
-        return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
-    }
+    named.check_ready(&state)?;
     Ok(Json(ReadyBody {
         name: Some(named.name),
         ready: true,
@@ -242,13 +280,36 @@ pub async fn model_version_ready(
     model_ready(state, named).await
 }
 
+/// What of the index is wanted.
+#[derive(Debug, Default, Deserialize)]
+struct IndexBody {
+    /// Only what is loaded.
+    #[serde(default)]
+    ready: bool,
+}
+
 /// Every variant and whether it is loaded. The body may be empty.
 #[utoipa::path(post, operation_id = "v2_index", path = "/v2/repository/index", tag = "open inference protocol",
     responses((status = 200, description = "Variants", body = Vec<IndexEntryBody>)))]
 pub async fn index(
     State(state): State<ApiState>,
     caller: Caller,
+    request: Request,
 ) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
+    let body = state.collect(request.into_body()).await?;
+    let wanted = match body.trim_ascii().is_empty() {
+        true => IndexBody::default(),
+        false => json::owned(&body)?,
+    };
+    entries(&state, &caller, wanted.ready).await.map(Json)
+}
+
+/// The index as a caller sees it.
+async fn entries(
+    state: &ApiState,
+    caller: &Caller,
+    only_ready: bool,
+) -> Result<Vec<IndexEntryBody>, Problem> {
     let snapshot = state.metadata().snapshot().await?;
     let serving = |id: &VariantId| {
         snapshot
@@ -270,14 +331,13 @@ pub async fn index(
             .to_owned(),
         }
     };
-    Ok(Json(
-        snapshot
-            .variants
-            .iter()
-            .filter(|variant| caller.sees(&variant.application))
-            .map(|variant| entry(&variant.id))
-            .collect(),
-    ))
+    Ok(snapshot
+        .variants
+        .iter()
+        .filter(|variant| caller.sees(&variant.application))
+        .map(|variant| entry(&variant.id))
+        .filter(|entry| !only_ready || entry.state == "READY")
+        .collect())
 }
 
 impl FromRequestParts<ApiState> for Named {
@@ -287,20 +347,47 @@ impl FromRequestParts<ApiState> for Named {
         let Path(mut path) = Path::<Vec<String>>::from_request_parts(parts, state)
             .await
             .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-        if let Some(version) = path.get(1).filter(|version| *version != VERSION) {
-            let version = short(version);
-            let detail = format!("there is no version `{version}`: the only one is `{VERSION}`");
-            return Err(Problem::new(Code::ModelNotFound, detail));
-        }
+        let version = path.get(1).map_or(String::new(), String::clone);
         let name = if path.is_empty() {
             String::new()
         } else {
             path.swap_remove(0)
         };
-        let named = resolve(state.dispatcher(), name)?;
         let caller = Caller::from_request_parts(parts, state).await?;
-        state.check_owner(&caller, &named.route).await?;
+        Self::find(state, &caller, name, &version).await
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    /// What a name and a version stand for, where that is the caller's business; without a version the only one.
+    async fn find(
+        state: &ApiState,
+        caller: &Caller,
+        name: String,
+        version: &str,
+    ) -> Result<Self, Problem> {
+        if !["", VERSION].contains(&version) {
+            let version = short(version);
+            let detail = format!("there is no version `{version}`: the only one is `{VERSION}`");
+            return Err(Problem::new(Code::ModelNotFound, detail));
+        }
+        let named = resolve(state.dispatcher(), name)?;
+        state.check_owner(caller, &named.route).await?;
         Ok(named)
+    }
+
+    /// Refuses what cannot be answered now.
+    fn check_ready(&self, state: &ApiState) -> Result<(), Problem> {
+        if state.dispatcher().is_ready(&self.route) {
+            return Ok(());
+        }
+        let detail = format!(
+            "nothing of `{}` is loaded, and no worker can load it now",
+            self.name
+        );
+        Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000))
     }
 }
 

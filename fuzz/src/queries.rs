@@ -142,6 +142,8 @@ async fn front(folder: &TempDir) -> Router {
         rates: Arc::new(InProcessRates::new()),
         metrics: sextant_api::Metrics::registry(),
         readiness: Arc::new(|| Ok(())),
+        shared_memory: false,
+        logging: None,
     });
     state.refresh().await.expect("a registry");
     router(state)

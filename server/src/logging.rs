@@ -1,8 +1,13 @@
 //! Log lines on standard error; standard output belongs to what a command answers.
 
-use std::io::{self, IsTerminal, Stderr, Write};
+use std::{
+    io::{self, IsTerminal, Stderr, Write},
+    sync::{Arc, OnceLock},
+};
 
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use sextant_api::{Logging, SetLevel};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 use sextant_config::{Log, LogFormat};
 
@@ -24,20 +29,50 @@ impl Write for Lenient {
     }
 }
 
+/// What changes the filter of a process that logs.
+static CONTROL: OnceLock<(LevelFilter, SetLevel)> = OnceLock::new();
+
 /// Starts logging as configured. Once per process, before anything is logged.
 pub fn start(log: &Log) -> anyhow::Result<()> {
     let filter = filter(&log.level)?;
+    let level = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
         .with_writer(|| Lenient(io::stderr()))
         // It would be told of on standard error.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());
-    match log.format {
-        LogFormat::Text => subscriber.try_init(),
-        LogFormat::Json => subscriber.json().try_init(),
-    }
-    .map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))
+    // The handle is for one kind of subscriber, whose form is known then.
+    let (started, set) = match log.format {
+        LogFormat::Text => {
+            let subscriber = subscriber.with_env_filter(filter).with_filter_reloading();
+            let set = setter(subscriber.reload_handle());
+            (subscriber.try_init(), set)
+        }
+        LogFormat::Json => {
+            let subscriber = subscriber.json().with_env_filter(filter);
+            let subscriber = subscriber.with_filter_reloading();
+            let set = setter(subscriber.reload_handle());
+            (subscriber.try_init(), set)
+        }
+    };
+    started.map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
+    // It is started once.
+    CONTROL.set((level, set)).ok();
+    Ok(())
+}
+
+/// How the front end tells and changes from what level on is logged; `None` where nothing is.
+pub fn control() -> Option<Logging> {
+    let (level, set) = CONTROL.get()?;
+    Some(Logging::new(*level, Arc::clone(set)))
+}
+
+/// Replaces the filter by a level.
+fn setter<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> SetLevel {
+    Arc::new(move |level| {
+        let filter = EnvFilter::default().add_directive(level.into());
+        handle.reload(filter).map_err(|error| error.to_string())
+    })
 }
 
 /// What is logged. A level that is misspelt would be taken for the name of a module, and nothing else be logged.

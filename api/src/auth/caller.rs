@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, request::Parts},
+};
 use sextant_registry::KeyScope;
 use sextant_types::{ApplicationId, Code};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::keyring::Key;
-use crate::problem::Problem;
+use super::{guard, keyring::Key};
+use crate::{ApiState, problem::Problem};
 
 /// Who sent a request, and what they may do.
 #[derive(Clone)]
@@ -54,6 +58,19 @@ impl Caller {
     /// Whether what belongs to `application` is the caller's business.
     pub fn sees(&self, application: &ApplicationId) -> bool {
         self.application().is_none_or(|own| own == application)
+    }
+
+    /// Counts one more request in a call that goes on, and takes a place for it: the guard has looked at the
+    /// first alone.
+    pub async fn charge(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let Self::Key(key) = self else {
+            return Ok(None);
+        };
+        if !state.still_knows(self) {
+            let detail = "the API key was revoked or has expired";
+            return Err(Problem::new(Code::Unauthenticated, detail));
+        }
+        guard::charge(key, &mut HeaderMap::new()).await
     }
 
     /// Refuses what belongs to another application than the caller's.

@@ -28,6 +28,7 @@ use crate::{
     allowance::{Refused, Usage},
     body, clock,
     problem::Problem,
+    v2::grpc,
 };
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -99,7 +100,10 @@ pub(crate) async fn guard(
             }
         }
         Err(problem) => {
-            body::discard(&mut request.into_body().into_data_stream()).await;
+            // The end of a call may never come, and its client reads while it sends.
+            if !grpc::is_call(request.headers()) {
+                body::discard(&mut request.into_body().into_data_stream()).await;
+            }
             problem.into_response()
         }
     };
@@ -306,7 +310,7 @@ fn lacks(scope: KeyScope) -> Problem {
 }
 
 /// Counts a request against its key, and takes a place for it.
-async fn charge(
+pub(super) async fn charge(
     key: &Key,
     headers: &mut HeaderMap,
 ) -> Result<Option<OwnedSemaphorePermit>, Problem> {

@@ -10,6 +10,8 @@ use utoipa::openapi::{
     security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
 };
 
+use crate::v2::grpc;
+
 /// What an operation needs and leaves behind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
@@ -75,6 +77,24 @@ const RULES: &[Rule] = &[
     read("v2_model_ready", Need::Key, Bound::Handler),
     read("v2_model_version_ready", Need::Key, Bound::Handler),
     read("v2_index", Need::Key, Bound::Handler),
+    by_query("v2_load", "model.load"),
+    by_query("v2_unload", "model.unload"),
+    read("v2_log", Need::Key, Bound::Refused),
+    Rule {
+        audited: Some("log.change"),
+        ..read("v2_log_change", ADMIN, Bound::Refused)
+    },
+    read("v2_trace", Need::Key, Bound::Handler),
+    read("v2_trace_change", ADMIN, Bound::Refused),
+    read("v2_model_trace", Need::Key, Bound::Handler),
+    read("v2_model_trace_change", ADMIN, Bound::Refused),
+    read("v2_regions", QUERY, Bound::Handler),
+    read("v2_region", QUERY, Bound::Handler),
+    by_query("v2_region_register", "region.register"),
+    by_query("v2_region_unregister", "region.unregister"),
+    by_query("v2_regions_unregister", "region.unregister"),
+    read("v2_cuda_regions", QUERY, Bound::Handler),
+    read("v2_cuda_regions_unregister", QUERY, Bound::Handler),
     read("applications_list", Need::Key, Bound::Handler),
     read("applications_get", Need::Key, Bound::Path),
     write("applications_create", Bound::Refused, "application.create"),
@@ -159,6 +179,14 @@ const fn write(operation: &'static str, bound: Bound, audited: &'static str) -> 
     }
 }
 
+/// A change that whoever may ask may make.
+const fn by_query(operation: &'static str, audited: &'static str) -> Rule {
+    Rule {
+        audited: Some(audited),
+        ..read(operation, QUERY, Bound::Handler)
+    }
+}
+
 /// The rule of an operation; `None` where the table has none.
 fn rule(operation: &Operation) -> Option<Rule> {
     let name = operation.operation_id.as_deref()?;
@@ -178,9 +206,15 @@ impl RuleBook {
                 .collect()
         };
         let paths = openapi.paths.paths.iter();
+        let calls = grpc::RULES.iter().map(|(path, operation)| {
+            let rule = RULES.iter().find(|rule| rule.operation == *operation);
+            let rule = rule.copied().unwrap_or(CLOSED);
+            ((*path).to_owned(), vec![(Method::POST, rule)])
+        });
         Self(
             paths
                 .map(|(path, item)| (path.clone(), rules(item)))
+                .chain(calls)
                 .collect(),
         )
     }
@@ -286,6 +320,24 @@ mod tests {
             "v2_server",
         ];
         assert_eq!(open, wanted);
+    }
+
+    #[test]
+    fn every_call_has_the_rule_of_an_operation() {
+        let book = RuleBook::new(&crate::openapi());
+        for (path, operation) in grpc::RULES {
+            assert_eq!(
+                book.find(&Method::POST, path).operation,
+                *operation,
+                "{path}"
+            );
+        }
+        for path in grpc::paths() {
+            assert!(
+                grpc::RULES.iter().any(|(ruled, _)| *ruled == path),
+                "{path}"
+            );
+        }
     }
 
     #[test]

@@ -39,6 +39,18 @@ pub fn size(tensor: &Tensor) -> usize {
     }
 }
 
+/// What [`append`] appends; plain elements are shared, not copied.
+pub fn bytes(tensor: &Tensor) -> Bytes {
+    match tensor.data() {
+        Data::Plain(bytes) => bytes.clone(),
+        Data::Strings(_) => {
+            let mut out = Vec::with_capacity(size(tensor));
+            append(&mut out, tensor);
+            out.into()
+        }
+    }
+}
+
 /// Appends the elements.
 pub fn append(out: &mut Vec<u8>, tensor: &Tensor) {
     match tensor.data() {

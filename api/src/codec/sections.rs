@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use sextant_types::{Code, NamedTensor};
 
-use super::{TensorBody, binary, short};
+use super::{Part, TensorBody, binary, short};
 use crate::{extract::digits, problem::Problem};
 
 /// Length of the JSON part of a body, in bytes; the rest is tensors.
@@ -39,13 +39,28 @@ pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Proble
     }
 }
 
-/// The inputs, each from JSON or from the next piece of the binary part.
-pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedTensor>, Problem> {
+/// Refuses shared memory, which belongs to the Open Inference Protocol.
+pub fn no_regions(_: &Part) -> Result<Bytes, Problem> {
+    let detail = "tensors in shared memory are taken under `/v2` alone";
+    Err(Problem::new(Code::InvalidRegion, detail))
+}
+
+/// The inputs, each from JSON, from the next piece of the binary part, or from shared memory, which `regions` reads.
+pub fn inputs(
+    bodies: Vec<TensorBody<'_>>,
+    mut tail: Bytes,
+    mut regions: impl FnMut(&Part) -> Result<Bytes, Problem>,
+) -> Result<Vec<NamedTensor>, Problem> {
     let mut inputs = Vec::with_capacity(bodies.len());
     for (index, body) in bodies.into_iter().enumerate() {
-        let Some(size) = body.parameters.binary_data_size else {
-            inputs.push(body.into_tensor(index)?);
-            continue;
+        let part = body.parameters.part()?;
+        let size = match (&part, body.parameters.binary_data_size) {
+            (Some(_), _) => 0,
+            (None, Some(size)) => size,
+            (None, None) => {
+                inputs.push(body.into_tensor(index)?);
+                continue;
+            }
         };
         let refuse = |reason: String| {
             let detail = format!("input `{}`: {reason}", short(&body.name));
@@ -57,7 +72,11 @@ pub fn inputs(bodies: Vec<TensorBody<'_>>, mut tail: Bytes) -> Result<Vec<NamedT
                 "it needs `{size}` binary bytes, `{left}` are left"
             )));
         }
-        let tensor = binary::parse(body.data_type(index)?, body.shape, tail.split_to(size))
+        let bytes = match &part {
+            Some(part) => regions(part)?,
+            None => tail.split_to(size),
+        };
+        let tensor = binary::parse(body.data_type(index)?, body.shape, bytes)
             .map_err(|error| refuse(error.to_string()))?;
         inputs.push(NamedTensor::new(body.name, tensor));
     }

@@ -20,6 +20,18 @@ pub fn binary_tensor(out: &mut Vec<u8>, named: &NamedTensor, size: usize) {
     out.extend_from_slice(b"}}");
 }
 
+/// Appends the same with the data in a region of shared memory: its name, where the data begins there, and its bytes.
+pub fn elsewhere(out: &mut Vec<u8>, named: &NamedTensor, (region, at, size): (&str, u64, u64)) {
+    head(out, named);
+    out.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
+    string(out, region);
+    out.extend_from_slice(b",\"shared_memory_offset\":");
+    integer(out, at);
+    out.extend_from_slice(b",\"shared_memory_byte_size\":");
+    integer(out, size);
+    out.extend_from_slice(b"}}");
+}
+
 /// Appends a string with quotes and escapes.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
@@ -121,7 +133,7 @@ fn each<const N: usize>(out: &mut Vec<u8>, bytes: &[u8], write: impl Fn(&mut Vec
 }
 
 /// `[a,b,..]`.
-pub(crate) fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+pub(crate) fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
     out.push(b'[');
     for (index, item) in items.iter().enumerate() {
         if index > 0 {

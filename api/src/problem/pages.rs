@@ -22,6 +22,7 @@ pub fn page(code: Code) -> &'static str {
         Code::InvalidPadding => {
             include_str!("../../../docs/errors/invalid_padding.md")
         }
+        Code::InvalidRegion => include_str!("../../../docs/errors/invalid_region.md"),
         Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),
         Code::Unauthenticated => include_str!("../../../docs/errors/unauthenticated.md"),
         Code::Forbidden => include_str!("../../../docs/errors/forbidden.md"),
@@ -36,6 +37,7 @@ pub fn page(code: Code) -> &'static str {
         Code::JobNotFound => include_str!("../../../docs/errors/job_not_found.md"),
         Code::QueryNotFound => include_str!("../../../docs/errors/query_not_found.md"),
         Code::WorkerNotFound => include_str!("../../../docs/errors/worker_not_found.md"),
+        Code::RegionNotFound => include_str!("../../../docs/errors/region_not_found.md"),
         Code::ArtefactNotFound => include_str!("../../../docs/errors/artefact_not_found.md"),
         Code::ApplicationExists => include_str!("../../../docs/errors/application_exists.md"),
         Code::ModelExists => include_str!("../../../docs/errors/model_exists.md"),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use axum::Router;
+use futures::future::select_all;
 use tokio::{
     net::TcpStream,
     task::{Id, JoinSet},
@@ -43,7 +44,7 @@ pub(super) struct Connections {
 
 /// Accepts connections for ever.
 pub(super) async fn accept(
-    listener: &Listener,
+    listeners: &[Listener],
     state: &ApiState,
     shutdown: &CancellationToken,
     connections: &mut Connections,
@@ -52,11 +53,11 @@ pub(super) async fn accept(
     let patience = Patience::of(state.limits());
     loop {
         let accepted = tokio::select! {
-            accepted = listener.socket.accept() => accepted,
+            accepted = next(listeners) => accepted,
             () = connections.one_ended() => continue,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, tls)) => {
                 connections.wait_for_room().await;
                 let serving = |activity| Serving {
                     router: Router::clone(&router),
@@ -64,7 +65,7 @@ pub(super) async fn accept(
                     patience,
                     shutdown: shutdown.clone(),
                 };
-                connections.begin(serving, stream, listener.tls.clone());
+                connections.begin(serving, stream, tls);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
@@ -74,6 +75,17 @@ pub(super) async fn accept(
             }
         }
     }
+}
+
+/// The next connection of any listener, and how it is encrypted.
+async fn next(listeners: &[Listener]) -> io::Result<(TcpStream, Option<Tls>)> {
+    let each = listeners.iter().map(|listener| {
+        Box::pin(async {
+            let (stream, _) = listener.socket.accept().await?;
+            Ok((stream, listener.tls.clone()))
+        })
+    });
+    select_all(each).await.0
 }
 
 // === impl Connections ===

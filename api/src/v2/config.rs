@@ -14,17 +14,17 @@ use crate::{ApiState, problem::Problem};
 #[schema(as = ModelConfig)]
 pub struct ConfigBody {
     /// The name that was asked for.
-    name: String,
+    pub(super) name: String,
     /// `onnxruntime_onnx`, whatever engine runs it.
-    platform: &'static str,
+    pub(super) platform: &'static str,
     /// `onnxruntime`, whatever engine runs it.
-    backend: &'static str,
+    pub(super) backend: &'static str,
     /// Most rows of one query; 0 where there is no batch dimension.
-    max_batch_size: u16,
+    pub(super) max_batch_size: u16,
     /// In the graph's order.
-    input: Vec<ConfigTensorBody>,
+    pub(super) input: Vec<ConfigTensorBody>,
     /// In the graph's order.
-    output: Vec<ConfigTensorBody>,
+    pub(super) output: Vec<ConfigTensorBody>,
 }
 
 /// An input or output of a configuration.
@@ -32,11 +32,11 @@ pub struct ConfigBody {
 #[schema(as = ModelConfigTensor)]
 pub struct ConfigTensorBody {
     /// Its name.
-    name: String,
+    pub(super) name: String,
     /// `TYPE_FP32`, `TYPE_STRING` and so on.
-    data_type: String,
+    pub(super) data_type: String,
     /// Sizes without the batch dimension; -1 where any size is taken.
-    dims: Vec<i64>,
+    pub(super) dims: Vec<i64>,
 }
 
 /// The configuration of an application, model or variant.
@@ -48,6 +48,11 @@ pub async fn config(
     State(state): State<ApiState>,
     named: Named,
 ) -> Result<Json<ConfigBody>, Problem> {
+    of(&state, named).await.map(Json)
+}
+
+/// The configuration of what a name stands for.
+pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
     let most = variants
         .iter()
@@ -62,14 +67,14 @@ pub async fn config(
             .map(|size| size.and_then(|size| i64::try_from(size).ok()).unwrap_or(-1))
             .collect(),
     };
-    Ok(Json(ConfigBody {
+    Ok(ConfigBody {
         name: named.name,
         platform: "onnxruntime_onnx",
         backend: "onnxruntime",
         max_batch_size: most.filter(|_| batched).unwrap_or(0),
         input: named.signature.inputs.iter().map(tensor).collect(),
         output: named.signature.outputs.iter().map(tensor).collect(),
-    }))
+    })
 }
 
 /// The same for a version.

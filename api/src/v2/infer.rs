@@ -4,16 +4,21 @@ use std::time::Instant;
 
 use axum::{
     extract::{Request, State},
+    http::HeaderMap,
     response::Response,
 };
-use sextant_rpc::Query;
 use utoipa::ToSchema;
 
 use super::{
     Named,
-    wire::{self, Columns, InferBody},
+    ask::{Arrival, Question, ask, read_region},
+    raw,
+    wire::{self, InferBody},
 };
-use crate::{ApiState, codec::sections, problem::Problem, query::schema::OutputBody};
+use crate::{
+    ApiState, auth::Caller, body::Held, codec::sections, problem::Problem,
+    query::schema::OutputBody,
+};
 
 /// An inference response.
 #[derive(Debug, ToSchema)]
@@ -48,10 +53,11 @@ pub struct AnswerBody {
 pub async fn infer(
     State(state): State<ApiState>,
     named: Named,
+    caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
     let route = named.route.clone();
-    let result = answer(&state, named, request).await;
+    let result = answer(&state, named, &caller, request).await;
     if let Err(problem) = &result {
         state.count_query(Some(&route), Err(problem.code()));
     }
@@ -70,42 +76,53 @@ pub async fn infer(
 pub async fn infer_version(
     state: State<ApiState>,
     named: Named,
+    caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    infer(state, named, request).await
+    infer(state, named, caller, request).await
 }
 
-async fn answer(state: &ApiState, named: Named, request: Request) -> Result<Response, Problem> {
+async fn answer(
+    state: &ApiState,
+    named: Named,
+    caller: &Caller,
+    request: Request,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let body = state.collect(body).await?;
+    let mut body = state.collect(body).await?;
     let arrived = Instant::now();
     let _permit = state.admit()?;
-    let (head, tail) = sections::split(&parts.headers, body.bytes())?;
-    let request = InferBody::read(&head)?;
-    let selection = request.selection();
-    selection.check(&named.signature.outputs)?;
-    let targets = request.parameters.targets(&parts.headers)?;
-    let query = Query {
-        targets: state.targets(&named.route, targets)?,
-        best_effort: request.parameters.best_effort()?,
-        explain: request.parameters.explain,
-        inputs: sections::inputs(request.inputs, tail)?,
-        route: named.route.clone(),
-        arrived,
+    let (question, id) = match raw::is_raw(&parts.headers) {
+        true => (raw::question(&named.signature, body.bytes().clone())?, None),
+        false => read(state, caller, &parts.headers, &mut body)?,
     };
-    let id = request.id.map(|id| id.0.into_owned());
-    let _share = state.admit_for(&named.route)?;
-    let answer = state.dispatcher().query(query).await?;
-    let scored = match selection.any_classes() {
-        true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
-        false => None,
+    let arrival = Arrival {
+        caller,
+        headers: &parts.headers,
+        at: arrived,
+        patience_ms: None,
     };
-    let told = (named.name.as_str(), id.as_deref());
-    let columns = Columns {
-        batched: named.signature.batched,
-        scored: scored.as_deref(),
-    };
-    let response = wire::answer(told, &answer, &selection, columns)?;
+    let (answer, outputs) = ask(state, &named, question, arrival).await?;
+    let response = wire::answer((&named.name, id.as_deref()), &answer, &outputs);
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
     Ok(response)
+}
+
+/// A question of a body with a JSON part, and its id.
+fn read(
+    state: &ApiState,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &mut Held<'_>,
+) -> Result<(Question, Option<String>), Problem> {
+    let (head, tail) = sections::split(headers, body.bytes())?;
+    let request = InferBody::read(&head)?;
+    let question = Question {
+        demands: request.parameters.demands()?,
+        selection: request.selection()?,
+        inputs: sections::inputs(request.inputs, tail, |part| {
+            read_region(state, caller, body.taken(), part)
+        })?,
+    };
+    Ok((question, request.id.map(|id| id.0.into_owned())))
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Named, VERSION};
-use crate::{ApiState, auth::Caller, metrics::Totals, problem::Problem};
+use crate::{ApiState, auth::Caller, metrics::Totals};
 
 /// What this front end has answered since its process began.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,17 +20,17 @@ pub struct StatisticsBody {
 #[schema(as = ModelStatistic)]
 pub struct StatisticBody {
     /// The name.
-    name: String,
+    pub(super) name: String,
     /// `1`.
-    version: &'static str,
+    pub(super) version: &'static str,
     /// When the last query was answered, milliseconds since the Unix epoch.
-    last_inference: u64,
+    pub(super) last_inference: u64,
     /// Rows that were answered.
-    inference_count: u64,
+    pub(super) inference_count: u64,
     /// Batches that were run for them: of a batch that is shared, the share of their rows.
-    execution_count: u64,
+    pub(super) execution_count: u64,
     /// Where the time went.
-    inference_stats: InferenceStatsBody,
+    pub(super) inference_stats: InferenceStatsBody,
     /// Always empty: times by batch size are in the variants' profiles.
     batch_stats: [u8; 0],
 }
@@ -40,15 +40,15 @@ pub struct StatisticBody {
 #[schema(as = InferenceStatistics)]
 pub struct InferenceStatsBody {
     /// From arrival to answer.
-    success: DurationStatBody,
+    pub(super) success: DurationStatBody,
     /// Waiting for a batch and a device.
-    queue: DurationStatBody,
+    pub(super) queue: DurationStatBody,
     /// Reading inputs; part of `success` alone here.
-    compute_input: DurationStatBody,
+    pub(super) compute_input: DurationStatBody,
     /// Running.
-    compute_infer: DurationStatBody,
+    pub(super) compute_infer: DurationStatBody,
     /// Writing outputs; part of `success` alone here.
-    compute_output: DurationStatBody,
+    pub(super) compute_output: DurationStatBody,
 }
 
 /// How often and how long in all.
@@ -56,9 +56,9 @@ pub struct InferenceStatsBody {
 #[schema(as = DurationStatistic)]
 pub struct DurationStatBody {
     /// How often.
-    count: u64,
+    pub(super) count: u64,
     /// How long in all, nanoseconds.
-    ns: u64,
+    pub(super) ns: u64,
 }
 
 /// What was answered by an application, model or variant.
@@ -67,12 +67,17 @@ pub struct DurationStatBody {
     params(("model" = String, Path, description = "variant, model or application")),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
 pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
+    Json(StatisticsBody {
+        model_stats: vec![of(&state, named)],
+    })
+}
+
+/// What was answered under a name.
+pub(super) fn of(state: &ApiState, named: Named) -> StatisticBody {
     let totals = state.metrics().totals(Some(&named.route));
     let all = totals.into_iter().map(|(_, _, totals)| totals);
     let sum = all.fold(Totals::default(), Totals::plus);
-    Json(StatisticsBody {
-        model_stats: vec![StatisticBody::of(named.name, &sum)],
-    })
+    StatisticBody::of(named.name, &sum)
 }
 
 /// The same for a version.
@@ -91,10 +96,13 @@ pub async fn statistics_version(state: State<ApiState>, named: Named) -> Json<St
 #[utoipa::path(get, operation_id = "v2_statistics", path = "/v2/models/stats",
     tag = "open inference protocol",
     responses((status = 200, description = "By variant", body = StatisticsBody)))]
-pub async fn all_statistics(
-    State(state): State<ApiState>,
-    caller: Caller,
-) -> Result<Json<StatisticsBody>, Problem> {
+pub async fn all_statistics(State(state): State<ApiState>, caller: Caller) -> Json<StatisticsBody> {
+    let model_stats = all(&state, &caller);
+    Json(StatisticsBody { model_stats })
+}
+
+/// What each variant has answered that the caller may see.
+pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
     let totals = state.metrics().totals(None);
     let seen = totals
         .into_iter()
@@ -103,7 +111,7 @@ pub async fn all_statistics(
         .map(|(variant, _, totals)| StatisticBody::of(variant.to_string(), &totals))
         .collect();
     model_stats.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Json(StatisticsBody { model_stats }))
+    model_stats
 }
 
 impl StatisticBody {

@@ -18,7 +18,7 @@ use axum::{
 };
 use serde_json::Value;
 use sextant_api::{
-    ApiParts, ApiState, Limits, Readiness, WorkerPart,
+    ApiParts, ApiState, Limits, Logging, Readiness, WorkerPart,
     auth::{self, AdminKey, Mode},
     router,
 };
@@ -36,6 +36,7 @@ use sextant_types::{
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
+use tracing::level_filters::LevelFilter;
 
 type Reply = Box<dyn Fn(&Query) -> Result<Answer, QueryError> + Send + Sync>;
 
@@ -265,6 +266,7 @@ pub struct Settings {
     pub auth: auth::Config,
     pub rates: Arc<dyn RateStore>,
     pub readiness: Readiness,
+    pub shared_memory: bool,
 }
 
 /// The administrator's key of fronts that ask for keys.
@@ -316,6 +318,7 @@ impl Default for Settings {
             auth: auth::Config::default(),
             rates: Arc::new(InProcessRates::new()),
             readiness: Arc::new(|| Ok(())),
+            shared_memory: false,
         }
     }
 }
@@ -403,6 +406,8 @@ impl Api {
             rates: settings.rates,
             metrics: sextant_api::Metrics::registry(),
             readiness: settings.readiness,
+            shared_memory: settings.shared_memory,
+            logging: Some(Logging::new(LevelFilter::INFO, Arc::new(|_| Ok(())))),
         });
         state.refresh().await.expect("a registry");
         Self {

@@ -14,6 +14,8 @@ mod double;
 mod errors;
 mod explained;
 mod forms;
+mod grpc;
+mod messages;
 mod places;
 mod protocol;
 mod queries;

@@ -201,7 +201,8 @@ async fn binary_tensors_go_both_ways() {
 
     for (length, code) in [
         (body.len() + 1, "invalid_request"),
-        (0, "invalid_request"),
+        // All of it would be the input.
+        (0, "invalid_tensor"),
         (head.len() - 1, "invalid_request"),
     ] {
         let length = [("Inference-Header-Content-Length", length.to_string())];

@@ -46,8 +46,12 @@ section! {
             fleet: Fleet;
             /// Who may ask.
             auth: Auth;
-            /// Encryption of the HTTP API.
+            /// Encryption of the HTTP API and of gRPC.
             tls: Tls;
+            /// The Open Inference Protocol over gRPC.
+            grpc: Grpc;
+            /// The Open Inference Protocol.
+            v2: V2;
             /// Where batches run.
             worker: Worker;
             /// What lies between a query and the worker.
@@ -77,6 +81,25 @@ section! {
         level: String = "info".to_owned();
         /// Lines for people or one JSON object per line.
         format: LogFormat = LogFormat::Text;
+    }
+}
+
+section! {
+    /// gRPC: the Open Inference Protocol, health and reflection. It is served where HTTP is, too.
+    Grpc in "grpc" {
+        /// Address and port of its own for gRPC, as clients expect that were written for two ports; port 0 takes a
+        /// free one. Encryption, keys and limits are those of `listen`, and so are the routes.
+        listen: Option<SocketAddr> = None, unset "the port of `listen` alone";
+    }
+}
+
+section! {
+    /// The Open Inference Protocol, over HTTP and gRPC.
+    V2 in "v2" {
+        /// Whether clients of this machine may register files of `/dev/shm`, from which their inputs are read and
+        /// into which their outputs are written. Whoever may ask queries then has the service read and write every
+        /// plain file there that its user may.
+        shared_memory: bool = false;
     }
 }
 
@@ -226,7 +249,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 27] = [
+pub(super) static SECTIONS: [Section; 29] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -235,6 +258,8 @@ pub(super) static SECTIONS: [Section; 27] = [
     Fleet::SECTION,
     Auth::SECTION,
     Tls::SECTION,
+    Grpc::SECTION,
+    V2::SECTION,
     Worker::SECTION,
     Health::SECTION,
     Cuda::SECTION,

@@ -96,6 +96,8 @@ codes! {
     InvalidValidationSet = "invalid_validation_set", Invalid;
     /// The declared mask and padding do not suit the model, or padding changes its answers.
     InvalidPadding = "invalid_padding", Invalid;
+    /// A region of shared memory is not there as it is said to be.
+    InvalidRegion = "invalid_region", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
     /// No API key came along, or one that is unknown, revoked or expired.
@@ -124,6 +126,8 @@ codes! {
     QueryNotFound = "query_not_found", NotFound;
     /// No worker of that name.
     WorkerNotFound = "worker_not_found", NotFound;
+    /// No region of shared memory of that name.
+    RegionNotFound = "region_not_found", NotFound;
     /// No such object in the artefact store.
     ArtefactNotFound = "artefact_not_found", NotFound;
     /// An application of that name exists with other settings.

@@ -1,6 +1,6 @@
 //! The HTTP front end, over a dispatcher of this process or of another.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
@@ -23,6 +23,7 @@ use super::{
     port::{Caller, Port, Seen},
     stores::Stores,
 };
+use crate::logging;
 use sextant_config::{AuthMode, Config};
 
 /// What the front end finds in its process.
@@ -38,6 +39,10 @@ pub(super) struct Roles {
 
 /// Who may ask; refuses a service that others can reach and nobody protects.
 pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
+    let open = config
+        .grpc
+        .listen
+        .filter(|_| config.listen.ip().to_canonical().is_loopback());
     let mode = config.auth.mode.map(|mode| match mode {
         AuthMode::Off => auth::Mode::Off,
         AuthMode::Keys => auth::Mode::Keys,
@@ -45,7 +50,7 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
     let key = config.auth.admin_key.as_deref();
     let key = key.filter(|key| !key.is_empty()).map(AdminKey::new);
     Ok(auth::Config {
-        mode: auth::check(config.listen, mode)?,
+        mode: auth::check(open.unwrap_or(config.listen), mode)?,
         admin_key: key.transpose().context("`auth.admin_key`")?,
         metrics: config.auth.metrics,
         max_concurrent_per_key: concurrent_per_key(config),
@@ -71,6 +76,10 @@ pub(super) async fn serve(
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
+    let grpc = match config.grpc.listen {
+        Some(address) => Some(bind_grpc(address).await?),
+        None => None,
+    };
     let Roles {
         dispatcher,
         workers,
@@ -106,6 +115,8 @@ pub(super) async fn serve(
         rates: Arc::clone(&stores.rates),
         metrics,
         readiness: process.ready_if(ready_while_kept(stores.kept.clone(), readiness)),
+        shared_memory: config.v2.shared_memory,
+        logging: logging::control(),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state
@@ -115,12 +126,26 @@ pub(super) async fn serve(
     let tls = tls(config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     announce(&format!("listening on {scheme}://{address}"));
-    let listener = Listener {
+    let mut listeners = vec![Listener {
         socket: listener,
-        tls,
-    };
-    sextant_api::serve(listener, state, process.first()).await?;
+        tls: tls.clone(),
+    }];
+    if let Some((socket, address)) = grpc {
+        announce(&format!("listening for gRPC on {scheme}://{address}"));
+        listeners.push(Listener { socket, tls });
+    }
+    sextant_api::serve_all(listeners, state, process.first()).await?;
     Ok(())
+}
+
+/// The port of gRPC's own.
+async fn bind_grpc(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("cannot listen for gRPC on `{address}`"))?;
+    let bound = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    Ok((listener, bound))
 }
 
 /// A process without the role `api` shows how it is.

@@ -135,6 +135,7 @@ async fn tensors_may_be_binary() {
         .expect("a length");
     let document: Value = serde_json::from_slice(&answer.body[..length]).expect("JSON");
     assert_eq!(document["outputs"][0]["parameters"]["binary_data_size"], 40);
+    let scores_as_bytes = answer.body[length..].to_vec();
     let scores: Vec<f64> = answer.body[length..]
         .chunks_exact(4)
         .map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes"))))
@@ -147,7 +148,16 @@ async fn tensors_may_be_binary() {
         .map(|score| f64::from(score as f32))
         .collect();
     assert_eq!(scores, expected);
-    for wrong in ["0", "99999", "x"] {
+    let raw = [(LENGTH, "0".to_owned())];
+    let answer = api
+        .send_with(Method::POST, path, &raw, pixels.clone())
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.body[answer.body.len() - 40..], scores_as_bytes);
+    let cut = pixels[..pixels.len() - 4].to_vec();
+    let answer = api.send_with(Method::POST, path, &raw, cut).await;
+    answer.problem(400, "invalid_tensor");
+    for wrong in ["99999", "x", "-1"] {
         let headers = [(LENGTH, wrong.to_owned())];
         let answer = api
             .send_with(Method::POST, path, &headers, body.clone())

@@ -1,0 +1,114 @@
+//! One question by the protocol on its way, whatever it came in.
+
+use std::time::Instant;
+
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use sextant_rpc::{Answer, Query};
+use sextant_types::NamedTensor;
+
+use super::{
+    Named,
+    demands::Demands,
+    selection::{Columns, Output, Selection},
+};
+use crate::{
+    ApiState,
+    auth::Caller,
+    body::{Taken, too_large},
+    codec::{Part, binary},
+    problem::Problem,
+};
+
+/// A question whose form has been read.
+pub struct Question {
+    /// What it demands.
+    pub demands: Demands,
+    /// One tensor for each input.
+    pub inputs: Vec<NamedTensor>,
+    /// Which outputs it wants.
+    pub selection: Selection,
+}
+
+/// How a question came.
+#[derive(Clone, Copy)]
+pub struct Arrival<'a> {
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// Headers or metadata.
+    pub headers: &'a HeaderMap,
+    /// When its last byte was there.
+    pub at: Instant,
+    /// So long its client waits, milliseconds: the deadline where there is no other.
+    pub patience_ms: Option<f64>,
+}
+
+/// Has a question answered: what was answered and the wanted outputs, which the answer itself no longer has.
+pub async fn ask(
+    state: &ApiState,
+    named: &Named,
+    question: Question,
+    arrival: Arrival<'_>,
+) -> Result<(Answer, Vec<Output>), Problem> {
+    let Question {
+        demands,
+        inputs,
+        selection,
+    } = question;
+    selection.check(&named.signature.outputs)?;
+    for part in selection.wanted.iter().filter_map(|it| it.part.as_ref()) {
+        state.regions().check(arrival.caller, part)?;
+    }
+    let mut targets = state.targets(&named.route, demands.targets(arrival.headers)?)?;
+    targets.latency_ms = targets.latency_ms.or(arrival.patience_ms);
+    let query = Query {
+        route: named.route.clone(),
+        inputs,
+        targets,
+        best_effort: demands.best_effort,
+        explain: demands.explain,
+        arrived: arrival.at,
+    };
+    let _share = state.admit_for(&named.route)?;
+    let mut answer = state.dispatcher().query(query).await?;
+    let scored = match selection.any_classes() {
+        true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
+        false => None,
+    };
+    let columns = Columns {
+        batched: named.signature.batched,
+        scored: scored.as_deref(),
+    };
+    let mut outputs = selection.of(std::mem::take(&mut answer.outputs), columns)?;
+    for output in &mut outputs {
+        write(state, arrival.caller, output)?;
+    }
+    Ok((answer, outputs))
+}
+
+/// The bytes of an input in shared memory, which count as those of a body do.
+pub fn read_region(
+    state: &ApiState,
+    caller: &Caller,
+    taken: &mut Taken<'_>,
+    part: &Part,
+) -> Result<Bytes, Problem> {
+    let most = state.limits().max_body_bytes;
+    let size = usize::try_from(part.byte_size).ok();
+    let size = size.filter(|size| *size <= most);
+    let size = size.ok_or_else(|| too_large("an input in shared memory", most as u64))?;
+    state.regions().check(caller, part)?;
+    taken.grow(size)?;
+    state.regions().read(caller, part)
+}
+
+/// Writes an output to where it is wanted in shared memory, if it is.
+fn write(state: &ApiState, caller: &Caller, output: &mut Output) -> Result<(), Problem> {
+    let Some(part) = &mut output.part else {
+        return Ok(());
+    };
+    let bytes = binary::bytes(&output.named.tensor);
+    state.regions().write(caller, part, &bytes)?;
+    part.byte_size = bytes.len() as u64;
+    Ok(())
+}

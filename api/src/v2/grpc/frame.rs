@@ -1,0 +1,245 @@
+//! Messages on the wire: a byte that says whether it is compressed, four of its length, and the message.
+
+use std::io::{Read, Write};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::{
+    Compression,
+    read::{GzDecoder, ZlibDecoder},
+    write::{GzEncoder, ZlibEncoder},
+};
+use prost::Message;
+use sextant_types::Code;
+
+use crate::{
+    body::{Taken, too_large},
+    problem::Problem,
+};
+
+/// Bytes before a message.
+pub const HEAD_BYTES: usize = 5;
+
+/// Most fields that the outermost part of a message may have: a few bytes of an empty tensor make a structure of
+/// some hundred.
+const MOST_FIELDS: usize = 4096;
+
+/// Bytes that are taken from a compressed message at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+pub const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+pub const ACCEPTS: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// What [`Encoding`] knows, as a header says it.
+pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip,deflate");
+
+/// How messages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Not at all.
+    Identity,
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950, the format of zlib.
+    Deflate,
+}
+
+/// The head of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// Whether it is compressed.
+    pub compressed: bool,
+    /// Its bytes.
+    pub length: usize,
+}
+
+/// The one message that a body holds.
+pub fn only(body: &Bytes) -> Result<(Head, Bytes), Problem> {
+    let refuse = |detail| Err(Problem::new(Code::InvalidRequest, detail));
+    let Some(head) = Head::read(body)? else {
+        return refuse("the call has no message");
+    };
+    match body.len() - HEAD_BYTES {
+        there if there < head.length => refuse("the message is cut short"),
+        there if there > head.length => {
+            refuse("there is something behind the only message of the call")
+        }
+        _ => Ok((head, body.slice(HEAD_BYTES..))),
+    }
+}
+
+/// Reads a message: what it holds counts as its bytes do.
+pub fn decode<M: Message + Default>(
+    bytes: Bytes,
+    encoding: Option<Encoding>,
+    (taken, max_bytes): (&mut Taken<'_>, usize),
+) -> Result<M, Problem> {
+    let refuse = |detail: String| Problem::new(Code::InvalidRequest, detail);
+    let bytes = match encoding {
+        None | Some(Encoding::Identity) => bytes,
+        Some(Encoding::Gzip) => inflate(GzDecoder::new(&bytes[..]), taken, max_bytes)?,
+        Some(Encoding::Deflate) => inflate(ZlibDecoder::new(&bytes[..]), taken, max_bytes)?,
+    };
+    if fields(&bytes) > MOST_FIELDS {
+        return Err(refuse(format!(
+            "the message has more than `{MOST_FIELDS}` fields"
+        )));
+    }
+    M::decode(bytes).map_err(|error| refuse(format!("the message cannot be read: {error}")))
+}
+
+/// A message as it is sent.
+pub fn encode(message: &impl Message, encoding: Encoding) -> Bytes {
+    let length = message.encoded_len();
+    if encoding == Encoding::Identity {
+        let mut out = BytesMut::with_capacity(HEAD_BYTES + length);
+        put_head(&mut out, false, length);
+        // There is room for all of it.
+        message.encode_raw(&mut out);
+        return out.freeze();
+    }
+    let plain = message.encode_to_vec();
+    // Writing into a vector cannot fail.
+    let small = match encoding {
+        Encoding::Gzip => {
+            let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+            to.write_all(&plain).and_then(|()| to.finish())
+        }
+        _ => {
+            let mut to = ZlibEncoder::new(Vec::new(), Compression::fast());
+            to.write_all(&plain).and_then(|()| to.finish())
+        }
+    };
+    let (compressed, bytes) = small.map_or((false, plain), |small| (true, small));
+    let mut out = BytesMut::with_capacity(HEAD_BYTES + bytes.len());
+    put_head(&mut out, compressed, bytes.len());
+    out.extend_from_slice(&bytes);
+    out.freeze()
+}
+
+fn put_head(out: &mut BytesMut, compressed: bool, length: usize) {
+    out.put_u8(compressed.into());
+    // Answers are as large as engines make them; none reaches 4 GiB.
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+/// All of what is compressed, at most `max_bytes`.
+fn inflate(mut from: impl Read, taken: &mut Taken<'_>, max_bytes: usize) -> Result<Bytes, Problem> {
+    let mut out = Vec::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let count = from.read(&mut piece).map_err(|error| {
+            let detail = format!("the message is not compressed as `{ENCODING}` says: {error}");
+            Problem::new(Code::InvalidRequest, detail)
+        })?;
+        if count == 0 {
+            return Ok(out.into());
+        }
+        if out.len() + count > max_bytes {
+            return Err(too_large("the message", max_bytes as u64));
+        }
+        taken.grow(count)?;
+        out.extend_from_slice(&piece[..count]);
+    }
+}
+
+/// How many fields the outermost part of a message has, up to where it is malformed, which reading it tells.
+fn fields(bytes: &[u8]) -> usize {
+    let (mut at, mut count) = (0, 0);
+    while let Some(next) = after_field(bytes, at) {
+        at = next;
+        count += 1;
+    }
+    count
+}
+
+/// Where the field ends that begins at `at`.
+fn after_field(bytes: &[u8], at: usize) -> Option<usize> {
+    let (key, at) = varint(bytes, at)?;
+    let end = match key & 7 {
+        0 => varint(bytes, at)?.1,
+        1 => at.checked_add(8)?,
+        2 => {
+            let (length, at) = varint(bytes, at)?;
+            at.checked_add(usize::try_from(length).ok()?)?
+        }
+        5 => at.checked_add(4)?,
+        _ => return None,
+    };
+    (end <= bytes.len()).then_some(end)
+}
+
+fn varint(bytes: &[u8], mut at: usize) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(at)?;
+        at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some((value, at));
+        }
+    }
+    None
+}
+
+// === impl Head ===
+
+impl Head {
+    /// The head at the beginning of `bytes`; `None` where there is not all of it.
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>, Problem> {
+        let Some((&[flag, a, b, c, d], _)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        if flag > 1 {
+            let detail =
+                format!("a message begins with `{flag}`: 0 and 1 say whether it is compressed");
+            return Err(Problem::new(Code::InvalidRequest, detail));
+        }
+        Ok(Some(Self {
+            compressed: flag == 1,
+            length: u32::from_be_bytes([a, b, c, d]) as usize,
+        }))
+    }
+}
+
+// === impl Encoding ===
+
+impl Encoding {
+    /// How the messages of a call are compressed that say they are.
+    pub fn of_request(headers: &HeaderMap) -> Result<Self, Problem> {
+        let Some(value) = headers.get(ENCODING) else {
+            return Ok(Self::Identity);
+        };
+        let known = value.to_str().ok().and_then(Self::parse);
+        known.ok_or_else(|| {
+            let detail = format!("`{ENCODING}` is not known: use `identity`, `gzip` or `deflate`");
+            Problem::new(Code::InvalidRequest, detail).field(ENCODING.as_str())
+        })
+    }
+
+    /// How the answers of a call are compressed: as its requests, where the client takes that.
+    pub fn of_answer(self, headers: &HeaderMap) -> Self {
+        let accepted = headers.get_all(ACCEPTS).iter();
+        let mut accepted = accepted
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        match accepted.any(|name| Self::parse(name.trim()) == Some(self)) {
+            true => self,
+            false => Self::Identity,
+        }
+    }
+
+    /// Its name in headers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let all = [Self::Identity, Self::Gzip, Self::Deflate];
+        all.into_iter().find(|encoding| encoding.name() == name)
+    }
+}

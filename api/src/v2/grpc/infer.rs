@@ -1,0 +1,114 @@
+//! Queries over gRPC: one in a call, or many in a stream.
+
+use std::time::Instant;
+
+use axum::response::Response;
+
+use super::{
+    call::{Call, Context, one, within},
+    frame,
+    parameters::{self, Parameters},
+    proto, tensors,
+};
+use crate::{
+    auth::Caller,
+    body::Taken,
+    codec::Part,
+    problem::Problem,
+    v2::{
+        Named, VERSION,
+        ask::{Arrival, Question, ask, read_region},
+    },
+};
+
+/// Answers one query.
+pub async fn model_infer(call: Call) -> Result<Response, Problem> {
+    let Call {
+        context,
+        body,
+        encoding,
+    } = call;
+    let state = &context.state;
+    let mut held = state.collect(body).await?;
+    let arrived = Instant::now();
+    let _permit = state.admit()?;
+    let (head, bytes) = frame::only(held.bytes())?;
+    let room = (held.taken(), state.limits().max_body_bytes);
+    let request = frame::decode(bytes, head.compressed.then_some(encoding), room)?;
+    let left = context.left_at(arrived);
+    let asked = Asked {
+        context: &context,
+        caller: context.caller()?,
+        taken: held.taken(),
+        arrived,
+    };
+    let reply = within(left, answer(asked, request)).await?;
+    Ok(one(&reply, encoding.of_answer(&context.headers)))
+}
+
+/// How a query came.
+pub struct Asked<'a, 'b> {
+    /// The call.
+    pub context: &'a Context,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// Where its bytes are counted.
+    pub taken: &'a mut Taken<'b>,
+    /// When its last byte was there.
+    pub arrived: Instant,
+}
+
+/// Answers a query that has been read, and counts what became of it.
+pub async fn answer(
+    asked: Asked<'_, '_>,
+    request: proto::ModelInferRequest,
+) -> Result<proto::ModelInferResponse, Problem> {
+    let state = &asked.context.state;
+    let name = request.model_name.clone();
+    let named = Named::find(state, asked.caller, name, &request.model_version).await?;
+    let result = reply(asked, &named, request).await;
+    if let Err(problem) = &result {
+        state.count_query(Some(&named.route), Err(problem.code()));
+    }
+    result
+}
+
+async fn reply(
+    asked: Asked<'_, '_>,
+    named: &Named,
+    request: proto::ModelInferRequest,
+) -> Result<proto::ModelInferResponse, Problem> {
+    let Asked {
+        context,
+        caller,
+        taken,
+        arrived,
+    } = asked;
+    let state = &context.state;
+    let is_typed = request.inputs.iter().any(|input| input.contents.is_some());
+    let regions = |part: &Part| read_region(state, caller, taken, part);
+    let question = Question {
+        demands: Parameters(&request.parameters).demands()?,
+        selection: tensors::selection(&request.outputs)?,
+        inputs: tensors::inputs(request.inputs, request.raw_input_contents, regions)?,
+    };
+    let left = context.left_at(arrived);
+    let arrival = Arrival {
+        caller,
+        headers: &context.headers,
+        at: arrived,
+        patience_ms: left.map(|left| left.as_secs_f64() * 1e3),
+    };
+    let (answer, outputs) = ask(state, named, question, arrival).await?;
+    let (outputs, raw_output_contents) = tensors::outputs(outputs, is_typed);
+    let reply = proto::ModelInferResponse {
+        model_name: named.name.clone(),
+        model_version: VERSION.to_owned(),
+        id: request.id,
+        parameters: parameters::of_answer(&answer),
+        outputs,
+        raw_output_contents,
+    };
+    state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
+    Ok(reply)
+}
