@@ -8,7 +8,7 @@ import sys
 
 import numpy
 import tritonclient.http as triton
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, shared_memory
 
 MODEL = "digits"
 PIXELS = "pixels"
@@ -100,11 +100,33 @@ def calls(client, output):
         expect("model_stats" in client.get_inference_statistics(MODEL), "statistics")
 
     def settings(_):
-        client.get_trace_settings()
-        client.get_log_settings()
+        expect(client.get_trace_settings()["trace_level"] == ["OFF"], "what is traced")
+        client.update_log_settings({"log_verbose_level": 1})
+        expect(client.get_log_settings()["log_verbose_level"] == 1, "what is logged")
+        client.update_log_settings({"log_verbose_level": 0})
 
-    def shared_memory(_):
-        client.get_system_shared_memory_status()
+    def memory(binary):
+        # One and the same variant answers both times.
+        names = (entry["name"] for entry in client.get_model_repository_index())
+        variant = next(name for name in names if name.startswith("mlp-ort-fp32"))
+        pixels = numpy.full((1, 64), 2, dtype=numpy.float32)
+        region = shared_memory.create_shared_memory_region("both", "/sextant-tritonclient-http", 1024)
+        try:
+            shared_memory.set_shared_memory_region(region, [pixels])
+            client.register_system_shared_memory("both", "/sextant-tritonclient-http", 1024)
+            expect(client.get_system_shared_memory_status()[0]["name"] == "both", "the region")
+            tensor = triton.InferInput(PIXELS, [1, 64], "FP32")
+            tensor.set_shared_memory("both", 256)
+            answer = triton.InferRequestedOutput(output, binary_data=binary)
+            answer.set_shared_memory("both", 40, offset=512)
+            client.infer(variant, [tensor], outputs=[answer])
+            there = shared_memory.get_contents_as_numpy(region, numpy.float32, [1, 10], offset=512)
+            plain = client.infer(variant, infer_input(1, True)).as_numpy(output)
+            expect(numpy.array_equal(there, plain), (there, plain))
+            client.unregister_system_shared_memory("both")
+            expect(client.get_system_shared_memory_status() == [], "the region is gone")
+        finally:
+            shared_memory.destroy_shared_memory_region(region)
 
     return [
         infer,
@@ -119,7 +141,7 @@ def calls(client, output):
         load_and_unload,
         statistics,
         settings,
-        shared_memory,
+        memory,
     ]
 
 

@@ -7,12 +7,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde_json::json;
 
 use crate::provision::{self, Provisioned, python};
 use crate::server::{self, Server};
 use crate::{demo, paths, shell};
+
+mod clients;
+mod perf;
 
 const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
@@ -21,6 +25,14 @@ const EXPORTERS: &str = include_str!("../exports-requirements.txt");
 
 /// TensorFlow, which needs an environment of its own.
 const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
+
+/// Suites whose number of passed checks is a figure.
+const FIGURES: [(&str, &str); 4] = [
+    ("tritonclient", "tritonclient_calls_passed"),
+    ("kserve", "kserve_calls_passed"),
+    ("reflection", "reflection_checks_passed"),
+    ("perf_analyzer", "perf_analyzer_modes_passed"),
+];
 
 /// Inputs that schemathesis makes up for each operation.
 const EXAMPLES: &str = "25";
@@ -44,8 +56,14 @@ pub struct Arguments {
 enum Suite {
     /// Requests made up from the OpenAPI document: no fault, no answer that it does not describe
     Schemathesis,
-    /// The calls of Triton's HTTP client, in JSON and with binary tensors
+    /// The calls of Triton's clients: over HTTP in JSON and with binary tensors, over gRPC
     Tritonclient,
+    /// The calls of KServe's clients, REST and gRPC
+    Kserve,
+    /// What generic gRPC tools do with reflection alone
+    Reflection,
+    /// NVIDIA's perf_analyzer in five modes
+    PerfAnalyzer,
     /// The scripts of `examples/models`, each with a library that people train with
     Examples,
 }
@@ -76,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         provisioned,
     };
     let suites = match arguments.suites.is_empty() {
-        true => &[Suite::Schemathesis, Suite::Tritonclient, Suite::Examples],
+        true => Suite::value_variants(),
         false => &arguments.suites[..],
     };
     let mut checks = Vec::new();
@@ -85,6 +103,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         checks.extend(match suite {
             Suite::Schemathesis => bed.schemathesis(&server, arguments.seed)?,
             Suite::Tritonclient => bed.tritonclient(&server)?,
+            Suite::Kserve => bed.kserve(&server)?,
+            Suite::Reflection => bed.reflection(&server)?,
+            Suite::PerfAnalyzer => bed.perf_analyzer(&server)?,
             Suite::Examples => bed.examples(&server)?,
         });
     }
@@ -106,8 +127,24 @@ fn print(checks: &[Check], as_json: bool) {
             (Some(why), _) => println!("FAILED  {}: {}: {why}", check.suite, check.name),
         }
     }
+    if as_json {
+        for (suite, metric) in FIGURES {
+            figure(checks, suite, metric);
+        }
+    }
     let passed = checks.iter().filter(|check| check.failure.is_none());
     shell::say(format!("{} of {} passed", passed.count(), checks.len()));
+}
+
+/// How many checks of a suite passed, where it was run.
+fn figure(checks: &[Check], suite: &str, metric: &str) {
+    let own: Vec<_> = checks.iter().filter(|check| check.suite == suite).collect();
+    let passed = own.iter().filter(|check| check.failure.is_none()).count();
+    if !own.is_empty() {
+        let said = json!({"experiment": "compatibility", "metric": metric, "value": passed,
+            "unit": format!("of {}", own.len())});
+        println!("{said}");
+    }
 }
 
 // === impl Bed ===
@@ -116,7 +153,9 @@ impl Bed {
     fn serve(&self) -> Result<Server> {
         let address = server::free_address()?;
         let data = paths::empty_target("compatibility")?;
-        let command = server::sextant(&self.binary, &self.provisioned, address, &data);
+        let mut command = server::sextant(&self.binary, &self.provisioned, address, &data);
+        // Clients of this machine that measure it use it.
+        command.args(["--set", "v2.shared_memory=true"]);
         let server = Server::start("sextant", command, address, "/health/ready")?;
         demo::register_model(&self.binary, address, ("digits", "mlp"))?;
         Ok(server)
@@ -185,26 +224,5 @@ impl Bed {
             })
         };
         scripts.into_iter().map(check).collect()
-    }
-
-    fn tritonclient(&self, server: &Server) -> Result<Vec<Check>> {
-        let script = "compatibility/tritonclient_http.py";
-        let mut command = python::script(&self.python, script);
-        let output = shell::results(command.arg(server.address.to_string()))?;
-        if !output.status.success() {
-            bail!("`{script}` ended early");
-        }
-        let check = |said: &serde_json::Value| {
-            let text = |name: &str| said[name].as_str().map(str::to_owned);
-            Some(Check {
-                suite: "tritonclient",
-                name: format!("{} ({})", text("call")?, text("form")?),
-                failure: text("failure"),
-            })
-        };
-        Ok(shell::objects(&output.stdout)
-            .iter()
-            .filter_map(check)
-            .collect())
     }
 }

@@ -10,6 +10,7 @@ pub mod helm;
 pub mod nvrtc;
 pub mod onnxruntime;
 pub mod openvino;
+pub mod perf_analyzer;
 pub mod python;
 pub mod sdk;
 pub mod servers;
