@@ -8,7 +8,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use sextant_test_servers::redis::Redis;
 
@@ -215,6 +215,10 @@ impl Server {
             }
             shell::pause(Duration::from_millis(20));
         }
+        // Some servers leave processes of their own behind. It fails where there are none.
+        if let Some(group) = pid(self.id()) {
+            kill_process_group(group, Signal::KILL).ok();
+        }
     }
 }
 
@@ -242,8 +246,12 @@ fn stop_on_signal() -> Result<()> {
 
 /// Asks a process to finish.
 fn interrupt(id: u32) {
-    if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+    if let Some(id) = pid(id) {
         // Fails only if the process has ended.
         kill_process(id, Signal::TERM).ok();
     }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }
