@@ -18,6 +18,7 @@ mod driver;
 mod explain;
 mod extent;
 mod families;
+mod gathering;
 mod gauges;
 mod index;
 mod loads;
@@ -48,7 +49,10 @@ use sextant_schedule::{Delay, Options};
 use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
-use crate::{clock::Clock, demand::Counts, driver::Driver, index::Snapshot, meter::OnlineMeter};
+use crate::{
+    clock::Clock, demand::Counts, driver::Driver, gathering::Gathering, index::Snapshot,
+    meter::OnlineMeter,
+};
 pub use crate::{families::Choice, service::Service};
 
 /// Limits of a dispatcher, and how it schedules.
@@ -123,6 +127,7 @@ pub struct Dispatcher {
     /// Counts snapshots, so that a query can wait for the next.
     revision: watch::Sender<u64>,
     leading: watch::Sender<bool>,
+    gathering: Gathering,
     driver: Arc<Driver>,
     online: Arc<OnlineMeter>,
     /// How queries have ended.
@@ -147,6 +152,7 @@ impl Dispatcher {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             revision: watch::Sender::new(0),
             leading: watch::Sender::new(true),
+            gathering: Gathering::over(),
             driver,
             online,
             counts: Counts::default(),
@@ -172,8 +178,14 @@ impl Dispatcher {
 
     /// Begins or stops to lead. A dispatcher that does not lead knows everything and gives nothing
     /// out: queries are refused as `unavailable`, those that wait too; nothing is loaded or unloaded.
-    /// What it has sent to workers ends by itself.
+    /// What it has sent to workers ends by itself. Who begins to lead keeps for a moment what it cannot place, until
+    /// it has reached the workers.
     pub fn set_leading(&self, leading: bool) {
+        match leading {
+            true if !self.is_leading() => self.gathering.begin(),
+            true => {}
+            false => self.gathering.end(),
+        }
         self.driver.set_leads(leading);
         self.leading.send_if_modified(|known| {
             let changed = *known != leading;

@@ -11,7 +11,7 @@ use std::{
 
 use sextant_rpc::{Holder, InferError, QueryError, Ticket};
 use sextant_schedule::{DropReason, NEVER, Request};
-use sextant_types::NamedTensor;
+use sextant_types::{Code, NamedTensor};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -88,6 +88,7 @@ impl Dispatcher {
             let revision = *self.revision.borrow();
             let mut chosen = match (self.choose(ask), &cause) {
                 (Ok(chosen), _) => chosen,
+                (Err(error), _) if is_away(&error) && self.is_reaching(ask).await => continue,
                 (Err(error), Some(_)) if self.is_leading() => return Err(cause.unwrap_or(error)),
                 (Err(error), _) => return Err(error),
             };
@@ -110,6 +111,10 @@ impl Dispatcher {
             let retry = retry(&refusal, chosen.load)
                 .filter(|_| placements < PLACEMENTS && losses < LOSSES)
                 .filter(|_| ask.deadline().is_none_or(|by| Instant::now() < by));
+            let is_unplaced = matches!(refusal, Refusal::Dropped(DropReason::Gone));
+            if retry.is_none() && is_unplaced && self.is_reaching(ask).await {
+                continue;
+            }
             let Some(retry) = retry else {
                 // That a LOAD failed says less than that the engine was lost with this very query.
                 let lost = lost.filter(|_| matches!(refusal, Refusal::Dropped(_)));
@@ -123,6 +128,12 @@ impl Dispatcher {
                 self.await_news(revision).await;
             }
         }
+    }
+
+    /// Whether who could answer was not reached yet, and may be now. Seldom, so that the futures of queries have no
+    /// room for it.
+    async fn is_reaching(&self, ask: &Ask) -> bool {
+        Box::pin(self.gathering.wait(ask.deadline())).await
     }
 
     /// Waits a little for an index newer than `revision`: a worker knows of an unload before the
@@ -233,6 +244,11 @@ fn retry(refusal: &Refusal, load: bool) -> Option<Retry> {
             | InferError::Failed { .. } => None,
         },
     }
+}
+
+/// Whether nobody was found who could answer.
+fn is_away(error: &QueryError) -> bool {
+    error.code == Code::Unavailable
 }
 
 fn is_loss(refusal: &Refusal) -> bool {

@@ -172,6 +172,10 @@ impl Updater {
         self.dispatcher
             .revision
             .send_modify(|revision| *revision += 1);
+        let staying = view.workers.values().filter(|it| !it.record.draining);
+        if leads && usable.len() >= staying.count() {
+            self.dispatcher.gathering.end();
+        }
     }
 
     /// Relieves workers that something else slows down.

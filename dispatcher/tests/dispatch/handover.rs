@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::{
     fleet::{Fleet, ask},
     severable::Holding,
-    world::{Kind, PATIENCE, World, output, query, row, variant_route, wait_until},
+    world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until},
 };
 
 /// Asks whoever leads, as a front end does.
@@ -176,4 +176,30 @@ async fn a_standby_takes_over_when_the_lease_of_the_leader_lapses() {
     drop(stops);
     campaigns.remove(0).await.unwrap();
     wait_until(|| !both[1].is_leading()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_begins_to_lead_keeps_queries_until_it_has_reached_the_workers() {
+    let world = World::new().await;
+    let successor = world.another(Vec::new());
+    successor.set_leading(false);
+    let variant = world.serve(Kind::default()).await;
+    wait_until(|| {
+        successor
+            .signature(&variant_route(variant.id.as_str()))
+            .is_ok()
+    })
+    .await;
+    world.dispatcher.set_leading(false);
+    successor.set_leading(true);
+    let asked = Arc::clone(&successor);
+    let answer = tokio::spawn(async move { asked.query(query(&[1.0, 0.0])).await });
+    // Whoever asks for an answer in time is told in time.
+    let mut urgent = query(&[2.0, 0.0]);
+    urgent.targets = targets(Some(50.0), None);
+    let refused = successor.query(urgent).await;
+    assert!(refused.is_err() && !answer.is_finished());
+    successor.add_worker(Arc::clone(&world.worker));
+    let answer = answer.await.unwrap().unwrap();
+    assert_eq!(output(&answer), [2.0, 0.0]);
 }
