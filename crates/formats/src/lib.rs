@@ -1,5 +1,5 @@
-//! NumPy's arrays (`.npy`), archives of them (`.npz`), and elements as JSON: read and written in one place
-//! by validation sets, jobs and the command line.
+//! NumPy's arrays (`.npy`), archives of them (`.npz`), elements as JSON, and packed folders (zip, tar): read and
+//! written in one place by validation sets, jobs, uploads and the command line.
 //!
 //! Entry points: [`npy::read`] for a whole array, [`npy::Header`] where the elements are read by ranges;
 //! [`zip::Archive`] for an archive in memory, [`zip::End`] and [`zip::entries`] where it is read by ranges;
@@ -10,4 +10,6 @@
 
 pub mod json;
 pub mod npy;
+pub mod tar;
+pub mod unpack;
 pub mod zip;
