@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use sextant_types::DataType;
+use sextant_types::{DataType, Signature};
 
 use crate::{
     Error, decode, encode,
@@ -204,8 +204,19 @@ fn ensure_standard_operators(model: &mut ModelProto) {
     }
 }
 
-/// Declares a batch dimension in front of every input and output. `None` where that makes no sense: a first
-/// dimension is fixed at another size than 1, or its symbol names another dimension of an input too.
+/// The size of the batch with which a model was exported: the first dimension of each of its inputs. `None` where
+/// they differ, or are not fixed.
+pub fn fixed_batch(signature: &Signature) -> Option<u64> {
+    let mut firsts = signature
+        .inputs
+        .iter()
+        .map(|input| input.shape.first().copied().flatten());
+    let size = firsts.next()??;
+    firsts.all(|other| other == Some(size)).then_some(size)
+}
+
+/// Declares a batch dimension in front of every input and output. `None` where that makes no sense: first
+/// dimensions are fixed at different sizes, or a symbol of one names another dimension of an input too.
 ///
 /// # Errors
 /// [`Error::NotOnnx`] when the bytes are no model.
@@ -227,11 +238,29 @@ pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
     if given.is_empty() || names_another(&given) {
         return Ok(None);
     }
+    // A sample of several rows is a batch that the exporter took for a size.
+    let sizes = given
+        .iter()
+        .map(|input| first_dimension(input).and_then(|it| fixed(&it)));
+    let sizes: BTreeSet<Option<i64>> = sizes.collect();
+    let mut others = given.iter().flat_map(|input| {
+        let shape = tensor(input).and_then(|tensor| tensor.shape.as_ref());
+        shape
+            .into_iter()
+            .flat_map(|shape| shape.dim.iter().skip(1))
+            .filter_map(fixed)
+    });
+    let sample = match sizes.len() {
+        1 => sizes.into_iter().next().flatten(),
+        _ => None,
+    };
+    // Of a square nobody can tell which side it is.
+    let sample = sample.filter(|size| !others.any(|other| other == *size));
     for value in given.iter_mut().map(|it| &mut **it).chain(outputs) {
         let Some(first) = shape_mut(value).and_then(|shape| shape.dim.first_mut()) else {
             return Ok(None);
         };
-        if !is_free(first) {
+        if !is_free(first) && fixed(first) != sample {
             return Ok(None);
         }
         *first = Dimension::from(Dim::Dynamic(BATCH));
@@ -265,6 +294,13 @@ fn is_free(dim: &Dimension) -> bool {
     match dim.value {
         Some(dimension::Value::DimValue(size)) => size == 1 || size == -1,
         Some(dimension::Value::DimParam(_)) | None => true,
+    }
+}
+
+fn fixed(dim: &Dimension) -> Option<i64> {
+    match dim.value {
+        Some(dimension::Value::DimValue(size)) if size > 0 => Some(size),
+        _ => None,
     }
 }
 

@@ -50,6 +50,17 @@ pub enum Error {
     /// Nothing that was asked to be quantised has constant 32-bit float weights.
     #[error("no operator of the model has constant 32-bit float weights that can be quantised")]
     NothingToQuantize,
+    /// The weights that could be made smaller are small already.
+    #[error(
+        "the large matrices of the model have `{elements}` weights together: from `{needed}` on it pays to make them \
+         smaller"
+    )]
+    SmallWeights {
+        /// Weights of large matrices.
+        elements: usize,
+        /// How many there should be.
+        needed: usize,
+    },
     /// Calibration saw no finite value of a tensor.
     #[error("calibration recorded no finite range for tensor `{0}`")]
     MissingRange(String),
@@ -63,7 +74,9 @@ impl Error {
             Self::NotOnnx(_) | Self::UnsupportedValue { .. } | Self::NoSuchOutput { .. } => {
                 Code::InvalidModel
             }
-            Self::OpsetTooOld { .. } | Self::NothingToQuantize => Code::UnsupportedOperator,
+            Self::OpsetTooOld { .. } | Self::NothingToQuantize | Self::SmallWeights { .. } => {
+                Code::UnsupportedOperator
+            }
             Self::MissingRange(_) => Code::InvalidValidationSet,
         }
     }

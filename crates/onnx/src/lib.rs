@@ -25,6 +25,7 @@ mod make;
 pub mod proto;
 pub mod quantize;
 pub mod tensor;
+pub mod turn;
 mod walk;
 pub mod weights;
 

@@ -1,6 +1,7 @@
 //! 8-bit variants of 32-bit float models.
 //!
-//! Two ways, both with constant weights turned into symmetric signed bytes when the variant is
+//! [`quantize_weights_only`] makes large matrices small and leaves everything else as it is. Besides, there are two
+//! ways, both with constant weights turned into symmetric signed bytes when the variant is
 //! made. **Dynamic** ([`quantize_dynamic`]) finds the range of each activation again in every batch:
 //! nothing to calibrate, but results depend on what shares the batch. **Static** ([`quantize_static`])
 //! fixes the ranges beforehand on sample data ([`calibration_graph`], [`Ranges`]) and expresses the
@@ -19,11 +20,13 @@ mod numeric;
 mod plan;
 mod qdq;
 mod ranges;
+mod weights_only;
 
 pub use dynamic::{Dynamic, quantize_dynamic, quantize_dynamic_with};
 pub use numeric::Weights;
 pub use qdq::{Calibration, calibration_graph, quantize_static, quantize_static_with};
 pub use ranges::Ranges;
+pub use weights_only::quantize_weights_only;
 
 /// A quantised model.
 #[derive(Debug, Clone)]

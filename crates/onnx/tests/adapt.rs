@@ -9,6 +9,7 @@ use sextant_onnx::{
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto, type_proto},
+    turn::turn,
 };
 use sextant_types::DataType;
 
@@ -167,13 +168,55 @@ fn identity(input: &[Dim], output: &[Dim]) -> Bytes {
 #[test]
 fn a_batch_of_one_and_a_wrong_one_become_a_batch() {
     let one = Dim::Fixed(1);
-    for (input, output) in [([one, ROW], [one, ROW]), ([BATCH, ROW], [one, ROW])] {
+    let two = Dim::Fixed(2);
+    for (input, output) in [
+        ([one, ROW], [one, ROW]),
+        ([BATCH, ROW], [one, ROW]),
+        ([two, ROW], [two, ROW]),
+        ([two, ROW], [BATCH, ROW]),
+    ] {
         let file = identity(&input, &output);
         assert!(!inspect(&file).unwrap().signature.batched);
         let wide = widen(&file).unwrap().unwrap();
         let signature = inspect(&wide).unwrap().signature;
         assert!(signature.batched, "{signature:?}");
         assert_eq!(signature.inputs[0].shape_text(), "[?, 4]");
+    }
+}
+
+#[test]
+fn a_batch_behind_time_comes_to_the_front() {
+    let (time, batch) = (Dim::Dynamic("time"), Dim::Dynamic("batch_size"));
+    let mut builder = ModelBuilder::new("recurrent", 1);
+    builder.input("x", DataType::Fp32, &[time, batch, Dim::Fixed(3)]);
+    builder.input("state", DataType::Fp32, &[batch, ROW]);
+    builder.output("y", DataType::Fp32, &[time, batch, Dim::Fixed(3)]);
+    builder.output("z", DataType::Fp32, &[batch, ROW]);
+    builder.node("Identity", &["x"], &["y"]);
+    builder.node("Identity", &["state"], &["z"]);
+    let file = builder.build();
+    assert!(!inspect(&file).unwrap().signature.batched);
+    let turned = turn(&file).unwrap().unwrap();
+    let signature = inspect(&turned).unwrap().signature;
+    assert!(signature.batched, "{signature:?}");
+    let shapes = signature.inputs.iter().chain(&signature.outputs);
+    let shapes: Vec<String> = shapes
+        .map(|it| format!("{} {}", it.name, it.shape_text()))
+        .collect();
+    assert_eq!(
+        shapes,
+        ["x [?, ?, 3]", "state [?, 4]", "y [?, ?, 3]", "z [?, 4]"]
+    );
+    let graph = decode(&turned).unwrap().graph.unwrap();
+    let types: Vec<&str> = graph.node.iter().map(|node| node.op_type()).collect();
+    assert_eq!(types, ["Transpose", "Identity", "Identity", "Transpose"]);
+    let order = |at: usize| graph.node[at].attribute("perm").unwrap().ints.clone();
+    assert_eq!((order(0), order(3)), (vec![1, 0, 2], vec![1, 0, 2]));
+    assert_eq!(graph.node[0].output, graph.node[1].input);
+    assert_eq!(graph.node[1].output, graph.node[3].input);
+    // Nothing is to be done, or nobody says what the batch is.
+    for dims in [[BATCH, ROW], [time, ROW], [time, Dim::Dynamic("n")]] {
+        assert_eq!(turn(&identity(&dims, &dims)).unwrap(), None, "{dims:?}");
     }
 }
 
@@ -194,5 +237,6 @@ fn files_that_are_no_models_are_refused() {
     ] {
         assert!(plain(&file, &[]).is_err());
         assert!(widen(&file).is_err());
+        assert!(turn(&file).is_err());
     }
 }

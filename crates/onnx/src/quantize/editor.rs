@@ -7,7 +7,7 @@ use sextant_types::{DataType, tensor::Element};
 
 use crate::{
     Error, decode, encode,
-    proto::{GraphProto, ModelProto, NodeProto, TensorProto, data_type},
+    proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, data_type},
     walk::{self, Found},
 };
 
@@ -121,6 +121,17 @@ impl Editor {
             .insert(name.clone(), self.graph.initializer.len());
         self.graph.initializer.push(tensor);
         name
+    }
+
+    /// Declares that operators of another set are used.
+    pub(super) fn import(&mut self, domain: &str, version: i64) {
+        let sets = &mut self.model.opset_import;
+        if !sets.iter().any(|set| set.domain() == domain) {
+            sets.push(OperatorSetIdProto {
+                domain: Some(domain.to_owned()),
+                version: Some(version),
+            });
+        }
     }
 
     /// Declares a further output.

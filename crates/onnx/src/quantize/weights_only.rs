@@ -1,0 +1,226 @@
+//! Weights in 8 or 4 bits, everything else as it was: `MatMulNBits`, an operator of ONNX Runtime.
+//!
+//! Each output's weights are cut into blocks of [`BLOCK`]. A block has one scale: its element of the greatest
+//! magnitude, with its sign, becomes the lowest number there is, so both ends of the range are used. What is
+//! read from memory for a lone query becomes a quarter or an eighth, which is what large matrices wait for.
+//! Small ones gain nothing: they are left as they are.
+
+use bytes::Bytes;
+
+use crate::{
+    Error,
+    proto::{AttributeProto, NodeProto},
+};
+
+use super::{
+    Quantized,
+    dynamic::label,
+    editor::Editor,
+    linear::{Kind, Linear},
+};
+
+/// Weights of one scale.
+const BLOCK: usize = 32;
+
+/// Elements of a matrix that is worth it.
+const LEAST: usize = 1 << 14;
+
+/// Elements of all of them together that make a variant.
+const LEAST_IN_ALL: usize = 1 << 20;
+
+/// The oldest operator set in which `MatMul` and `Gemm` are as they are today.
+const OLDEST: i64 = 9;
+
+/// The set of ONNX Runtime's own operators.
+const DOMAIN: &str = "com.microsoft";
+
+/// How exact inputs have to be: 8 bits will do, which is what the quick kernels take.
+const ACCURACY_LEVEL: i64 = 4;
+
+/// Turns the constant weights of every large `MatMul` and `Gemm` into numbers of `bits`, 4 or 8.
+///
+/// # Errors
+/// [`Error::SmallWeights`] when there are too few of them, and what [`quantize_dynamic`](super::quantize_dynamic)
+/// has besides.
+pub fn quantize_weights_only(model: &Bytes, bits: u8) -> Result<Quantized, Error> {
+    let mut editor = Editor::open(model, "weight-only quantisation", OLDEST)?;
+    let (mut nodes, mut quantized, mut elements) = (Vec::new(), Vec::new(), 0);
+    for node in std::mem::take(&mut editor.graph.node) {
+        let matrix = Linear::read(&node, &editor).and_then(|it| Matrix::read(&it, &editor));
+        match matrix.filter(|it| it.values.len() >= LEAST) {
+            Some(matrix) => {
+                elements += matrix.values.len();
+                quantized.push(label(&node));
+                matrix.write(&node, bits, &mut editor, &mut nodes);
+            }
+            None => nodes.push(node),
+        }
+    }
+    if elements < LEAST_IN_ALL {
+        return Err(Error::SmallWeights {
+            elements,
+            needed: LEAST_IN_ALL,
+        });
+    }
+    editor.graph.node = nodes;
+    editor.import(DOMAIN, 1);
+    Ok(Quantized {
+        model: editor.finish(),
+        nodes: quantized,
+    })
+}
+
+/// The weights of a node, those of each output together.
+struct Matrix {
+    input: String,
+    output: String,
+    weight: String,
+    /// `[outputs, inputs]`.
+    values: Vec<f32>,
+    outputs: usize,
+    inputs: usize,
+    bias: Option<Vec<f32>>,
+}
+
+// === impl Matrix ===
+
+impl Matrix {
+    fn read(linear: &Linear, editor: &Editor) -> Option<Self> {
+        let weights = linear.weights(editor)?;
+        let [rows, columns] = weights.dims[..] else {
+            return None;
+        };
+        let (outputs, inputs, values) = match linear.kind {
+            Kind::Conv => return None,
+            Kind::Gemm { transposed: true } => (rows, columns, weights.values),
+            Kind::MatMul | Kind::Gemm { transposed: false } => {
+                let at = |of: usize| weights.values[(of % rows) * columns + of / rows];
+                (columns, rows, (0..rows * columns).map(at).collect())
+            }
+        };
+        let bias = match &linear.bias {
+            None => None,
+            Some(_) => {
+                let bias = linear.bias(editor)?;
+                (bias.values.len() == outputs).then_some(())?;
+                Some(bias.values)
+            }
+        };
+        Some(Self {
+            input: linear.input.clone(),
+            output: linear.output.clone(),
+            weight: linear.weight.clone(),
+            values,
+            outputs,
+            inputs,
+            bias,
+        })
+    }
+
+    fn write(self, node: &NodeProto, bits: u8, editor: &mut Editor, nodes: &mut Vec<NodeProto>) {
+        let blocks = self.inputs.div_ceil(BLOCK);
+        let packed_block = BLOCK * usize::from(bits) / 8;
+        let mut packed = Vec::with_capacity(self.outputs * blocks * packed_block);
+        let mut scales = Vec::with_capacity(self.outputs * blocks);
+        for row in self.values.chunks_exact(self.inputs) {
+            for block in row.chunks(BLOCK) {
+                let scale = pack(block, bits, &mut packed);
+                scales.push(scale);
+            }
+        }
+        let shape = [self.outputs, blocks, packed_block];
+        let weight = editor.add(&format!("{}_int{bits}", self.weight), &shape, &packed);
+        let scale = editor.add(&format!("{}_scales", self.weight), &[scales.len()], &scales);
+        let product = match self.bias {
+            Some(_) => editor.fresh(&format!("{}_product", self.output)),
+            None => self.output.clone(),
+        };
+        let name = editor.fresh(&format!("{}_MatMulNBits", label(node)));
+        let inputs = [self.input.as_str(), &weight, &scale];
+        let mut product_node = NodeProto::new("MatMulNBits", &name, &inputs, &[&product]);
+        product_node.domain = Some(DOMAIN.to_owned());
+        for (name, value) in [
+            ("K", self.inputs as i64),
+            ("N", self.outputs as i64),
+            ("bits", bits.into()),
+            ("block_size", BLOCK as i64),
+            ("accuracy_level", ACCURACY_LEVEL),
+        ] {
+            product_node = product_node.with(AttributeProto::int(name, value));
+        }
+        nodes.push(product_node);
+        if let Some(bias) = self.bias {
+            let bias = editor.add(&format!("{}_bias", self.output), &[bias.len()], &bias);
+            let name = editor.fresh(&format!("{}_Add", label(node)));
+            nodes.push(NodeProto::new(
+                "Add",
+                &name,
+                &[&product, &bias],
+                &[&self.output],
+            ));
+        }
+    }
+}
+
+/// Appends a block, filled up with zeros; its scale.
+fn pack(block: &[f32], bits: u8, packed: &mut Vec<u8>) -> f32 {
+    let middle = f32::from(1_u8 << (bits - 1));
+    let further = |most: f32, value: &f32| match value.abs() > most.abs() {
+        true => *value,
+        false => most,
+    };
+    let scale = block.iter().fold(0.0, further) / -middle;
+    let inverse = Some(scale.recip())
+        .filter(|it| it.is_finite())
+        .unwrap_or(0.0);
+    let number = |at: usize| {
+        let value = block.get(at).copied().unwrap_or(0.0);
+        // The cast saturates.
+        (value * inverse + middle)
+            .round()
+            .clamp(0.0, 2.0 * middle - 1.0) as u8
+    };
+    match bits {
+        4 => packed.extend(
+            (0..BLOCK)
+                .step_by(2)
+                .map(|at| number(at) | (number(at + 1) << 4)),
+        ),
+        _ => packed.extend((0..BLOCK).map(number)),
+    }
+    scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_as_near_as_its_steps_are() {
+        let block: Vec<f32> = (0..29)
+            .map(|at| (at as f32 * 0.7).sin() * 0.3 - 0.05)
+            .collect();
+        for bits in [4_u8, 8] {
+            let mut packed = Vec::new();
+            let scale = pack(&block, bits, &mut packed);
+            assert_eq!(packed.len(), BLOCK * usize::from(bits) / 8);
+            let middle = i32::from(1_u8 << (bits - 1));
+            let number = |at: usize| match bits {
+                4 => i32::from((packed[at / 2] >> (4 * (at % 2))) & 0xf),
+                _ => i32::from(packed[at]),
+            };
+            for (at, value) in block.iter().enumerate() {
+                let back = (number(at) - middle) as f32 * scale;
+                // One number less lies on the side of zero that has not the greatest.
+                assert!(
+                    (back - value).abs() <= scale.abs() * 1.001,
+                    "{back} for {value}"
+                );
+            }
+            assert!((block.len()..BLOCK).all(|at| number(at) == middle));
+        }
+        let mut packed = Vec::new();
+        assert_eq!(pack(&[0.0; BLOCK], 4, &mut packed), -0.0);
+        assert_eq!(packed, [0x88; BLOCK / 2]);
+    }
+}
