@@ -35,6 +35,7 @@ mod wire;
 
 pub use config::{Binary, InvalidConfig, Load, Program, RemoteConfig, Source};
 pub use manifest::Manifest;
+pub use metadata::Declared;
 
 use crate::{
     model::{RemoteModel, Weights},

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sextant_engine::Error;
 
-use crate::text::shorten;
+use crate::{metadata::Declared, text::shorten};
 
 /// The only format.
 pub const FORMAT: &str = "sextant-remote/1";
@@ -41,6 +41,12 @@ pub struct Manifest {
     /// Memory that the model occupies in the runtime, bytes: the runtime does not tell.
     #[serde(default)]
     pub weights_bytes: u64,
+    /// Its inputs, for a runtime that does not describe them, or not as it takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Declared>,
+    /// Its outputs; declared with the inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<Declared>,
 }
 
 /// Reads and checks a manifest.
@@ -80,6 +86,11 @@ impl Manifest {
             return Err(invalid(&format!(
                 "`weights_bytes` of the manifest is more than `{MAX_WEIGHTS_BYTES}`"
             )));
+        }
+        if self.inputs.is_empty() != self.outputs.is_empty() {
+            return Err(invalid(
+                "the manifest declares `inputs` or `outputs` alone: declare both, or leave both to the runtime",
+            ));
         }
         check_name("model", &self.model)?;
         self.version
@@ -178,6 +189,24 @@ mod tests {
                 r#"{{"format":"{FORMAT}","runtime":"t","model":"m","weights_bytes":{bytes}}}"#
             );
             assert_eq!(read(&text).is_ok(), good, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn inputs_and_outputs_are_declared_together() {
+        let one = r#"[{"name":"x","datatype":"FP32","shape":[-1,2]}]"#;
+        let of = |rest: &str| {
+            let head = format!(r#""format":"{FORMAT}","runtime":"t","model":"m""#);
+            read(&format!("{{{head}{rest}}}"))
+        };
+        let both = of(&format!(r#","inputs":{one},"outputs":{one}"#)).unwrap();
+        assert_eq!(both.inputs[0].shape, [-1, 2]);
+        for alone in ["inputs", "outputs"] {
+            let refused = of(&format!(r#","{alone}":{one}"#));
+            let Err(Error::InvalidModel(reason)) = refused else {
+                panic!("`{alone}` alone is taken");
+            };
+            assert!(reason.contains("declare both"), "{reason}");
         }
     }
 

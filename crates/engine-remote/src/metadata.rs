@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sextant_engine::Error;
 use sextant_types::{DataType, Signature, TensorSpec};
 
@@ -26,6 +26,19 @@ pub(crate) struct ModelMetadata {
     outputs: Vec<Described>,
 }
 
+/// An input or output, as a server or a manifest describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// Its type as the protocol calls it: `FP32`, `INT64`, `BYTES`, ..
+    pub datatype: String,
+    /// Its dimensions; -1 is any size.
+    pub shape: Vec<i64>,
+}
+
+/// What else a server says of them is passed over.
 #[derive(Debug, Deserialize)]
 struct Described {
     name: String,
@@ -53,9 +66,28 @@ pub(crate) fn read(json: &[u8]) -> Result<ModelMetadata, String> {
     })
 }
 
+impl From<&Declared> for Described {
+    fn from(declared: &Declared) -> Self {
+        Self {
+            name: declared.name.clone(),
+            datatype: declared.datatype.clone(),
+            shape: declared.shape.clone(),
+        }
+    }
+}
+
 // === impl ModelMetadata ===
 
 impl ModelMetadata {
+    /// What a manifest declares, in the place of what the server says; `None` where it declares nothing.
+    pub(crate) fn declared(manifest: &Manifest) -> Option<Self> {
+        let all = |of: &[Declared]| of.iter().map(Described::from).collect();
+        (!manifest.inputs.is_empty()).then(|| Self {
+            inputs: all(&manifest.inputs),
+            outputs: all(&manifest.outputs),
+        })
+    }
+
     /// Inputs and outputs. A model counts as batched when the first dimension of each of them is
     /// dynamic, unless the manifest says that it is not a batch.
     pub(crate) fn signature(&self, manifest: &Manifest) -> Result<Signature, Error> {
@@ -75,7 +107,8 @@ fn specs(direction: &str, described: &[Described]) -> Result<Vec<TensorSpec>, Er
     if described.is_empty() || described.len() > MAX_TENSORS {
         let count = described.len();
         return Err(invalid(&format!(
-            "it has {count} {direction}s: 1 to {MAX_TENSORS} are possible"
+            "it has {count} {direction}s, 1 to {MAX_TENSORS} are possible: declare them by `inputs` and `outputs` of \
+             the manifest"
         )));
     }
     let mut names = BTreeSet::new();
@@ -88,7 +121,9 @@ fn specs(direction: &str, described: &[Described]) -> Result<Vec<TensorSpec>, Er
 }
 
 fn invalid(reason: &str) -> Error {
-    Error::InvalidModel(format!("what the runtime says of the model: {reason}"))
+    Error::InvalidModel(format!(
+        "what the runtime, or the manifest in its place, says of the model: {reason}"
+    ))
 }
 
 // === impl Described ===

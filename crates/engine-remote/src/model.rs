@@ -11,6 +11,7 @@ use sextant_types::{NamedTensor, Signature, Tensor};
 use crate::{
     client::{Payload, Reply},
     manifest::Manifest,
+    metadata::ModelMetadata,
     server::Server,
     wire,
 };
@@ -81,7 +82,11 @@ impl RemoteModel {
             server,
             model: manifest.model.clone(),
         };
-        let signature = lease.server.metadata(manifest)?.signature(manifest)?;
+        let described = match ModelMetadata::declared(manifest) {
+            Some(declared) => declared,
+            None => lease.server.metadata(manifest)?,
+        };
+        let signature = described.signature(manifest)?;
         let handle = Handle {
             binary: lease.server.binary()?,
             knows_ready: lease.server.is_ready(manifest),

@@ -198,3 +198,26 @@ fn configurations_that_cannot_work_are_refused() {
         .push(("authorization".to_owned(), "Bearer token".to_owned()));
     assert!(RemoteEngine::new(config).is_ok());
 }
+
+/// A runtime that says nothing of its models serves one that the manifest describes.
+#[test]
+fn what_a_manifest_declares_takes_the_place_of_what_is_said() {
+    let (_server, engine) = hostile(&Script::new(answer(200, "{}")));
+    let declared = |shape: &str| {
+        let of = |name: &str| format!(r#"[{{"name":"{name}","datatype":"FP32","shape":{shape}}}]"#);
+        let head = MANIFEST.trim_end_matches('}');
+        format!(
+            "{head},\"inputs\":{},\"outputs\":{}}}",
+            of("input"),
+            of("output")
+        )
+    };
+    let refused = refusal(load(&engine, MANIFEST.into())).to_string();
+    assert!(refused.contains("`inputs` and `outputs`"), "{refused}");
+    let model = load(&engine, declared("[-1,2]").into()).expect("is loaded");
+    assert!(model.signature().batched);
+    let answered = model.run(&row()).expect("is answered");
+    assert_eq!(answered[0].to_vec(), Some(vec![3f32, 4.0]));
+    let refused = refusal(load(&engine, declared("[-2,2]").into())).to_string();
+    assert!(refused.contains("the manifest"), "{refused}");
+}
