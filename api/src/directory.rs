@@ -39,9 +39,16 @@ struct Known {
 
 /// Targets, and where they demand nothing those of others.
 fn fill(targets: Targets, others: &Targets) -> Targets {
+    // Whoever asks for an accuracy of either kind has no use for that which others get.
+    let (min_quality, min_relative_accuracy) =
+        match (targets.min_quality, targets.min_relative_accuracy) {
+            (None, None) => (others.min_quality, others.min_relative_accuracy),
+            own => own,
+        };
     Targets {
         latency_ms: targets.latency_ms.or(others.latency_ms),
-        min_quality: targets.min_quality.or(others.min_quality),
+        min_quality,
+        min_relative_accuracy,
         max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(others.max_cost_per_1k_usd),
     }
 }

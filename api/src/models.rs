@@ -28,6 +28,7 @@ use crate::{
     upload,
 };
 
+mod archive;
 mod files;
 mod registration;
 
@@ -42,13 +43,15 @@ pub struct NewModelBody {
     name: String,
     /// Under which application; it must exist.
     application: String,
-    /// Path of the ONNX file in the artefact store.
+    /// Path of the ONNX file in the artefact store, or of an archive with one.
     model_path: String,
     /// Path of the validation set (.npz or JSONL) in the artefact store.
     validation_path: String,
     /// Paths of the files beside the ONNX file in which its tensors keep their data; they are found by the last
     /// part of the path.
     data_paths: Option<Vec<String>>,
+    /// Path of the ONNX graph that the metric `custom` is.
+    metric_path: Option<String>,
     /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
     /// meant for, where this is left out.
     outputs: Option<Vec<String>>,
@@ -71,7 +74,7 @@ pub struct NewModelForm {
     name: String,
     /// Under which application; best sent before the files.
     application: String,
-    /// The ONNX file.
+    /// The ONNX file, or a zip, tar or gzipped tar of a folder with one and the files beside it.
     #[schema(value_type = String, format = Binary)]
     model: Vec<u8>,
     /// The validation set, .npz or JSONL.
@@ -81,6 +84,9 @@ pub struct NewModelForm {
     /// the part's file name.
     #[schema(value_type = Option<Vec<String>>, format = Binary)]
     data: Option<Vec<Vec<u8>>>,
+    /// The ONNX graph that the metric `custom` is.
+    #[schema(value_type = Option<String>, format = Binary)]
+    metric_model: Option<Vec<u8>>,
     /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
     /// the metric is meant for, where this is left out.
     output: Option<Vec<String>>,

@@ -15,7 +15,7 @@ pub struct TargetsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, example = 20.0)]
     pub latency_ms: Option<f64>,
-    /// Least accuracy, 0 to 1, for metrics of which more is better: top1, top5, exact, f1, auc, r2, cosine.
+    /// Least accuracy, 0 to 1, for metrics of which more is better: all but the errors mae, rmse, mape and log_loss.
     /// Compared with the lower bound of the measured 95 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1, example = 0.95)]
@@ -25,6 +25,11 @@ pub struct TargetsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub max_error: Option<f64>,
+    /// Least accuracy as a share of that of the file as it was uploaded, above 0 and at most 1, for every metric:
+    /// of an error at most one over it. Of an application with several models, of the most accurate one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1, example = 0.99)]
+    pub min_relative_accuracy: Option<f64>,
     /// Most to be paid for a thousand queries, US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
@@ -39,6 +44,7 @@ impl TargetsBody {
         let targets = Targets {
             latency_ms: self.latency_ms,
             min_quality: self.quality()?,
+            min_relative_accuracy: self.min_relative_accuracy,
             max_cost_per_1k_usd: self.max_cost_per_1k_usd,
         };
         targets.validate()?;
@@ -52,6 +58,7 @@ impl TargetsBody {
             latency_ms: targets.latency_ms,
             min_accuracy: targets.min_quality.filter(|_| higher),
             max_error: targets.min_quality.filter(|_| !higher).map(|value| -value),
+            min_relative_accuracy: targets.min_relative_accuracy,
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
-use sextant_metadata::{DeviceTypes, Instance};
+use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
@@ -34,7 +34,7 @@ pub struct VariantBody {
     application: String,
     /// Which engine runs it.
     engine: String,
-    /// `fp32`, `fp16`, `int8d` or `int8s`.
+    /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`, `int8w` or `int4w`.
     precision: &'static str,
     /// `basic` or `all`.
     optimization: &'static str,
@@ -44,6 +44,10 @@ pub struct VariantBody {
     max_batch: u16,
     /// Measured on the validation set.
     accuracy: AccuracyBody,
+    /// How often it agreed with the file as it was uploaded on queries as they came, since a dispatcher began
+    /// to lead; absent before any was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agreement: Option<AgreementBody>,
     /// Latency by batch size.
     latency: Vec<BatchLatencyBody>,
     /// Where inputs have dynamic dimensions beside the batch: their sizes while `latency` was
@@ -173,6 +177,16 @@ pub struct AccuracyBody {
     records: u64,
     /// Rows per batch while measuring.
     evaluation_batch: u32,
+}
+
+/// Answers compared with those of the file that was uploaded.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Agreement)]
+pub struct AgreementBody {
+    /// Rows compared.
+    rows: u64,
+    /// Of these, those in which both answers agree.
+    agreeing: u64,
 }
 
 /// Measured latency of one query while so many run side by side.
@@ -355,17 +369,29 @@ struct Fleet {
     instances: Vec<Instance>,
     types: DeviceTypes,
     failed: Vec<FailedProfile>,
+    agreement: Vec<AgreementRow>,
     estimate_factor: f64,
 }
 
 impl Fleet {
     async fn look(state: &ApiState) -> Result<Self, Problem> {
         let workers = state.metadata().workers(clock::now_ms()).await?;
+        let demand = state.metadata().snapshot().await?.demand;
         Ok(Self {
             instances: state.metadata().instances().await?,
             types: DeviceTypes::of(&workers),
             failed: state.registry().failed_profiles().await?,
+            agreement: demand.map_or_else(Vec::new, |demand| demand.agreement.clone()),
             estimate_factor: state.estimate_factor(),
+        })
+    }
+
+    fn agreement(&self, variant: &Variant) -> Option<AgreementBody> {
+        let mut rows = self.agreement.iter();
+        let of = rows.find(|row| row.variant == variant.id && row.rows > 0)?;
+        Some(AgreementBody {
+            rows: of.rows,
+            agreeing: of.agreeing,
         })
     }
 
@@ -430,6 +456,7 @@ impl VariantBody {
             threads: spec.threads,
             max_batch: spec.max_batch,
             accuracy: AccuracyBody::from(&variant.accuracy),
+            agreement: fleet.agreement(variant),
             latency: profile.batches.iter().map(BatchLatencyBody::from).collect(),
             dimensions: profile.sizes.dims.clone(),
             sizes: profile.sizes.shapes.iter().map(SizeBody::from).collect(),

@@ -75,6 +75,8 @@ pub(crate) struct Scope {
     sized: Option<Sized>,
     /// Of a model: the least quality of answers to queries that ask for none.
     usual_quality: Option<f64>,
+    /// The quality of the most accurate of its files as they were uploaded.
+    uploaded_quality: f64,
     pub(crate) signature: Signature,
 }
 
@@ -313,6 +315,7 @@ impl Snapshot {
             index: Index::new(entries),
             sized,
             usual_quality: None,
+            uploaded_quality: usual::reference(members),
             signature,
         })
     }

@@ -9,6 +9,7 @@
 //! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
 //! decided in `sextant-selection` and `sextant-controller`; this crate only asks and carries out.
 
+mod agreement;
 mod ask;
 mod budget;
 mod clock;
@@ -50,10 +51,10 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    clock::Clock, demand::Counts, driver::Driver, gathering::Gathering, index::Snapshot,
-    meter::OnlineMeter,
+    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
+    index::Snapshot, meter::OnlineMeter,
 };
-pub use crate::{families::Choice, service::Service};
+pub use crate::{agreement::Sampling, families::Choice, service::Service};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -82,6 +83,8 @@ pub struct Config {
     pub longest_stay: Duration,
     /// What sets an application apart from others; one that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
+    /// Which answers are compared with those of the uploaded file.
+    pub agreement: Sampling,
 }
 
 /// How the queries of an application stand to those of others.
@@ -115,6 +118,7 @@ impl Default for Config {
             estimate_factor: 1.0,
             longest_stay: LONGEST_STAY,
             tenants: BTreeMap::new(),
+            agreement: Sampling::default(),
         }
     }
 }
@@ -132,6 +136,7 @@ pub struct Dispatcher {
     online: Arc<OnlineMeter>,
     /// How queries have ended.
     counts: Counts,
+    agreements: Agreements,
 }
 
 impl Dispatcher {
@@ -146,6 +151,7 @@ impl Dispatcher {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new());
         let driver = Driver::new(&config, clock, Arc::clone(&online));
+        let (agreements, samples) = Agreements::new(config.agreement);
         let dispatcher = Arc::new(Self {
             config,
             clock,
@@ -156,11 +162,12 @@ impl Dispatcher {
             driver,
             online,
             counts: Counts::default(),
+            agreements,
         });
         for worker in workers {
             dispatcher.add_worker(worker);
         }
-        let service = Service::new(Arc::clone(&dispatcher), metadata);
+        let service = Service::new(Arc::clone(&dispatcher), metadata, samples);
         (dispatcher, service)
     }
 

@@ -20,7 +20,7 @@ use prometheus_client::{
 
 use sextant_types::Variant;
 
-use crate::{Dispatcher, costs::Tally, demand::Totals};
+use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]
@@ -135,6 +135,7 @@ impl Collector for Look {
         };
         now(&dispatcher, &mut encoder)?;
         costs(&dispatcher, &mut encoder)?;
+        agreement(&dispatcher, &mut encoder)?;
         queries(&dispatcher, &mut encoder)
     }
 }
@@ -215,6 +216,48 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     let help = "Price of idle time of devices with nothing loaded, US dollars";
     let unattributed = counters(encoder, "unattributed_usd", help)?;
     ConstCounter::new(unattributed_usd).encode(unattributed)
+}
+
+/// A number of what was compared of a variant.
+type OfCompared = fn(&Compared) -> u64;
+
+const COMPARED: [(&str, &str, OfCompared); 3] = [
+    (
+        "agreement_rows",
+        "Rows of queries that were answered once more by the uploaded file, in single precision",
+        |of| of.rows,
+    ),
+    (
+        "agreement_agreeing_rows",
+        "Those in which both answers agree",
+        |of| of.agreeing,
+    ),
+    (
+        "agreement_passed_over",
+        "Queries drawn for that and not compared, because nothing of the model in single precision was loaded on a quiet worker",
+        |of| of.passed_over,
+    ),
+];
+
+/// How often answers agree with the uploaded file's.
+fn agreement(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let snapshot = dispatcher.snapshot.load();
+    let compared = dispatcher
+        .agreements
+        .compared(|variant| snapshot.variant(variant).is_some());
+    for (name, help, of) in COMPARED {
+        let mut family = counters(encoder, name, help)?;
+        for (variant, of_variant) in &compared {
+            let known = snapshot.variant(variant);
+            let application = known.map(|it| it.variant.application.to_string());
+            let labels = [
+                ("application", application.unwrap_or_default()),
+                ("variant", variant.to_string()),
+            ];
+            ConstCounter::new(of(of_variant)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// How queries have ended.

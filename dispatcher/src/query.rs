@@ -11,6 +11,7 @@ use sextant_types::{Code, NamedTensor, Signature, SignatureMismatch, Targets};
 
 use crate::{
     Dispatcher,
+    agreement::Sample,
     ask::{Ask, met, suits},
     budget::{self, Charge},
     explain::{candidate, explain},
@@ -57,7 +58,7 @@ impl Dispatcher {
                     QueryError::new(Code::InvalidTensor, error.to_string())
                 })?;
         let ask = Ask {
-            targets: self.usual_targets(&route, targets, extent),
+            targets: self.snapshot.load().in_figures(&route, targets, extent),
             route,
             rows,
             extent,
@@ -65,7 +66,16 @@ impl Dispatcher {
             explain,
             arrived,
         };
+        let kept = (online && self.agreements.draws()).then(|| inputs.clone());
         let (chosen, done) = self.run_query(&ask, &Source::Here(inputs), online).await?;
+        if let Some(inputs) = kept {
+            self.agreements.offer(Sample {
+                known: Arc::clone(&chosen.known),
+                rows: ask.rows,
+                inputs,
+                outputs: done.outputs.clone(),
+            });
+        }
         Ok(self.compose(chosen, done, &ask))
     }
 
@@ -84,17 +94,6 @@ impl Dispatcher {
         signature
             .map(read)
             .ok_or_else(|| QueryError::not_found(route))
-    }
-
-    /// The targets of a query; where it names a model and asks for no accuracy, that of the model as it was
-    /// uploaded.
-    fn usual_targets(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
-        let Route::Model(id) = route else {
-            return targets;
-        };
-        let snapshot = self.snapshot.load();
-        let scope = snapshot.model(id);
-        scope.map_or(targets, |scope| scope.usual_targets(targets, extent))
     }
 
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -364,7 +363,9 @@ impl Dispatch for Dispatcher {
         };
         let route = ask.route.clone();
         let mut ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
-        ask.targets = self.usual_targets(&route, ask.targets, ask.extent);
+        let snapshot = self.snapshot.load();
+        ask.targets = snapshot.in_figures(&route, ask.targets, ask.extent);
+        drop(snapshot);
         self.run_query(&ask, &source, true).await.map(drop)
     }
 

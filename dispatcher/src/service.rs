@@ -15,6 +15,7 @@ use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, Metad
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::{Variant, VariantId, WorkerId};
+use tokio::sync::mpsc::{self, Receiver};
 
 use self::{
     emptying::Leavers,
@@ -22,6 +23,7 @@ use self::{
 };
 use crate::{
     Dispatcher,
+    agreement::Sample,
     costs::Tariff,
     demand::Ticks,
     driver::Driver,
@@ -35,6 +37,7 @@ pub struct Service {
     follower: Follower,
     updater: Updater,
     metadata: Arc<dyn MetadataStore>,
+    samples: Receiver<Sample>,
     token: Token,
 }
 
@@ -68,8 +71,13 @@ struct Published {
 }
 
 impl Service {
-    pub(crate) fn new(dispatcher: Arc<Dispatcher>, metadata: Arc<dyn MetadataStore>) -> Self {
+    pub(crate) fn new(
+        dispatcher: Arc<Dispatcher>,
+        metadata: Arc<dyn MetadataStore>,
+        samples: Receiver<Sample>,
+    ) -> Self {
         Self {
+            samples,
             follower: Follower::new(Arc::clone(&metadata)),
             metadata,
             token: sextant_fleet::always(),
@@ -102,11 +110,14 @@ impl Service {
         let ticks = Ticks::new();
         let dispatcher = Arc::clone(&self.updater.dispatcher);
         let metadata = Arc::clone(&self.metadata);
-        let publisher = ticks.publisher(dispatcher, metadata, self.token.clone());
+        let publisher = ticks.publisher(Arc::clone(&dispatcher), metadata, self.token.clone());
+        let (unused, samples) = (mpsc::channel(1).1, &mut self.samples);
+        let samples = std::mem::replace(samples, unused);
         tokio::select! {
             () = shutdown => {}
             () = self.follow(ticks) => {}
             () = publisher.run() => {}
+            () = dispatcher.compare_samples(samples) => {}
         }
     }
 

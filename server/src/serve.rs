@@ -10,7 +10,7 @@ mod cuda;
 mod descriptors;
 mod devices;
 mod dispatcher;
-mod engines;
+pub mod engines;
 mod folder;
 mod front;
 mod host;

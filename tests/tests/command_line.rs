@@ -307,6 +307,16 @@ fn files_beside_a_model_are_sent_with_it() {
         refused.contains("external_data") && refused.contains("--data"),
         "{refused}"
     );
+    // A folder with both is a model.
+    fs::copy(file("npz"), elsewhere.path().join("validation.npz")).expect("is copied");
+    let beside = "sklearn-external-data.onnx.data";
+    fs::copy(folder.join(beside), elsewhere.path().join(beside)).expect("is copied");
+    let whole = elsewhere.path().to_string_lossy().into_owned();
+    let whole = [
+        "register", "-a", "beside", "--name", "folder", "--model", &whole,
+    ];
+    let text = stdout(&cluster.client(&whole));
+    assert!(text.contains("registered `folder`"), "{text}");
     let text = stdout(&run(&arguments(&file("onnx"))));
     assert!(text.contains("registered `mlp`"), "{text}");
     assert!(
@@ -330,6 +340,15 @@ fn a_file_is_inspected_without_a_server() {
         json!(["setosa", "versicolor", "virginica"])
     );
     assert_eq!(flowers["batched"], true);
+    let engines = flowers["engines"].as_array().expect("a list");
+    let runs = |name: &str| {
+        let engine = engines.iter().find(|engine| engine["name"] == name);
+        engine.map(|engine| (engine["runs"] == true, engine["reason"].is_string()))
+    };
+    assert_eq!(runs("ort"), Some((true, false)), "{engines:?}");
+    assert_eq!(runs("rten"), Some((false, true)), "{engines:?}");
+    let several = stderr(&inspect("", &[]));
+    assert!(several.contains("several ONNX files"), "{several}");
     let exact = document(&inspect("sklearn-class-names.onnx", &["--metric", "exact"]));
     assert_eq!(exact["scored_output"], "output_label");
     let trees = document(&inspect("lightgbm.onnx", &[]));

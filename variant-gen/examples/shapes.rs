@@ -120,6 +120,7 @@ impl Bench<'_> {
             metric: Metric::Top1,
             padding: None,
             rivals: &[],
+            judge: None,
         };
         let begun = Instant::now();
         let measured = measure(&subject, &Effort::default(), &Cancel::default())?;

@@ -23,8 +23,8 @@ use crate::{
     },
     isolation::protocol::{Action, Answer, Head, Order},
     measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
-    score::ScoreError,
-    validation::{self, Expected, ValidationSet},
+    score::{Judge, ScoreError},
+    validation::{self, Expected, Labels, ValidationSet},
 };
 
 /// Time between two looks at whether something has ended.
@@ -176,6 +176,10 @@ impl Work {
                 Ok(differ) => Answer::Batches(differ),
                 Err(error) => refusal(&error),
             },
+            Action::Answers { engine, batch } => match self.answers(engine, *batch, cancel) {
+                Ok(labels) => Answer::Answers(labels),
+                Err(error) => refusal(&error),
+            },
             Action::Calibrate(how) => {
                 let named = how.engines.iter().filter_map(|name| self.engine(name));
                 let sample = Sample {
@@ -204,7 +208,13 @@ impl Work {
         else {
             return Err(MeasureError::Cancelled);
         };
+        let judge = self
+            .validation
+            .judge()
+            .map(|graph| Judge::load(graph, &self.engines));
+        let judge = judge.transpose().map_err(ScoreError::from)?;
         let subject = Subject {
+            judge: judge.as_ref(),
             engine: self.needed(engine)?,
             request: LoadRequest {
                 artefact: order.artefact,
@@ -225,6 +235,23 @@ impl Work {
     fn differing_outputs(&self, engine: &str, cancel: &Cancel) -> Result<Vec<usize>, MeasureError> {
         let request = adapt::request(&self.artefact);
         measure::differing_outputs(self.needed(engine)?, &request, &self.validation, cancel)
+    }
+
+    fn answers(
+        &self,
+        engine: &str,
+        batch: usize,
+        cancel: &Cancel,
+    ) -> Result<Vec<Labels>, MeasureError> {
+        let request = adapt::request(&self.artefact);
+        let how = (self.order.metric, batch);
+        measure::answers(
+            self.needed(engine)?,
+            &request,
+            &self.validation,
+            how,
+            cancel,
+        )
     }
 
     fn needed(&self, engine: &str) -> Result<&dyn Engine, MeasureError> {

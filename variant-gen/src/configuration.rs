@@ -58,6 +58,11 @@ pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<C
             if (precision, optimization) == (Precision::Int8Static, Optimization::Basic) {
                 continue;
             }
+            // What is optimised is not the large matrices that these are about.
+            let by_weights = matches!(precision, Precision::Int8Weights | Precision::Int4Weights);
+            if by_weights && optimization == Optimization::Basic {
+                continue;
+            }
             for threads in &threads {
                 configurations.push(Configuration {
                     engine: EngineName(engine.to_owned()),

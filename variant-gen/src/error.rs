@@ -26,6 +26,17 @@ pub enum Error {
         /// The others, as an argument.
         kept: String,
     },
+    /// The validation set does not fit the model, which was exported for batches of one size.
+    #[error(
+        "{source}; the model takes batches of `{size}` alone: export it with a dynamic batch dimension, in PyTorch by \
+         `torch.onnx.export(model, (sample,), \"model.onnx\", dynamic_shapes=({{0: torch.export.Dim(\"batch\")}},))`"
+    )]
+    FixedBatch {
+        /// What does not fit.
+        source: Box<validation::Invalid>,
+        /// Its first dimension.
+        size: u64,
+    },
     /// The model's inputs or outputs are not those of its application.
     #[error("the model does not fit application `{application}`: {difference}")]
     Signature {
@@ -62,6 +73,9 @@ pub enum Error {
     /// The named classes are not those of the output that is scored.
     #[error("{0}")]
     Classes(String),
+    /// There is no graph for the metric, or one that nobody needs.
+    #[error("{0}")]
+    MetricModel(String),
     /// The job does not name a model.
     #[error("job `{0}` names no model")]
     NoModel(String),
@@ -96,12 +110,14 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Model(source) => source.code(),
-            Self::Validation(_) | Self::Unbatched { .. } => Code::InvalidValidationSet,
+            Self::Validation(_) | Self::Unbatched { .. } | Self::FixedBatch { .. } => {
+                Code::InvalidValidationSet
+            }
             Self::Signature { .. } => Code::SignatureMismatch,
             Self::Padding(_) => Code::InvalidPadding,
             Self::NothingRuns { code, .. } => *code,
             Self::Name { .. } => Code::InvalidName,
-            Self::Classes(_) | Self::NoModel(_) => Code::InvalidRequest,
+            Self::Classes(_) | Self::MetricModel(_) | Self::NoModel(_) => Code::InvalidRequest,
             Self::Measure(source) => source.code(),
             Self::Registry(source) => source.code(),
             Self::Objects(source) => source.code(),
@@ -164,6 +180,15 @@ impl MeasureError {
             source,
             Unavailable { .. } | OutOfMemory(_) | Lost(_) | Gone(_)
         )
+    }
+
+    /// Whether another engine may do better.
+    pub(crate) fn is_of_the_engine(&self) -> bool {
+        match self {
+            Self::Load(_) | Self::Run { .. } => true,
+            Self::Refused(refused) => !refused.is_final,
+            _ => false,
+        }
     }
 
     /// The stable public code.

@@ -39,6 +39,7 @@ pub(crate) mod calibrate;
 mod extend;
 mod generate;
 mod inspect;
+mod label;
 mod profile;
 mod publish;
 
@@ -204,6 +205,8 @@ struct Registration<'a> {
     /// The artefact that was read last.
     artefact: Option<(Digest, Bytes)>,
     validation: Option<Arc<ValidationSet>>,
+    /// The validation set with the labels that it was given here.
+    labelled: Option<Digest>,
     /// The process that measures, where engines are isolated.
     seat: Seat,
     /// By engine: configurations that ended its process or took too long.
@@ -235,6 +238,7 @@ impl<'a> Registration<'a> {
             passing: BTreeMap::new(),
             artefact: None,
             validation: None,
+            labelled: None,
             seat: Seat::default(),
             crashes: BTreeMap::new(),
             opened: Instant::now(),
@@ -396,6 +400,11 @@ impl<'a> Registration<'a> {
         }
     }
 
+    /// The file of the validation set, by its name in the artefact store.
+    fn validation_file(&self) -> Digest {
+        self.labelled.unwrap_or(self.model.validation)
+    }
+
     /// The validation set, read and checked at most once.
     async fn validation(
         &mut self,
@@ -405,7 +414,7 @@ impl<'a> Registration<'a> {
         if let Some(validation) = &self.validation {
             return Ok(validation.clone());
         }
-        let bytes = self.parts.objects.get_blob(&self.model.validation).await?;
+        let bytes = self.parts.objects.get_blob(&self.validation_file()).await?;
         let (signature, metric) = (signature.clone(), self.application.metric);
         let scored = scored.clone();
         let limits = self.parts.config.limits;

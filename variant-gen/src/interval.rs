@@ -67,6 +67,15 @@ pub fn bootstrap_of(
     records: usize,
     statistic: impl Fn(&mut dyn Iterator<Item = usize>) -> f64,
 ) -> Interval {
+    bootstrap_within(records, records, statistic)
+}
+
+/// The same of a statistic that takes more time than its records say: as if there were so many.
+pub fn bootstrap_within(
+    records: usize,
+    effort: usize,
+    statistic: impl Fn(&mut dyn Iterator<Item = usize>) -> f64,
+) -> Interval {
     if records == 0 {
         return Interval {
             value: 0.0,
@@ -75,7 +84,7 @@ pub fn bootstrap_of(
         };
     }
     let value = statistic(&mut (0..records));
-    let resamples = (MOST_DRAWS / records).clamp(FEWEST_RESAMPLES, RESAMPLES);
+    let resamples = (MOST_DRAWS / effort.max(records)).clamp(FEWEST_RESAMPLES, RESAMPLES);
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut values: Vec<f64> = (0..resamples)
         .map(|_| statistic(&mut (0..records).map(|_| rng.random_range(0..records))))

@@ -22,7 +22,10 @@ use sextant_isolation::{Child, Death, Program, frame};
 use sextant_onnx::quantize::Ranges;
 use sextant_types::{Code, Digest};
 
-use crate::measure::{Cancel, MeasureError, Measurement, Refused};
+use crate::{
+    measure::{Cancel, MeasureError, Measurement, Refused},
+    validation::Labels,
+};
 
 pub(crate) mod protocol;
 
@@ -108,6 +111,19 @@ impl Isolation {
     ) -> Result<Vec<usize>, MeasureError> {
         match self.run(seat, task, cancel)? {
             Answer::Batches(differ) => Ok(differ),
+            _ => Err(off_topic()),
+        }
+    }
+
+    /// What a file answers there to the records. Blocks.
+    pub(crate) fn answers(
+        &self,
+        seat: &Seat,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<Vec<Labels>, MeasureError> {
+        match self.run(seat, task, cancel)? {
+            Answer::Answers(labels) => Ok(labels),
             _ => Err(off_topic()),
         }
     }

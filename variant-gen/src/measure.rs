@@ -22,10 +22,11 @@ use sextant_types::{
 use crate::{
     interval::quantile,
     memory::{Baseline, MemorySource},
-    score::{ScoreError, Scorer},
+    score::{Judge, ScoreError, Scorer},
     validation::{Invalid, ValidationSet},
 };
 
+mod answers;
 mod batches;
 mod concurrent;
 mod padding;
@@ -33,6 +34,7 @@ mod rivals;
 mod shapes;
 mod sweep;
 
+pub use answers::answers;
 pub use batches::differing_outputs;
 pub use rivals::{Rival, rivals};
 use sweep::Sweep;
@@ -166,6 +168,8 @@ pub struct Subject<'a> {
     pub padding: Option<&'a Padding>,
     /// What was measured before: what is clearly slower is left out.
     pub rivals: &'a [Rival],
+    /// A metric of the owner's.
+    pub judge: Option<&'a Judge>,
 }
 
 /// One measured batch size.
@@ -330,13 +334,23 @@ pub fn evaluate(
         true => effort.evaluation_batch.max(1),
         false => 1,
     };
-    for start in (0..validation.records()).step_by(usize::from(batch)) {
+    for part in validation.parts(batch.into()) {
         cancel.check()?;
-        let rows = usize::from(batch).min(validation.records() - start);
-        let inputs = validation.rows(start, rows).map_err(ScoreError::from)?;
-        let outputs = run(model, &inputs, rows)?;
+        if part.begins {
+            scorer.turn_to(part.labels);
+        }
+        let inputs = validation.rows(part.start, part.count);
+        let outputs = run(model, &inputs.map_err(ScoreError::from)?, part.count)?;
+        if let Some(judge) = subject.judge {
+            let names = subject.signature.outputs.iter().map(|output| &output.name);
+            let answers = names
+                .zip(outputs)
+                .map(|(name, tensor)| NamedTensor::new(name, tensor));
+            scorer.push_judged(judge, (&answers.collect::<Vec<_>>(), at), part.count)?;
+            continue;
+        }
         let scored = outputs.get(at).ok_or(Invalid::NoOutput);
-        scorer.push(scored.map_err(ScoreError::from)?, rows)?;
+        scorer.push(scored.map_err(ScoreError::from)?, part.count)?;
     }
     Ok(scorer.finish(u32::from(batch)))
 }

@@ -7,17 +7,22 @@
 //! record, in double precision, then over the records. `log_loss` takes a row for probabilities where it is
 //! a distribution, and for logits otherwise. docs/models.md has the formula of each.
 
-use sextant_types::{Accuracy, Data, Metric, Tensor, convert};
+use sextant_types::{Accuracy, Data, Metric, NamedTensor, Tensor, convert};
 
 use crate::{
     interval::Interval,
     validation::{Expectation, Invalid, Labels},
 };
 
+mod answers;
+mod boxes;
 mod evidence;
+mod judge;
 mod values;
 
+pub(crate) use answers::{Answers, labels_of};
 use evidence::Evidence;
+pub use judge::Judge;
 pub(crate) use values::reals;
 use values::{equal_plain, equal_records};
 
@@ -26,6 +31,8 @@ use values::{equal_plain, equal_records};
 pub struct Scorer<'a> {
     metric: Metric,
     labels: &'a Labels,
+    /// Records that were scored by these labels.
+    at: usize,
     output: &'a str,
     records: usize,
     evidence: Evidence,
@@ -58,10 +65,17 @@ impl<'a> Scorer<'a> {
         Self {
             metric,
             labels,
+            at: 0,
             output,
             records: 0,
-            evidence: Evidence::of(metric, labels.per_record),
+            evidence: Evidence::of(metric),
         }
+    }
+
+    /// What comes from now on has these labels, from the first of them on.
+    pub fn turn_to(&mut self, labels: &'a Labels) {
+        self.labels = labels;
+        self.at = 0;
     }
 
     /// Scores the next `records` records.
@@ -70,7 +84,7 @@ impl<'a> Scorer<'a> {
     /// When the output does not fit the labels, or an error cannot be given.
     pub fn push(&mut self, output: &Tensor, records: usize) -> Result<(), ScoreError> {
         let per_record = self.labels.per_record;
-        let at = self.records * per_record..(self.records + records) * per_record;
+        let at = self.at * per_record..(self.at + records) * per_record;
         let labels = self.labels;
         match &labels.values {
             Expectation::Classes(classes) => {
@@ -83,9 +97,44 @@ impl<'a> Scorer<'a> {
             }
             Expectation::Real(values) => {
                 let wanted = values.get(at).unwrap_or_default();
-                self.push_errors(output, wanted, records)?;
+                match self.metric {
+                    Metric::BoxOverlap => self.push_overlaps(output, wanted, records)?,
+                    Metric::MeanAveragePrecision => self.push_boxes(output, wanted, records)?,
+                    _ => self.push_errors(output, wanted, records)?,
+                }
+            }
+            Expectation::Unknown => {
+                let metric = self.metric.name();
+                return Err(Invalid::MissingLabels { metric }.into());
             }
         }
+        self.at += records;
+        self.records += records;
+        Ok(())
+    }
+
+    /// Scores the next `records` records by a metric of the owner's.
+    ///
+    /// # Errors
+    /// What its graph says.
+    pub fn push_judged(
+        &mut self,
+        judge: &Judge,
+        (answers, scored): (&[NamedTensor], usize),
+        records: usize,
+    ) -> Result<(), ScoreError> {
+        let Expectation::Exact(labels) = &self.labels.values else {
+            let metric = self.metric.name();
+            return Err(Invalid::MissingLabels { metric }.into());
+        };
+        let labels = labels.slice_rows(self.at, records);
+        let labels = labels.map_err(|source| Invalid::Tensor {
+            name: "labels".to_owned(),
+            source,
+        })?;
+        let scores = judge.scores(answers, scored, &labels)?;
+        self.add(scores);
+        self.at += records;
         self.records += records;
         Ok(())
     }
@@ -136,7 +185,8 @@ impl<'a> Scorer<'a> {
         } else {
             classes
         };
-        if let Some(at) = labelled.iter().position(|(_, label)| *label >= known) {
+        let is_unknown = |label: usize| label >= known && !self.is_passed_over(label);
+        if let Some(at) = labelled.iter().position(|(_, label)| is_unknown(*label)) {
             return Err(self.no_such_class(at, labelled[at].1, classes).into());
         }
         let at = self.records * self.labels.per_record;
@@ -155,9 +205,23 @@ impl<'a> Scorer<'a> {
                     return Err(self.not_finite(at + wrong));
                 }
             }
+            Evidence::Tokens(all) => {
+                for record in labelled.chunks(self.labels.per_record.max(1)) {
+                    let counted = record.iter().filter(|(_, it)| *it != usize::MAX);
+                    let right = counted
+                        .clone()
+                        .filter(|(row, it)| is_among_best(row, *it, 1));
+                    all.push((right.count() as u32, counted.count() as u32));
+                }
+            }
             _ => self.push_found(&labelled)?,
         }
         Ok(())
+    }
+
+    /// Whether a label says that its token is not scored.
+    fn is_passed_over(&self, label: usize) -> bool {
+        self.metric == Metric::TokenAccuracy && label == usize::MAX
     }
 
     /// Whether labels were found among the best, or how unlikely they were.
@@ -205,14 +269,15 @@ impl<'a> Scorer<'a> {
             }
             match &mut self.evidence {
                 Evidence::Scores(all) => all.push(score),
-                Evidence::Squares(all, _) => {
+                Evidence::Squares(all) => {
                     all.push([
                         score,
                         want.iter().sum(),
                         want.iter().map(|it| it * it).sum(),
+                        want.len() as f64,
                     ]);
                 }
-                Evidence::Classes(_) | Evidence::Ranks(_) => {}
+                _ => {}
             }
         }
         Ok(())
@@ -233,7 +298,7 @@ impl<'a> Scorer<'a> {
         records: usize,
     ) -> Result<Vec<f64>, ScoreError> {
         let wanted = labels
-            .slice_rows(self.records, records)
+            .slice_rows(self.at, records)
             .map_err(|_| self.misshapen(output, records))?;
         if output.data_type() != wanted.data_type() || output.len() != wanted.len() {
             return Err(self.misshapen(output, records).into());
@@ -340,193 +405,4 @@ fn is_among_best(row: &[f64], label: usize, k: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn classes(values: &[u64]) -> Labels {
-        Labels {
-            per_record: 1,
-            values: Expectation::Classes(values.to_vec()),
-        }
-    }
-
-    fn floats(shape: &[usize], values: &[f32]) -> Tensor {
-        Tensor::from_elements(shape.to_vec(), values).expect("fits")
-    }
-
-    fn score(metric: Metric, labels: &Labels, output: &Tensor) -> Accuracy {
-        let mut scorer = Scorer::new(metric, labels, "y");
-        scorer.push(output, output.rows()).expect("scores");
-        scorer.finish(32)
-    }
-
-    #[test]
-    fn the_first_of_equal_maxima_is_the_answer() {
-        let output = floats(&[3, 3], &[1.0, 1.0, 0.0, 0.0, 2.0, 2.0, 5.0, 1.0, 9.0]);
-        assert_eq!(
-            score(Metric::Top1, &classes(&[0, 1, 2]), &output).value,
-            1.0
-        );
-        assert_eq!(
-            score(Metric::Top1, &classes(&[1, 2, 0]), &output).value,
-            0.0
-        );
-        assert_eq!(
-            score(Metric::TopK(2), &classes(&[1, 2, 0]), &output).value,
-            1.0
-        );
-        assert_eq!(
-            score(Metric::TopK(2), &classes(&[2, 0, 1]), &output).value,
-            0.0
-        );
-    }
-
-    #[test]
-    fn not_a_number_finds_nothing() {
-        let output = floats(&[1, 2], &[f32::NAN, 1.0]);
-        assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
-    }
-
-    #[test]
-    fn exact_compares_whole_records() {
-        let labels = Labels {
-            per_record: 2,
-            values: Expectation::Exact(
-                Tensor::from_elements(vec![2, 2], &[1i64, 2, i64::MAX, 4]).expect("fits"),
-            ),
-        };
-        let output = Tensor::from_elements(vec![2, 2], &[1i64, 2, i64::MAX - 1, 4]).expect("fits");
-        assert_eq!(score(Metric::Exact, &labels, &output).value, 0.5);
-        let zero = Labels {
-            per_record: 1,
-            values: Expectation::Exact(floats(&[1], &[0.0])),
-        };
-        assert_eq!(
-            score(Metric::Exact, &zero, &floats(&[1], &[-0.0])).value,
-            1.0
-        );
-    }
-
-    #[test]
-    fn mean_absolute_error_averages_records() {
-        let labels = Labels {
-            per_record: 2,
-            values: Expectation::Real(vec![0.0, 0.0, 1.0, 1.0]),
-        };
-        let output = floats(&[2, 2], &[1.0, -3.0, 1.0, 1.0]);
-        let accuracy = score(Metric::MeanAbsoluteError, &labels, &output);
-        assert_eq!(accuracy.value, 1.0);
-        let mut scorer = Scorer::new(Metric::MeanAbsoluteError, &labels, "y");
-        let bad = scorer.push(&floats(&[2, 2], &[0.0, 0.0, f32::INFINITY, 0.0]), 2);
-        assert!(matches!(bad, Err(ScoreError::NotFinite { record: 2, .. })));
-    }
-
-    fn assert_close(have: f64, want: f64) {
-        assert!((have - want).abs() < 1e-9, "{have} for {want}");
-    }
-
-    /// Values by scikit-learn 1.9.1 on the same numbers.
-    #[test]
-    fn metrics_of_classes_agree_with_scikit_learn() {
-        let rows = [
-            [0.7, 0.2, 0.1],
-            [0.1, 0.6, 0.3],
-            [0.2, 0.5, 0.3],
-            [0.3, 0.3, 0.4],
-            [0.8, 0.1, 0.1],
-            [0.25, 0.35, 0.4],
-        ];
-        let output = Tensor::from_elements(vec![6, 3], rows.as_flattened()).expect("fits");
-        let labels = classes(&[0, 1, 2, 2, 1, 2]);
-        assert_close(
-            score(Metric::F1, &labels, &output).value,
-            0.655_555_555_555_555_6,
-        );
-        assert_close(score(Metric::F1Micro, &labels, &output).value, 2.0 / 3.0);
-        assert_close(
-            score(Metric::LogLoss, &labels, &output).value,
-            1.034_439_988_128_835_8,
-        );
-        let logits = [2.0, 1.0, -1.0, 0.0, 3.0, 1.0];
-        let logits = Tensor::from_elements(vec![2, 3], &logits).expect("fits");
-        let of_logits = score(Metric::LogLoss, &classes(&[0, 2]), &logits);
-        assert_close(of_logits.value, 1.259_429_118_162_236);
-        // One column, or two of which the second counts.
-        let sure = [0.1, 0.4, 0.35, 0.8, 0.4, 0.9];
-        let two: Vec<f64> = sure.iter().flat_map(|it| [1.0 - it, *it]).collect();
-        let labels = classes(&[0, 0, 1, 1, 1, 0]);
-        for (columns, values) in [(1, sure.to_vec()), (2, two)] {
-            let output = Tensor::from_elements(vec![6, columns], &values).expect("fits");
-            let area = score(Metric::Auc, &labels, &output);
-            assert_close(area.value, 0.5);
-            assert!(area.lower < 0.2 && area.upper > 0.8, "{area:?}");
-        }
-    }
-
-    /// Values by scikit-learn 1.9.1 and NumPy on the same numbers.
-    #[test]
-    fn metrics_of_numbers_agree_with_scikit_learn() {
-        let reals = |per_record, values: &[f64]| Labels {
-            per_record,
-            values: Expectation::Real(values.to_vec()),
-        };
-        let output = Tensor::from_elements(vec![4, 1], &[2.5, 0.0, 2.0, 8.0]).expect("fits");
-        let labels = reals(1, &[3.0, -0.5, 2.0, 7.0]);
-        let of = |metric| score(metric, &labels, &output).value;
-        assert_close(of(Metric::RootMeanSquareError), 0.612_372_435_695_794_5);
-        assert_close(of(Metric::R2), 0.948_608_137_044_967_9);
-        assert_close(
-            of(Metric::MeanAbsolutePercentageError),
-            0.327_380_952_380_952_4,
-        );
-        let output = Tensor::from_elements(vec![2, 2], &[1.0, 2.0, 3.0, -1.0]).expect("fits");
-        let labels = reals(2, &[2.0, 1.0, 3.0, 1.0]);
-        let cosine = score(Metric::Cosine, &labels, &output);
-        assert_close(cosine.value, 0.8);
-        assert!(cosine.lower <= 0.8 && cosine.upper >= 0.8, "{cosine:?}");
-    }
-
-    #[test]
-    fn what_a_metric_cannot_say_is_refused_with_the_record() {
-        let labels = Labels {
-            per_record: 1,
-            values: Expectation::Real(vec![1.0, 0.0]),
-        };
-        let mut scorer = Scorer::new(Metric::MeanAbsolutePercentageError, &labels, "y");
-        let refused = scorer.push(&floats(&[2, 1], &[1.0, 2.0]), 2);
-        let refused = refused.expect_err("it divides by 0").to_string();
-        assert!(
-            refused.contains("record `2`") && refused.contains("`mape`"),
-            "{refused}"
-        );
-        let labels = classes(&[0, 1]);
-        let mut scorer = Scorer::new(Metric::LogLoss, &labels, "y");
-        let refused = scorer.push(&floats(&[2, 2], &[1.0, 0.0, f32::NAN, 1.0]), 2);
-        assert!(refused.is_err());
-    }
-
-    #[test]
-    fn outputs_that_do_not_fit_are_refused() {
-        let labels = classes(&[0, 7]);
-        let mut scorer = Scorer::new(Metric::Top1, &labels, "y");
-        assert!(scorer.push(&floats(&[1, 3], &[0.0; 3]), 2).is_err());
-        assert!(matches!(
-            scorer.push(&floats(&[2, 3], &[0.0; 6]), 2),
-            Err(ScoreError::Invalid(Invalid::Label { record: 2, .. }))
-        ));
-    }
-
-    #[test]
-    fn batches_add_up() {
-        let labels = classes(&[0, 1, 1]);
-        let mut scorer = Scorer::new(Metric::Top1, &labels, "y");
-        scorer
-            .push(&floats(&[2, 2], &[1.0, 0.0, 0.0, 1.0]), 2)
-            .expect("scores");
-        scorer
-            .push(&floats(&[1, 2], &[1.0, 0.0]), 1)
-            .expect("scores");
-        let accuracy = scorer.finish(2);
-        assert_eq!((accuracy.records, accuracy.value), (3, 2.0 / 3.0));
-    }
-}
+mod tests;

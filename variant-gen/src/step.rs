@@ -70,6 +70,9 @@ pub struct Inspected {
     /// artefact store and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapted: Option<(Digest, u64)>,
+    /// The validation set with what the uploaded file answers, where it has no labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labelled: Option<Digest>,
     /// What was changed in it, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,

@@ -1,7 +1,11 @@
 //! Validation sets: the records a model's variants are scored on.
 //!
-//! Two formats. An `.npz` holds one array per model input under the input's name, and `labels`.
-//! JSONL holds one record per line, `{"inputs": {name: nested array}, "label": ..}`.
+//! Three formats. An `.npz` holds one array per model input under the input's name, and `labels`.
+//! JSONL holds one record per line, `{"inputs": {name: nested array}, "label": ..}`. CSV has a column for each
+//! element of a record.
+//!
+//! Records of JSONL may differ in length where the model takes any: those of one length are a *group* and run
+//! together. A set without labels is [scored](ValidationSet::is_labelled) on what the uploaded file answers.
 //!
 //! Types. *Inputs* are brought to the type that the model takes by the rules of
 //! [`sextant_types::convert`], which hold for queries too. *Labels*
@@ -18,18 +22,27 @@
 use bytes::Bytes;
 use sextant_types::{Data, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert};
 
+mod bundle;
+mod csv;
 mod invalid;
 mod jsonl;
 mod labels;
 mod npz;
 mod scored;
 
+pub use bundle::{with_judge, with_labels};
 pub use invalid::Invalid;
-pub use labels::{Expectation, Labels};
+pub use labels::{Expectation, Labels, UNSCORED};
 pub use scored::Scored;
 
 /// Name of the labels' array in an `.npz`.
 pub const LABELS: &str = "labels";
+
+/// Numbers of a box: its left, upper, right and lower end.
+const BOX: u64 = 4;
+
+/// Numbers of a box that was found: those of the box, how sure the model is, and the class.
+const DETECTION: u64 = 6;
 
 /// How large a validation set may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,14 +75,41 @@ pub struct Expected<'a> {
     pub limits: Limits,
 }
 
-/// A validation set that fits its model: every tensor's first dimension counts the records.
+/// A validation set that fits its model.
 #[derive(Debug, Clone)]
 pub struct ValidationSet {
-    inputs: Vec<NamedTensor>,
-    labels: Labels,
+    /// Never empty; of one length each.
+    groups: Vec<Group>,
+    /// The group whose records are as long as half of all are at most.
+    typical: usize,
     scored: usize,
     records: usize,
     batched: bool,
+    /// The graph of a metric of the owner's, where it has one.
+    judge: Option<Bytes>,
+}
+
+/// Records of one length: every tensor's first dimension counts them.
+#[derive(Debug, Clone)]
+struct Group {
+    inputs: Vec<NamedTensor>,
+    labels: Labels,
+    /// The number of its first record.
+    first: usize,
+    records: usize,
+}
+
+/// Records that can run together.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The first of them, and how many there are, for [`ValidationSet::rows`].
+    pub start: usize,
+    /// At least 1.
+    pub count: usize,
+    /// The labels of the group.
+    pub labels: &'a Labels,
+    /// Whether it is the first part of its group.
+    pub begins: bool,
 }
 
 impl<'a> Expected<'a> {
@@ -84,13 +124,19 @@ impl<'a> Expected<'a> {
 /// fits.
 pub fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
     check_metric(expected)?;
-    if bytes.is_empty() {
-        return Err(Invalid::NoRecords);
+    match bundle::open(bytes)? {
+        Some(bundle) => bundle.read(expected),
+        None => read_file(bytes, expected),
     }
-    if sextant_formats::zip::is_archive(bytes) {
-        npz::read(bytes, expected)
-    } else {
-        jsonl::read(bytes, expected)
+}
+
+fn read_file(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    match first {
+        None => Err(Invalid::NoRecords),
+        _ if sextant_formats::zip::is_archive(bytes) => npz::read(bytes, expected),
+        Some(b'{' | b'[') => jsonl::read(bytes, expected),
+        Some(_) => csv::read(bytes, expected),
     }
 }
 
@@ -107,57 +153,79 @@ impl ValidationSet {
         self.scored
     }
 
-    /// What the scored output should be.
+    /// What the scored output of the first group should be; of all records, where they are of one length.
     pub fn labels(&self) -> &Labels {
-        &self.labels
+        &self.groups[0].labels
     }
 
-    /// Inputs of records `start .. start + count`, ready to run. A model without a batch
+    /// Whether its records have labels. Where they have none, what the uploaded file answers is to be put
+    /// [in their place](with_labels).
+    pub fn is_labelled(&self) -> bool {
+        !matches!(self.labels().values, Expectation::Unknown)
+    }
+
+    /// The graph of a metric of the owner's, where it has one.
+    pub fn judge(&self) -> Option<&Bytes> {
+        self.judge.as_ref()
+    }
+
+    /// Parts of at most so many records, which run together, in an order that is always the same.
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = Part<'_>> {
+        let most = most.max(1);
+        self.groups.iter().flat_map(move |group| {
+            let starts = (0..group.records).step_by(most);
+            starts.map(move |start| Part {
+                start: group.first + start,
+                count: most.min(group.records - start),
+                labels: &group.labels,
+                begins: start == 0,
+            })
+        })
+    }
+
+    /// Inputs of records `start .. start + count`, which are of one length, ready to run. A model without a batch
     /// dimension takes one record: `count` is then 1.
     pub fn rows(&self, start: usize, count: usize) -> Result<Vec<NamedTensor>, Invalid> {
-        self.inputs
-            .iter()
-            .map(|input| {
-                let rows = input.tensor.slice_rows(start, count);
-                let rows = rows.and_then(|rows| match self.batched {
-                    true => Ok(rows),
-                    false => without_first_dimension(&rows),
-                });
-                let tensor = rows.map_err(|source| Invalid::Tensor {
-                    name: input.name.clone(),
-                    source,
-                })?;
-                Ok(NamedTensor::new(input.name.clone(), tensor))
-            })
-            .collect()
+        let of = self.groups.partition_point(|group| group.first <= start);
+        let group = &self.groups[of.saturating_sub(1)];
+        let rows = group.inputs.iter().map(|input| {
+            let rows = input.tensor.slice_rows(start - group.first, count);
+            let rows = rows.and_then(|rows| match self.batched {
+                true => Ok(rows),
+                false => without_first_dimension(&rows),
+            });
+            let tensor = rows.map_err(|source| Invalid::Tensor {
+                name: input.name.clone(),
+                source,
+            })?;
+            Ok(NamedTensor::new(input.name.clone(), tensor))
+        });
+        rows.collect()
     }
 
-    /// A batch of `count` records for profiling: the first ones, again from the start when the
-    /// set is smaller.
+    /// A batch of `count` records of a typical length for profiling: the first ones, again from the start where
+    /// there are fewer.
     pub fn repeated(&self, count: usize) -> Result<Vec<NamedTensor>, Invalid> {
+        let group = &self.groups[self.typical];
         if !self.batched {
-            return self.rows(0, 1);
+            return self.rows(group.first, 1);
         }
-        if count <= self.records {
-            return self.rows(0, count);
+        if count <= group.records {
+            return self.rows(group.first, count);
         }
-        self.inputs
-            .iter()
-            .map(|input| {
-                let wrap = |source| Invalid::Tensor {
-                    name: input.name.clone(),
-                    source,
-                };
-                let mut parts = vec![&input.tensor; count / self.records];
-                let rest = input
-                    .tensor
-                    .slice_rows(0, count % self.records)
-                    .map_err(wrap)?;
-                parts.push(&rest);
-                let tensor = Tensor::concat(&parts).map_err(wrap)?;
-                Ok(NamedTensor::new(input.name.clone(), tensor))
-            })
-            .collect()
+        let batch = group.inputs.iter().map(|input| {
+            let wrap = |source| Invalid::Tensor {
+                name: input.name.clone(),
+                source,
+            };
+            let mut parts = vec![&input.tensor; count / group.records];
+            let rest = count % group.records;
+            let rest = input.tensor.slice_rows(0, rest).map_err(wrap)?;
+            parts.push(&rest);
+            let tensor = Tensor::concat(&parts).map_err(wrap)?;
+            Ok(NamedTensor::new(input.name.clone(), tensor))
+        });
+        batch.collect()
     }
 }
 
@@ -166,32 +234,81 @@ impl ValidationSet {
 /// Tensors as a file gave them, before they are fitted to the model.
 struct Raw {
     inputs: Vec<NamedTensor>,
-    labels: Tensor,
+    /// None where the file has none.
+    labels: Option<Tensor>,
 }
 
 /// A dimension where anything fits is `None`.
 type RowShape<'a> = &'a [Option<u64>];
 
-fn assemble(raw: &Raw, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+/// One group for each of `raws`, which have each records of one length.
+fn assemble(raws: &[Raw], expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
     let signature = expected.signature;
-    let records = raw.labels.shape().first().copied();
-    let records = records.ok_or(Invalid::NoRecordDimension {
-        name: LABELS.to_owned(),
-    })?;
-    check_records(records, expected.limits)?;
-    let inputs = signature
-        .inputs
-        .iter()
-        .map(|spec| fit_input(spec, raw, records, signature.batched))
-        .collect::<Result<Vec<_>, _>>()?;
-    let labels = labels::fit(&raw.labels, expected)?;
+    let (mut groups, mut records) = (Vec::with_capacity(raws.len()), 0);
+    for raw in raws {
+        let count = count(raw)?;
+        let inputs = signature
+            .inputs
+            .iter()
+            .map(|spec| fit_input(spec, raw, count, signature.batched))
+            .collect::<Result<Vec<_>, _>>()?;
+        let labels = match &raw.labels {
+            Some(labels) => labels::fit(labels, expected)?,
+            None => Labels {
+                per_record: 0,
+                values: Expectation::Unknown,
+            },
+        };
+        groups.push(Group {
+            inputs,
+            labels,
+            first: records,
+            records: count,
+        });
+        records += count;
+        check_records(records, expected.limits)?;
+    }
+    if records == 0 {
+        return Err(Invalid::NoRecords);
+    }
     Ok(ValidationSet {
-        inputs,
-        labels,
+        typical: typical(&groups, records),
+        groups,
         scored: expected.scored.output,
         records,
         batched: signature.batched,
+        judge: None,
     })
+}
+
+/// How many records there are, by the labels, or the first input where there are none.
+fn count(raw: &Raw) -> Result<usize, Invalid> {
+    let first = raw.inputs.first();
+    let (name, tensor) = match (&raw.labels, first) {
+        (Some(labels), _) => (LABELS, labels),
+        (None, Some(input)) => (input.name.as_str(), &input.tensor),
+        (None, None) => return Err(Invalid::NoRecords),
+    };
+    let records = tensor.shape().first().copied();
+    records.ok_or_else(|| Invalid::NoRecordDimension {
+        name: name.to_owned(),
+    })
+}
+
+/// The group whose records are as long as half of all are at most.
+fn typical(groups: &[Group], records: usize) -> usize {
+    let size = |group: &Group| {
+        let elements = group.inputs.iter().map(|input| input.tensor.len());
+        elements.sum::<usize>() / group.records.max(1)
+    };
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|at| size(&groups[*at]));
+    let mut before = 0;
+    let half = order.into_iter().find(|at| {
+        before += groups[*at].records;
+        before * 2 >= records
+    });
+    half.unwrap_or(0)
 }
 
 fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
@@ -199,7 +316,12 @@ fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
     let row = row_shape(output, expected.signature.batched);
     let classes = matches!(
         expected.metric,
-        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss
+        Metric::Top1
+            | Metric::TopK(_)
+            | Metric::F1
+            | Metric::F1Micro
+            | Metric::LogLoss
+            | Metric::TokenAccuracy
     );
     if classes && row.is_empty() {
         return Err(Invalid::NoClassAxis {
@@ -218,8 +340,25 @@ fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
             shape: output.shape_text(),
         });
     }
+    let numbers = match expected.metric {
+        Metric::BoxOverlap => Some(BOX),
+        Metric::MeanAveragePrecision => Some(DETECTION),
+        _ => None,
+    };
+    if let Some(numbers) = numbers
+        && row
+            .last()
+            .is_none_or(|it| it.is_some_and(|it| it != numbers))
+    {
+        return Err(Invalid::NoBoxes {
+            output: output.name.clone(),
+            shape: output.shape_text(),
+            metric: expected.metric.name(),
+            numbers,
+        });
+    }
     let numeric = output.data_type != DataType::Bytes;
-    if !numeric && expected.metric != Metric::Exact {
+    if !numeric && !matches!(expected.metric, Metric::Exact | Metric::Custom) {
         return Err(Invalid::MetricType {
             output: output.name.clone(),
             data_type: output.data_type,

@@ -71,6 +71,7 @@ fn subject<'a>(
         metric,
         padding: None,
         rivals: &[],
+        judge: None,
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use npyz::{WriterBuilder, npz::NpzWriter};
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
 use sextant_variant_gen::validation::{
-    Expectation, Expected, Invalid, Limits, Scored, ValidationSet, read,
+    Expectation, Expected, Invalid, Labels, Limits, Scored, ValidationSet, read, with_labels,
 };
 
 /// The first output, whose columns have no names.
@@ -181,7 +181,6 @@ fn labels_are_never_rounded() {
 fn sets_that_do_not_fit_are_refused() {
     let x = || Archive::new().array("x", &[2, 2], &[0f32; 4]);
     let cases: Vec<(&str, Archive)> = vec![
-        ("no labels", x()),
         ("no input", Archive::new().array("labels", &[2], &[0i64; 2])),
         ("unknown array", x().array("z", &[2], &[0f32; 2])),
         ("counts differ", x().array("labels", &[3], &[0i64; 3])),
@@ -284,14 +283,71 @@ fn bad_lines_name_their_record() {
 }
 
 #[test]
-fn records_of_differing_shape_are_told_to_be_padded() {
+fn records_of_one_length_run_together() {
     let mut signature = classifier();
     signature.inputs[0].shape[1] = None;
-    let lines =
-        "{\"inputs\": {\"x\": [1, 2]}, \"label\": 0}\n{\"inputs\": {\"x\": [1]}, \"label\": 0}";
-    let result = read(&Bytes::from(lines), expected(&signature, Metric::Top1));
-    let error = result.err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(error.contains("pad"), "{error}");
+    let line = |x: &str, label| format!("{{\"inputs\": {{\"x\": {x}}}, \"label\": {label}}}\n");
+    let lines = [
+        line("[1, 2]", 0),
+        line("[3]", 1),
+        line("[4, 5]", 2),
+        line("[6, 7, 8]", 1),
+        line("[9, 10]", 1),
+    ];
+    let set = read(
+        &Bytes::from(lines.concat()),
+        expected(&signature, Metric::Top1),
+    );
+    let set = set.expect("reads");
+    assert_eq!(set.records(), 5);
+    let mut seen = Vec::new();
+    for part in set.parts(2) {
+        let rows = set.rows(part.start, part.count).expect("rows");
+        let values = rows[0].tensor.to_vec::<f32>().expect("floats");
+        seen.push((rows[0].tensor.shape().to_vec(), values[0], part.begins));
+    }
+    let wanted = [
+        (vec![2, 2], 1.0, true),
+        (vec![1, 2], 9.0, false),
+        (vec![1, 1], 3.0, true),
+        (vec![1, 3], 6.0, true),
+    ];
+    assert_eq!(seen, wanted);
+    let labels: Vec<_> = set
+        .parts(9)
+        .map(|part| part.labels.values.clone())
+        .collect();
+    let classes = [vec![0, 2, 1], vec![1], vec![1]].map(Expectation::Classes);
+    assert_eq!(labels, classes);
+    // Half of all are at most as long as those of two elements.
+    assert_eq!(set.repeated(4).expect("repeats")[0].tensor.shape(), [4, 2]);
+}
+
+#[test]
+fn a_set_without_labels_takes_those_that_are_put_in_front_of_it() {
+    let npz = Archive::new().array("x", &[3, 2], &[0f32; 6]).zip();
+    let lines = Bytes::from("{\"inputs\": {\"x\": [1, 2]}}\n".repeat(3));
+    let table = Bytes::from("a,b\n1,2\n3,4\n5,6\n");
+    for file in [npz, lines, table] {
+        let set = top1(&file).expect("reads");
+        assert!(!set.is_labelled());
+        assert_eq!((set.records(), set.parts(2).count()), (3, 2));
+        let labels = |classes: &[u64]| Labels {
+            per_record: 1,
+            values: Expectation::Classes(classes.to_vec()),
+        };
+        let labelled = with_labels(&file, &[labels(&[2, 0, 1])]).expect("is written");
+        let set = top1(&labelled).expect("reads");
+        assert!(set.is_labelled());
+        assert_eq!(*set.labels(), labels(&[2, 0, 1]));
+        for wrong in [vec![], vec![labels(&[1, 2])], vec![labels(&[0, 1, 2]); 2]] {
+            let wrong = with_labels(&file, &wrong).expect("is written");
+            assert!(matches!(top1(&wrong), Err(Invalid::Archive(_))));
+        }
+        for end in 0..labelled.len() - file.len() {
+            assert!(top1(&labelled.slice(..end)).is_err(), "cut at {end}");
+        }
+    }
 }
 
 #[test]

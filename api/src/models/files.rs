@@ -10,10 +10,10 @@ use axum::extract::{
     multipart::{Field, MultipartError},
 };
 use sextant_objects::{ObjectPath, PutBlob};
-use sextant_registry::{DataFile, NewModel};
+use sextant_registry::{DataFile, METRIC_FILE, NewModel};
 use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding};
 
-use super::NewModelBody;
+use super::{NewModelBody, archive};
 use crate::{
     ApiState,
     auth::Caller,
@@ -44,6 +44,8 @@ struct Form {
     data: Vec<DataFile>,
     /// All files that were stored.
     stored: Vec<Digest>,
+    /// Of these, those that have been unpacked.
+    archives: Vec<Digest>,
 }
 
 /// Takes a model from a form.
@@ -57,11 +59,13 @@ pub async fn from_form(
     if read.is_err() {
         discard(&mut parts).await;
     }
-    let stored = std::mem::take(&mut form.stored);
+    let mut stored = std::mem::take(&mut form.stored);
+    let archives = std::mem::take(&mut form.archives);
     let model = read.and_then(|()| form.complete());
-    if model.is_err() {
-        state.storage().give_back(&stored).await;
+    if model.is_ok() {
+        stored = archives;
     }
+    state.storage().give_back(&stored).await;
     model
 }
 
@@ -92,10 +96,14 @@ pub async fn from_store(
         let blob = copy(state, path, "data").await?;
         data.push(data_file(path, blob));
     }
-    let form = Form {
+    if let Some(path) = &body.metric_path {
+        let blob = copy(state, path, "metric_model").await?;
+        data.push(data_file(METRIC_FILE, blob));
+    }
+    let mut form = Form {
         name: Some(ModelId::new(&body.name)?),
         application: Some(existing_application(state, &body.application).await?),
-        model: Some(copy(state, &body.model_path, "model").await?),
+        model: None,
         validation: Some(copy(state, &body.validation_path, "validation").await?),
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
@@ -103,7 +111,10 @@ pub async fn from_store(
         classes: body.classes,
         data,
         stored: Vec::new(),
+        archives: Vec::new(),
     };
+    let model = copy(state, &body.model_path, "model").await?;
+    form.take_model(state, model).await?;
     form.complete()
 }
 
@@ -139,7 +150,7 @@ impl Form {
             "model" => {
                 let blob = store(state, field, "model").await?;
                 self.stored.push(blob.digest);
-                once("model", &mut self.model, blob)
+                self.take_model(state, blob).await
             }
             "validation" => {
                 let blob = store(state, field, "validation").await?;
@@ -163,6 +174,12 @@ impl Form {
                 self.data.push(data_file(&name, blob));
                 Ok(())
             }
+            "metric_model" => {
+                let blob = store(state, field, "metric_model").await?;
+                self.stored.push(blob.digest);
+                self.data.push(data_file(METRIC_FILE, blob));
+                Ok(())
+            }
             "classes" => {
                 let names = text_within(field, MAX_CLASSES_BYTES, "`classes`").await?;
                 let names = names.lines().map(|name| name.trim().to_owned());
@@ -176,11 +193,22 @@ impl Form {
                 let other = short(other);
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
-                     `model`, `validation`, `data`, `output`, `classes`, `mask`, `pad`"
+                     `model`, `validation`, `data`, `metric_model`, `output`, `classes`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
         }
+    }
+
+    /// An ONNX file, or an archive with one and the files beside it.
+    async fn take_model(&mut self, state: &ApiState, blob: PutBlob) -> Result<(), Problem> {
+        let unpacked = archive::unpacked(state, blob, &mut self.stored).await?;
+        let Some(unpacked) = unpacked else {
+            return once("model", &mut self.model, blob);
+        };
+        self.archives.extend(unpacked.packed);
+        self.data.extend(unpacked.data);
+        once("model", &mut self.model, unpacked.model)
     }
 
     fn complete(self) -> Result<NewModel, Problem> {

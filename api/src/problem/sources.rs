@@ -1,7 +1,7 @@
 //! Errors of the stores as problems. What a client can act on keeps its message; a fault of the
 //! service goes to the log with its causes.
 
-use std::error::Error;
+use std::{error::Error, io};
 
 use sextant_types::{Code, ErrorKind};
 
@@ -66,7 +66,14 @@ pub fn refusal(error: &(dyn Error + 'static)) -> Option<Problem> {
         if let Some(Refused(problem)) = error.downcast_ref() {
             return Some(problem.clone());
         }
-        cause = error.source();
+        // What an error of reading holds is none of its causes.
+        let held = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        cause = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
     }
     None
 }

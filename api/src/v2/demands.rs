@@ -14,6 +14,8 @@ pub struct Demands {
     pub min_accuracy: Option<f64>,
     /// `slo_max_error`.
     pub max_error: Option<f64>,
+    /// `slo_min_relative_accuracy`.
+    pub min_relative_accuracy: Option<f64>,
     /// `slo_max_cost_per_1k_usd`.
     pub max_cost_per_1k_usd: Option<f64>,
     /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
@@ -38,10 +40,15 @@ impl Demands {
             (None, None) => number(headers, "x-slo-min-accuracy")?,
             (given, _) => given,
         };
+        let min_relative_accuracy = match self.min_relative_accuracy {
+            Some(value) => Some(value),
+            None => number(headers, "x-slo-min-relative-accuracy")?,
+        };
         Ok(TargetsBody {
             latency_ms,
             min_accuracy,
             max_error: self.max_error,
+            min_relative_accuracy,
             max_cost_per_1k_usd: self.max_cost_per_1k_usd,
         })
     }

@@ -43,6 +43,8 @@ pub struct AnswerBody {
         ("model" = String, Path, description = "variant, model or application"),
         ("x-slo-latency-ms" = Option<f64>, Header, description = "latency target"),
         ("x-slo-min-accuracy" = Option<f64>, Header, description = "accuracy target"),
+        ("x-slo-min-relative-accuracy" = Option<f64>, Header,
+            description = "accuracy target as a share of the uploaded file's"),
         ("inference-header-content-length" = Option<usize>, Header,
             description = "length of the JSON part; binary tensors follow"),
     ),

@@ -45,6 +45,7 @@ pub struct Parameters<'a> {
     slo_latency_ms: Option<f64>,
     slo_min_accuracy: Option<f64>,
     slo_max_error: Option<f64>,
+    slo_min_relative_accuracy: Option<f64>,
     slo_max_cost_per_1k_usd: Option<f64>,
     #[serde(borrow, default)]
     slo_policy: Option<Text<'a>>,
@@ -178,6 +179,7 @@ impl Parameters<'_> {
             latency_ms: self.slo_latency_ms,
             min_accuracy: self.slo_min_accuracy,
             max_error: self.slo_max_error,
+            min_relative_accuracy: self.slo_min_relative_accuracy,
             max_cost_per_1k_usd: self.slo_max_cost_per_1k_usd,
             best_effort: demands::best_effort(policy)?,
             timeout_us: timeout.transpose()?.unwrap_or(0),

@@ -1,5 +1,6 @@
 //! The wire format, through the complete router and without a socket.
 
+mod archives;
 mod auth;
 mod batch;
 mod bodies;

@@ -216,7 +216,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         TargetClass::of(&Targets {
             latency_ms,
             min_quality,
-            max_cost_per_1k_usd: None,
+            ..Targets::default()
         })
     };
     let row = |application: &str, class, offered, refused: &[(Code, u64)]| ApplicationDemand {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sextant_dispatcher::{Choice, Tenant};
+use sextant_dispatcher::{Choice, Sampling, Tenant};
 use sextant_parallelism as parallelism;
 use sextant_parallelism::Objective;
 use sextant_placement as placement;
@@ -21,6 +21,30 @@ section! {
             schedule: Schedule;
             /// What is loaded where on behalf of queries.
             placement: Placement;
+            /// How often answers are compared with the uploaded file's.
+            agreement: Agreement;
+        }
+    }
+}
+
+section! {
+    /// Some of the queries that a variant in another precision has answered are answered once more by the
+    /// file as it was uploaded, and both answers are compared.
+    Agreement in "dispatcher.agreement" {
+        /// Share of the answered queries; 0 compares none.
+        share: f64 = Sampling::default().share, within 0.0..=1.0;
+        /// It is done where a variant in single precision is loaded already, on a worker whose slots are no
+        /// busier than this, as a share.
+        below_utilization: f64 = Sampling::default().quiet_utilization, within 0.0..=1.0;
+    }
+}
+
+impl Agreement {
+    /// As the dispatcher takes it.
+    pub fn sampling(&self) -> Sampling {
+        Sampling {
+            share: self.share,
+            quiet_utilization: self.below_utilization,
         }
     }
 }

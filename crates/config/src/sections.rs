@@ -10,7 +10,7 @@ use super::{
     autoscaler::{Autoscaler, Pool},
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     health::Health,
-    schedule::{Claims, Dispatcher, Placement, Schedule},
+    schedule::{Agreement, Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
     worker::{Cuda, Emulated, EmulatedType, Remote, Worker},
 };
@@ -249,7 +249,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 29] = [
+pub(super) static SECTIONS: [Section; 30] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -270,6 +270,7 @@ pub(super) static SECTIONS: [Section; 29] = [
     Schedule::SECTION,
     Claims::SECTION,
     Placement::SECTION,
+    Agreement::SECTION,
     Variants::SECTION,
     Prices::SECTION,
     DevicePrice::SECTION,

@@ -200,7 +200,10 @@ impl Target {
             Precision::Tf32 => (Element::F32, Arithmetic::Tf32),
             Precision::Fp16 => (Element::F16, Arithmetic::Full),
             Precision::Bf16 => (Element::Bf16, Arithmetic::Full),
-            Precision::Int8Dynamic | Precision::Int8Static => return None,
+            Precision::Int8Dynamic
+            | Precision::Int8Static
+            | Precision::Int8Weights
+            | Precision::Int4Weights => return None,
         };
         Some(Self {
             float,

@@ -96,7 +96,12 @@ fn element(precision: Precision) -> &'static str {
     match precision {
         Precision::Bf16 => "bf16",
         Precision::Fp16 => "f16",
-        Precision::Fp32 | Precision::Tf32 | Precision::Int8Dynamic | Precision::Int8Static => "f32",
+        Precision::Fp32
+        | Precision::Tf32
+        | Precision::Int8Dynamic
+        | Precision::Int8Static
+        | Precision::Int8Weights
+        | Precision::Int4Weights => "f32",
     }
 }
 

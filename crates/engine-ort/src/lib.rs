@@ -68,6 +68,8 @@ impl Engine for OrtEngine {
                 Precision::Fp32,
                 Precision::Int8Dynamic,
                 Precision::Int8Static,
+                Precision::Int8Weights,
+                Precision::Int4Weights,
             ],
             optimizations: vec![Optimization::Basic, Optimization::All],
             threads: true,

@@ -25,6 +25,21 @@ pub struct Demand {
     /// What device time has cost since this dispatcher began to lead, not over the window alone.
     #[serde(default)]
     pub costs: Costs,
+    /// How often answers agreed with the uploaded file's since this dispatcher began, each variant once; at
+    /// most [`MOST_DEMAND_ROWS`].
+    #[serde(default)]
+    pub agreement: Vec<AgreementRow>,
+}
+
+/// Answers of a variant that were compared with those of the file that was uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreementRow {
+    /// Which variant.
+    pub variant: VariantId,
+    /// Rows compared.
+    pub rows: u64,
+    /// Of these, those that agree.
+    pub agreeing: u64,
 }
 
 /// Queries of an application with like targets that went to one variant, or to none.
@@ -74,12 +89,13 @@ impl Demand {
             && self.devices == other.devices
             && self.applications == other.applications
             && self.costs == other.costs
+            && self.agreement == other.agreement
     }
 
     /// Whether a store takes it: not too many rows, shares from 0 to 1, and amounts that are some.
     pub fn check(&self) -> Result<(), Error> {
         let rows = self.applications.len().max(self.devices.len());
-        let rows = rows.max(self.costs.rows.len());
+        let rows = rows.max(self.costs.rows.len()).max(self.agreement.len());
         if rows > MOST_DEMAND_ROWS {
             return Err(Error::TooManyRows { rows });
         }

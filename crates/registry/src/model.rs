@@ -71,6 +71,9 @@ pub struct DataFile {
     pub size_bytes: u64,
 }
 
+/// The name among the files beside a model of the graph that its metric `custom` is.
+pub const METRIC_FILE: &str = "<metric>";
+
 /// The output that a model's accuracy is measured on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScoredOutput {

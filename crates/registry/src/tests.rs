@@ -40,6 +40,7 @@ fn application() -> Application {
         default_targets: Targets {
             latency_ms: Some(0.1 + 0.2),
             min_quality: None,
+            min_relative_accuracy: Some(0.99),
             max_cost_per_1k_usd: Some(1e-7),
         },
         signature: None,

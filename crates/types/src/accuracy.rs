@@ -30,10 +30,18 @@ pub enum Metric {
     R2,
     /// Mean of the cosine of the angle between output and label.
     Cosine,
+    /// Share of the tokens whose class is the label; those that are labelled -100 are passed over.
+    TokenAccuracy,
+    /// Mean of the overlap of boxes with their labels: intersection over union.
+    BoxOverlap,
+    /// Mean average precision of boxes that are found, as COCO defines it.
+    MeanAveragePrecision,
+    /// Mean of what a graph of the model's owner says of each record, 0 to 1.
+    Custom,
 }
 
 /// Every metric that is a single word, by name.
-const NAMES: [(&str, Metric); 11] = [
+const NAMES: [(&str, Metric); 15] = [
     ("top1", Metric::Top1),
     ("exact", Metric::Exact),
     ("f1", Metric::F1),
@@ -45,6 +53,10 @@ const NAMES: [(&str, Metric); 11] = [
     ("mape", Metric::MeanAbsolutePercentageError),
     ("r2", Metric::R2),
     ("cosine", Metric::Cosine),
+    ("token_accuracy", Metric::TokenAccuracy),
+    ("iou", Metric::BoxOverlap),
+    ("map", Metric::MeanAveragePrecision),
+    ("custom", Metric::Custom),
 ];
 
 impl Metric {

@@ -10,6 +10,10 @@ pub struct Targets {
     /// Least acceptable quality, on the scale of [`crate::Metric::quality`]: compared with the
     /// lower bound of a variant's measured interval, never with the point estimate.
     pub min_quality: Option<f64>,
+    /// Least acceptable share of the accuracy of the uploaded file, above 0 and at most 1
+    /// ([`relative_quality`]). The dispatcher puts it into figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_relative_accuracy: Option<f64>,
     /// Most to be paid for a thousand queries, in US dollars, at saturation.
     pub max_cost_per_1k_usd: Option<f64>,
 }
@@ -24,6 +28,15 @@ pub struct InvalidTarget {
     pub value: f64,
     /// What would be accepted.
     pub rule: &'static str,
+}
+
+/// The quality that is such a share of another. Of proportions the share itself; an error may be one over
+/// the share of the other's, so that less is asked for on either side of zero.
+pub fn relative_quality(quality: f64, share: f64) -> f64 {
+    match quality >= 0.0 {
+        true => quality * share,
+        false => quality / share,
+    }
 }
 
 /// Longest accepted latency target: a day.
@@ -93,6 +106,12 @@ impl Targets {
         {
             return refuse("min_accuracy", value, "a finite number");
         }
+        if let Some(value) = self.min_relative_accuracy
+            && !(value > 0.0 && value <= 1.0)
+        {
+            let name = "min_relative_accuracy";
+            return refuse(name, value, "a number above 0 and at most 1");
+        }
         if let Some(value) = self.max_cost_per_1k_usd
             && !(value > 0.0 && value.is_finite())
         {
@@ -112,8 +131,33 @@ mod tests {
         TargetClass::of(&Targets {
             latency_ms,
             min_quality,
-            max_cost_per_1k_usd: None,
+            ..Targets::default()
         })
+    }
+
+    #[test]
+    fn a_share_asks_for_less_of_proportions_and_of_errors() {
+        assert_eq!(relative_quality(0.9, 0.5), 0.45);
+        assert_eq!(relative_quality(-2.0, 0.5), -4.0);
+        for quality in [-3.0, -0.1, 0.0, 0.7, 1.0] {
+            assert_eq!(relative_quality(quality, 1.0), quality);
+            assert!(relative_quality(quality, 0.99) <= quality);
+        }
+    }
+
+    #[test]
+    fn a_share_lies_above_nothing_and_up_to_all() {
+        let targets = |share| Targets {
+            min_relative_accuracy: Some(share),
+            ..Targets::default()
+        };
+        for share in [0.01, 0.99, 1.0] {
+            assert_eq!(targets(share).validate(), Ok(()));
+        }
+        for share in [0.0, -0.5, 1.01, f64::NAN, f64::INFINITY] {
+            let refused = targets(share).validate().expect_err("no share");
+            assert_eq!(refused.name, "min_relative_accuracy");
+        }
     }
 
     #[test]

@@ -36,10 +36,14 @@ pub enum Precision {
     Int8Dynamic,
     /// 8-bit weights and activations; scales calibrated on the validation set (QDQ).
     Int8Static,
+    /// 8-bit weights of large matrices, each block of them with a scale; everything else as registered.
+    Int8Weights,
+    /// The same in 4 bits.
+    Int4Weights,
 }
 
 impl Precision {
-    /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`.
+    /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`, `int8w`, `int4w`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
@@ -48,6 +52,8 @@ impl Precision {
             Self::Bf16 => "bf16",
             Self::Int8Dynamic => "int8d",
             Self::Int8Static => "int8s",
+            Self::Int8Weights => "int8w",
+            Self::Int4Weights => "int4w",
         }
     }
 }

@@ -96,8 +96,7 @@ fn query(arrived: Instant, target: Duration) -> Result<Query> {
         )],
         targets: Targets {
             latency_ms: Some(target.as_secs_f64() * 1e3),
-            min_quality: None,
-            max_cost_per_1k_usd: None,
+            ..Targets::default()
         },
         best_effort: false,
         explain: false,

@@ -128,6 +128,7 @@ impl Publisher {
             applications: untold.demand(),
             devices: self.devices.borrow_and_update().clone(),
             costs: self.dispatcher.driver.costs().record(),
+            agreement: self.dispatcher.agreement_rows(),
         };
         match self.metadata.set_demand(demand).await {
             Ok(()) => {

@@ -1,13 +1,18 @@
-//! The accuracy that a query gets which names a model and asks for none: that of the file as it was uploaded.
+//! Accuracy by that of the file as it was uploaded: what a query gets which names a model and asks for none, and
+//! what one gets that asks for a share of it.
 //!
 //! Whoever names a model means the model that was trained. A cheaper variant may answer if its accuracy lies
 //! within the measured interval of the uploaded file's, which is what the validation set can tell.
+//!
+//! A share is compared between the unfavourable ends of the intervals: both were measured on the same records, so
+//! what these cannot tell is in both.
 
 use std::sync::Arc;
 
-use sextant_types::{Targets, Variant, as_uploaded};
+use sextant_rpc::Route;
+use sextant_types::{Targets, Variant, as_uploaded, relative_quality, uploaded_quality};
 
-use super::{Known, Scope};
+use super::{Known, Scope, Snapshot};
 use crate::extent::Extent;
 
 /// Steps of least qualities: demand is counted by hundredths, rounded to the strict side.
@@ -23,7 +28,54 @@ pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<f64> {
     Some((lowest * STEPS).floor() / STEPS)
 }
 
+/// The quality of the most accurate file among `members` as it was uploaded. Where none of them computes as its
+/// file says, that of the most accurate.
+pub(super) fn reference(members: &[Arc<Known>]) -> f64 {
+    let measured = members.iter().map(|known| &known.variant);
+    let measured: Vec<_> = measured
+        .map(|variant| (variant.spec.precision, &variant.accuracy))
+        .collect();
+    uploaded_quality(&measured).unwrap_or_else(|| {
+        let bounds = measured.iter().map(|(_, it)| it.quality_bound());
+        bounds.fold(f64::NEG_INFINITY, f64::max)
+    })
+}
+
+impl Snapshot {
+    /// The targets with figures in place of shares, and where a query names a model and asks for no accuracy,
+    /// with that of the model as it was uploaded. A job that asks for a share gets it in the same way.
+    pub(crate) fn in_figures(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
+        let scope = match route {
+            Route::Application(id) => self.application(id),
+            Route::Model(id) => self.model(id),
+            Route::Variant(id) => self
+                .variant(id)
+                .and_then(|known| self.model(&known.variant.model)),
+        };
+        let Some(scope) = scope else {
+            return targets;
+        };
+        match targets.min_relative_accuracy {
+            Some(share) => Targets {
+                min_quality: Some(scope.least_quality(&targets, share, extent)),
+                min_relative_accuracy: None,
+                ..targets
+            },
+            None if matches!(route, Route::Model(_)) => scope.usual_targets(targets, extent),
+            None => targets,
+        }
+    }
+}
+
 impl Scope {
+    /// The least quality of a query that asks for this share of the uploaded file's.
+    fn least_quality(&self, targets: &Targets, share: f64, extent: Extent) -> f64 {
+        let asked = relative_quality(self.uploaded_quality, share);
+        let asked = targets.min_quality.map_or(asked, |least| least.max(asked));
+        let entries = self.index(extent).entries();
+        in_steps(asked, entries.iter().map(|entry| entry.quality_bound))
+    }
+
     /// The targets of a query that asks for no accuracy. Those that it has go first: where nothing of the usual
     /// accuracy could ever meet them, they stay as they are.
     pub(crate) fn usual_targets(&self, targets: Targets, extent: Extent) -> Targets {
@@ -42,5 +94,42 @@ impl Scope {
             min_quality: is_met.then_some(usual),
             ..targets
         }
+    }
+}
+
+/// A least quality that the same of `bounds` reach as `least`: in whole steps where there is one, because demand
+/// is counted by those, rounded to the strict side.
+fn in_steps(least: f64, bounds: impl Iterator<Item = f64>) -> f64 {
+    let (mut below, mut above) = (f64::NEG_INFINITY, f64::INFINITY);
+    for bound in bounds {
+        match bound < least {
+            true => below = below.max(bound),
+            false => above = above.min(bound),
+        }
+    }
+    let steps = [
+        (least * STEPS).ceil() / STEPS,
+        (least * STEPS).floor() / STEPS,
+    ];
+    let same = |step: &f64| below < *step && *step <= above && above.is_finite();
+    steps.into_iter().find(same).unwrap_or(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_steps;
+
+    #[test]
+    fn a_least_quality_comes_to_a_step_that_tells_the_same_apart() {
+        let bounds = [0.911, 0.956, 0.9744];
+        let steps = |least| in_steps(least, bounds.into_iter());
+        assert_eq!(steps(0.9647), 0.97);
+        // Only the step below tells the same apart, then neither.
+        assert_eq!(steps(0.9732), 0.97);
+        assert_eq!(in_steps(0.9743, [0.9742, 0.9744].into_iter()), 0.9743);
+        // Nothing reaches it: it stays what it is.
+        assert_eq!(steps(0.98), 0.98);
+        assert_eq!(in_steps(-0.013, [-0.02, -0.012].into_iter()), -0.013);
+        assert_eq!(in_steps(-0.013, [-0.2, -0.01].into_iter()), -0.01);
     }
 }

@@ -240,10 +240,11 @@ impl Dispatcher {
     /// The cheapest variant that meets a job's accuracy and cost targets, loaded or not.
     pub(crate) fn choose_offline(&self, spec: &OfflineSpec) -> Result<VariantId, Stop> {
         let snapshot = self.snapshot.load();
+        let targets = snapshot.in_figures(&spec.route, spec.targets, Extent::default());
         let demand = Demand {
             latency_ms: f64::INFINITY,
-            min_quality: spec.targets.min_quality.unwrap_or(f64::NEG_INFINITY),
-            max_cost_per_1k_usd: spec.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
+            min_quality: targets.min_quality.unwrap_or(f64::NEG_INFINITY),
+            max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
         };
         let addressed = |known: &&std::sync::Arc<Known>| match &spec.route {

@@ -427,11 +427,31 @@ async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
         world.ask(query).await.unwrap().variant.to_string()
     };
     let model = || Route::Model(ModelId::new("m").unwrap());
-    let application = Route::Application(ApplicationId::new("app").unwrap());
+    let application = || Route::Application(ApplicationId::new("app").unwrap());
     // Targets that were stated go first. (Before any run tells how quick these are in truth.)
     assert_eq!(ask(model(), targets(Some(100.0), None)).await, "m-far");
     assert_eq!(ask(model(), Targets::default()).await, "m-near");
-    assert_eq!(ask(application, Targets::default()).await, "m-far");
+    assert_eq!(ask(application(), Targets::default()).await, "m-far");
     assert_eq!(ask(model(), targets(None, Some(0.7))).await, "m-far");
     assert_eq!(ask(model(), targets(None, Some(0.84))).await, "m-single");
+    // The uploaded file's bound is 0.85, the others' are 0.82 and 0.75.
+    let share = |share, least| Targets {
+        min_relative_accuracy: Some(share),
+        ..targets(None, least)
+    };
+    for (asked, least, answers) in [
+        (1.0, None, "m-single"),
+        (0.99, None, "m-single"),
+        (0.96, None, "m-near"),
+        (0.88, None, "m-far"),
+        (0.88, Some(0.8), "m-near"),
+    ] {
+        for route in [model(), application()] {
+            assert_eq!(ask(route, share(asked, least)).await, answers, "{asked}");
+        }
+    }
+    let mut named = query(&[1.0, 2.0]);
+    (named.route, named.targets) = (variant_route("m-far"), share(0.9, None));
+    let refused = world.ask(named).await.unwrap_err();
+    assert_eq!(refused.code, Code::TargetInfeasible, "{refused}");
 }

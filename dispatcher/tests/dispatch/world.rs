@@ -64,6 +64,9 @@ impl Gate {
 /// A number that takes [`SLOW_RUN`] to double.
 pub const SLOW: f32 = 5.0;
 
+/// An artefact whose answers have the larger of two numbers first.
+pub const SWAPPED: &[u8] = b"swapped";
+
 /// See [`SLOW`].
 const SLOW_RUN: Duration = Duration::from_millis(20);
 
@@ -74,6 +77,8 @@ struct Doubling {
 
 struct Loaded {
     gate: Arc<Gate>,
+    /// Answers the larger number first.
+    swaps: bool,
     signature: Signature,
 }
 
@@ -97,6 +102,7 @@ impl Engine for Doubling {
         }
         Ok(Arc::new(Loaded {
             gate: Arc::clone(&self.gate),
+            swaps: request.model.as_ref() == SWAPPED,
             signature: signature(),
         }))
     }
@@ -117,7 +123,12 @@ impl LoadedModel for Loaded {
         if values.iter().any(|value| *value < 0.0) {
             return Err(Error::Failed("negative".to_owned()));
         }
-        let doubled: Vec<f32> = values.iter().map(|value| value * 2.0).collect();
+        let mut doubled: Vec<f32> = values.iter().map(|value| value * 2.0).collect();
+        if self.swaps {
+            doubled
+                .chunks_exact_mut(2)
+                .for_each(|pair| pair.sort_by(|a, b| b.total_cmp(a)));
+        }
         Ok(vec![
             Tensor::from_elements(inputs[0].tensor.shape().to_vec(), &doubled).unwrap(),
         ])
@@ -444,7 +455,7 @@ pub fn targets(latency_ms: Option<f64>, min_quality: Option<f64>) -> Targets {
     Targets {
         latency_ms,
         min_quality,
-        max_cost_per_1k_usd: None,
+        ..Targets::default()
     }
 }
 

@@ -10,18 +10,23 @@ use sextant_onnx::{
     adapt::{Plain, plain, widen},
     external::{self, Files},
     inspect,
+    turn::turn,
 };
 use sextant_types::{Metric, TensorSpec};
 use sextant_variant_gen::validation::Scored;
 
 use super::{Error, Output, register};
+use engines::Able;
 
-/// Show what would be registered of a model: inputs, outputs, batches, what is scored, what is changed.
+mod engines;
+
+/// Show what would be registered of a model: inputs, outputs, batches, what is scored, what is changed, and
+/// which engines can run it.
 ///
-/// Asks no server and runs nothing. See docs/models.md.
+/// Which of this machine's engines load it, and what keeps the others from it. Asks no server. See docs/models.md.
 #[derive(Debug, Args)]
 pub struct InspectModel {
-    /// The ONNX file.
+    /// The ONNX file, or a folder with one.
     #[arg(value_name = "FILE")]
     model: PathBuf,
     /// A file beside it in which its tensors keep their data [default: those that it names, in its folder].
@@ -37,6 +42,7 @@ pub struct InspectModel {
 
 /// What was found out.
 struct Found {
+    engines: Vec<Able>,
     info: ModelInfo,
     plain: Plain,
     scored: Scored,
@@ -52,9 +58,11 @@ impl InspectModel {
     }
 
     fn inspect(&self) -> Result<Found, Error> {
-        let file = read(&self.model)?;
+        let folder = register::Folder::open(&self.model)?;
+        let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
+        let file = read(&model)?;
         let mut files = Files::new();
-        for path in register::data_files(&self.model, &self.data)? {
+        for path in register::data_files(&model, &self.data)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             files.insert(name.into_owned(), read(&path)?);
         }
@@ -75,9 +83,13 @@ impl InspectModel {
         };
         let wide = match info.signature.batched {
             true => None,
-            false => widen(&plain.model).map_err(refused)?,
+            false => match turn(&plain.model).map_err(refused)? {
+                Some(turned) => Some(turned),
+                None => widen(&plain.model).map_err(refused)?,
+            },
         };
         Ok(Found {
+            engines: engines::able(&plain.model),
             may_be_batched: wide.is_some(),
             info,
             plain,
@@ -100,7 +112,9 @@ impl Found {
     fn batches(&self) -> &'static str {
         match (self.info.signature.batched, self.may_be_batched) {
             (true, _) => "yes",
-            (false, true) => "declared without; registration tries batches of 1, 2 and 3",
+            (false, true) => {
+                "declared without, or elsewhere than first; registration tries batches of 1, 2 and 3"
+            }
             (false, false) => {
                 "no: export it with a dynamic first dimension of every input and output"
             }
@@ -134,6 +148,7 @@ impl Found {
             "scored_output": self.scored_output(),
             "classes": self.classes(),
             "changes": self.plain.changes,
+            "engines": self.engines.iter().map(Able::document).collect::<Vec<_>>(),
         })
     }
 
@@ -171,7 +186,7 @@ impl Found {
         };
         format!(
             "operator set {}, {} nodes, {} parameters, {} bytes of weights\ninputs:\n{}outputs:\n{}{classes}batches: \
-             {}\noperators: {}\nchanges:\n{}",
+             {}\noperators: {}\nchanges:\n{}engines:\n{}",
             info.opset,
             info.nodes,
             info.parameters,
@@ -183,7 +198,8 @@ impl Found {
             match self.plain.changes.is_empty() {
                 true => "  none\n".to_owned(),
                 false => changes.collect::<String>(),
-            }
+            },
+            self.engines.iter().map(Able::line).collect::<String>()
         )
         .trim_end()
         .to_owned()

@@ -16,6 +16,10 @@ use super::{
     variants,
 };
 
+mod folder;
+
+pub(super) use folder::Folder;
+
 /// Register a trained model and follow how its variants are made and measured.
 #[derive(Debug, Args)]
 pub struct Register {
@@ -23,22 +27,28 @@ pub struct Register {
     #[arg(long, short, value_name = "NAME", required_unless_present = "retry")]
     application: Option<ApplicationId>,
     /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro, auc,
-    /// log_loss, mae, rmse, mape, r2 or cosine (docs/models.md) [default: top1].
+    /// log_loss, mae, rmse, mape, r2, cosine, token_accuracy, iou, map or custom
+    /// (docs/models.md) [default: top1].
     #[arg(long, value_parser = metric)]
     metric: Option<String>,
     /// The model's name.
     #[arg(long, value_name = "NAME")]
     name: ModelId,
-    /// The ONNX file.
+    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder.
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
-    /// Inputs with their labels: an `.npz` archive or JSON lines.
-    #[arg(long, value_name = "FILE", required_unless_present = "retry")]
+    /// Inputs with their labels: an `.npz` archive, JSON lines or CSV. Without labels, accuracy is how far variants
+    /// agree with the model [default: `validation.npz`, `.jsonl` or `.csv` in the model's folder].
+    #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
     /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
     /// the model names, in its folder].
     #[arg(long, value_name = "FILE")]
     data: Vec<PathBuf>,
+    /// An ONNX graph over `labels` and the model's outputs that says how good each record's answer is, 0 to 1: the
+    /// metric of an application with `--metric custom`.
+    #[arg(long, value_name = "FILE")]
+    metric_model: Option<PathBuf>,
     /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
     /// them, scored on the one that the metric is meant for].
     #[arg(long, value_name = "NAME")]
@@ -112,21 +122,31 @@ impl Register {
 
     /// Has the server begin.
     async fn begin(&self, client: &Client, output: Output) -> Result<Value, Error> {
-        // Without `--retry` all three are there.
-        let (Some(application), Some(model), Some(validation)) =
-            (&self.application, &self.model, &self.validation)
-        else {
+        // Without `--retry` both are there.
+        let (Some(application), Some(model)) = (&self.application, &self.model) else {
             let path = ["v1", "models", self.name.as_str(), "registration"];
             return client.answer(client.request(Method::POST, &path)).await;
         };
-        let data = data_files(model, &self.data)?;
+        let folder = Folder::open(model)?;
+        let file = folder.as_ref().map_or(model, |folder| &folder.model);
+        let data = data_files(file, &self.data)?;
+        let inside = folder
+            .as_ref()
+            .and_then(|folder| folder.validation.as_ref());
+        let validation = self.validation.as_ref().or(inside);
+        let validation = validation.ok_or_else(|| {
+            let text = "there is no validation set: name it with `--validation FILE`";
+            Error::Usage(text.to_owned())
+        })?;
         let files = (
-            Upload::open(model).await?,
+            Upload::open(file).await?,
             data,
             Upload::open(validation).await?,
         );
+        let classes = self.class_names(folder.as_ref()).await?;
         self.ensure_application(client, application).await?;
-        self.upload(client, application, files, output).await
+        self.upload(client, application, files, classes, output)
+            .await
     }
 
     /// Creates the application where it is missing.
@@ -157,11 +177,26 @@ impl Register {
         }
     }
 
+    /// The names of the classes, a line each: those of the file, or what the model's folder says.
+    async fn class_names(&self, folder: Option<&Folder>) -> Result<Option<String>, Error> {
+        if let Some(path) = &self.classes {
+            let names = tokio::fs::read_to_string(path).await;
+            let failed = |source| Error::Io {
+                path: path.clone(),
+                source,
+            };
+            return names.map_err(failed).map(Some);
+        }
+        let known = folder.map(|folder| folder.classes.join("\n"));
+        Ok(known.filter(|names| !names.is_empty()))
+    }
+
     async fn upload(
         &self,
         client: &Client,
         application: &ApplicationId,
         (model, data, validation): (Upload, Vec<PathBuf>, Upload),
+        classes: Option<String>,
         output: Output,
     ) -> Result<Value, Error> {
         let mut beside = Vec::new();
@@ -182,15 +217,13 @@ impl Register {
         for file in beside {
             form = form.part("data", file.part(&bar));
         }
+        if let Some(path) = &self.metric_model {
+            form = form.part("metric_model", Upload::open(path).await?.part(&bar));
+        }
         for name in &self.output {
             form = form.text("output", name.clone());
         }
-        if let Some(path) = &self.classes {
-            let names = tokio::fs::read_to_string(path).await;
-            let names = names.map_err(|source| Error::Io {
-                path: path.clone(),
-                source,
-            })?;
+        if let Some(names) = classes {
             form = form.text("classes", names);
         }
         if let Some(mask) = &self.mask {

@@ -31,6 +31,9 @@ pub struct Targets {
     /// Greatest mean error: compared with the upper bound of the measured interval.
     #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
     max_error: Option<f64>,
+    /// Least share of the accuracy of the file as it was uploaded, such as 0.99.
+    #[arg(long, value_name = "SHARE")]
+    min_relative_accuracy: Option<f64>,
     /// Most US dollars for a thousand queries.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<f64>,
@@ -71,6 +74,7 @@ impl Targets {
             ("latency_ms", self.latency_ms),
             ("min_accuracy", self.min_accuracy),
             ("max_error", self.max_error),
+            ("min_relative_accuracy", self.min_relative_accuracy),
             ("max_cost_per_1k_usd", self.max_cost_per_1k_usd),
         ];
         let targets: Map<String, Value> = stated

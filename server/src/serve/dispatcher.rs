@@ -76,6 +76,7 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
         parallelism: schedule.parallelism(),
         estimate_factor: config.variants.estimate_factor,
         tenants: schedule.tenants(),
+        agreement: config.dispatcher.agreement.sampling(),
         ..sextant_dispatcher::Config::default()
     }
 }

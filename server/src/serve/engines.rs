@@ -114,6 +114,18 @@ fn openvino(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(Arc::new(engine))
 }
 
+/// Each engine that is usual, by name, or what it misses here.
+pub fn each() -> Vec<(String, anyhow::Result<Arc<dyn Engine>>)> {
+    let config = Config::default();
+    let names = config.variants.engines.0.clone().into_iter();
+    names
+        .map(|name| {
+            let engine = engine(&name, &config);
+            (name, engine)
+        })
+        .collect()
+}
+
 fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     match name {
         "ort" => onnx_runtime(config),

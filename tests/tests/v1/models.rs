@@ -303,7 +303,11 @@ async fn validation_sets_that_do_not_fit_fail_with_their_code() {
             archive[..archive.len() / 2].to_vec(),
             "validation.npz",
         ),
-        ("no-labels", line(64, "").repeat(4), "validation.jsonl"),
+        (
+            "some-labels",
+            [line(64, ", \"label\": 1"), line(64, "")].concat(),
+            "validation.jsonl",
+        ),
         (
             "wrong-width",
             line(63, ", \"label\": 1").repeat(4),

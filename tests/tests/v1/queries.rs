@@ -216,6 +216,34 @@ async fn what_nothing_can_meet_names_the_closest() {
     assert_eq!(bound(chosen.expect("it is listed")), most, "{answer}");
 }
 
+/// The uploaded file's own accuracy can always be had, and with a share of it every answer keeps that share.
+#[tokio::test]
+async fn a_share_of_the_uploaded_files_accuracy_is_kept() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let inputs = digits::Images::load("test").input(0);
+    let all = variants(&api).await;
+    let bound = |variant: &Value| number(variant, "/accuracy/lower");
+    for share in [1.0, 0.99, 0.9] {
+        let query = json!({
+            "application": "digits", "targets": {"min_relative_accuracy": share}, "inputs": inputs
+        });
+        let answer = api.post("/v1/queries", &query).await.json(200);
+        assert_eq!(answer["targets_met"], true);
+        let chosen = all.iter().find(|it| it["name"] == answer["variant"]);
+        let single = all.iter().filter(|it| it["precision"] == "fp32");
+        let uploaded = single.max_by(|a, b| {
+            let value = |of: &Value| number(of, "/accuracy/value");
+            value(a).total_cmp(&value(b))
+        });
+        let least = share * bound(uploaded.expect("there is one"));
+        assert!(
+            bound(chosen.expect("it is listed")) >= least - 1e-12,
+            "{answer}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn targets_that_are_no_targets_are_refused() {
     let cluster = digits::shared().await;
@@ -228,6 +256,8 @@ async fn targets_that_are_no_targets_are_refused() {
         json!({"min_accuracy": 1.5}),
         json!({"min_accuracy": -0.5}),
         json!({"max_cost_per_1k_usd": 0.0}),
+        json!({"min_relative_accuracy": 0.0}),
+        json!({"min_relative_accuracy": 1.01}),
         json!({"min_accuracy": 0.5, "max_error": 0.5}),
         json!({"max_error": 0.5}),
     ] {

@@ -10,7 +10,9 @@ use sextant_onnx::{
     adapt::{self, Plain},
     external::{self, Files},
     inspect,
+    turn::turn,
 };
+use sextant_registry::METRIC_FILE;
 use sextant_types::{Optimization, Precision, Signature};
 
 use super::Registration;
@@ -39,12 +41,17 @@ const EMBEDDED: &str = "the data of the files beside the model is put into it";
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
                        records are answered as the records are one by one, so it is served in batches";
 
+/// Said where the batch dimension stands elsewhere.
+const TURNED: &str = "its batch dimension is not the first one of each input and output; they are transposed, and batches \
+                      of 1, 2 and 3 records are answered as the records are one by one";
+
 /// What can be seen of a file without running it.
 struct Look {
     plain: Plain,
     info: ModelInfo,
     /// With a batch dimension, where it is declared without one and may have one.
-    wide: Option<(ModelInfo, Bytes)>,
+    /// Beside what is said of it.
+    wide: Option<(ModelInfo, Bytes, &'static str)>,
 }
 
 impl Look {
@@ -57,9 +64,15 @@ impl Look {
         let info = inspect(&plain.model)?;
         let wide = match info.signature.batched {
             true => None,
-            false => adapt::widen(&plain.model)?,
+            false => match turn(&plain.model)? {
+                Some(turned) => Some((turned, TURNED)),
+                None => adapt::widen(&plain.model)?.map(|wide| (wide, WIDENED)),
+            },
         };
-        let wide = wide.map(|wide| Ok::<_, sextant_onnx::Error>((inspect(&wide)?, wide)));
+        let wide = wide.map(|(wide, how)| {
+            let info = inspect(&wide)?;
+            Ok::<_, sextant_onnx::Error>((info, wide, how))
+        });
         Ok(Self {
             wide: wide.transpose()?,
             plain,
@@ -92,7 +105,7 @@ impl Registration<'_> {
             adapted: (plain.model != bytes).then(|| plain.model.clone()),
             astray: Vec::new(),
         };
-        let Some((info, wide)) = wide.filter(|(info, _)| info.signature.batched) else {
+        let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
             return Ok(readable);
         };
         let scored = self.scored(&plain, &info);
@@ -102,7 +115,7 @@ impl Registration<'_> {
         let name = |at: &usize| Some(info.signature.outputs.get(*at)?.name.clone());
         readable.astray = differ.iter().flatten().filter_map(name).collect();
         if differ.is_some_and(|differ| differ.is_empty()) {
-            readable.changes.push(WIDENED.to_owned());
+            readable.changes.push(how.to_owned());
             readable = Readable {
                 info,
                 scored,
@@ -126,7 +139,8 @@ impl Registration<'_> {
     /// The files beside the model's file.
     async fn data_files(&self) -> Result<Files, Error> {
         let mut files = Files::new();
-        for file in &self.model.data {
+        let beside = self.model.data.iter();
+        for file in beside.filter(|file| file.name != METRIC_FILE) {
             let bytes = self.parts.objects.get_blob(&file.digest).await?;
             files.insert(file.name.clone(), bytes);
         }
@@ -182,7 +196,7 @@ impl Registration<'_> {
         order: Order,
         model: Bytes,
     ) -> Result<Option<Vec<usize>>, Error> {
-        let validation = self.model.validation;
+        let validation = self.validation_file();
         let task = Task {
             artefact: (order.artefact, model),
             order,

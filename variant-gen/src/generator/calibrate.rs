@@ -29,11 +29,13 @@ pub(crate) fn ranges(model: &Bytes, sample: &Sample, cancel: &Cancel) -> Result<
     let graph = calibration_graph(model).map_err(|e| e.to_string())?;
     let loaded = load(&graph, &sample.engines)?;
     let mut ranges = Ranges::new();
-    let records = sample.records.min(sample.validation.records());
-    for start in (0..records).step_by(sample.batch.max(1)) {
+    for part in sample.validation.parts(sample.batch) {
         cancel.check().map_err(|e| e.to_string())?;
-        let rows = sample.batch.clamp(1, records - start);
-        let inputs = sample.validation.rows(start, rows);
+        if part.start >= sample.records {
+            break;
+        }
+        let rows = part.count.min(sample.records - part.start);
+        let inputs = sample.validation.rows(part.start, rows);
         let inputs = inputs.map_err(|e| e.to_string())?;
         let outputs = loaded
             .run(&inputs)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sextant_objects::digest_of;
-use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static};
+use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static, quantize_weights_only};
 use sextant_types::Precision;
 
 use super::{Generated, Inspected, Registration, calibrate};
@@ -36,7 +36,10 @@ impl Registration<'_> {
                 };
                 (generated, None)
             }
-            Precision::Int8Dynamic | Precision::Int8Static => match self.count(&name).await {
+            Precision::Int8Dynamic
+            | Precision::Int8Static
+            | Precision::Int8Weights
+            | Precision::Int4Weights => match self.count(&name).await {
                 Ok(()) => self.quantize(precision, inspected).await?,
                 Err(Error::Interrupted { attempts }) => {
                     let reason = format!("the process ended `{attempts}` times while it was made");
@@ -71,11 +74,16 @@ impl Registration<'_> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model, inspected).await?,
-            _ => {
-                self.parts
-                    .threads
-                    .run(move |_| quantize_dynamic(&model).map_err(|e| e.to_string()))
-                    .await?
+            precision => {
+                let quantize = move |_: &_| {
+                    let quantized = match precision {
+                        Precision::Int8Weights => quantize_weights_only(&model, 8),
+                        Precision::Int4Weights => quantize_weights_only(&model, 4),
+                        _ => quantize_dynamic(&model),
+                    };
+                    quantized.map_err(|error| error.to_string())
+                };
+                self.parts.threads.run(quantize).await?
             }
         };
         let Quantized { model, nodes } = match quantized {

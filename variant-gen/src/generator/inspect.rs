@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, is_manifest};
 use sextant_objects::digest_of;
-use sextant_onnx::ModelInfo;
-use sextant_registry::ScoredOutput;
+use sextant_onnx::{ModelInfo, adapt::fixed_batch};
+use sextant_registry::{METRIC_FILE, ScoredOutput};
 use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
@@ -19,15 +19,21 @@ use crate::{
     validation::{Scored, row_shape},
 };
 
+/// Said where records have no labels.
+const LABELLED: &str =
+    "the validation set has no labels: accuracy is how far a variant agrees with the uploaded file";
+
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
     pub(super) async fn inspect(&mut self) -> Result<Inspected, Error> {
-        if let Some(inspected) = self.stored(step::INSPECT) {
+        if let Some(inspected) = self.stored::<Inspected>(step::INSPECT) {
+            self.labelled = inspected.labelled;
             return Ok(inspected);
         }
         self.begin(step::INSPECT).await?;
         self.count(step::INSPECT).await?;
         self.check_name()?;
+        let judged = self.take_judge().await?;
         let bytes = self.read_artefact(self.model.digest).await?;
         let engines = self.parts.engines.iter().filter(|it| it.reads(&bytes));
         let engines: Vec<_> = engines.cloned().collect();
@@ -35,11 +41,11 @@ impl Registration<'_> {
             info,
             scored,
             adapted,
-            changes,
+            mut changes,
             astray,
         } = match is_manifest(&bytes) {
-            true => self.ask(engines.first().cloned(), bytes).await?,
-            false => self.read_onnx(bytes, &engines).await?,
+            true => self.ask(engines.first().cloned(), bytes.clone()).await?,
+            false => self.read_onnx(bytes.clone(), &engines).await?,
         };
         if let Some(padding) = &self.model.padding {
             padding.check(&info.signature)?;
@@ -47,6 +53,13 @@ impl Registration<'_> {
         let scored = self.with_classes(scored, &info.signature)?;
         let validation = self.validation(&info.signature, &scored).await;
         let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
+        let mut labelled = None;
+        if !validation.is_labelled() {
+            let file = adapted.clone().unwrap_or(bytes);
+            let of = (&info.signature, &scored);
+            labelled = Some(self.label(file, of, &engines).await?);
+            changes.push(LABELLED.to_owned());
+        }
         self.fix_signature(&info.signature).await?;
         self.show_scored(&scored, &info.signature).await?;
         let inspected = Inspected {
@@ -62,13 +75,14 @@ impl Registration<'_> {
             adapted: adapted
                 .as_ref()
                 .map(|file| (digest_of(file), file.len() as u64)),
+            labelled: self.labelled,
             changes,
         };
         if let Some(file) = adapted.clone() {
             self.parts.objects.put_blob(file).await?;
         }
         self.store(step::INSPECT, &inspected).await?;
-        if let Some(file) = adapted {
+        for file in adapted.into_iter().chain(labelled.or(judged)) {
             self.ensure_stored(file).await?;
         }
         Ok(inspected)
@@ -80,7 +94,8 @@ impl Registration<'_> {
         engine: Option<Arc<dyn Engine>>,
         manifest: Bytes,
     ) -> Result<Readable, Error> {
-        if !self.model.outputs.is_empty() || !self.model.data.is_empty() {
+        let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
+        if !self.model.outputs.is_empty() || has_data {
             let reason = "it is a manifest: its runtime says what its outputs are, and it has no data beside it";
             return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
         }
@@ -212,6 +227,13 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
             source: Box::new(source),
             astray: astray.join("`, `"),
             kept: kept.join(" --output "),
+        },
+        Error::Validation(source) => match fixed_batch(signature) {
+            Some(size) if size > 1 && !signature.batched => Error::FixedBatch {
+                source: Box::new(source),
+                size,
+            },
+            _ => Error::Validation(source),
         },
         error => error,
     }

@@ -15,7 +15,7 @@ use crate::{
         protocol::{Action, Order},
     },
     measure::{self, MeasureError, Measurement, Rival, Subject},
-    score::ScoreError,
+    score::{Judge, ScoreError},
     step,
 };
 
@@ -164,10 +164,14 @@ impl Registration<'_> {
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
         let padding = self.model.padding.clone();
         let rivals = trial.rivals.to_vec();
+        let engines = self.parts.engines.clone();
         self.parts
             .threads
             .run(move |cancel| {
+                let judge = validation.judge().map(|graph| Judge::load(graph, &engines));
+                let judge = judge.transpose().map_err(ScoreError::from)?;
                 let subject = Subject {
+                    judge: judge.as_ref(),
                     engine: engine.as_ref(),
                     request,
                     signature: &signature,
@@ -221,7 +225,7 @@ impl Registration<'_> {
         artefact: (Digest, Bytes),
         inspected: &Inspected,
     ) -> Result<Task, Error> {
-        let validation = self.model.validation;
+        let validation = self.validation_file();
         Ok(Task {
             order: Order {
                 action,

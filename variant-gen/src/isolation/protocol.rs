@@ -9,7 +9,7 @@ use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature}
 
 use crate::{
     measure::{Effort, Measurement, Refused, Rival},
-    validation::{Limits, Scored},
+    validation::{Labels, Limits, Scored},
 };
 
 /// What is to be done, beside files.
@@ -57,6 +57,13 @@ pub enum Action {
         /// The engine's name.
         engine: String,
     },
+    /// Find out what it answers.
+    Answers {
+        /// The engine's name.
+        engine: String,
+        /// Records at a time.
+        batch: usize,
+    },
 }
 
 /// How ranges are found.
@@ -95,6 +102,8 @@ pub enum Answer {
     Calibrated(Result<Ranges, String>),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
+    /// The answers to the records of each group, as labels.
+    Answers(Vec<Labels>),
     /// The end of an order whose rest is not worth its time, and why.
     Pruned(String),
     /// The end of an order that cannot be measured.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sextant_types::Metric;
 
+use super::boxes::{self, Found};
 use crate::interval::{self, Interval};
 
 /// What is kept of each record, or of each of its labels.
@@ -15,18 +16,24 @@ pub(super) enum Evidence {
     Classes(Vec<(u32, u32)>),
     /// By label: how sure the model is of the second class, and whether the label is that class.
     Ranks(Vec<(f64, bool)>),
-    /// By record: squared error, sum of the labels, sum of their squares.
-    Squares(Vec<[f64; 3]>, usize),
+    /// By record: squared error, sum of the labels, sum of their squares, how many they are.
+    Squares(Vec<[f64; 4]>),
+    /// By record: tokens whose class is right, and tokens that are scored.
+    Tokens(Vec<(u32, u32)>),
+    /// By record: what was found of what there is.
+    Boxes(Vec<Found>),
 }
 
 // === impl Evidence ===
 
 impl Evidence {
-    pub(super) fn of(metric: Metric, per_record: usize) -> Self {
+    pub(super) fn of(metric: Metric) -> Self {
         match metric {
             Metric::F1 | Metric::F1Micro => Self::Classes(Vec::new()),
             Metric::Auc => Self::Ranks(Vec::new()),
-            Metric::R2 => Self::Squares(Vec::new(), per_record),
+            Metric::R2 => Self::Squares(Vec::new()),
+            Metric::TokenAccuracy => Self::Tokens(Vec::new()),
+            Metric::MeanAveragePrecision => Self::Boxes(Vec::new()),
             _ => Self::Scores(Vec::new()),
         }
     }
@@ -63,12 +70,23 @@ impl Evidence {
                 let (area, positives, negatives) = area(ranks);
                 interval::hanley_mcneil(area, positives, negatives)
             }
-            Self::Squares(squares, per_record) => {
-                let of = |draws: &mut dyn Iterator<Item = usize>| {
-                    explained(draws.map(|at| squares[at]), *per_record)
-                };
+            Self::Squares(squares) => {
+                let of =
+                    |draws: &mut dyn Iterator<Item = usize>| explained(draws.map(|at| squares[at]));
                 interval::bootstrap_of(squares.len(), of)
             }
+            Self::Tokens(tokens) => {
+                let of = |draws: &mut dyn Iterator<Item = usize>| {
+                    let sum = |(right, all): (u64, u64), at: usize| {
+                        let (of_right, of_all) = tokens[at];
+                        (right + u64::from(of_right), all + u64::from(of_all))
+                    };
+                    let (right, all) = draws.fold((0, 0), sum);
+                    right as f64 / all.max(1) as f64
+                };
+                interval::bootstrap_of(tokens.len(), of)
+            }
+            Self::Boxes(found) => boxes::interval(found),
         }
     }
 }
@@ -122,13 +140,13 @@ fn area(ranks: &[(f64, bool)]) -> (f64, u64, u64) {
 }
 
 /// 1 - squared errors / squared distances of the labels to their mean; 0 where all labels are alike.
-fn explained(squares: impl Iterator<Item = [f64; 3]>, per_record: usize) -> f64 {
+fn explained(squares: impl Iterator<Item = [f64; 4]>) -> f64 {
     let (mut errors, mut sum, mut of_squares, mut count) = (0.0, 0.0, 0.0, 0.0);
-    for [error, labels, squared] in squares {
+    for [error, labels, squared, elements] in squares {
         errors += error;
         sum += labels;
         of_squares += squared;
-        count += per_record as f64;
+        count += elements;
     }
     let scatter = of_squares - sum * sum / f64::max(count, 1.0);
     if scatter <= 1e-12 * of_squares {

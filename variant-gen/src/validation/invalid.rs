@@ -66,8 +66,20 @@ pub enum Invalid {
         name: String,
     },
     /// There is nothing to compare with.
-    #[error("the validation set has no `labels`")]
-    MissingLabels,
+    #[error(
+        "the validation set has no `labels`, and what the uploaded file answers cannot take their place for metric \
+         `{metric}`: add labels, or take another metric"
+    )]
+    MissingLabels {
+        /// The metric.
+        metric: String,
+    },
+    /// A metric of the owner's cannot be used.
+    #[error("the graph of the metric (`--metric-model`) cannot be used: {0}")]
+    Judge(String),
+    /// A table cannot be read.
+    #[error("the CSV file cannot be read: {0}")]
+    Table(String),
     /// A scalar where a dimension has to count records.
     #[error("`{name}` is a scalar: its first dimension has to count the records")]
     NoRecordDimension {
@@ -152,6 +164,21 @@ pub enum Invalid {
         shape: String,
         /// The metric.
         metric: String,
+    },
+    /// The output has no boxes.
+    #[error(
+        "metric `{metric}` is of boxes: output `{output}` has shape {shape}, and needs `{numbers}` numbers along its \
+         last axis (docs/models.md); choose another output with `--output`"
+    )]
+    NoBoxes {
+        /// The scored output.
+        output: String,
+        /// Its shape.
+        shape: String,
+        /// The metric.
+        metric: String,
+        /// Numbers of a box.
+        numbers: u64,
     },
     /// There are more than two classes.
     #[error(

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::Value;
 use sextant_types::{
-    DataType, NamedTensor, Tensor,
+    DataType, Metric, NamedTensor, Tensor,
     convert::{self, Number, Rounding},
 };
 
@@ -22,48 +22,57 @@ struct Record {
     label: Option<Value>,
 }
 
-/// Reads the records; empty lines are skipped.
+/// Said of a record that differs from the first one in having a label.
+const SOME_LABELS: &str =
+    "some records have a `label` and others have none: give all of them one, or none";
+
+/// Reads the records; empty lines are skipped. Those of one length are a group, in the order in which their
+/// lengths come up.
 pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
-    let signature = expected.signature;
-    let mut columns: Vec<Column<'_>> = signature
-        .inputs
-        .iter()
-        .map(|spec| {
-            let shape = row_shape(spec, signature.batched);
-            Column::new(&spec.name, spec.data_type, shape, expected)
-        })
-        .collect();
     let (mut data_type, shape) = labels::untyped(expected)?;
-    if !expected.scored.classes.is_empty() && has_text_labels(bytes) {
-        data_type = DataType::Bytes;
+    match first_label(bytes) {
+        Some(Value::String(_)) if !expected.scored.classes.is_empty() => {
+            data_type = DataType::Bytes;
+        }
+        // Its graph says what it takes.
+        Some(Value::String(_)) if expected.metric == Metric::Custom => data_type = DataType::Bytes,
+        Some(Value::Number(it)) if expected.metric == Metric::Custom && !it.is_f64() => {
+            data_type = DataType::Int64;
+        }
+        _ => {}
     }
-    let mut labels = Column::new("label", data_type, shape, expected);
-    labels.without_ones = true;
+    let table = || Table::new(expected, (data_type, shape));
+    let (mut tables, mut by_lengths) = (Vec::<Table<'_>>::new(), BTreeMap::new());
+    let (mut held, mut labelled) = (0, None);
     for (index, line) in lines(bytes).enumerate() {
         if index == expected.limits.records {
             let limit = expected.limits.records;
             return Err(Invalid::TooManyRecords { limit });
         }
-        let result = push(line, &mut columns, &mut labels);
-        result.map_err(|why| Invalid::Record {
+        let wrong = |why| Invalid::Record {
             record: index + 1,
             why,
-        })?;
-        let held = columns.iter().map(Column::byte_len).sum::<u64>() + labels.byte_len();
+        };
+        let record: Record = serde_json::from_slice(line).map_err(|it| wrong(it.to_string()))?;
+        if *labelled.get_or_insert(record.label.is_some()) != record.label.is_some() {
+            return Err(wrong(SOME_LABELS.to_owned()));
+        }
+        let at = *by_lengths
+            .entry(record.lengths(shape, expected))
+            .or_insert(tables.len());
+        if at == tables.len() {
+            tables.push(table());
+        }
+        let before = tables[at].byte_len();
+        tables[at].push(record).map_err(wrong)?;
+        held += tables[at].byte_len() - before;
         if held > expected.limits.bytes {
             let limit = expected.limits.bytes;
             return Err(Invalid::TooLarge { limit });
         }
     }
-    if labels.records == 0 {
-        return Err(Invalid::NoRecords);
-    }
-    let inputs = columns.into_iter().map(Column::finish);
-    let raw = Raw {
-        inputs: inputs.collect::<Result<Vec<_>, _>>()?,
-        labels: labels.finish()?.tensor,
-    };
-    assemble(&raw, expected)
+    let raws = tables.into_iter().map(Table::finish);
+    assemble(&raws.collect::<Result<Vec<_>, _>>()?, expected)
 }
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -73,28 +82,83 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|line| !line.is_empty())
 }
 
-/// Whether the first record's label is a text, or a list of them.
-fn has_text_labels(bytes: &[u8]) -> bool {
+/// The first record's label, or the first element of one that is a list.
+fn first_label(bytes: &[u8]) -> Option<Value> {
     let first = lines(bytes).next().unwrap_or_default();
     let record = serde_json::from_slice::<Record>(first).ok();
     let mut label = record.and_then(|record| record.label);
     while let Some(Value::Array(items)) = label {
         label = items.into_iter().next();
     }
-    matches!(label, Some(Value::String(_)))
+    label
 }
 
-fn push(line: &[u8], columns: &mut [Column<'_>], labels: &mut Column<'_>) -> Result<(), String> {
-    let mut record: Record = serde_json::from_slice(line).map_err(|e| e.to_string())?;
-    for column in columns {
-        let value = record.inputs.remove(column.name);
-        column.push(&value.ok_or_else(|| format!("input `{}` is missing", column.name))?)?;
+impl Record {
+    /// The shapes of all in it that may differ from record to record.
+    fn lengths(&self, of_label: RowShape<'_>, expected: Expected<'_>) -> Vec<Vec<usize>> {
+        let signature = expected.signature;
+        let inputs = signature.inputs.iter().filter_map(|spec| {
+            let differs = row_shape(spec, signature.batched).contains(&None);
+            self.inputs.get(&spec.name).filter(|_| differs)
+        });
+        let differs = of_label.contains(&None) || expected.metric == Metric::Custom;
+        let label = self.label.as_ref().filter(|_| differs);
+        inputs.chain(label).map(nested_shape).collect()
     }
-    if let Some(name) = record.inputs.keys().next() {
-        let name: String = name.chars().take(64).collect();
-        return Err(format!("the model has no input `{name}`"));
+}
+
+/// Records of one length.
+struct Table<'a> {
+    columns: Vec<Column<'a>>,
+    labels: Column<'a>,
+}
+
+impl<'a> Table<'a> {
+    fn new(expected: Expected<'a>, (data_type, shape): (DataType, RowShape<'a>)) -> Self {
+        let signature = expected.signature;
+        let columns = signature.inputs.iter().map(|spec| {
+            let shape = row_shape(spec, signature.batched);
+            Column::new(&spec.name, spec.data_type, shape, expected)
+        });
+        let mut labels = Column::new("label", data_type, shape, expected);
+        labels.without_ones = true;
+        labels.any_shape = expected.metric == Metric::Custom;
+        Self {
+            columns: columns.collect(),
+            labels,
+        }
     }
-    labels.push(&record.label.ok_or("`label` is missing")?)
+
+    fn push(&mut self, mut record: Record) -> Result<(), String> {
+        for column in &mut self.columns {
+            let value = record.inputs.remove(column.name);
+            column.push(&value.ok_or_else(|| format!("input `{}` is missing", column.name))?)?;
+        }
+        if let Some(name) = record.inputs.keys().next() {
+            let name: String = name.chars().take(64).collect();
+            return Err(format!("the model has no input `{name}`"));
+        }
+        // Records with a label and without one are of different tables.
+        record
+            .label
+            .map_or(Ok(()), |label| self.labels.push(&label))
+    }
+
+    fn byte_len(&self) -> u64 {
+        self.columns.iter().map(Column::byte_len).sum::<u64>() + self.labels.byte_len()
+    }
+
+    fn finish(self) -> Result<Raw, Invalid> {
+        let inputs = self.columns.into_iter().map(Column::finish);
+        let labels = match self.labels.records {
+            0 => None,
+            _ => Some(self.labels.finish()?.tensor),
+        };
+        Ok(Raw {
+            inputs: inputs.collect::<Result<Vec<_>, _>>()?,
+            labels,
+        })
+    }
 }
 
 /// One tensor as it grows.
@@ -105,6 +169,8 @@ struct Column<'a> {
     batched: bool,
     /// Whether dimensions of 1 may be left out: labels.
     without_ones: bool,
+    /// Whether any shape fits, alike in all records: labels of a metric that says itself what it takes.
+    any_shape: bool,
     row: Option<Vec<usize>>,
     records: usize,
     plain: BytesMut,
@@ -125,6 +191,7 @@ impl<'a> Column<'a> {
             expected: shape,
             batched: expected.signature.batched,
             without_ones: false,
+            any_shape: false,
             row: None,
             records: 0,
             plain: BytesMut::new(),
@@ -158,7 +225,7 @@ impl<'a> Column<'a> {
     /// A flat list stands for a row whose dimensions are all known.
     fn full_shape(&self, shape: Vec<usize>) -> Result<Vec<usize>, String> {
         let is_short = self.without_ones && labels::same_but_ones(&shape, self.expected);
-        if is_short || fit_row(&shape, self.expected, self.batched).is_some() {
+        if self.any_shape || is_short || fit_row(&shape, self.expected, self.batched).is_some() {
             return Ok(shape);
         }
         let fixed: Option<Vec<usize>> = self

@@ -1,14 +1,21 @@
 //! What the scored output should be, in the form the metric compares.
 
+use serde::{Deserialize, Serialize};
 use sextant_types::{
     Data, DataType, Metric, Tensor, TensorSpec,
     convert::{self, Number},
 };
 
-use super::{Expected, Invalid, RowShape, fit_row, row_shape};
+use super::{BOX, Expected, Invalid, RowShape, fit_row, row_shape};
 
-/// The labels of all records.
-#[derive(Debug, Clone, PartialEq)]
+/// The class of a token that is not scored, as PyTorch has it in labels.
+const PASSED_OVER: i128 = -100;
+
+/// The same among [`Expectation::Classes`].
+pub const UNSCORED: u64 = u64::MAX;
+
+/// The labels of records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Labels {
     /// Labels in one record: 1, or one per position for outputs like `[records, positions, classes]`.
     pub per_record: usize,
@@ -17,14 +24,18 @@ pub struct Labels {
 }
 
 /// The form that a metric compares with.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Expectation {
-    /// Indices along the output's last axis.
+    /// Indices along the output's last axis; [`UNSCORED`] for tokens that are passed over.
     Classes(Vec<u64>),
     /// The output itself.
+    #[serde(with = "super::bundle::tensor")]
     Exact(Tensor),
-    /// The output's values.
+    /// The output's values, or boxes.
     Real(Vec<f64>),
+    /// There are none: what the uploaded file answers is to take their place.
+    Unknown,
 }
 
 /// Checks labels against metric and output.
@@ -37,7 +48,12 @@ pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Inv
         expected,
     };
     match expected.metric {
-        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss => {
+        Metric::Top1
+        | Metric::TopK(_)
+        | Metric::F1
+        | Metric::F1Micro
+        | Metric::LogLoss
+        | Metric::TokenAccuracy => {
             let (classes, positions) = row.split_last().ok_or(Invalid::NoOutput)?;
             context.check_shape(positions)?;
             context.classes(*classes)
@@ -54,10 +70,17 @@ pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Inv
         | Metric::RootMeanSquareError
         | Metric::MeanAbsolutePercentageError
         | Metric::R2
-        | Metric::Cosine => {
+        | Metric::Cosine
+        | Metric::BoxOverlap => {
             context.check_shape(row)?;
             context.real()
         }
+        Metric::MeanAveragePrecision => {
+            context.check_shape(&[None, Some(BOX + 1)])?;
+            context.real()
+        }
+        // Its graph says what it takes.
+        Metric::Custom => Ok(context.with(Expectation::Exact(labels.clone()))),
     }
 }
 
@@ -100,6 +123,9 @@ impl Context<'_> {
         let values = values
             .enumerate()
             .map(|(index, value)| {
+                if value == PASSED_OVER && self.expected.metric == Metric::TokenAccuracy {
+                    return Ok(UNSCORED);
+                }
                 let class = u64::try_from(value).ok();
                 class
                     .filter(|class| classes.is_none_or(|classes| *class < classes))
@@ -215,7 +241,12 @@ pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>)
     let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     Ok(match expected.metric {
-        Metric::Top1 | Metric::TopK(_) | Metric::F1 | Metric::F1Micro | Metric::LogLoss => (
+        Metric::Top1
+        | Metric::TopK(_)
+        | Metric::F1
+        | Metric::F1Micro
+        | Metric::LogLoss
+        | Metric::TokenAccuracy => (
             DataType::Int64,
             row.split_last().map_or(row, |(_, positions)| positions),
         ),
@@ -225,6 +256,23 @@ pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>)
         | Metric::RootMeanSquareError
         | Metric::MeanAbsolutePercentageError
         | Metric::R2
-        | Metric::Cosine => (DataType::Fp64, row),
+        | Metric::Cosine
+        | Metric::BoxOverlap => (DataType::Fp64, row),
+        Metric::MeanAveragePrecision => (DataType::Fp64, &[None, Some(BOX + 1)]),
+        Metric::Custom => (DataType::Fp64, &[]),
     })
+}
+
+// === impl Expectation ===
+
+impl Expectation {
+    /// How many there are.
+    pub(super) fn len(&self) -> Option<usize> {
+        match self {
+            Self::Classes(classes) => Some(classes.len()),
+            Self::Exact(tensor) => Some(tensor.len()),
+            Self::Real(values) => Some(values.len()),
+            Self::Unknown => None,
+        }
+    }
 }

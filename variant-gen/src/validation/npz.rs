@@ -42,8 +42,7 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
             inputs.push(NamedTensor::new(name, tensor));
         }
     }
-    let labels = labels.ok_or(Invalid::MissingLabels)?;
-    assemble(&Raw { inputs, labels }, expected)
+    assemble(&[Raw { inputs, labels }], expected)
 }
 
 fn check_name(name: &str, expected: Expected<'_>) -> Result<(), Invalid> {

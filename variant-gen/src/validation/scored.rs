@@ -2,7 +2,7 @@
 
 use sextant_types::{DataType, Metric, Signature, TensorSpec, convert};
 
-use super::row_shape;
+use super::{DETECTION, row_shape};
 
 /// What is scored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -29,6 +29,7 @@ impl Scored {
             | Metric::F1
             | Metric::F1Micro
             | Metric::LogLoss
+            | Metric::TokenAccuracy
             | Metric::Auc => outputs
                 .position(|spec| is_float(spec) && has_classes(spec))
                 .or_else(|| signature.outputs.iter().position(has_classes)),
@@ -37,7 +38,12 @@ impl Scored {
             | Metric::RootMeanSquareError
             | Metric::MeanAbsolutePercentageError
             | Metric::R2
-            | Metric::Cosine => outputs.position(is_float),
+            | Metric::Cosine
+            | Metric::BoxOverlap
+            | Metric::Custom => outputs.position(is_float),
+            Metric::MeanAveragePrecision => outputs
+                .position(|spec| is_float(spec) && spec.shape.last() == Some(&Some(DETECTION)))
+                .or_else(|| signature.outputs.iter().position(is_float)),
         };
         Self {
             output: output.unwrap_or(0),

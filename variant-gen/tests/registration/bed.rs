@@ -12,7 +12,7 @@ use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_onnx::builder;
 use sextant_registry::{
-    Application, Job, JobKind, JobState, Model, NewJob, NewModel, Registration, Registry,
+    Application, DataFile, Job, JobKind, JobState, Model, NewJob, NewModel, Registration, Registry,
 };
 use sextant_types::{
     ApplicationId, JobId, Metric, ModelId, Optimization, Precision, Targets, Variant,
@@ -164,6 +164,18 @@ impl Bed {
         model: &Bytes,
         validation: &Bytes,
     ) -> Registration {
+        self.submit_with(application, name, (model, validation), Vec::new())
+            .await
+    }
+
+    /// The same with files beside the model.
+    pub async fn submit_with(
+        &self,
+        application: &str,
+        name: &str,
+        (model, validation): (&Bytes, &Bytes),
+        data: Vec<DataFile>,
+    ) -> Registration {
         let new = NewModel {
             id: ModelId::new(name).expect("valid"),
             application: ApplicationId::new(application).expect("valid"),
@@ -176,7 +188,7 @@ impl Bed {
             size_bytes: model.len() as u64,
             padding: None,
             outputs: Vec::new(),
-            data: Vec::new(),
+            data,
             classes: Vec::new(),
         };
         let spec = serde_json::json!({"model": name, "application": application});

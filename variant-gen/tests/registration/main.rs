@@ -8,3 +8,4 @@ mod extensions;
 mod manifests;
 mod refusals;
 mod service;
+mod unlabelled;

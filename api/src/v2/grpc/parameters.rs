@@ -32,6 +32,7 @@ impl<'a> Parameters<'a> {
             latency_ms: self.number("slo_latency_ms")?,
             min_accuracy: self.number("slo_min_accuracy")?,
             max_error: self.number("slo_max_error")?,
+            min_relative_accuracy: self.number("slo_min_relative_accuracy")?,
             max_cost_per_1k_usd: self.number("slo_max_cost_per_1k_usd")?,
             best_effort: demands::best_effort(policy.as_deref())?,
             timeout_us: timeout.transpose()?.unwrap_or(0),

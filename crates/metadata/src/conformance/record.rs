@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_types::{Code, DeviceType, DeviceTypeName, EngineName, TargetClass, Targets};
+use sextant_types::{
+    Code, DeviceType, DeviceTypeName, EngineName, TargetClass, Targets, VariantId,
+};
 
 use super::{
     Store,
@@ -10,8 +12,9 @@ use super::{
     follow, head,
 };
 use crate::{
-    Action, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand, DeviceDemand,
-    Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, View, Wanted, WantedVariant,
+    Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
+    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, View, Wanted,
+    WantedVariant,
 };
 
 /// One of the two records, and how to write and read it.
@@ -130,7 +133,7 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
     let class = TargetClass::of(&Targets {
         latency_ms: Some(100.0),
         min_quality: Some(-0.5),
-        max_cost_per_1k_usd: None,
+        ..Targets::default()
     });
     let served = ApplicationDemand {
         application: application("app"),
@@ -161,6 +164,11 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         applications: vec![served, unserved],
         devices: vec![device],
         costs: costs(),
+        agreement: vec![AgreementRow {
+            variant: VariantId::new("m-fast").expect("a name"),
+            rows: content,
+            agreeing: content / 2,
+        }],
     }
 }
 

@@ -90,6 +90,7 @@ class Addressee:
         latency_ms: float | None = None,
         min_accuracy: float | None = None,
         max_error: float | None = None,
+        min_relative_accuracy: float | None = None,
         max_cost_per_1k_usd: float | None = None,
         classification: int | None = None,
         best_effort: bool = False,
@@ -119,6 +120,7 @@ class Addressee:
             "latency_ms": latency_ms,
             "min_accuracy": min_accuracy,
             "max_error": max_error,
+            "min_relative_accuracy": min_relative_accuracy,
             "max_cost_per_1k_usd": max_cost_per_1k_usd,
         }
         body: dict[str, Any] = {

@@ -132,6 +132,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         inputs,
         latency_ms: ask.targets.latency_ms,
         min_quality: ask.targets.min_quality,
+        min_relative_accuracy: ask.targets.min_relative_accuracy,
         max_cost_per_1k_usd: ask.targets.max_cost_per_1k_usd,
         best_effort: ask.best_effort,
         explain: ask.explain,
@@ -165,6 +166,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         targets: Targets {
             latency_ms: ask.latency_ms,
             min_quality: ask.min_quality,
+            min_relative_accuracy: ask.min_relative_accuracy,
             max_cost_per_1k_usd: ask.max_cost_per_1k_usd,
         },
         best_effort: ask.best_effort,

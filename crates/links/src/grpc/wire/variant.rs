@@ -88,6 +88,8 @@ fn unpack_spec(spec: proto::VariantSpec) -> Result<VariantSpec, Malformed> {
         proto::Precision::Bf16 => Precision::Bf16,
         proto::Precision::Int8Dynamic => Precision::Int8Dynamic,
         proto::Precision::Int8Static => Precision::Int8Static,
+        proto::Precision::Int8Weights => Precision::Int8Weights,
+        proto::Precision::Int4Weights => Precision::Int4Weights,
     };
     let optimization = match spec.optimization() {
         proto::Optimization::Unspecified => return Err(Malformed::Field("optimization")),
@@ -111,6 +113,8 @@ fn precision(precision: Precision) -> proto::Precision {
         Precision::Bf16 => proto::Precision::Bf16,
         Precision::Int8Dynamic => proto::Precision::Int8Dynamic,
         Precision::Int8Static => proto::Precision::Int8Static,
+        Precision::Int8Weights => proto::Precision::Int8Weights,
+        Precision::Int4Weights => proto::Precision::Int4Weights,
     }
 }
 

@@ -217,6 +217,8 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
         Precision::Bf16,
         Precision::Int8Dynamic,
         Precision::Int8Static,
+        Precision::Int8Weights,
+        Precision::Int4Weights,
     ]);
     let optimization = prop::sample::select(vec![Optimization::Basic, Optimization::All]);
     let spec = (name(), precision, optimization, any::<[u16; 2]>()).prop_map(
@@ -444,6 +446,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
         option::of(figure()),
         option::of(figure()),
         option::of(figure()),
+        option::of(figure()),
     );
     let flags = (any::<bool>(), any::<bool>());
     let kept = (any::<u32>(), vec(any::<u64>(), 0..3));
@@ -462,6 +465,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                     latency_ms: targets.0,
                     min_quality: targets.1,
                     max_cost_per_1k_usd: targets.2,
+                    min_relative_accuracy: targets.3,
                 },
                 best_effort,
                 explain,

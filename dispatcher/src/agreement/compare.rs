@@ -1,0 +1,133 @@
+//! Whether two answers agree.
+
+use sextant_types::{Metric, Tensor, Variant, convert};
+
+/// Furthest that an answer of numbers may lie from the uploaded file's, as a share of the length of that.
+const FURTHEST: f64 = 0.01;
+
+/// What of an answer a metric looks at.
+#[derive(Clone, Copy, PartialEq)]
+enum Looks {
+    /// At which place of each vector along the last axis the greatest element is.
+    Greatest,
+    /// At all elements.
+    Same,
+    /// At how far it is away.
+    Near,
+}
+
+/// Rows in which an answer agrees with the uploaded file's, by the output that the application's metric looks
+/// at: the greatest of each vector is at the same place, where classes are scored; all elements are the same,
+/// where whole answers are; the distance is at most a hundredth of the length of the uploaded file's, where
+/// numbers are. `None` where the outputs cannot be compared.
+pub(super) fn agreeing(
+    variant: &Variant,
+    (answer, uploaded): (&[Tensor], &[Tensor]),
+    rows: u32,
+) -> Option<u64> {
+    let looks = Looks::of(variant.accuracy.metric);
+    let at = looks.output(answer);
+    let (answer, uploaded) = (answer.get(at)?, uploaded.get(at)?);
+    let is_like = answer.shape() == uploaded.shape() && answer.data_type() == uploaded.data_type();
+    if !is_like || answer.is_empty() {
+        return None;
+    }
+    let rows = match variant.signature.batched {
+        true if answer.rows() == rows as usize => rows as usize,
+        true => return None,
+        false => 1,
+    };
+    let (Some(a), Some(b)) = (reals(answer), reals(uploaded)) else {
+        return equal_texts(answer, uploaded, rows);
+    };
+    let (width, vector) = (a.len() / rows, answer.shape().last().copied()?);
+    // One column has no greatest.
+    let looks = match (looks, vector) {
+        (Looks::Greatest, 1) => Looks::Near,
+        (looks, _) => looks,
+    };
+    let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+    Some(rows.filter(|(a, b)| looks.alike(vector, a, b)).count() as u64)
+}
+
+fn equal_texts(answer: &Tensor, uploaded: &Tensor, rows: usize) -> Option<u64> {
+    if rows == 1 {
+        return Some(u64::from(answer == uploaded));
+    }
+    let row = |of: &Tensor, at| of.slice_rows(at, 1).ok();
+    let same = (0..rows).filter(|at| row(answer, *at) == row(uploaded, *at));
+    Some(same.count() as u64)
+}
+
+/// Numbers as doubles; `None` for strings.
+fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
+    Some(
+        convert::numbers(tensor)?
+            .map(convert::Number::real)
+            .collect(),
+    )
+}
+
+/// The first of the greatest.
+fn greatest(values: &[f64]) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for (at, value) in values.iter().enumerate() {
+        if best.is_none_or(|(_, greatest)| *value > greatest) {
+            best = Some((at, *value));
+        }
+    }
+    best.map(|(at, _)| at)
+}
+
+// === impl Looks ===
+
+impl Looks {
+    fn of(metric: Metric) -> Self {
+        match metric {
+            Metric::Top1
+            | Metric::TopK(_)
+            | Metric::F1
+            | Metric::F1Micro
+            | Metric::Auc
+            | Metric::LogLoss
+            | Metric::TokenAccuracy => Self::Greatest,
+            Metric::Exact => Self::Same,
+            Metric::MeanAbsoluteError
+            | Metric::RootMeanSquareError
+            | Metric::MeanAbsolutePercentageError
+            | Metric::R2
+            | Metric::Cosine
+            | Metric::BoxOverlap
+            | Metric::MeanAveragePrecision
+            | Metric::Custom => Self::Near,
+        }
+    }
+
+    /// The output that is looked at, by position.
+    fn output(self, outputs: &[Tensor]) -> usize {
+        let is_float = |tensor: &Tensor| convert::is_float(tensor.data_type());
+        let mut of = outputs.iter();
+        let at = match self {
+            Self::Greatest => of.position(|it| is_float(it) && it.shape().len() > 1),
+            Self::Same => of.position(|it| !is_float(it)),
+            Self::Near => of.position(is_float),
+        };
+        at.unwrap_or(0)
+    }
+
+    fn alike(self, vector: usize, a: &[f64], b: &[f64]) -> bool {
+        match self {
+            Self::Greatest => {
+                let mut vectors = a.chunks(vector).zip(b.chunks(vector));
+                vectors.all(|(a, b)| greatest(a) == greatest(b))
+            }
+            Self::Same => a == b,
+            Self::Near => {
+                let square = |sum: f64, x: f64| sum + x * x;
+                let apart = a.iter().zip(b).map(|(a, b)| a - b).fold(0.0, square);
+                let length = b.iter().copied().fold(0.0, square);
+                apart.sqrt() <= FURTHEST * length.sqrt()
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Which engines of this machine load a model.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sextant_engine::{Engine, LoadRequest, STACK_BYTES};
+use sextant_objects::digest_of;
+use sextant_types::{Optimization, Precision};
+
+use crate::serve::engines;
+
+/// An engine, and what keeps it from running a model.
+pub(super) struct Able {
+    name: String,
+    trouble: Option<String>,
+}
+
+/// Has each engine load the model.
+pub(super) fn able(model: &Bytes) -> Vec<Able> {
+    let all = engines::each().into_iter();
+    let able = all.map(|(name, engine)| Able {
+        name,
+        trouble: match engine {
+            Err(missing) => Some(format!("{missing:#}")),
+            Ok(engine) => load(engine, model),
+        },
+    });
+    able.collect()
+}
+
+/// Why an engine does not load it. Some recurse deeply: it gets the stack that it gets in the service.
+fn load(engine: std::sync::Arc<dyn Engine>, model: &Bytes) -> Option<String> {
+    let request = LoadRequest {
+        artefact: digest_of(model),
+        model: model.clone(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let loading = std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || engine.load(&request).err().map(|error| error.to_string()));
+    match loading.map(|thread| thread.join()) {
+        Ok(Ok(trouble)) => trouble,
+        Ok(Err(_)) => Some("it panics while it loads the model".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+// === impl Able ===
+
+impl Able {
+    pub(super) fn document(&self) -> Value {
+        json!({"name": self.name, "runs": self.trouble.is_none(), "reason": self.trouble})
+    }
+
+    pub(super) fn line(&self) -> String {
+        match &self.trouble {
+            None => format!("  {}  loads it\n", self.name),
+            Some(trouble) => format!("  {}  does not: {}\n", self.name, trouble.trim()),
+        }
+    }
+}

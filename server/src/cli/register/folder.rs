@@ -1,0 +1,168 @@
+//! A folder as an exporter leaves it: which of its files is the model, and what lies beside it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cli::Error;
+
+/// Names under which a validation set is found.
+const VALIDATION: [&str; 3] = ["validation.npz", "validation.jsonl", "validation.csv"];
+
+/// What a folder holds.
+#[derive(Debug, PartialEq)]
+pub struct Folder {
+    /// The ONNX file.
+    pub model: PathBuf,
+    /// The validation set, where there is one.
+    pub validation: Option<PathBuf>,
+    /// The names of the classes, where a Hugging Face model says what its classes are.
+    pub classes: Vec<String>,
+}
+
+impl Folder {
+    /// Looks into a folder; `None` where the path is none.
+    pub fn open(path: &Path) -> Result<Option<Self>, Error> {
+        if !path.is_dir() {
+            return Ok(None);
+        }
+        let validation = VALIDATION.iter().map(|name| path.join(name));
+        Ok(Some(Self {
+            model: model(path)?,
+            validation: validation.into_iter().find(|file| file.is_file()),
+            classes: classes(path),
+        }))
+    }
+}
+
+/// `model.onnx`, also in the folder `onnx` where Hugging Face keeps it, or the only ONNX file.
+fn model(folder: &Path) -> Result<PathBuf, Error> {
+    let inner = folder.join("onnx");
+    let mut found = Vec::new();
+    for place in [folder, &inner] {
+        let usual = place.join("model.onnx");
+        if usual.is_file() {
+            return Ok(usual);
+        }
+        found.extend(onnx_files(place)?);
+    }
+    found.sort();
+    match &found[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(Error::Usage(format!(
+            "there is no ONNX file in `{}`: export the model into it first (docs/models.md says how for each library)",
+            folder.display()
+        ))),
+        several => {
+            let names = several.iter().map(|file| format!("`{}`", file.display()));
+            Err(Error::Usage(format!(
+                "there are several ONNX files in `{}`: name one with `--model`, of {}",
+                folder.display(),
+                names.collect::<Vec<_>>().join(", ")
+            )))
+        }
+    }
+}
+
+fn onnx_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| Error::Io {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|it| it == "onnx") && path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// The classes of a classifier, by `id2label` of its `config.json`. Other models have the same entry and mean
+/// nothing by it.
+fn classes(folder: &Path) -> Vec<String> {
+    let config = std::fs::read(folder.join("config.json")).ok();
+    let config = config.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let Some(config) = config else {
+        return Vec::new();
+    };
+    let architectures = config["architectures"].as_array().into_iter().flatten();
+    let is_classifier = architectures
+        .filter_map(Value::as_str)
+        .any(|it| it.ends_with("Classification"));
+    let Some(labels) = config["id2label"].as_object().filter(|_| is_classifier) else {
+        return Vec::new();
+    };
+    let of = |at: usize| Some(labels.get(&at.to_string())?.as_str()?.to_owned());
+    let classes: Option<Vec<String>> = (0..labels.len()).map(of).collect();
+    classes.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, content) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("is created");
+            std::fs::write(path, content).expect("is written");
+        }
+        folder
+    }
+
+    #[test]
+    fn a_hugging_face_folder_says_its_model_and_its_classes() {
+        let config = r#"{"architectures": ["BertForSequenceClassification"], "id2label": {"1": "good", "0": "bad"}}"#;
+        let files = [
+            ("config.json", config),
+            ("tokenizer.json", "{}"),
+            ("onnx/model.onnx", ""),
+            ("onnx/model_quantized.onnx", ""),
+            ("validation.jsonl", ""),
+        ];
+        let folder = folder(&files);
+        let found = Folder::open(folder.path())
+            .expect("reads")
+            .expect("a folder");
+        assert_eq!(found.model, folder.path().join("onnx/model.onnx"));
+        assert_eq!(found.classes, ["bad", "good"]);
+        assert_eq!(
+            found.validation,
+            Some(folder.path().join("validation.jsonl"))
+        );
+    }
+
+    #[test]
+    fn the_only_file_is_the_model_whatever_its_name() {
+        let one = folder(&[("pipeline.onnx", ""), ("pipeline.joblib", "")]);
+        let found = Folder::open(one.path()).expect("reads").expect("a folder");
+        assert_eq!(found.model, one.path().join("pipeline.onnx"));
+        assert_eq!((found.classes, found.validation), (Vec::new(), None));
+        assert_eq!(Folder::open(&found.model).expect("reads"), None);
+        for (files, said) in [
+            (&[("a.onnx", ""), ("b.onnx", "")][..], "`--model`"),
+            (&[("pipeline.joblib", "")], "export the model"),
+        ] {
+            let folder = folder(files);
+            let error = Folder::open(folder.path()).expect_err("is refused");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_of_an_encoder_are_no_classes() {
+        let config =
+            r#"{"architectures": ["BertModel"], "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}"#;
+        let folder = folder(&[("config.json", config), ("model.onnx", "")]);
+        let found = Folder::open(folder.path())
+            .expect("reads")
+            .expect("a folder");
+        assert!(found.classes.is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! Labels for a validation set that has none: what the uploaded file answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::Engine;
+use sextant_objects::digest_of;
+use sextant_registry::METRIC_FILE;
+use sextant_types::{Code, Metric, Signature};
+
+use super::{Registration, adapt::request};
+use crate::{
+    Error,
+    isolation::{
+        Task,
+        protocol::{Action, Order},
+    },
+    measure, step,
+    validation::{Labels, Scored, with_judge, with_labels},
+};
+
+impl Registration<'_> {
+    /// Stores the validation set with the graph of the metric, and takes it from now on, where the application is
+    /// scored by one of the model's owner.
+    pub(super) async fn take_judge(&mut self) -> Result<Option<Bytes>, Error> {
+        let graph = self.model.data.iter().find(|file| file.name == METRIC_FILE);
+        let is_custom = self.application.metric == Metric::Custom;
+        let refuse = |why: &str| Err(Error::MetricModel(why.to_owned()));
+        let graph = match (is_custom, graph) {
+            (false, None) => return Ok(None),
+            (true, None) => {
+                return refuse(
+                    "the application is scored by `custom`: send the metric's graph with `--metric-model FILE`",
+                );
+            }
+            (false, Some(_)) => {
+                return refuse(
+                    "a metric's graph is given, and the application is scored by another metric: leave \
+                     `--metric-model` out, or make an application with `--metric custom`",
+                );
+            }
+            (true, Some(graph)) => graph.digest,
+        };
+        let objects = &self.parts.objects;
+        let set = objects.get_blob(&self.model.validation).await?;
+        let judged = with_judge(&set, &objects.get_blob(&graph).await?);
+        let judged = judged.map_err(|source| Error::Step {
+            step: step::INSPECT.to_owned(),
+            source,
+        })?;
+        self.labelled = Some(objects.put_blob(judged.clone()).await?);
+        Ok(Some(judged))
+    }
+
+    /// Stores the validation set with what `file` answers to its records, and takes it from now on.
+    pub(super) async fn label(
+        &mut self,
+        file: Bytes,
+        of: (&Signature, &Scored),
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Bytes, Error> {
+        let labels = self.first_answers(file, of, engines).await?;
+        let objects = &self.parts.objects;
+        let set = objects.get_blob(&self.validation_file()).await?;
+        let labelled = with_labels(&set, &labels).map_err(|source| Error::Step {
+            step: step::INSPECT.to_owned(),
+            source,
+        })?;
+        self.labelled = Some(objects.put_blob(labelled.clone()).await?);
+        // Whoever measures has read the file without labels.
+        self.validation = None;
+        self.seat = Default::default();
+        Ok(labelled)
+    }
+
+    /// Those of the first engine that runs it.
+    async fn first_answers(
+        &mut self,
+        file: Bytes,
+        of: (&Signature, &Scored),
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Vec<Labels>, Error> {
+        let mut reason = "no engine here reads it".to_owned();
+        for engine in engines {
+            match self.answers(file.clone(), of, engine.clone()).await {
+                Err(Error::Measure(error)) if error.is_of_the_engine() => {
+                    reason = format!("engine `{}`: {error}", engine.name());
+                }
+                answered => return answered,
+            }
+        }
+        Err(Error::NothingRuns {
+            code: Code::UnsupportedOperator,
+            reasons: format!("{reason}; and the validation set has no labels"),
+        })
+    }
+
+    async fn answers(
+        &mut self,
+        file: Bytes,
+        (signature, scored): (&Signature, &Scored),
+        engine: Arc<dyn Engine>,
+    ) -> Result<Vec<Labels>, Error> {
+        let metric = self.application.metric;
+        let batch = match signature.batched {
+            true => usize::from(self.parts.config.effort.evaluation_batch).max(1),
+            false => 1,
+        };
+        let isolation = self.parts.config.isolation.clone();
+        if let Some(isolation) = isolation.filter(|it| it.has(engine.name())) {
+            let validation = self.validation_file();
+            let task = Task {
+                order: Order {
+                    action: Action::Answers {
+                        engine: engine.name().to_owned(),
+                        batch,
+                    },
+                    artefact: digest_of(&file),
+                    signature: signature.clone(),
+                    metric,
+                    scored: scored.clone(),
+                    limits: self.parts.config.limits,
+                },
+                validation: (validation, self.parts.objects.get_blob(&validation).await?),
+                artefact: (digest_of(&file), file),
+            };
+            let seat = self.seat.clone();
+            let run = move |cancel: &_| isolation.answers(&seat, &task, cancel);
+            return Ok(self.parts.threads.run(run).await??);
+        }
+        let validation = self.validation(signature, scored).await?;
+        let run = move |cancel: &_| {
+            let how = (metric, batch);
+            measure::answers(engine.as_ref(), &request(&file), &validation, how, cancel)
+        };
+        Ok(self.parts.threads.run(run).await??)
+    }
+}

@@ -1,0 +1,43 @@
+//! What a file answers to the records of a validation set that has no labels.
+
+use sextant_engine::{Engine, LoadRequest};
+use sextant_types::Metric;
+
+use super::{Cancel, MeasureError, ScoreError, load_once, run};
+use crate::{
+    score::{Answers, labels_of},
+    validation::{Invalid, Labels, ValidationSet},
+};
+
+/// The answers to all records, each group's, as labels of a metric. At most `batch` records run together.
+///
+/// # Errors
+/// What the engine says, or that answers cannot be labels of this metric.
+pub fn answers(
+    engine: &dyn Engine,
+    request: &LoadRequest,
+    validation: &ValidationSet,
+    (metric, batch): (Metric, usize),
+    cancel: &Cancel,
+) -> Result<Vec<Labels>, MeasureError> {
+    let model = load_once(engine, request, cancel)?;
+    let mut groups = Vec::new();
+    for part in validation.parts(batch) {
+        cancel.check()?;
+        if part.begins {
+            groups.push(Answers::new(metric));
+        }
+        let inputs = validation.rows(part.start, part.count);
+        let outputs = run(
+            model.as_ref(),
+            &inputs.map_err(ScoreError::from)?,
+            part.count,
+        )?;
+        let output = outputs.get(validation.scored()).ok_or(Invalid::NoOutput);
+        let output = output.map_err(ScoreError::from)?;
+        if let Some(group) = groups.last_mut() {
+            group.push(output, part.count)?;
+        }
+    }
+    Ok(labels_of(groups)?)
+}

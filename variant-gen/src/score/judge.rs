@@ -1,0 +1,100 @@
+//! A metric of the owner's: a graph over what the model answers and the labels.
+//!
+//! An input called `labels` gets the labels, any other the model's output of its name, or the one that is scored
+//! where it is called `outputs`. The first output is a number from 0 to 1 for each record, of which more is better.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_objects::digest_of;
+use sextant_types::{NamedTensor, Optimization, Precision, Tensor, TensorSpec, convert};
+
+use super::reals;
+use crate::validation::Invalid;
+
+/// The input that gets the labels.
+const LABELS: &str = "labels";
+
+/// The input that gets the output that is scored, whatever its name.
+const OUTPUTS: &str = "outputs";
+
+/// A loaded graph.
+#[derive(Clone)]
+pub struct Judge(Arc<dyn LoadedModel>);
+
+impl Judge {
+    /// Has the first engine load it that can.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub fn load(graph: &Bytes, engines: &[Arc<dyn Engine>]) -> Result<Self, Invalid> {
+        let request = LoadRequest {
+            artefact: digest_of(graph),
+            model: graph.clone(),
+            precision: Precision::Fp32,
+            optimization: Optimization::All,
+            threads: 1,
+        };
+        let mut reason = "no engine here reads it".to_owned();
+        for engine in engines.iter().filter(|engine| engine.reads(graph)) {
+            match engine.load(&request) {
+                Ok(loaded) => return Ok(Self(loaded)),
+                Err(error) => reason = format!("engine `{}`: {error}", engine.name()),
+            }
+        }
+        Err(Invalid::Judge(format!("it cannot be loaded: {reason}")))
+    }
+
+    /// What it says of each of these records. `answers` are the model's outputs by name, `scored` the position of
+    /// the one that is scored.
+    pub(super) fn scores(
+        &self,
+        answers: &[NamedTensor],
+        scored: usize,
+        labels: &Tensor,
+    ) -> Result<Vec<f64>, Invalid> {
+        let records = labels.rows();
+        let inputs = self.0.signature().inputs.iter().map(|spec| {
+            let tensor = match spec.name.as_str() {
+                LABELS => Some(labels),
+                OUTPUTS => answers.get(scored).map(|answer| &answer.tensor),
+                name => {
+                    let answer = answers.iter().find(|answer| answer.name == name);
+                    answer.map(|answer| &answer.tensor)
+                }
+            };
+            let tensor = tensor.ok_or_else(|| no_such(spec, answers))?;
+            let tensor = convert::input(tensor, spec.data_type);
+            let tensor = tensor
+                .map_err(|why| Invalid::Judge(format!("its input `{}`: {why}", spec.name)))?;
+            Ok(NamedTensor::new(&spec.name, tensor))
+        });
+        let inputs = inputs.collect::<Result<Vec<_>, Invalid>>()?;
+        let outputs = self.0.run(&inputs);
+        let outputs = outputs.map_err(|error| Invalid::Judge(error.to_string()))?;
+        let scores = outputs.first().and_then(reals).unwrap_or_default();
+        let is_share = |score: &f64| (0.0..=1.0).contains(score);
+        if scores.len() != records {
+            let count = scores.len();
+            return Err(Invalid::Judge(format!(
+                "its first output has `{count}` elements for `{records}` records: it must have one for each"
+            )));
+        }
+        match scores.iter().find(|score| !is_share(score)) {
+            Some(score) => Err(Invalid::Judge(format!(
+                "it says `{score}` of a record: it must be from 0 to 1, and more for what is better"
+            ))),
+            None => Ok(scores),
+        }
+    }
+}
+
+fn no_such(spec: &TensorSpec, answers: &[NamedTensor]) -> Invalid {
+    let names = answers.iter().map(|answer| format!("`{}`", answer.name));
+    Invalid::Judge(format!(
+        "its input `{}` is neither `labels` nor `outputs` nor an output of the model, which are {}",
+        spec.name,
+        names.collect::<Vec<_>>().join(", ")
+    ))
+}

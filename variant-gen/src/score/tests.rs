@@ -1,0 +1,190 @@
+//! Scores against numbers of others.
+
+use super::*;
+
+fn classes(values: &[u64]) -> Labels {
+    Labels {
+        per_record: 1,
+        values: Expectation::Classes(values.to_vec()),
+    }
+}
+
+fn floats(shape: &[usize], values: &[f32]) -> Tensor {
+    Tensor::from_elements(shape.to_vec(), values).expect("fits")
+}
+
+fn score(metric: Metric, labels: &Labels, output: &Tensor) -> Accuracy {
+    let mut scorer = Scorer::new(metric, labels, "y");
+    scorer.push(output, output.rows()).expect("scores");
+    scorer.finish(32)
+}
+
+#[test]
+fn the_first_of_equal_maxima_is_the_answer() {
+    let output = floats(&[3, 3], &[1.0, 1.0, 0.0, 0.0, 2.0, 2.0, 5.0, 1.0, 9.0]);
+    assert_eq!(
+        score(Metric::Top1, &classes(&[0, 1, 2]), &output).value,
+        1.0
+    );
+    assert_eq!(
+        score(Metric::Top1, &classes(&[1, 2, 0]), &output).value,
+        0.0
+    );
+    assert_eq!(
+        score(Metric::TopK(2), &classes(&[1, 2, 0]), &output).value,
+        1.0
+    );
+    assert_eq!(
+        score(Metric::TopK(2), &classes(&[2, 0, 1]), &output).value,
+        0.0
+    );
+}
+
+#[test]
+fn not_a_number_finds_nothing() {
+    let output = floats(&[1, 2], &[f32::NAN, 1.0]);
+    assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
+}
+
+#[test]
+fn exact_compares_whole_records() {
+    let labels = Labels {
+        per_record: 2,
+        values: Expectation::Exact(
+            Tensor::from_elements(vec![2, 2], &[1i64, 2, i64::MAX, 4]).expect("fits"),
+        ),
+    };
+    let output = Tensor::from_elements(vec![2, 2], &[1i64, 2, i64::MAX - 1, 4]).expect("fits");
+    assert_eq!(score(Metric::Exact, &labels, &output).value, 0.5);
+    let zero = Labels {
+        per_record: 1,
+        values: Expectation::Exact(floats(&[1], &[0.0])),
+    };
+    assert_eq!(
+        score(Metric::Exact, &zero, &floats(&[1], &[-0.0])).value,
+        1.0
+    );
+}
+
+#[test]
+fn mean_absolute_error_averages_records() {
+    let labels = Labels {
+        per_record: 2,
+        values: Expectation::Real(vec![0.0, 0.0, 1.0, 1.0]),
+    };
+    let output = floats(&[2, 2], &[1.0, -3.0, 1.0, 1.0]);
+    let accuracy = score(Metric::MeanAbsoluteError, &labels, &output);
+    assert_eq!(accuracy.value, 1.0);
+    let mut scorer = Scorer::new(Metric::MeanAbsoluteError, &labels, "y");
+    let bad = scorer.push(&floats(&[2, 2], &[0.0, 0.0, f32::INFINITY, 0.0]), 2);
+    assert!(matches!(bad, Err(ScoreError::NotFinite { record: 2, .. })));
+}
+
+fn assert_close(have: f64, want: f64) {
+    assert!((have - want).abs() < 1e-9, "{have} for {want}");
+}
+
+/// Values by scikit-learn 1.9.1 on the same numbers.
+#[test]
+fn metrics_of_classes_agree_with_scikit_learn() {
+    let rows = [
+        [0.7, 0.2, 0.1],
+        [0.1, 0.6, 0.3],
+        [0.2, 0.5, 0.3],
+        [0.3, 0.3, 0.4],
+        [0.8, 0.1, 0.1],
+        [0.25, 0.35, 0.4],
+    ];
+    let output = Tensor::from_elements(vec![6, 3], rows.as_flattened()).expect("fits");
+    let labels = classes(&[0, 1, 2, 2, 1, 2]);
+    assert_close(
+        score(Metric::F1, &labels, &output).value,
+        0.655_555_555_555_555_6,
+    );
+    assert_close(score(Metric::F1Micro, &labels, &output).value, 2.0 / 3.0);
+    assert_close(
+        score(Metric::LogLoss, &labels, &output).value,
+        1.034_439_988_128_835_8,
+    );
+    let logits = [2.0, 1.0, -1.0, 0.0, 3.0, 1.0];
+    let logits = Tensor::from_elements(vec![2, 3], &logits).expect("fits");
+    let of_logits = score(Metric::LogLoss, &classes(&[0, 2]), &logits);
+    assert_close(of_logits.value, 1.259_429_118_162_236);
+    // One column, or two of which the second counts.
+    let sure = [0.1, 0.4, 0.35, 0.8, 0.4, 0.9];
+    let two: Vec<f64> = sure.iter().flat_map(|it| [1.0 - it, *it]).collect();
+    let labels = classes(&[0, 0, 1, 1, 1, 0]);
+    for (columns, values) in [(1, sure.to_vec()), (2, two)] {
+        let output = Tensor::from_elements(vec![6, columns], &values).expect("fits");
+        let area = score(Metric::Auc, &labels, &output);
+        assert_close(area.value, 0.5);
+        assert!(area.lower < 0.2 && area.upper > 0.8, "{area:?}");
+    }
+}
+
+/// Values by scikit-learn 1.9.1 and NumPy on the same numbers.
+#[test]
+fn metrics_of_numbers_agree_with_scikit_learn() {
+    let reals = |per_record, values: &[f64]| Labels {
+        per_record,
+        values: Expectation::Real(values.to_vec()),
+    };
+    let output = Tensor::from_elements(vec![4, 1], &[2.5, 0.0, 2.0, 8.0]).expect("fits");
+    let labels = reals(1, &[3.0, -0.5, 2.0, 7.0]);
+    let of = |metric| score(metric, &labels, &output).value;
+    assert_close(of(Metric::RootMeanSquareError), 0.612_372_435_695_794_5);
+    assert_close(of(Metric::R2), 0.948_608_137_044_967_9);
+    assert_close(
+        of(Metric::MeanAbsolutePercentageError),
+        0.327_380_952_380_952_4,
+    );
+    let output = Tensor::from_elements(vec![2, 2], &[1.0, 2.0, 3.0, -1.0]).expect("fits");
+    let labels = reals(2, &[2.0, 1.0, 3.0, 1.0]);
+    let cosine = score(Metric::Cosine, &labels, &output);
+    assert_close(cosine.value, 0.8);
+    assert!(cosine.lower <= 0.8 && cosine.upper >= 0.8, "{cosine:?}");
+}
+
+#[test]
+fn what_a_metric_cannot_say_is_refused_with_the_record() {
+    let labels = Labels {
+        per_record: 1,
+        values: Expectation::Real(vec![1.0, 0.0]),
+    };
+    let mut scorer = Scorer::new(Metric::MeanAbsolutePercentageError, &labels, "y");
+    let refused = scorer.push(&floats(&[2, 1], &[1.0, 2.0]), 2);
+    let refused = refused.expect_err("it divides by 0").to_string();
+    assert!(
+        refused.contains("record `2`") && refused.contains("`mape`"),
+        "{refused}"
+    );
+    let labels = classes(&[0, 1]);
+    let mut scorer = Scorer::new(Metric::LogLoss, &labels, "y");
+    let refused = scorer.push(&floats(&[2, 2], &[1.0, 0.0, f32::NAN, 1.0]), 2);
+    assert!(refused.is_err());
+}
+
+#[test]
+fn outputs_that_do_not_fit_are_refused() {
+    let labels = classes(&[0, 7]);
+    let mut scorer = Scorer::new(Metric::Top1, &labels, "y");
+    assert!(scorer.push(&floats(&[1, 3], &[0.0; 3]), 2).is_err());
+    assert!(matches!(
+        scorer.push(&floats(&[2, 3], &[0.0; 6]), 2),
+        Err(ScoreError::Invalid(Invalid::Label { record: 2, .. }))
+    ));
+}
+
+#[test]
+fn batches_add_up() {
+    let labels = classes(&[0, 1, 1]);
+    let mut scorer = Scorer::new(Metric::Top1, &labels, "y");
+    scorer
+        .push(&floats(&[2, 2], &[1.0, 0.0, 0.0, 1.0]), 2)
+        .expect("scores");
+    scorer
+        .push(&floats(&[1, 2], &[1.0, 0.0]), 1)
+        .expect("scores");
+    let accuracy = scorer.finish(2);
+    assert_eq!((accuracy.records, accuracy.value), (3, 2.0 / 3.0));
+}

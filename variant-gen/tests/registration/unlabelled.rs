@@ -1,0 +1,183 @@
+//! Validation sets without labels: accuracy is agreement with the uploaded file, which tells how much of it a
+//! precision keeps.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use sextant_engine::Engine;
+use sextant_onnx::{
+    builder::{BATCH, Dim, ModelBuilder},
+    encode,
+    proto::{AttributeProto, NodeProto},
+};
+use sextant_registry::{DataFile, JobState, METRIC_FILE};
+use sextant_types::{DataType, Digest, Metric, Precision, Variant};
+use sextant_variant_gen::Generator;
+
+use crate::bed::{Bed, CLASSES, model, ort, quick, validation};
+
+/// The records of [`validation`] without their labels.
+fn unlabelled(seed: u64) -> Bytes {
+    let labelled = validation(seed);
+    let lines = labelled
+        .split(|byte| *byte == b'\n')
+        .filter(|it| !it.is_empty());
+    let without = lines.map(|line| {
+        let mut record: Value = serde_json::from_slice(line).expect("JSON");
+        record.as_object_mut().expect("an object").remove("label");
+        format!("{record}\n")
+    });
+    without.collect::<String>().into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_uploaded_file_agrees_with_itself() {
+    let bed = Bed::new().await;
+    bed.application("errors", Metric::MeanAbsoluteError).await;
+    for (application, name, best) in [("app", "classes", 1.0), ("errors", "numbers", 0.0)] {
+        let set = unlabelled(3);
+        let job = bed.submit_to(application, name, &model(3), &set).await.job;
+        let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+        assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+        let changes = &job.result.expect("a result")["changes"];
+        let changes = changes.as_array().expect("a list");
+        let said = |it: &Value| it.as_str().is_some_and(|it| it.contains("no labels"));
+        assert!(changes.iter().any(said), "{changes:?}");
+        let variants = bed.variants(name).await;
+        for variant in &variants {
+            assert_eq!(variant.accuracy.records, 70);
+            if variant.spec.precision == Precision::Fp32 {
+                let value = variant.accuracy.value;
+                assert!((value - best).abs() < 1e-6, "{value} for {}", variant.id);
+            }
+        }
+        assert!(
+            variants
+                .iter()
+                .any(|it| it.spec.precision == Precision::Int8Static)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn some_labels_are_refused() {
+    let bed = Bed::new().await;
+    let some = [validation(1), unlabelled(2)].concat();
+    let job = bed.register("m", &model(1), &Bytes::from(some)).await;
+    let error = job.error.expect("is refused").message;
+    assert!(
+        error.contains("record 71") && error.contains("`label`"),
+        "{error}"
+    );
+}
+
+/// Weights alone in 8 and 4 bits agree with the file nearly always, where there are enough of them to matter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_matrices_become_small() {
+    const WIDE: usize = 512;
+    let bed = Bed::new().await;
+    let model = sextant_onnx::builder::mlp(&[WIDE, 2048, 3], 5);
+    let line = |record: usize| {
+        let x = (0..WIDE).map(|at| ((record * WIDE + at) as f32 * 0.37).sin());
+        format!(
+            "{}\n",
+            serde_json::json!({"inputs": {"input": x.collect::<Vec<f32>>()}})
+        )
+    };
+    let set: String = (0..60).map(line).collect();
+    let job = bed.submit("wide", &model, &Bytes::from(set)).await.job;
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(ort())];
+    let generator = Generator::new(bed.stores(), engines, quick());
+    let job = bed.run_to_end(generator, &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let variants = bed.variants("wide").await;
+    let of = |precision| {
+        let found = variants.iter().find(|it| it.spec.precision == precision);
+        found.unwrap_or_else(|| panic!("no {precision:?}: {:?}", job.result))
+    };
+    assert!(of(Precision::Int8Weights).accuracy.value >= 0.95);
+    assert!(of(Precision::Int4Weights).accuracy.value >= 0.7);
+    let bytes = async |precision| {
+        let artefact = of(precision).artefact;
+        bed.objects.get_blob(&artefact).await.expect("reads").len()
+    };
+    let (whole, half, least) = (
+        bytes(Precision::Fp32).await,
+        bytes(Precision::Int8Weights).await,
+        bytes(Precision::Int4Weights).await,
+    );
+    assert!(
+        half * 3 < whole && least * 5 < whole,
+        "{whole}, {half}, {least}"
+    );
+}
+
+/// A graph that says 1 where the greatest output is the label's, and 0 elsewhere.
+fn top1() -> Bytes {
+    let mut builder = ModelBuilder::new("metric", 1);
+    builder.input(
+        "outputs",
+        DataType::Fp32,
+        &[BATCH, Dim::Fixed(CLASSES as u64)],
+    );
+    builder.input("labels", DataType::Int64, &[BATCH]);
+    builder.output("score", DataType::Fp32, &[BATCH]);
+    let mut model = builder.model();
+    let nodes = &mut model.graph.as_mut().expect("a graph").node;
+    let best = NodeProto::new("ArgMax", "best", &["outputs"], &["best"]);
+    let best = best.with(AttributeProto::int("axis", 1));
+    nodes.push(best.with(AttributeProto::int("keepdims", 0)));
+    nodes.push(NodeProto::new(
+        "Equal",
+        "equal",
+        &["best", "labels"],
+        &["equal"],
+    ));
+    let cast = NodeProto::new("Cast", "score", &["equal"], &["score"]);
+    nodes.push(cast.with(AttributeProto::int("to", 1)));
+    encode(&model)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_metric_may_be_a_graph_of_the_owners() {
+    let bed = Bed::new().await;
+    bed.application("own", Metric::Custom).await;
+    bed.register_well("plain", &model(3), &validation(3)).await;
+    let digest = bed.objects.put_blob(top1()).await.expect("stored");
+    let register = async |application: &str, name: &str, digest: Option<Digest>| {
+        let data = digest.map(|digest| DataFile {
+            name: METRIC_FILE.to_owned(),
+            digest,
+            size_bytes: 1,
+        });
+        let data = data.into_iter().collect();
+        let job = bed
+            .submit_with(application, name, (&model(3), &validation(3)), data)
+            .await
+            .job;
+        bed.run_to_end(bed.generator(quick()), &job.id).await
+    };
+    let job = register("own", "judged", Some(digest)).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let (plain, judged) = (bed.variants("plain").await, bed.variants("judged").await);
+    let single = |of: &[Variant]| {
+        let found = of.iter().find(|it| it.spec.precision == Precision::Fp32);
+        found.expect("single precision").accuracy.value
+    };
+    assert_eq!(single(&plain), single(&judged));
+    for (application, digest) in [("own", None), ("app", Some(digest))] {
+        let refused = register(application, "refused", digest).await;
+        let error = refused.error.expect("is refused").message;
+        assert!(error.contains("`--metric-model"), "{error}");
+    }
+    let wrong = bed.objects.put_blob(model(1)).await.expect("stored");
+    let error = register("own", "refused", Some(wrong))
+        .await
+        .error
+        .expect("is refused");
+    assert!(
+        error.message.contains("`input`") && error.message.contains("`labels`"),
+        "{error:?}"
+    );
+}
