@@ -57,6 +57,10 @@ pub struct TargetsChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0)]
     max_error: Option<Option<f64>>,
+    /// The same as a share of the accuracy of the file as it was uploaded, such as 0.99.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
+    min_relative_accuracy: Option<Option<f64>>,
     /// Most to be paid for a thousand queries, US dollars.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0)]
@@ -116,6 +120,9 @@ impl TargetsChangeBody {
             latency_ms: self.latency_ms.unwrap_or(to.latency_ms),
             min_accuracy: self.min_accuracy.unwrap_or(to.min_accuracy),
             max_error: self.max_error.unwrap_or(to.max_error),
+            min_relative_accuracy: self
+                .min_relative_accuracy
+                .unwrap_or(to.min_relative_accuracy),
             max_cost_per_1k_usd: self.max_cost_per_1k_usd.unwrap_or(to.max_cost_per_1k_usd),
         }
     }
