@@ -147,6 +147,11 @@ impl Directory {
         id.is_ok_and(|id| self.models.contains_key(&id))
     }
 
+    /// All applications, in no order.
+    pub fn applications(&self) -> impl Iterator<Item = &ApplicationId> {
+        self.applications.keys()
+    }
+
     /// Applications that a later directory does not have.
     pub fn applications_not_in<'a>(
         &'a self,

@@ -43,7 +43,7 @@ pub struct EmbeddingsBody<'a> {
     model: Text<'a>,
     /// The token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`. Text is refused.
     #[serde(borrow)]
-    #[schema(value_type = InputBody)]
+    #[schema(value_type = Vec<TokensBody>)]
     input: &'a RawValue,
     /// How the vectors are written: `float`, or `base64` for FP32 values in little-endian order.
     #[serde(default, deserialize_with = "json::or_default")]
@@ -66,15 +66,15 @@ pub struct EmbeddingsBody<'a> {
     preset: Option<Text<'a>>,
 }
 
-/// Token ids.
+/// A token id of the only row, or the token ids of one of several rows.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = TokenIds)]
 #[serde(untagged)]
-pub enum InputBody {
-    /// Of one row.
-    One(Vec<i64>),
-    /// Of several rows.
-    Several(Vec<Vec<i64>>),
+pub enum TokensBody {
+    /// One of the only row.
+    Id(i64),
+    /// Those of a row.
+    Row(Vec<i64>),
 }
 
 /// How vectors are written.
@@ -206,20 +206,32 @@ fn rows(input: &RawValue) -> Result<Vec<Vec<i64>>, Problem> {
             "text is not taken: send token ids, `[1, 2]` or `[[1, 2], [3]]`, as the model's tokenizer makes them",
         ));
     }
-    let rows = match serde_json::from_str(text) {
-        Ok(InputBody::One(row)) => vec![row],
-        Ok(InputBody::Several(rows)) => rows,
-        Err(_) => {
-            let detail =
-                "`input` must be whole numbers: `[1, 2]`, or `[[1, 2], [3]]` for several rows";
-            return Err(invalid("input", detail));
-        }
-    };
+    let rows = serde_json::from_str(text).ok().and_then(in_rows);
+    let rows = rows.ok_or_else(|| {
+        let detail = "`input` must be whole numbers: `[1, 2]`, or `[[1, 2], [3]]` for several rows";
+        invalid("input", detail)
+    })?;
     if !(1..=MOST_ROWS).contains(&rows.len()) || rows.iter().any(Vec::is_empty) {
         let detail = format!("`input` has 1 to {MOST_ROWS} rows of at least one token id each");
         return Err(invalid("input", detail));
     }
     Ok(rows)
+}
+
+/// The rows: one of ids, or several; not both.
+fn in_rows(input: Vec<TokensBody>) -> Option<Vec<Vec<i64>>> {
+    let (mut ids, mut rows) = (Vec::new(), Vec::new());
+    for part in input {
+        match part {
+            TokensBody::Id(id) => ids.push(id),
+            TokensBody::Row(row) => rows.push(row),
+        }
+    }
+    match (ids.is_empty(), rows.is_empty()) {
+        (false, false) => None,
+        (false, true) => Some(vec![ids]),
+        _ => Some(rows),
+    }
 }
 
 // === impl Asked ===

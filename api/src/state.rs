@@ -1,6 +1,6 @@
 //! What handlers share.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
@@ -181,8 +181,10 @@ impl ApiState {
     }
 
     /// Queries in flight, by application; `None` for those of which that is not known.
-    pub(crate) fn in_flight_of(&self) -> Vec<(Option<ApplicationId>, usize)> {
-        self.0.places.by_application()
+    pub(crate) fn in_flight_of(&self) -> BTreeMap<Option<ApplicationId>, usize> {
+        let directory = self.0.directory.load();
+        let idle = directory.applications().map(|id| (Some(id.clone()), 0));
+        idle.chain(self.0.places.by_application()).collect()
     }
 
     /// The whole body of a request that is not an upload, within the limits.

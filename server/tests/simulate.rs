@@ -227,7 +227,7 @@ fn wrong_use_exits_with_two_and_says_what_is_wrong() {
 }
 
 #[test]
-fn a_file_that_is_not_there_exits_with_one() {
+fn a_file_that_is_not_there_is_named() {
     let output = run(&["--experiment", "./no-such.toml", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let error: Value = serde_json::from_str(stderr(&output).trim()).expect("JSON");
@@ -243,5 +243,6 @@ fn a_file_that_is_not_there_exits_with_one() {
         "--plot",
         "/no-such-folder/picture.svg",
     ]);
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/no-such-folder/picture.svg"));
 }

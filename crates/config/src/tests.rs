@@ -8,7 +8,7 @@ use super::{
     autoscaler::Autoscaler,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
-    sections::{Jobs, Variants},
+    sections::{Grpc, Jobs, Variants},
     worker::{Emulated, EmulatedType, Worker},
     *,
 };
@@ -319,6 +319,9 @@ fn the_table_of_fields_matches_the_structs() {
         prices: Prices {
             devices: [(device_type("name"), price)].into(),
             ..Prices::default()
+        },
+        grpc: Grpc {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 8001))),
         },
         autoscaler: Autoscaler {
             budget_per_hour_usd: Some(1.0),

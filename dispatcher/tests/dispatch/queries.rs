@@ -309,7 +309,7 @@ async fn bad_inputs_and_unknown_names_have_codes() {
     let error = world.ask(many).await.unwrap_err();
     assert_eq!(
         error.code,
-        Code::TargetInfeasible,
+        Code::InvalidTensor,
         "5 rows, 4 at most: {error}"
     );
 }

@@ -172,7 +172,7 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 /// What is the matter with a file.
 fn of_file(path: &Path, source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::NotFound => format!("there is no file `{}`", path.display()),
+        io::ErrorKind::NotFound => format!("there is no file or folder `{}`", path.display()),
         _ => format!("`{}` cannot be read or written", path.display()),
     }
 }

@@ -5,6 +5,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The part of all descriptors that is left to files, stores, engines and the other processes of a fleet.
 const RESERVED_PART: u64 = 8;
 
+/// As many are left in any case: a process without a connection has about 40 open.
+const LEAST_RESERVED: u64 = 64;
+
 /// Raises the limit of this process to what the system allows it. Service managers set a low one (systemd:
 /// 1,024) for the sake of programs that cannot do with more.
 pub(super) fn raise() {
@@ -38,7 +41,8 @@ pub(super) fn max_connections(configured: usize) -> usize {
 }
 
 fn allowed(descriptors: u64) -> usize {
-    let allowed = descriptors - descriptors / RESERVED_PART;
+    let reserved = (descriptors / RESERVED_PART).max(LEAST_RESERVED);
+    let allowed = descriptors.saturating_sub(reserved);
     usize::try_from(allowed).unwrap_or(usize::MAX).max(1)
 }
 
@@ -49,6 +53,7 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_the_rest() {
         assert_eq!(allowed(1024), 896);
+        assert_eq!(allowed(256), 192);
         assert_eq!(allowed(0), 1);
         assert_eq!(max_connections(1), 1);
         assert!(max_connections(usize::MAX) <= allowed(limit()));
