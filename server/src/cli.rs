@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use sextant_config::{self as config, Config};
 
-use crate::{logging, serve};
+use crate::{environment, logging, serve};
 
 mod application;
 mod artefact;
@@ -149,7 +149,10 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
-        Command::Inspect(inspect) => inspect.run(output),
+        Command::Inspect(inspect) => {
+            environment::complete();
+            inspect.run(output)
+        }
         Command::Openapi => output.value(&sextant_api::openapi()),
         Command::Completions(completions) => completions.run(output),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
@@ -194,7 +197,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
 
 fn run_service(config: Config) -> Result<(), Error> {
     logging::start(&config.log).map_err(Error::Service)?;
-    serve::memory::limit_arenas();
+    environment::complete();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(usize::from(config.runtime.threads()))
         .thread_name("sextant")

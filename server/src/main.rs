@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod cli;
+mod environment;
 mod logging;
 mod serve;
 

@@ -4,8 +4,6 @@
 //! [`Stores`]. A process on the embedded default plays all roles over a folder of its own; in a
 //! fleet a [`Port`] connects it with those that play the others.
 
-pub(crate) mod memory;
-
 mod cuda;
 mod descriptors;
 mod devices;

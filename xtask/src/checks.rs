@@ -63,6 +63,7 @@ fn steps(provisioned: &Provisioned) -> Vec<Step> {
         let mut command = shell::command("cargo");
         command.args(words.split(' '));
         command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
+        command.env("ORT_DISABLE_TELEMETRY", "1");
         Step { name, command }
     };
     let tests = if tools::has_nextest() {

@@ -59,6 +59,8 @@ impl Program {
         command
             .args(&self.arguments)
             .env_clear()
+            // ONNX Runtime's library reports usage to its maker without it.
+            .env("ORT_DISABLE_TELEMETRY", "1")
             // As in the service: an arena for each thread would keep what the thread has freed.
             .env("MALLOC_ARENA_MAX", "2")
             .current_dir("/")
