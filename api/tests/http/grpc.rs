@@ -33,6 +33,9 @@ use crate::{
     served::soon,
 };
 
+mod forms;
+mod memory;
+
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
@@ -261,276 +264,6 @@ async fn every_type_but_the_halves_travels_in_its_field() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused() {
-    let api = Api::new(Recorder::answering()).await;
-    let typed = |contents| ModelInferRequest {
-        inputs: vec![InferTensor {
-            contents: Some(contents),
-            ..input("FP32", &[1, 3])
-        }],
-        raw_input_contents: Vec::new(),
-        ..query()
-    };
-    let fp32 = |values: &[f32]| InferTensorContents {
-        fp32_contents: values.to_vec(),
-        ..Default::default()
-    };
-    let raw = |raw: Vec<Bytes>| ModelInferRequest {
-        raw_input_contents: raw,
-        ..query()
-    };
-    let of = |input| ModelInferRequest {
-        inputs: vec![input],
-        ..query()
-    };
-    let int8 = ModelInferRequest {
-        inputs: vec![InferTensor {
-            contents: Some(InferTensorContents {
-                int_contents: vec![128],
-                ..Default::default()
-            }),
-            ..input("INT8", &[1])
-        }],
-        raw_input_contents: Vec::new(),
-        ..query()
-    };
-    let mut both = typed(fp32(&[1.0, 2.0, 3.0]));
-    both.raw_input_contents = query().raw_input_contents;
-    let output = |name: &str| InferRequestedOutputTensor {
-        name: name.to_owned(),
-        ..Default::default()
-    };
-    let mut unwanted = query();
-    unwanted.outputs = vec![output("nothing")];
-    let mut twice = query();
-    twice.outputs = vec![output("probabilities"); 2];
-    let mut policy = query();
-    policy.parameters =
-        parameters(&[("slo_policy", ParameterChoice::StringParam("no".to_owned()))]);
-    let mut nan = query();
-    nan.parameters = parameters(&[("slo_latency_ms", ParameterChoice::DoubleParam(f64::NAN))]);
-    let mut negative = query();
-    negative.parameters = parameters(&[("slo_latency_ms", ParameterChoice::DoubleParam(-1.0))]);
-    let mut timeout = query();
-    timeout.parameters = parameters(&[("timeout", ParameterChoice::Int64Param(-1))]);
-    let mut nobody = query();
-    nobody.model_name = "nobody".to_owned();
-    let mut version = query();
-    version.model_version = "2".to_owned();
-    for (what, request, status, code) in [
-        ("no such model", nobody, NOT_FOUND, "model_not_found"),
-        ("no such version", version, NOT_FOUND, "model_not_found"),
-        (
-            "no such type",
-            of(input("FP33", &[1, 3])),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "a negative size",
-            of(input("FP32", &[-1, 3])),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "an overflow",
-            of(input("FP32", &[i64::MAX, 4])),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "too few bytes",
-            raw(vec![Bytes::from_static(&[0; 11])]),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "too many bytes",
-            raw(vec![Bytes::from_static(&[0; 16])]),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "too many entries",
-            raw(vec![Bytes::from_static(&[0; 12]); 2]),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "no elements",
-            raw(Vec::new()),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        ("elements twice", both, INVALID_ARGUMENT, "invalid_tensor"),
-        (
-            "too few elements",
-            typed(fp32(&[1.0])),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        (
-            "a wrong field",
-            typed(InferTensorContents {
-                fp64_contents: vec![1.0; 3],
-                ..Default::default()
-            }),
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        ("no INT8", int8, INVALID_ARGUMENT, "invalid_tensor"),
-        (
-            "no such output",
-            unwanted,
-            INVALID_ARGUMENT,
-            "invalid_tensor",
-        ),
-        ("an output twice", twice, INVALID_ARGUMENT, "invalid_tensor"),
-        (
-            "no such policy",
-            policy,
-            INVALID_ARGUMENT,
-            "invalid_request",
-        ),
-        ("not a number", nan, INVALID_ARGUMENT, "invalid_target"),
-        (
-            "a negative target",
-            negative,
-            INVALID_ARGUMENT,
-            "invalid_target",
-        ),
-        (
-            "a negative timeout",
-            timeout,
-            INVALID_ARGUMENT,
-            "invalid_target",
-        ),
-    ] {
-        let ended = call(&api, INFER, &[], frame(&request)).await;
-        assert_eq!(
-            (ended.status, &*ended.code),
-            (status, code),
-            "{what}: {ended:?}"
-        );
-        assert!(!ended.message.is_empty(), "{what}");
-    }
-}
-
-#[tokio::test]
-async fn frames_are_held_to_their_form() {
-    let api = Api::new(Recorder::answering()).await;
-    let whole = frame(&query());
-    let mut long = whole.to_vec();
-    long.push(0);
-    let mut lying = whole.to_vec();
-    lying[4] += 1;
-    let mut flag = whole.to_vec();
-    flag[0] = 2;
-    for (what, body) in [
-        ("nothing", Vec::new()),
-        ("half a head", whole[..3].to_vec()),
-        ("half a message", whole[..whole.len() - 1].to_vec()),
-        ("something behind", long),
-        ("a length that lies", lying),
-        ("a flag that is none", flag),
-        ("no message", framed(false, &[0x0f, 0xff]).to_vec()),
-        (
-            "many empty inputs",
-            framed(false, &[0x2a, 0].repeat(5000)).to_vec(),
-        ),
-        ("compressed as nothing says", framed(true, b"no").to_vec()),
-    ] {
-        let ended = call(&api, INFER, &[], body).await;
-        assert_eq!(ended.status, INVALID_ARGUMENT, "{what}: {ended:?}");
-    }
-    for headers in [
-        [("grpc-encoding", "br")],
-        [("grpc-timeout", "1x")],
-        [("grpc-timeout", "")],
-    ] {
-        let ended = call(&api, INFER, &headers, whole.clone()).await;
-        ended.is(INVALID_ARGUMENT, "invalid_request");
-    }
-    let unknown = "/inference.GRPCInferenceService/Unheard";
-    call(&api, unknown, &[], whole)
-        .await
-        .is(UNIMPLEMENTED, "route_not_found");
-    // Over HTTP the same path tells what it takes.
-    let reading = api.call("POST", INFER, "{}").await;
-    reading.problem("invalid_request");
-}
-
-#[tokio::test]
-async fn messages_are_compressed_both_ways() {
-    let api = Api::new(Recorder::answering()).await;
-    let plain = query().encode_to_vec();
-    for encoding in ["gzip", "deflate"] {
-        let small = match encoding {
-            "gzip" => {
-                let mut to = GzEncoder::new(Vec::new(), Compression::fast());
-                to.write_all(&plain).expect("a vector takes all");
-                to.finish()
-            }
-            _ => {
-                let mut to = ZlibEncoder::new(Vec::new(), Compression::fast());
-                to.write_all(&plain).expect("a vector takes all");
-                to.finish()
-            }
-        };
-        let body = framed(true, &small.expect("a vector takes all"));
-        let headers = [
-            ("grpc-encoding", encoding),
-            ("grpc-accept-encoding", "identity, gzip,deflate"),
-        ];
-        let ended = call(&api, INFER, &headers, body.clone()).await;
-        assert_eq!(ended.headers["grpc-encoding"], encoding);
-        let (compressed, bytes) = &ended.bodies[0];
-        assert!(compressed, "{ended:?}");
-        let mut inflated = Vec::new();
-        match encoding {
-            "gzip" => GzDecoder::new(&bytes[..]).read_to_end(&mut inflated),
-            _ => ZlibDecoder::new(&bytes[..]).read_to_end(&mut inflated),
-        }
-        .expect("it is what it says");
-        let reply = ModelInferResponse::decode(&inflated[..]).expect("a message");
-        assert_eq!(reply.id, "seven");
-        // A client that does not say that it takes such answers gets plain ones.
-        let ended = call(&api, INFER, &headers[..1], body).await;
-        assert!(!ended.bodies[0].0, "{ended:?}");
-        let _: ModelInferResponse = ended.one();
-    }
-}
-
-#[tokio::test]
-async fn sizes_are_limited_compressed_or_not() {
-    let limits = Limits {
-        max_body_bytes: 4096,
-        ..Limits::default()
-    };
-    let api = Api::limited(Recorder::answering(), limits).await;
-    let ended = call(&api, INFER, &[], framed(false, &[0; 5000])).await;
-    ended.is(RESOURCE_EXHAUSTED, "too_large");
-    let mut to = GzEncoder::new(Vec::new(), Compression::best());
-    to.write_all(&vec![0; 1 << 20]).expect("a vector takes all");
-    let bomb = framed(true, &to.finish().expect("a vector takes all"));
-    assert!(bomb.len() < 4096);
-    let headers = [("grpc-encoding", "gzip")];
-    let ended = call(&api, INFER, &headers, bomb.clone()).await;
-    ended.is(RESOURCE_EXHAUSTED, "too_large");
-    // In a stream it is the answer to one query, and a message too large the end of all.
-    let body = [bomb, frame(&query()), framed(false, &[0; 5000])].concat();
-    let ended = call(&api, STREAM, &headers, body).await;
-    ended.is(RESOURCE_EXHAUSTED, "too_large");
-    let replies = streamed(&ended);
-    assert!(
-        replies[0].error_message.starts_with("too_large"),
-        "{replies:?}"
-    );
-    assert_eq!(replies[1].error_message, "");
-    assert_eq!(replies.len(), 2);
-}
-
-#[tokio::test]
 async fn targets_come_as_parameters_metadata_and_timeouts() {
     let recorder = Recorder::answering();
     let api = Api::new(recorder.clone()).await;
@@ -581,6 +314,32 @@ async fn targets_come_as_parameters_metadata_and_timeouts() {
         OK
     );
     assert_eq!(recorder.last().targets.latency_ms, Some(3.0));
+}
+
+#[tokio::test]
+async fn a_share_of_the_uploaded_accuracy_is_asked_for_over_grpc_and_http() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let mut with = query();
+    let share = ParameterChoice::DoubleParam(0.99);
+    with.parameters = parameters(&[("slo_min_relative_accuracy", share)]);
+    let header = ("x-slo-min-relative-accuracy", "0.95");
+    for (message, headers, wanted) in [
+        (&with, &[][..], Some(0.99)),
+        (&with, &[header], Some(0.99)),
+        (&query(), &[header], Some(0.95)),
+        (&query(), &[], None),
+    ] {
+        let ended = call(&api, INFER, headers, frame(message)).await;
+        assert_eq!(ended.status, OK, "{wanted:?}");
+        assert_eq!(recorder.last().targets.min_relative_accuracy, wanted);
+    }
+    let path = "/v2/models/digits/infer";
+    let body = r#"{"parameters":{"slo_min_relative_accuracy":0.98},"inputs":[
+        {"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}"#;
+    let answer = api.call("POST", path, body.to_owned()).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(recorder.last().targets.min_relative_accuracy, Some(0.98));
 }
 
 #[tokio::test]
@@ -722,134 +481,4 @@ async fn keys_are_asked_for_as_over_http() {
     assert_eq!(told.settings["log_info"].flag, Some(false));
     let audit = api.keyed(ADMIN, "GET", "/v1/audit", "").await.json();
     assert_eq!(audit["entries"][0]["action"], "log.change", "{audit}");
-}
-
-/// A file in `/dev/shm` that goes with the test.
-fn shared(name: &str, bytes: &[u8]) -> tempfile::NamedTempFile {
-    let file = tempfile::Builder::new()
-        .prefix(name)
-        .tempfile_in("/dev/shm");
-    let file = file.expect("Linux has /dev/shm");
-    std::fs::write(file.path(), bytes).expect("it can be written");
-    file
-}
-
-fn key_of(file: &tempfile::NamedTempFile) -> String {
-    let name = file.path().file_name().expect("a name");
-    format!("/{}", name.to_string_lossy())
-}
-
-fn in_region(offset: i64, byte_size: i64) -> std::collections::BTreeMap<String, InferParameter> {
-    parameters(&[
-        (
-            "shared_memory_region",
-            ParameterChoice::StringParam("both".to_owned()),
-        ),
-        ("shared_memory_offset", ParameterChoice::Int64Param(offset)),
-        (
-            "shared_memory_byte_size",
-            ParameterChoice::Int64Param(byte_size),
-        ),
-    ])
-}
-
-#[tokio::test]
-async fn tensors_may_be_in_shared_memory() {
-    let settings = Settings {
-        shared_memory: true,
-        ..Settings::default()
-    };
-    let api = Api::with(echo(), settings).await;
-    let sent: Vec<u8> = [1.5f32, -2.0, 3.25]
-        .iter()
-        .flat_map(|it| it.to_le_bytes())
-        .collect();
-    let file = shared("sextant-test", &[&[0; 4][..], &sent, &[0; 16]].concat());
-    let register = |key: String, byte_size| {
-        frame(&Region {
-            name: "both".to_owned(),
-            key,
-            offset: 4,
-            byte_size,
-        })
-    };
-    let path = "/inference.GRPCInferenceService/SystemSharedMemoryRegister";
-    for (key, byte_size) in [("/../etc/passwd".to_owned(), 8), (key_of(&file), 29)] {
-        let ended = call(&api, path, &[], register(key, byte_size)).await;
-        ended.is(INVALID_ARGUMENT, "invalid_region");
-    }
-    let ended = call(&api, path, &[], register(key_of(&file), 28)).await;
-    assert_eq!(ended.status, OK, "{ended:?}");
-    let status = "/inference.GRPCInferenceService/SystemSharedMemoryStatus";
-    let told: Regions = call(&api, status, &[], framed(false, &[])).await.one();
-    assert_eq!(
-        (told.regions["both"].offset, told.regions["both"].byte_size),
-        (4, 28)
-    );
-    let listed = api.get("/v2/systemsharedmemory/status").await.json();
-    assert_eq!(listed[0]["key"], key_of(&file), "{listed}");
-    let asked = |offset, size| ModelInferRequest {
-        inputs: vec![InferTensor {
-            parameters: in_region(0, 12),
-            ..input("FP32", &[1, 3])
-        }],
-        outputs: vec![InferRequestedOutputTensor {
-            name: "probabilities".to_owned(),
-            parameters: in_region(offset, size),
-        }],
-        raw_input_contents: Vec::new(),
-        ..query()
-    };
-    let reply: ModelInferResponse = call(&api, INFER, &[], frame(&asked(16, 12))).await.one();
-    assert_eq!(reply.raw_output_contents, [Bytes::new()]);
-    let size = reply.outputs[0].parameters["shared_memory_byte_size"]
-        .parameter_choice
-        .clone();
-    assert_eq!(size, Some(ParameterChoice::Int64Param(12)));
-    let bytes = std::fs::read(file.path()).expect("it is there");
-    assert_eq!(bytes[20..], sent);
-    for (offset, size) in [(20, 12), (16, 8), (-1, 12), (i64::MAX, 12)] {
-        let ended = call(&api, INFER, &[], frame(&asked(offset, size))).await;
-        assert_eq!(ended.status, INVALID_ARGUMENT, "{ended:?}");
-    }
-    let body = serde_json::json!({
-        "inputs": [{"name": "input", "shape": [1, 3], "datatype": "FP32", "parameters": {
-            "shared_memory_region": "both", "shared_memory_byte_size": 12}}],
-        "outputs": [{"name": "probabilities", "parameters": {
-            "shared_memory_region": "both", "shared_memory_offset": 16, "shared_memory_byte_size": 12}}],
-    });
-    std::fs::write(file.path(), [&[0; 4][..], &sent, &[0; 16]].concat())
-        .expect("it can be written");
-    let answered = api
-        .call("POST", "/v2/models/digits/infer", body.to_string())
-        .await
-        .json();
-    let output = &answered["outputs"][0];
-    assert_eq!(
-        output["parameters"]["shared_memory_byte_size"], 12,
-        "{answered}"
-    );
-    assert!(output.get("data").is_none(), "{answered}");
-    assert_eq!(std::fs::read(file.path()).expect("it is there")[20..], sent);
-    let gone = api
-        .call("POST", "/v2/systemsharedmemory/unregister", "")
-        .await;
-    assert_eq!(gone.status, 200);
-    let ended = call(&api, INFER, &[], frame(&asked(16, 12))).await;
-    ended.is(NOT_FOUND, "region_not_found");
-}
-
-#[tokio::test]
-async fn shared_memory_is_off_unless_it_is_allowed() {
-    let api = Api::new(Recorder::answering()).await;
-    let extensions = api.get("/v2").await.json()["extensions"].to_string();
-    assert!(!extensions.contains("shared_memory"), "{extensions}");
-    let region = "/v2/systemsharedmemory/region/x/register";
-    let refused = api
-        .call("POST", region, r#"{"key":"/x","byte_size":4}"#)
-        .await;
-    refused.problem("route_not_found");
-    let path = "/inference.GRPCInferenceService/CudaSharedMemoryRegister";
-    let ended = call(&api, path, &[], framed(false, &[])).await;
-    ended.is(UNIMPLEMENTED, "route_not_found");
 }
