@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use sextant_api::serve;
@@ -19,9 +23,25 @@ const EACH: usize = 40;
 /// A reset comes this long after the request at most, microseconds.
 const LATEST_RESET_US: u64 = 9_000;
 
-fn json(method: &str, path: &str, body: &str) -> String {
-    let length = body.len();
-    format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+/// A change that is asked for.
+struct Change {
+    method: &'static str,
+    path: String,
+    body: String,
+}
+
+/// How a client asks for a change and leaves before it is answered.
+#[derive(Clone, Copy)]
+enum Leaves {
+    /// It resets its connection.
+    ByReset,
+    /// It resets the stream of an HTTP/2 connection, which goes on.
+    ByResetOfStream,
+}
+
+fn change(method: &'static str, path: &str, body: &str) -> Change {
+    let (path, body) = (path.to_owned(), body.to_owned());
+    Change { method, path, body }
 }
 
 fn application(name: &str) -> String {
@@ -32,18 +52,54 @@ fn key(name: &str) -> String {
     format!(r#"{{"name":"{name}","scopes":["query"]}}"#)
 }
 
-/// Sends a request and resets the connection some time later. The pause is no wait for anything: it
-/// is where in the server's work the client goes.
-async fn send_and_leave(address: SocketAddr, request: &str, pause: Duration) {
-    let mut client = TcpStream::connect(address).await.expect("a connection");
-    client.set_zero_linger().expect("an option");
-    client.write_all(request.as_bytes()).await.expect("sent");
-    tokio::time::sleep(pause).await;
+/// Sends all and leaves each some time later. The pause is no wait for anything: it is where in the server's
+/// work the client goes.
+async fn send_and_leave(
+    address: SocketAddr,
+    changes: &[Change],
+    leaves: Leaves,
+    mut pause: impl FnMut() -> Duration,
+) {
+    match leaves {
+        Leaves::ByReset => {
+            for change in changes {
+                let Change { method, path, body } = change;
+                let length = body.len();
+                let request = format!(
+                    "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+                let mut client = TcpStream::connect(address).await.expect("a connection");
+                client.set_zero_linger().expect("an option");
+                client.write_all(request.as_bytes()).await.expect("sent");
+                tokio::time::sleep(pause()).await;
+            }
+        }
+        Leaves::ByResetOfStream => {
+            let stream = TcpStream::connect(address).await.expect("a connection");
+            let begun = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+            let (mut client, connection) = begun.expect("a greeting");
+            let driving = tokio::spawn(connection);
+            for change in changes {
+                client.ready().await.expect("the connection goes on");
+                let request = Request::builder()
+                    .method(change.method)
+                    .uri(format!("http://{address}{}", change.path))
+                    .body(Full::new(Bytes::from(change.body.clone())))
+                    .expect("a request");
+                // Giving up the answer resets the stream.
+                tokio::time::timeout(pause(), client.send_request(request))
+                    .await
+                    .ok();
+            }
+            drop(client);
+            driving.await.expect("no panic").expect("a clean end");
+        }
+    }
 }
 
 /// What is there to be deleted, and all requests.
-async fn requests(api: &Api) -> Vec<String> {
-    let mut requests = Vec::new();
+async fn changes(api: &Api) -> Vec<Change> {
+    let mut changes = Vec::new();
     for at in 0..EACH {
         let doomed = application(&format!("doomed-{at}"));
         api.call("POST", "/v1/applications", doomed).await;
@@ -51,20 +107,20 @@ async fn requests(api: &Api) -> Vec<String> {
             .await;
         let created = api.call("POST", "/v1/keys", key("doomed")).await.json();
         let id = created["key"]["id"].as_str().expect("an id").to_owned();
-        requests.extend([
-            json(
+        changes.extend([
+            change(
                 "POST",
                 "/v1/applications",
                 &application(&format!("new-{at}")),
             ),
-            json("DELETE", &format!("/v1/applications/doomed-{at}"), ""),
-            json("PUT", &format!("/v1/artefacts/new-{at}"), "content"),
-            json("DELETE", &format!("/v1/artefacts/doomed-{at}"), ""),
-            json("POST", "/v1/keys", &key(&format!("new-{at}"))),
-            json("DELETE", &format!("/v1/keys/{id}"), ""),
+            change("DELETE", &format!("/v1/applications/doomed-{at}"), ""),
+            change("PUT", &format!("/v1/artefacts/new-{at}"), "content"),
+            change("DELETE", &format!("/v1/artefacts/doomed-{at}"), ""),
+            change("POST", "/v1/keys", &key(&format!("new-{at}"))),
+            change("DELETE", &format!("/v1/keys/{id}"), ""),
         ]);
     }
-    requests
+    changes
 }
 
 /// Texts at `member` of a list.
@@ -115,21 +171,28 @@ async fn entries(api: &Api, known: &BTreeSet<String>) -> BTreeSet<(String, Strin
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_early_leaves_an_entry_for_every_change() {
+    everything_has_its_entry(Leaves::ByReset).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_reset_leaves_an_entry_for_every_change() {
+    everything_has_its_entry(Leaves::ByResetOfStream).await;
+}
+
+async fn everything_has_its_entry(leaves: Leaves) {
     let seed = rand::rng().random();
     eprintln!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let api = Api::new(Recorder::answering()).await;
-    let mut requests = requests(&api).await;
-    requests.shuffle(&mut random);
+    let mut changes = changes(&api).await;
+    changes.shuffle(&mut random);
     let known = listed(&api, "/v1/audit?limit=1000", ("entries", "id")).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let shutdown = CancellationToken::new();
     let serving = tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
-    for request in &requests {
-        let pause = Duration::from_micros(random.random_range(0..LATEST_RESET_US));
-        send_and_leave(address, request, pause).await;
-    }
+    let pause = || Duration::from_micros(random.random_range(0..LATEST_RESET_US));
+    send_and_leave(address, &changes, leaves, pause).await;
     shutdown.cancel();
     serving.await.expect("no panic").expect("a clean end");
     let effects = effects(&api).await;
