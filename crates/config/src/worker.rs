@@ -96,7 +96,11 @@ section! {
         copy_bytes_per_s: f64 = 12.3e9, within 1.0..=ANY;
         /// Whether runs and loads meet delays, distributed as Clockwork measured them.
         delays: bool = true;
-        /// Seed of the delays.
+        /// Share of the loads that fail, to try what becomes of them.
+        failing_loads: f64 = 0.0, within 0.0..=1.0;
+        /// Share of the batches that fail.
+        failing_runs: f64 = 0.0, within 0.0..=1.0;
+        /// Seed of the delays and failures.
         seed: u64 = 0;
         sections {
             /// Types of emulated devices, by name.

@@ -22,15 +22,18 @@ use crate::{Capabilities, Device, Engine, Error, LoadRequest, LoadedModel};
 
 pub mod answer;
 mod device;
+mod failures;
 mod jitter;
 mod model;
 mod pace;
 
 pub use answer::emulate;
 pub use device::EmulatedDevice;
+pub use failures::Failures;
 pub use jitter::Jitter;
 
 use device::{Held, Running};
+use failures::Failing;
 use model::Loaded;
 use pace::Pace;
 
@@ -76,6 +79,7 @@ pub struct EmulatedEngine {
     pace: Pace,
     speed: f64,
     device: Option<Arc<Running>>,
+    failing: Option<Arc<Failing>>,
     live: Arc<Live>,
 }
 
@@ -99,6 +103,7 @@ impl EmulatedEngine {
             pace: Pace::Real,
             speed: 1.0,
             device: None,
+            failing: None,
             live: Arc::default(),
         }
     }
@@ -117,6 +122,13 @@ impl EmulatedEngine {
     #[must_use]
     pub fn at_speed(mut self, speed: f64) -> Self {
         self.speed = speed;
+        self
+    }
+
+    /// The same engine, whose work fails now and then.
+    #[must_use]
+    pub fn failing(mut self, failures: Failures) -> Self {
+        self.failing = Some(Arc::new(Failing::new(failures)));
         self
     }
 
@@ -177,10 +189,12 @@ impl Engine for EmulatedEngine {
         }
         let weights = self.share(request.artefact, described)?;
         self.pace.pass(started, time);
+        self.failing.as_ref().map_or(Ok(()), |it| it.load())?;
         Ok(Arc::new(Loaded {
             weights,
             pace: self.pace.clone(),
             device: self.device.clone(),
+            failing: self.failing.clone(),
         }))
     }
 

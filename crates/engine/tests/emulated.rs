@@ -8,7 +8,7 @@ use std::{
 use sextant_engine::{
     Device, DeviceMemory, Engine, Error, LoadRequest,
     conformance::{Fixture, Fixtures, random_inputs},
-    emulated::{EmulatedDevice, EmulatedEngine, EmulatedModel, Jitter, emulate},
+    emulated::{EmulatedDevice, EmulatedEngine, EmulatedModel, Failures, Jitter, emulate},
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
@@ -114,6 +114,44 @@ fn time_follows_the_linear_model() {
             .unwrap();
     }
     assert_eq!(*slept.lock().unwrap(), [40_000, 2_500, 6_000]);
+}
+
+/// Which of so many loads, and of as many runs, fail.
+fn failed(engine: &EmulatedEngine) -> [Vec<bool>; 2] {
+    let inputs = random_inputs(&emulated().dense.signature, &[1], 1);
+    let mut failed: [Vec<bool>; 2] = Default::default();
+    while failed[1].len() < 200 {
+        let loaded = engine.load(&request(1));
+        failed[0].push(matches!(loaded, Err(Error::Failed(_))));
+        if let Ok(model) = loaded {
+            let ran = model.run(&inputs);
+            failed[1].push(matches!(ran, Err(Error::Failed(_))));
+        }
+    }
+    failed
+}
+
+#[test]
+fn work_fails_as_often_as_it_is_told_to() {
+    let seed = 7;
+    let engine = |loads, runs| {
+        let failures = Failures { loads, runs, seed };
+        let engine = EmulatedEngine::new(describe).with_sleep(|_| {});
+        [engine.clone(), engine.on(steady())].map(|engine| engine.failing(failures))
+    };
+    let share = |of: &[bool]| of.iter().filter(|failed| **failed).count() as f64 / of.len() as f64;
+    let [host, device] = engine(0.5, 0.1).map(|engine| failed(&engine));
+    assert_eq!(host, device, "the seed decides, seed {seed}");
+    assert!(
+        (0.4..0.6).contains(&share(&host[0])),
+        "seed {seed}: {host:?}"
+    );
+    assert!(
+        (0.05..0.16).contains(&share(&host[1])),
+        "seed {seed}: {host:?}"
+    );
+    let [host, _] = engine(0.0, 0.0).map(|engine| failed(&engine));
+    assert_eq!([share(&host[0]), share(&host[1])], [0.0, 0.0]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::Context;
 use sextant_engine::{
     Device, DeviceMemory, Engine,
-    emulated::{self, EmulatedDevice, EmulatedEngine, Jitter},
+    emulated::{self, EmulatedDevice, EmulatedEngine, Failures, Jitter},
 };
 use sextant_types::{
     DeviceType, DeviceTypeName, EngineName, PriceSource, Prices, WorkerId,
@@ -70,7 +70,7 @@ impl Fleet {
             worker: config.worker_name(),
             device: DeviceSpec::Cpu.to_string(),
             device_type,
-            engines: host::isolate(config, engines)?,
+            engines: host::isolate(config, fallible(config, engines))?,
         });
         Ok(())
     }
@@ -104,6 +104,10 @@ impl Fleet {
         for ordinal in first..first.saturating_add(count) {
             let device = emulated_device(config, ordinal, speed);
             let engine = EmulatedEngine::new(engines::describe).on(device);
+            let engine = match failures(config) {
+                Some(failures) => engine.failing(failures),
+                None => engine,
+            };
             self.add(config, (Arc::new(engine), name.clone()), false)?;
         }
         if !self.has(emulated::NAME) {
@@ -215,6 +219,30 @@ fn processor(config: &Config, engines: &[Arc<dyn Engine>]) -> DeviceType {
         memory_bytes,
         name,
     }
+}
+
+/// The failures of emulated work, where there are to be any.
+fn failures(config: &Config) -> Option<Failures> {
+    let settings = &config.worker.emulated;
+    let failures = Failures {
+        loads: settings.failing_loads,
+        runs: settings.failing_runs,
+        seed: settings.seed,
+    };
+    (failures.loads > 0.0 || failures.runs > 0.0).then_some(failures)
+}
+
+/// These engines, of which the emulated one fails where it is to: where it serves, not where it is measured.
+fn fallible(config: &Config, mut engines: Vec<Arc<dyn Engine>>) -> Vec<Arc<dyn Engine>> {
+    if let Some(failures) = failures(config) {
+        let emulated = engines
+            .iter_mut()
+            .filter(|engine| engine.name() == emulated::NAME);
+        for engine in emulated {
+            *engine = Arc::new(EmulatedEngine::new(engines::describe).failing(failures));
+        }
+    }
+    engines
 }
 
 fn emulated_device(config: &Config, ordinal: u32, speed: f64) -> EmulatedDevice {

@@ -77,7 +77,7 @@ impl Draws {
     }
 
     /// At least 0, less than 1.
-    fn next(&self) -> f64 {
+    pub(super) fn next(&self) -> f64 {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         (mix(self.seed ^ mix(number)) >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -7,13 +7,14 @@ use std::{
 
 use sextant_types::{NamedTensor, Signature, Tensor};
 
-use super::{Resident, answer, device::Running, duration, emulate, pace::Pace};
+use super::{Resident, answer, device::Running, duration, emulate, failures::Failing, pace::Pace};
 use crate::{Error, LoadedModel, Staged, check_inputs};
 
 pub(super) struct Loaded {
     pub(super) weights: Arc<Resident>,
     pub(super) pace: Pace,
     pub(super) device: Option<Arc<Running>>,
+    pub(super) failing: Option<Arc<Failing>>,
 }
 
 /// A batch on a device. Its answer is known from the start; what remains is the time it takes.
@@ -22,6 +23,7 @@ struct Batch {
     pace: Pace,
     time: Duration,
     outputs: Vec<Tensor>,
+    failing: Option<Arc<Failing>>,
     /// Keeps the weights' pages.
     _weights: Arc<Resident>,
 }
@@ -46,6 +48,7 @@ impl Loaded {
             pace: self.pace.clone(),
             time,
             outputs,
+            failing: self.failing.clone(),
             _weights: Arc::clone(&self.weights),
         })
     }
@@ -61,6 +64,7 @@ impl LoadedModel for Loaded {
         let Some(device) = &self.device else {
             let (outputs, time) = self.work(inputs)?;
             self.pace.pass(started, time);
+            self.failing.as_ref().map_or(Ok(()), |it| it.run())?;
             return Ok(outputs);
         };
         let mut batch = Box::new(self.batch(device, inputs)?);
@@ -91,6 +95,7 @@ impl Staged for Batch {
         let started = Instant::now();
         let time = self.time + self.device.device.runs.draw(&self.device.runs);
         self.pace.pass(started, time);
+        self.failing.as_ref().map_or(Ok(()), |it| it.run())?;
         Ok(Some(time))
     }
 
