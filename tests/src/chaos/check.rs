@@ -59,7 +59,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
     let Some(Event::Planned { plan }) = history.first().map(|entry| &entry.event) else {
         return vec![Violation::new("history", "it does not begin with its plan")];
     };
-    let rules: [Rule; 25] = [
+    let rules: [Rule; 27] = [
         complete,
         queries::one_outcome,
         queries::right_answer,
@@ -69,6 +69,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
         peace::in_time,
         peace::prompt,
         peace::peace,
+        peace::not_forgotten,
         peace::placed_again,
         jobs::jobs_end,
         jobs::each_record_once,
@@ -82,6 +83,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
         processes::healed,
         changes::changes_refused_with_reason,
         changes::registrations_end,
+        rest::seen,
         rest::settled,
         rest::parted,
         audited,

@@ -243,6 +243,13 @@ pub enum Event {
     },
     /// From now on nothing goes wrong.
     Calm,
+    /// Nothing goes wrong, and a dispatcher does not see all workers, or others than there are.
+    Seen {
+        /// Which.
+        process: String,
+        /// How many it sees.
+        workers: u64,
+    },
     /// The load is over.
     Rest,
     /// Something that is not as it was before the load, long after its end.

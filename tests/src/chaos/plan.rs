@@ -34,6 +34,9 @@ pub struct Plan {
     /// Models that are registered meanwhile.
     #[serde(default)]
     pub registrations: Vec<Registration>,
+    /// Which part of the devices' work fails.
+    #[serde(default)]
+    pub failing: Failing,
     /// What goes wrong, by time.
     pub faults: Vec<Fault>,
 }
@@ -92,6 +95,15 @@ pub struct Registration {
     pub name: String,
     /// When it is sent, milliseconds.
     pub at_ms: u64,
+}
+
+/// Which part of the devices' work fails, in hundredths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// Of all loads.
+    pub loads: u64,
+    /// Of all batches.
+    pub batches: u64,
 }
 
 /// Something that goes wrong for a while.

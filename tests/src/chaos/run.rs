@@ -23,7 +23,7 @@ use std::{
 
 use tokio::{
     task::{JoinHandle, JoinSet},
-    time::{sleep, sleep_until, timeout},
+    time::{sleep_until, timeout},
 };
 
 use super::{
@@ -137,7 +137,8 @@ async fn play(stage: &Arc<Stage>) -> Result<(), String> {
     stage.history.note(Event::Healed);
     client::ready(stage, true).await?;
     stage.history.note(Event::Calm);
-    sleep(CALM.min(Duration::from_millis(stage.plan.length_ms) / 2)).await;
+    let calm = CALM.min(Duration::from_millis(stage.plan.length_ms) / 2);
+    rest::look_in_peace(stage, calm).await;
     changes.abort();
     load.stop().await;
     stage.history.note(Event::Rest);

@@ -34,6 +34,14 @@ pub fn is_starved(history: &[Entry], span: Span) -> bool {
     to_be_had(history, span) <= LITTLE
 }
 
+/// The same, of the time before this one in which a lease is renewed.
+pub fn was_starved(history: &[Entry], at_ms: u64) -> bool {
+    const LEASE_MS: u64 = 5000;
+    let from_ms = at_ms.saturating_sub(LEASE_MS);
+    let until_ms = at_ms;
+    is_starved(history, Span { from_ms, until_ms })
+}
+
 /// What takes so long on an idle machine may take so long before this time.
 pub fn stretched_before(history: &[Entry], at_ms: u64, ms: u64) -> u64 {
     let from_ms = at_ms.saturating_sub((ms as f64 * MOST) as u64);

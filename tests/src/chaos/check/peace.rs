@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Span, Violation};
+use super::{Span, Violation, pace};
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
@@ -25,6 +25,8 @@ const STALLED_MS: u64 = 750;
 const ENOUGH: usize = 10;
 /// Peace begins so long after the last fault was over, milliseconds.
 const SETTLED_MS: u64 = 1000;
+/// What was asked before peace may still take so long in it, milliseconds.
+const FORGOTTEN_MS: u64 = 8000;
 /// A fault is felt for so long after its end, milliseconds.
 const FELT_MS: u64 = 2000;
 /// What queries do not need.
@@ -101,6 +103,26 @@ pub fn peace(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             Some(Violation::new("peace", what))
         }
         _ => None,
+    };
+    queries(history).filter_map(wrong).collect()
+}
+
+/// What an application that asks for less than its share asked before peace is over soon after: nobody has
+/// forgotten it.
+pub fn not_forgotten(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let is_calm = |entry: &&Entry| entry.event == Event::Calm;
+    let Some(calm_ms) = history.iter().find(is_calm).map(|entry| entry.at_ms) else {
+        return Vec::new();
+    };
+    let wrong = |query: Query<'_>| {
+        let most_ms = pace::stretched_before(history, query.ended_ms, FORGOTTEN_MS);
+        let is_late = query.asked_ms < calm_ms && query.ended_ms > calm_ms + most_ms;
+        let what = format!(
+            "query {} of {} ms ended at {} ms, and peace began at {calm_ms} ms",
+            query.number, query.asked_ms, query.ended_ms
+        );
+        (is_late && plan.applications[query.application].is_modest)
+            .then(|| Violation::new("not_forgotten", what))
     };
     queries(history).filter_map(wrong).collect()
 }
@@ -229,8 +251,28 @@ mod tests {
 
     #[test]
     fn a_query_that_waits_for_ever() {
-        ends_at(LONGEST_MS).breaks(&[]);
-        ends_at(LONGEST_MS + 2 * LATE_MS).breaks(&["in_time"]);
+        let ended = |at_ms| {
+            let mut scene = ends_at(at_ms);
+            scene.remove(|event| matches!(event, Event::Calm));
+            scene
+        };
+        ended(LONGEST_MS).breaks(&[]);
+        ended(LONGEST_MS + 2 * LATE_MS).breaks(&["in_time"]);
+    }
+
+    #[test]
+    fn a_query_that_is_forgotten_when_peace_comes() {
+        let ended = |after_ms: u64| {
+            let mut scene = ends_at(5000 + after_ms);
+            scene.remove(|event| matches!(event, Event::Calm));
+            scene.add_at(5000, Event::Calm);
+            scene
+        };
+        ended(FORGOTTEN_MS).breaks(&[]);
+        ended(FORGOTTEN_MS + 1).breaks(&["not_forgotten"]);
+        let mut scene = ended(FORGOTTEN_MS + 1);
+        scene.add_at(8000, Event::Pace { waited: 0.5 });
+        scene.breaks(&[]);
     }
 
     #[test]

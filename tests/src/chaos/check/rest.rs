@@ -1,6 +1,6 @@
 //! After the load: nothing of it is left, and front ends end well.
 
-use super::Violation;
+use super::{Violation, pace};
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
@@ -12,6 +12,18 @@ pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Unsettled { process, what } => {
             Some(Violation::new("settled", format!("`{process}`: {what}")))
+        }
+        _ => None,
+    };
+    history.iter().filter_map(wrong).collect()
+}
+
+/// In peace every worker is seen, and no other: none loses its lease for a moment.
+pub fn seen(_: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let wrong = |entry: &Entry| match &entry.event {
+        Event::Seen { process, workers } if !pace::was_starved(history, entry.at_ms) => {
+            let what = format!("`{process}` sees {workers} workers at {} ms", entry.at_ms);
+            Some(Violation::new("seen", what))
         }
         _ => None,
     };
@@ -56,6 +68,18 @@ mod tests {
             what: "sextant_queries_in_flight 3".to_owned(),
         });
         scene.breaks(&["settled"]);
+    }
+
+    #[test]
+    fn a_worker_that_is_not_seen_in_peace() {
+        let mut scene = Scene::default();
+        scene.add(Event::Seen {
+            process: "dispatcher".to_owned(),
+            workers: 1,
+        });
+        scene.breaks(&["seen"]);
+        scene.add_at(3000, Event::Pace { waited: 0.9 });
+        scene.breaks(&[]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::check;
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
-    plan::{Application, Fault, Job, Kind, Registration, Setting},
+    plan::{Application, Failing, Fault, Job, Kind, Registration, Setting},
     worth,
 };
 
@@ -160,6 +160,7 @@ fn plan() -> Plan {
             name: "late-1".to_owned(),
             at_ms: 600,
         }],
+        failing: Failing::default(),
         faults: faults()
             .map(|kind| Fault {
                 at_ms: 4500,

@@ -1,6 +1,6 @@
 //! A plan of a seed: what is drawn, and from what.
 
-use super::{Application, Cut, Fault, Job, Kind, Plan, Registration, Setting};
+use super::{Application, Cut, Failing, Fault, Job, Kind, Plan, Registration, Setting};
 use crate::{chaos::worth::Draw, fleet::End};
 
 /// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
@@ -17,6 +17,7 @@ impl Plan {
             applications: applications(&mut Draw::new(seed, 2)),
             jobs: Vec::new(),
             registrations: Vec::new(),
+            failing: failing(&mut Draw::new(seed, 6)),
             faults: Vec::new(),
         };
         plan.jobs = plan.draw_jobs(&mut Draw::new(seed, 3));
@@ -131,6 +132,17 @@ fn setting(draw: &mut Draw) -> Setting {
         front_ends: draw.within(1..3) as usize,
         workers,
         wrong_clock,
+    }
+}
+
+/// One run in three has devices that do not do all that they are told.
+fn failing(draw: &mut Draw) -> Failing {
+    match draw.within(0..3) {
+        0 => Failing {
+            loads: draw.within(20..60),
+            batches: draw.within(0..8),
+        },
+        _ => Failing::default(),
     }
 }
 

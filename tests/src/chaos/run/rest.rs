@@ -24,6 +24,9 @@ const OPEN: [&str; 2] = [
     "sextant_dispatcher_waiting_queries",
 ];
 
+/// What a dispatcher says of the workers that it sees.
+const WORKERS: &str = "sextant_workers";
+
 /// Notes what is left.
 pub async fn settle(stage: &Stage) -> Result<(), String> {
     let front_ends = stage.plan.front_ends();
@@ -41,6 +44,24 @@ pub async fn settle(stage: &Stage) -> Result<(), String> {
                 stage.history.note(Event::Unsettled { process, what });
             }
             return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Looks for so long whether dispatchers see every worker.
+pub async fn look_in_peace(stage: &Stage, calm: Duration) {
+    let until = Instant::now() + calm;
+    let expected = workers(&stage.plan) as f64;
+    while Instant::now() < until {
+        for process in stage.plan.processes() {
+            let reply = client::send(stage, &process, (Method::GET, "/metrics"), None).await;
+            let text = reply.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
+            let seen = text.ok().and_then(|text| value(&text, WORKERS));
+            if let Some(seen) = seen.filter(|seen| *seen != expected) {
+                let workers = seen as u64;
+                stage.history.note(Event::Seen { process, workers });
+            }
         }
         sleep(LOOK_EVERY).await;
     }
@@ -94,8 +115,8 @@ async fn numbers(stage: &Stage) -> Vec<(String, String)> {
                 left.push((process.clone(), format!("{name} {value}")));
             }
         }
-        if let Some(seen) = value(&text, "sextant_workers").filter(|seen| *seen != workers) {
-            left.push((process.clone(), format!("sextant_workers {seen}")));
+        if let Some(seen) = value(&text, WORKERS).filter(|seen| *seen != workers) {
+            left.push((process.clone(), format!("{WORKERS} {seen}")));
         }
         leading += value(&text, "sextant_dispatcher_leading").unwrap_or(0.0);
     }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     Disk, Fleet, FleetSettings, Settings, TestCluster, Wire,
-    chaos::plan::{DISK_BYTES, LONE, Plan, STORAGE_BYTES, Setting},
+    chaos::plan::{DISK_BYTES, Failing, LONE, Plan, STORAGE_BYTES, Setting},
     fleet::End,
     process::{Launch, Process},
 };
@@ -23,6 +23,10 @@ impl Service {
     /// Starts the stores, and the process where there is one.
     pub fn start(plan: &Plan) -> Self {
         let mut set: Vec<String> = SETTINGS.map(str::to_owned).to_vec();
+        let share = |hundredths: u64| hundredths as f64 / 100.0;
+        let Failing { loads, batches } = plan.failing;
+        set.push(format!("worker.emulated.failing_loads={}", share(loads)));
+        set.push(format!("worker.emulated.failing_runs={}", share(batches)));
         match &plan.setting {
             Setting::One => {
                 set.push(format!("limits.storage_bytes={STORAGE_BYTES}"));
@@ -40,16 +44,20 @@ impl Service {
                     ..FleetSettings::default()
                 });
                 let front_ends = plan.front_ends();
-                for name in plan.processes() {
+                for (number, name) in (plan.seed..).zip(plan.processes()) {
                     let clock = wrong_clock.as_ref().filter(|(process, _)| *process == name);
                     let clock = clock.map(|(_, offset)| &**offset);
                     // Every other front end keeps the tensors of its queries for the workers.
                     let at = front_ends.iter().position(|front_end| *front_end == name);
-                    let set: &[&str] = match at {
-                        Some(at) if (at as u64 + plan.seed).is_multiple_of(2) => KEEPS_TENSORS,
-                        _ => &[],
+                    let keeps_tensors =
+                        at.is_some_and(|at| (at as u64 + plan.seed).is_multiple_of(2));
+                    // Workers do not all fail at the same time.
+                    let seed = format!("worker.emulated.seed={number}");
+                    let set = match keeps_tensors {
+                        true => vec![&*seed, KEEPS_TENSORS],
+                        false => vec![&*seed],
                     };
-                    fleet.name(&name, role(&name), set, clock);
+                    fleet.name(&name, role(&name), &set, clock);
                 }
                 Self::Fleet(Box::new(fleet))
             }
@@ -139,16 +147,18 @@ impl Service {
     }
 }
 
-/// Of every process. Little room for inputs, so that what is not given back is soon missed.
-const SETTINGS: [&str; 4] = [
+/// Of every process. Little room for inputs, so that what is not given back is soon missed, and a lease that
+/// ends while a run lasts.
+const SETTINGS: [&str; 5] = [
     "variants.engines=emulated",
     "worker.cores=1",
     "worker.io_bytes=131072",
     "limits.shutdown_delay_ms=1200",
+    "fleet.worker_lease_ms=4000",
 ];
 
 /// The setting of a front end whose tensors go straight to the workers and back.
-const KEEPS_TENSORS: &[&str] = &["fleet.inline_bytes=0"];
+const KEEPS_TENSORS: &str = "fleet.inline_bytes=0";
 
 /// The role of a process of a fleet, which its name begins with.
 fn role(name: &str) -> &'static str {
