@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
-    auth::Secret,
+    auth::{Mode, Secret},
     clock,
     codec::short,
     extract::Params,
@@ -91,6 +91,8 @@ pub struct KeyBody {
 pub struct CreatedKeyBody {
     /// The key itself: it is kept nowhere and cannot be shown again.
     secret: String,
+    /// Whether this service asks for keys: not where `auth.mode` is `off`.
+    enforced: bool,
     /// What it allows.
     key: KeyBody,
 }
@@ -126,6 +128,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     let location = format!("/v1/keys/{}", key.id);
     let body = Json(CreatedKeyBody {
         secret: secret.reveal(),
+        enforced: state.auth().mode == Mode::Keys,
         key: key.into(),
     });
     let headers = [(header::LOCATION, location)];

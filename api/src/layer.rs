@@ -97,7 +97,14 @@ fn render(
 
 /// The answer to a path that is not served.
 pub async fn not_found(method: Method, uri: Uri) -> Problem {
-    let detail = format!("there is no route `{method} {}`", uri.path());
+    let path = uri.path();
+    let meant = match path {
+        "/health" | "/healthz" | "/livez" | "/ping" => Some("/health/live"),
+        "/readyz" => Some("/health/ready"),
+        _ => path.strip_suffix('/').filter(|bare| !bare.is_empty()),
+    };
+    let meant = meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"));
+    let detail = format!("there is no route `{method} {path}`{meant}");
     Problem::new(Code::RouteNotFound, detail)
 }
 

@@ -9,6 +9,7 @@
 pub mod auth;
 pub mod body;
 pub mod codec;
+pub mod cors;
 pub mod json;
 pub mod limits;
 pub mod problem;

@@ -17,7 +17,7 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
+    cluster, cors, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
     problem::responses,
     query, scaling, storage, v2, variants,
 };
@@ -27,7 +27,8 @@ pub fn router(state: ApiState) -> Router {
     let (router, openapi) = described().split_for_parts();
     let guard = Arc::new(Guard::new(state.clone(), RuleBook::new(&openapi)));
     let openapi = portable(openapi);
-    router
+    let cross_origin = cors::layer(state.origins());
+    let router = router
         .merge(explorer(openapi))
         .merge(v2::grpc::routes())
         .fallback(layer::not_found)
@@ -38,7 +39,12 @@ pub fn router(state: ApiState) -> Router {
             state.clone(),
             layer::finish,
         ))
-        .with_state(state)
+        .with_state(state);
+    match cross_origin {
+        // Outermost: what a browser asks beforehand comes without a key.
+        Some(cross_origin) => router.layer(cross_origin),
+        None => router,
+    }
 }
 
 /// Bodies with `Content-Encoding: gzip` or `deflate` are read as what they hold: limits count what comes out. Others

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use axum::body::Body;
+use axum::{body::Body, http::HeaderValue};
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
@@ -61,6 +61,8 @@ pub struct ApiParts {
     pub metrics: prometheus_client::registry::Registry,
     /// What `/health/ready` asks, besides whether the process is shutting down.
     pub readiness: Readiness,
+    /// Origins whose pages may ask with a script, as [`crate::cors::origins`] has read them.
+    pub origins: Vec<HeaderValue>,
     /// Whether clients of this machine may register shared memory for their tensors.
     pub shared_memory: bool,
     /// What is logged and how that is changed; `None` where it is not for this front end to say.
@@ -88,6 +90,11 @@ struct Shared {
 }
 
 impl ApiState {
+    /// Origins whose pages may ask with a script.
+    pub(crate) fn origins(&self) -> &[HeaderValue] {
+        &self.0.parts.origins
+    }
+
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
         let places = Places::new(parts.limits.max_concurrent_queries);

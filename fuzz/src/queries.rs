@@ -142,6 +142,7 @@ async fn front(folder: &TempDir) -> Router {
         rates: Arc::new(InProcessRates::new()),
         metrics: sextant_api::Metrics::registry(),
         readiness: Arc::new(|| Ok(())),
+        origins: Vec::new(),
         shared_memory: false,
         logging: None,
     });

@@ -181,7 +181,9 @@ impl Runner {
     async fn work(&mut self, claim: &Claim) {
         let job = &claim.job;
         let (kind, engine) = (job.kind.as_str(), &job.engine);
-        info!(job = %job.id, kind, model = ?job.model, ?engine, attempt = job.attempts, "begins");
+        let model = job.model.as_ref().map(tracing::field::display);
+        let engine = engine.as_ref().map(tracing::field::display);
+        info!(job = %job.id, kind, model, engine, attempt = job.attempts, "begins");
         let service = self.service.clone();
         service.running.inc();
         let ended = tokio::select! {
@@ -207,7 +209,7 @@ impl RegistrationService {
         let mut wait = self.generator.config().back_off;
         loop {
             if let Err(error) = self.generator.publisher().keep_published().await {
-                warn!(%error, "marks of dominated variants cannot be renewed");
+                warn!(%error, "the list of variants in the metadata store cannot be brought up to date");
             }
             sleep_until(Instant::now() + wait).await;
             wait = (wait * 2).min(self.generator.config().lease);
@@ -288,7 +290,7 @@ impl RegistrationService {
                 } = summary;
                 info!(%job, variants, frontier, "it is done");
                 if let Err(error) = self.generator.publisher().renew().await {
-                    warn!(%error, "marks of dominated variants cannot be renewed");
+                    warn!(%error, "the list of variants in the metadata store cannot be brought up to date");
                 }
                 Ok(())
             }

@@ -120,6 +120,18 @@ async fn health_and_documentation_are_open() {
         assert_eq!(api.get(path).await.status, 200, "{path}");
     }
     api.get("/nowhere").await.problem("route_not_found");
+    for (path, meant) in [
+        ("/healthz", "/health/live"),
+        ("/readyz", "/health/ready"),
+        ("/v1/models/", "/v1/models"),
+    ] {
+        let problem = api.get(path).await.problem("route_not_found");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(
+            detail.ends_with(&format!("did you mean `{meant}`?")),
+            "{detail}"
+        );
+    }
     api.get("/metrics").await.problem("unauthenticated");
     assert_eq!(api.keyed(ADMIN, "GET", "/metrics", "").await.status, 200);
     let open = Api::with(Recorder::answering(), Settings::keys()).await;

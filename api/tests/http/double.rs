@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use axum::{
     Router,
     body::Body,
-    http::{HeaderMap, Request, StatusCode},
+    http::{HeaderMap, HeaderValue, Request, StatusCode},
     response::Response,
 };
 use serde_json::Value;
@@ -267,6 +267,8 @@ pub struct Settings {
     pub rates: Arc<dyn RateStore>,
     pub readiness: Readiness,
     pub shared_memory: bool,
+    /// Origins of pages that may ask.
+    pub origins: Vec<&'static str>,
 }
 
 /// The administrator's key of fronts that ask for keys.
@@ -319,6 +321,7 @@ impl Default for Settings {
             rates: Arc::new(InProcessRates::new()),
             readiness: Arc::new(|| Ok(())),
             shared_memory: false,
+            origins: Vec::new(),
         }
     }
 }
@@ -407,6 +410,11 @@ impl Api {
             metrics: sextant_api::Metrics::registry(),
             readiness: settings.readiness,
             shared_memory: settings.shared_memory,
+            origins: settings
+                .origins
+                .iter()
+                .map(|it| HeaderValue::from_static(it))
+                .collect(),
             logging: Some(Logging::new(LevelFilter::INFO, Arc::new(|_| Ok(())))),
         });
         state.refresh().await.expect("a registry");

@@ -9,6 +9,7 @@ mod changes;
 mod changing;
 mod connections;
 mod contract;
+mod cors;
 mod costs;
 mod documents;
 mod double;

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{
     error::Error,
-    section::{Field, Place, Section, join},
+    section::{Field, Kind, Place, Section, join, local},
     sections::SECTIONS,
 };
 
@@ -61,7 +61,7 @@ pub fn merge(sources: &Sources) -> Result<Table, Error> {
     };
     for (variable, text) in &sources.environment {
         let origin = format!("the environment variable `{variable}`");
-        if let Some(place) = of_variable(variable, &origin)? {
+        if let Some(place) = of_variable(variable)? {
             // Container platforms pass on what was never set as an empty text.
             if text.trim().is_empty() && place.field.unset.is_some() {
                 continue;
@@ -93,12 +93,13 @@ fn from_file(path: &PathBuf) -> Result<Table, Error> {
         source,
     })?;
     let origin = format!("`{}`", path.display());
-    let table: Table = text
+    let mut table: Table = text
         .parse()
         .map_err(|source: toml::de::Error| Error::Unreadable {
             origin: origin.clone(),
             reason: unreadable(&text, &source),
         })?;
+    name_local_addresses("", &mut table);
     check_table("", &table, &origin)?;
     Ok(table)
 }
@@ -119,6 +120,22 @@ fn unreadable(text: &str, error: &toml::de::Error) -> String {
     )
 }
 
+/// `localhost` of addresses is written as the address that it stands for.
+fn name_local_addresses(outer: &str, table: &mut Table) {
+    for (name, value) in table {
+        let key = join(outer, name);
+        if let Value::Table(inner) = value {
+            name_local_addresses(&key, inner);
+            continue;
+        }
+        let place = SECTIONS.iter().find_map(|section| section.place(&key));
+        let is_address = place.is_some_and(|place| place.field.kind == Kind::Address);
+        if let Some(text) = value.as_str().filter(|_| is_address) {
+            *value = Value::String(local(text));
+        }
+    }
+}
+
 fn check_table(outer: &str, table: &Table, origin: &str) -> Result<(), Error> {
     for (name, value) in table {
         let key = join(outer, name);
@@ -134,10 +151,25 @@ fn check_table(outer: &str, table: &Table, origin: &str) -> Result<(), Error> {
                     nearest: None,
                 });
             }
+            Value::Table(_) if !is_field(&key) => return Err(unknown_table(&key, origin)),
             value => refuse(&find(&key, origin)?, value, origin)?,
         }
     }
     Ok(())
+}
+
+fn is_field(key: &str) -> bool {
+    SECTIONS.iter().any(|section| section.place(key).is_some())
+}
+
+fn unknown_table(key: &str, origin: &str) -> Error {
+    let titles = SECTIONS.iter().map(Section::title);
+    let nearest = nearest(key, titles.filter(|title| !title.is_empty()));
+    Error::UnknownKey {
+        key: format!("[{key}]"),
+        origin: origin.to_owned(),
+        nearest: nearest.map(|(title, _)| format!("[{title}]")),
+    }
 }
 
 fn set(table: &mut Table, key: &str, text: &str, origin: &str) -> Result<(), Error> {
@@ -150,7 +182,7 @@ fn set(table: &mut Table, key: &str, text: &str, origin: &str) -> Result<(), Err
 fn parse(place: &Place, text: &str, origin: &str) -> Result<Value, Error> {
     let Some(value) = place.field.kind.parse(text) else {
         let value = Value::String(text.to_owned());
-        return Err(invalid(place, &value, place.field.rule(), origin));
+        return Err(invalid(place, &value, place.field.broken_rule(), origin));
     };
     refuse(place, &value, origin)?;
     Ok(value)
@@ -221,7 +253,7 @@ fn find(key: &str, origin: &str) -> Result<Place, Error> {
 
 /// The field that a variable sets. Container platforms add variables such as `SEXTANT_PORT` for a
 /// service of this name, so a name without `__` is only refused when it is a misspelt setting.
-fn of_variable(variable: &str, origin: &str) -> Result<Option<Place>, Error> {
+fn of_variable(variable: &str) -> Result<Option<Place>, Error> {
     if OTHER_VARIABLES.contains(&variable) || !variable.starts_with("SEXTANT_") {
         return Ok(None);
     }
@@ -242,11 +274,7 @@ fn of_variable(variable: &str, origin: &str) -> Result<Option<Place>, Error> {
     }
     Err(Error::UnknownKey {
         key: variable.to_owned(),
-        origin: if variable.contains("__") {
-            "the environment".to_owned()
-        } else {
-            origin.to_owned()
-        },
+        origin: "the environment".to_owned(),
         nearest: nearest.map(|(nearest, _)| nearest),
     })
 }

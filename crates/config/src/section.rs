@@ -104,7 +104,8 @@ impl Kind {
                     .map(|word| Value::String(word.to_owned()))
                     .collect(),
             )),
-            Self::Text | Self::Name | Self::Address | Self::Path | Self::Word(_) => {
+            Self::Address => Some(Value::String(local(text))),
+            Self::Text | Self::Name | Self::Path | Self::Word(_) => {
                 Some(Value::String(text.to_owned()))
             }
         }
@@ -124,6 +125,16 @@ impl Kind {
             Self::Texts(which) => format!("list of {which}"),
             Self::Word(words) => format!("one of {}", quoted(words)),
             Self::Words(words) => format!("list of {}", quoted(words)),
+        }
+    }
+
+    /// What goes before the description in a sentence.
+    fn article(self) -> &'static str {
+        match self {
+            Self::Address => "an ",
+            // "`true` or `false`", "one of ..", "text".
+            Self::Flag | Self::Word(_) | Self::Text => "",
+            _ => "a ",
         }
     }
 
@@ -147,6 +158,14 @@ impl Kind {
             (Self::Words(_), _) => false,
             _ => true,
         }
+    }
+}
+
+/// An address in which `localhost` is the address that it stands for.
+pub fn local(address: &str) -> String {
+    match address.trim().strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => address.to_owned(),
     }
 }
 
@@ -180,7 +199,12 @@ impl Field {
     /// The rule that `value` breaks, in words; `None` where it may be used.
     pub fn refuses(&self, value: &Value) -> Option<String> {
         let fits = self.is_within(value) && self.kind.allows(value) && (self.reads)(value);
-        (!fits).then(|| self.rule())
+        (!fits).then(|| self.broken_rule())
+    }
+
+    /// The rule, as it goes on from "it must be".
+    pub fn broken_rule(&self) -> String {
+        format!("{}{}", self.kind.article(), self.rule())
     }
 
     fn is_within(&self, value: &Value) -> bool {

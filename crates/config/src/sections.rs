@@ -48,6 +48,8 @@ section! {
             auth: Auth;
             /// Encryption of the HTTP API and of gRPC.
             tls: Tls;
+            /// Which pages of other origins may ask, in browsers.
+            cors: Cors;
             /// The Open Inference Protocol over gRPC.
             grpc: Grpc;
             /// The Open Inference Protocol.
@@ -81,6 +83,14 @@ section! {
         level: String = "info".to_owned();
         /// Lines for people or one JSON object per line.
         format: LogFormat = LogFormat::Text;
+    }
+}
+
+section! {
+    /// Browsers: pages of other origins that may ask this service with a script.
+    Cors in "cors" {
+        /// Their origins, such as `https://app.example.com`; `*` stands for all. Keys are asked for as elsewhere.
+        origins: Vec<String> = Vec::new();
     }
 }
 
@@ -249,7 +259,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 30] = [
+pub(super) static SECTIONS: [Section; 31] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -258,6 +268,7 @@ pub(super) static SECTIONS: [Section; 30] = [
     Fleet::SECTION,
     Auth::SECTION,
     Tls::SECTION,
+    Cors::SECTION,
     Grpc::SECTION,
     V2::SECTION,
     Worker::SECTION,

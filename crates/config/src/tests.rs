@@ -8,7 +8,7 @@ use super::{
     autoscaler::Autoscaler,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     schedule::{Claims, Dispatcher, Schedule},
-    sections::{Grpc, Jobs, Variants},
+    sections::{Cors, Grpc, Jobs, Variants},
     worker::{Emulated, EmulatedType, Worker},
     *,
 };
@@ -85,11 +85,15 @@ fn unknown_keys_name_the_nearest() {
     let (_folder, sources) = with_file("[worker]\ncore = 1\n");
     assert!(message(&sources).contains("did you mean `worker.cores`?"));
     let (_folder, sources) = with_file("[workers]\ncores = 1\n");
-    assert!(message(&sources).contains("unknown key `workers`"));
+    assert!(message(&sources).contains("unknown key `[workers]`"));
+    assert!(message(&sources).contains("did you mean `[worker]`?"));
     let sources = in_environment("SEXTANT_AUTOSCALER__PERIODMS", "5");
     assert!(message(&sources).contains("`SEXTANT_AUTOSCALER__PERIOD_MS`"));
     let sources = in_environment("SEXTANT_LISTN", "0.0.0.0:1");
-    assert!(message(&sources).contains("`SEXTANT_LISTEN`"));
+    assert!(
+        message(&sources)
+            .contains("`SEXTANT_LISTN` in the environment: did you mean `SEXTANT_LISTEN`?")
+    );
     let sources = Sources {
         set: vec!["jobs.pause_utilisation=1".to_owned()],
         ..Sources::default()
@@ -180,15 +184,31 @@ fn an_unknown_role_lists_the_valid_ones() {
 }
 
 #[test]
+fn localhost_is_an_address() {
+    let expected: SocketAddr = "127.0.0.1:8095".parse().expect("an address");
+    let sources = in_environment("SEXTANT_LISTEN", "localhost:8095");
+    assert_eq!(Config::load(&sources).expect("valid").listen, expected);
+    let (_folder, sources) =
+        with_file("listen = 'localhost:8095'\n[fleet]\nlisten = 'localhost:1'\n");
+    let config = Config::load(&sources).expect("valid");
+    assert_eq!(config.listen, expected);
+    assert_eq!(config.fleet.listen.map(|it| it.port()), Some(1));
+}
+
+#[test]
 fn values_of_the_wrong_kind_or_range_are_refused() {
     for (name, value, part) in [
-        ("SEXTANT_WORKER__CORES", "many", "whole number"),
+        (
+            "SEXTANT_WORKER__CORES",
+            "many",
+            "must be a whole number from",
+        ),
         ("SEXTANT_WORKER__CORES", "0", "from 1 to 65535"),
         ("SEXTANT_WORKER__CORES", "70000", "from 1 to 65535"),
         ("SEXTANT_JOBS__PAUSE_UTILIZATION", "1.5", "from 0 to 1"),
         ("SEXTANT_JOBS__PAUSE_UTILIZATION", "nan", "from 0 to 1"),
         ("SEXTANT_WORKER__NAME", "My Worker", "`a-z 0-9 - _ .`"),
-        ("SEXTANT_LISTEN", "nowhere", "address and port"),
+        ("SEXTANT_LISTEN", "nowhere", "must be an address and port"),
         ("SEXTANT_LOG__FORMAT", "xml", "`json`"),
         ("SEXTANT_ROLES", "", "`api`"),
         ("SEXTANT_VARIANTS__ENGINES", "ort,tensorrt", "`rten`"),
@@ -319,6 +339,9 @@ fn the_table_of_fields_matches_the_structs() {
         prices: Prices {
             devices: [(device_type("name"), price)].into(),
             ..Prices::default()
+        },
+        cors: Cors {
+            origins: vec!["https://app.example.com".to_owned()],
         },
         grpc: Grpc {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 8001))),

@@ -57,7 +57,7 @@ fn unavailable(library: &Path, reason: &str) -> Error {
         engine: NAME,
         reason: format!(
             "`{}` is not a usable ONNX Runtime {LIBRARY_VERSION} library: {reason}; \
-             run `cargo xtask provision`",
+             download that version, or run `cargo xtask provision` in a checkout",
             library.display()
         ),
     }

@@ -84,6 +84,9 @@ impl Key {
 impl Create {
     async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let created: Value = client.post(&["v1", "keys"], &self.document()).await?;
+        if created["enforced"] == false {
+            eprintln!("note: `auth.mode` is `off`: this service asks nobody for a key");
+        }
         // The secret alone on its line, so that a script can take it.
         output.either(&created, || cell(&created, "/secret"))
     }

@@ -221,6 +221,8 @@ pub fn short(value: f64) -> String {
         m if m >= 10.0 => format!("{value:.1}"),
         m if m >= 1.0 => format!("{value:.2}"),
         m if m >= 0.001 || m == 0.0 => format!("{value:.3}"),
+        // As many places as three digits need.
+        m if m >= 1e-9 => format!("{value:.*}", (2.0 - m.log10().floor()) as usize),
         _ => format!("{value:.2e}"),
     }
 }
@@ -254,7 +256,9 @@ mod tests {
         assert_eq!(short(0.0), "0.000");
         assert_eq!(short(0.123_45), "0.123");
         assert_eq!(short(12.34), "12.3");
-        assert_eq!(short(0.000_012), "1.20e-5");
+        assert_eq!(short(0.000_32), "0.000320");
+        assert_eq!(short(0.000_012), "0.0000120");
+        assert_eq!(short(1.2e-12), "1.20e-12");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(3 << 19), "1.5 MiB");
         assert_eq!(bytes(u64::MAX), "16777216.0 TiB");

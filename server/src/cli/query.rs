@@ -129,12 +129,13 @@ fn classes(row: &Value) -> String {
 }
 
 fn timings(answer: &Value) -> String {
+    let rows = cell(answer, "/timings/batch_rows");
     format!(
-        "total {} us, queue {} us, compute {} us, {} rows in the batch",
+        "total {} us, queue {} us, compute {} us, {rows} {} in the batch",
         cell(answer, "/timings/total_us"),
         cell(answer, "/timings/queue_us"),
         cell(answer, "/timings/compute_us"),
-        cell(answer, "/timings/batch_rows"),
+        if rows == "1" { "row" } else { "rows" },
     )
 }
 

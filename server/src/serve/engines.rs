@@ -86,7 +86,8 @@ fn is_spared(config: &Config) -> bool {
     let is_missing = config.openvino_library.is_none() && openvino_library(config).is_err();
     if usual && is_missing {
         tracing::warn!(
-            "models run without OpenVINO, whose library is missing: run `cargo xtask provision`"
+            "models run without OpenVINO, whose library is missing: `pip install openvino` and set \
+             `openvino_library`, or run `cargo xtask provision` in a checkout"
         );
     }
     usual && is_missing
@@ -101,8 +102,13 @@ fn is_spared(_: &Config) -> bool {
 fn openvino_library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.openvino_library.as_deref();
     sextant_engine_openvino::OpenvinoEngine::find_library(configured).with_context(|| {
-        "OpenVINO's library is missing: run `cargo xtask provision`, set `openvino_library`, or leave \
-         `openvino` out of `variants.engines`"
+        if let Some(path) = configured {
+            return format!("`openvino_library` is `{}`, which is no file", path.display());
+        }
+        "OpenVINO's library is missing: `pip install openvino` and set `openvino_library` to its \
+         `libopenvino_c.so` (in a checkout, `cargo xtask provision` does both), or leave `openvino` out of \
+         `variants.engines`"
+            .to_owned()
     })
 }
 
@@ -142,8 +148,16 @@ fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
 fn library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.onnxruntime_library.as_deref();
     OrtEngine::find_library(configured).with_context(|| {
-        "the ONNX Runtime library is missing: run `cargo xtask provision`, set \
-         `onnxruntime_library` or `ORT_DYLIB_PATH`, or leave `ort` out of `variants.engines`"
+        if let Some(path) = configured {
+            return format!("`onnxruntime_library` is `{}`, which is no file", path.display());
+        }
+        format!(
+            "the ONNX Runtime library is missing: download version {} from \
+             https://github.com/microsoft/onnxruntime/releases and set `onnxruntime_library` or \
+             `ORT_DYLIB_PATH` to its `libonnxruntime.so` (in a checkout, `cargo xtask provision` does both), \
+             or leave `ort` out of `variants.engines`",
+            sextant_engine_ort::LIBRARY_VERSION
+        )
     })
 }
 

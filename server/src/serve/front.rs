@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 use sextant_api::{
     ApiParts, ApiState, Limits, Listener, Readiness, Tls, TlsFiles, WorkerPart, Workers,
     auth::{self, AdminKey},
+    cors,
 };
 use sextant_dispatcher::Dispatcher;
 use sextant_metadata::MetadataStore;
@@ -115,6 +116,8 @@ pub(super) async fn serve(
         rates: Arc::clone(&stores.rates),
         metrics,
         readiness: process.ready_if(ready_while_kept(stores.kept.clone(), readiness)),
+        origins: cors::origins(&config.cors.origins)
+            .map_err(|reason| anyhow::anyhow!("`cors.origins`: {reason}"))?,
         shared_memory: config.v2.shared_memory,
         logging: logging::control(),
     });
