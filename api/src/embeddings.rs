@@ -314,9 +314,10 @@ impl Asked {
             Ok(state.dispatcher().query(query).await?)
         };
         let answered: Result<Answer, Problem> = answered.await;
-        let ended = answered.as_ref();
-        let ended = ended.map(|answer| (answer, self.arrived.elapsed()));
-        state.count_query(Some(&self.route), ended.map_err(Problem::code));
+        let elapsed = self.arrived.elapsed();
+        let ended = answered.as_ref().map(|answer| (answer, elapsed));
+        let ended = ended.map_err(|problem| (problem.code(), elapsed));
+        state.count_query(Some(&self.route), ended);
         answered
     }
 

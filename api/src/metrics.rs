@@ -3,7 +3,11 @@
 //! Labels never carry a name that a client made up: models and variants are labels only once
 //! they have answered.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     extract::State,
@@ -33,7 +37,7 @@ mod gauges;
 mod process;
 mod tally;
 
-pub use tally::Totals;
+pub use tally::{SizeTotals, Totals};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -44,6 +48,26 @@ pub struct Metrics {
     families: Families,
     gauges: Gauges,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
+    /// Queries that failed, by whom they asked: only of what there is.
+    failed: RwLock<HashMap<Route, Failed>>,
+}
+
+/// Queries that failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// How many.
+    pub queries: u64,
+    /// From their arrival to the refusal, all together.
+    pub total_ns: u64,
+}
+
+/// What was answered, of one variant or of several together.
+#[derive(Debug, Default)]
+pub struct Answered {
+    /// All of it.
+    pub totals: Totals,
+    /// By the rows of the batches.
+    pub sizes: BTreeMap<usize, SizeTotals>,
 }
 
 /// All metrics, as Prometheus text; as OpenMetrics where `Accept` names `application/openmetrics-text`.
@@ -126,6 +150,21 @@ fn prometheus(open: &str) -> String {
     text
 }
 
+// === impl Answered ===
+
+impl Answered {
+    /// Both together.
+    pub fn plus(mut self, other: Self) -> Self {
+        self.totals = self.totals.plus(other.totals);
+        for (rows, of) in other.sizes {
+            let sum = self.sizes.entry(rows).or_default();
+            sum.batches += of.batches;
+            sum.compute_ns += of.compute_ns;
+        }
+        self
+    }
+}
+
 // === impl Metrics ===
 
 impl Metrics {
@@ -147,6 +186,7 @@ impl Metrics {
             families,
             gauges,
             variants: RwLock::default(),
+            failed: RwLock::default(),
         }
     }
 
@@ -184,7 +224,7 @@ impl Metrics {
     pub(crate) fn totals(
         &self,
         of: Option<&Route>,
-    ) -> Vec<(VariantId, Option<ApplicationId>, Totals)> {
+    ) -> Vec<(VariantId, Option<ApplicationId>, Answered)> {
         let known = self.variants.read();
         let wanted = known.iter().filter(|(id, handles)| match of {
             None => true,
@@ -194,13 +234,34 @@ impl Metrics {
         });
         let totals = wanted.map(|(id, handles)| {
             let application = handles.application.clone();
-            (id.clone(), application, handles.tally.totals())
+            let answered = Answered {
+                totals: handles.tally.totals(),
+                sizes: handles.tally.sizes().collect(),
+            };
+            (id.clone(), application, answered)
         });
         totals.collect()
     }
 
-    /// Counts a query that was refused or failed.
-    pub(crate) fn query_failed(&self, application: Option<&ApplicationId>, code: Code) {
+    /// Queries to a route that failed.
+    pub(crate) fn failed(&self, route: &Route) -> Failed {
+        self.failed.read().get(route).copied().unwrap_or_default()
+    }
+
+    /// Counts a query that was refused or failed after so long.
+    pub(crate) fn query_failed(
+        &self,
+        route: Option<&Route>,
+        application: Option<&ApplicationId>,
+        (code, elapsed): (Code, Duration),
+    ) {
+        // What a client made up belongs to no application.
+        if let Some(route) = route.filter(|_| application.is_some()) {
+            let mut failed = self.failed.write();
+            let of = failed.entry(route.clone()).or_default();
+            of.queries += 1;
+            of.total_ns = of.total_ns.saturating_add(elapsed.as_nanos() as u64);
+        }
         let application = text(application);
         let labels = CodeLabels {
             application: application.clone(),
@@ -253,6 +314,11 @@ impl Metrics {
                 self.families.forget(handles);
             }
             stays
+        });
+        let mut failed = self.failed.write();
+        failed.retain(|route, _| match route {
+            Route::Variant(variant) => known.contains_key(variant),
+            route => now.found(route).is_some(),
         });
     }
 

@@ -118,10 +118,10 @@ pub async fn create(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let mut route = None;
+    let (begun, mut route) = (Instant::now(), None);
     let result = create_inner(&state, &caller, request, &mut route).await;
     if let Err(problem) = &result {
-        state.count_query(route.as_ref(), Err(problem.code()));
+        state.count_query(route.as_ref(), Err((problem.code(), begun.elapsed())));
     }
     result
 }

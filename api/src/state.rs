@@ -324,7 +324,7 @@ impl ApiState {
     pub(crate) fn count_query(
         &self,
         route: Option<&Route>,
-        ended: Result<(&Answer, Duration), Code>,
+        ended: Result<(&Answer, Duration), (Code, Duration)>,
     ) {
         let directory = self.0.directory.load();
         let metrics = self.metrics();
@@ -334,10 +334,10 @@ impl ApiState {
                 Some(Route::Application(id)) => Some(id.clone()),
                 _ => directory.found(&Route::Model(answer.model.clone())),
             }),
-            Err(code) => {
+            Err(failed) => {
                 let found = route.and_then(|route| self.application_of(route));
-                metrics.query_failed(found.as_ref(), code);
-                log_failure(found.as_ref(), code);
+                metrics.query_failed(route, found.as_ref(), failed);
+                log_failure(found.as_ref(), failed.0);
             }
         }
     }
@@ -377,11 +377,6 @@ impl ApiState {
             return Ok(());
         }
         caller.check(&self.owner(route).await?)
-    }
-
-    /// The targets of a query, filled from the application's defaults.
-    pub(crate) fn targets(&self, route: &Route, body: TargetsBody) -> Result<Targets, Problem> {
-        self.targets_with(route, None, body)
     }
 
     /// The targets of a query, filled from a preset of the application, then from its defaults.

@@ -2,8 +2,9 @@
 //!
 //! The model of the protocol may be a variant, a model or an application; they are tried in this
 //! order. There is one version, `1`. Targets come as parameters (`slo_latency_ms`,
-//! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`,
-//! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`), or as the protocol's own `timeout` (microseconds).
+//! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`, `slo_preset`,
+//! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`,
+//! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
 //! No content type is ever asked for: some clients send none.
 
 use axum::{

@@ -69,10 +69,12 @@ impl LoadQueues {
 
     /// Hands an order to a worker's task.
     pub(crate) fn send(&self, at: usize, step: LoadOrder) {
-        match step {
-            LoadOrder::Load { .. } => self.sent.loads.inc(),
-            LoadOrder::Unload { .. } => self.sent.unloads.inc(),
-        };
+        match &step {
+            LoadOrder::Load { load, .. } => self.sent.load_ordered(&load.variant.application),
+            LoadOrder::Unload { .. } => {
+                self.sent.unloads.inc();
+            }
+        }
         if let Some(Some(sender)) = self.senders.lock().get(at) {
             // If the worker is gone, the controller has been told or will be: nobody waits for the
             // outcome.
@@ -133,7 +135,8 @@ impl LoadQueues {
     }
 
     async fn load(&self, worker: &WorkerClient, model: u32, load: Load) -> LoadOutcome {
-        let variant = load.variant.id.clone();
+        let loaded = Arc::clone(&load.variant);
+        let variant = &loaded.id;
         match worker.load(load).await {
             Ok(timings) => {
                 self.failures.lock().remove(&model);
@@ -142,7 +145,7 @@ impl LoadQueues {
                 LoadOutcome::Loaded { model, took }
             }
             Err(error) => {
-                self.sent.load_failures.inc();
+                self.sent.load_failed(&loaded.application);
                 tracing::warn!(%variant, %error, "a variant could not be loaded");
                 self.failures.lock().insert(model, error.to_string());
                 LoadOutcome::LoadFailed { model }

@@ -1,12 +1,13 @@
 //! What a dispatcher shows of itself to those who watch the service.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
@@ -18,7 +19,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use sextant_types::Variant;
+use sextant_types::{ApplicationId, Variant};
 
 use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
 
@@ -27,12 +28,18 @@ use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
 pub(crate) struct Sent {
     pub(crate) batches: Counter,
     pub(crate) rows: Counter,
-    pub(crate) loads: Counter,
-    pub(crate) load_failures: Counter,
+    loads: Mutex<BTreeMap<ApplicationId, Loads>>,
     pub(crate) unloads: Counter,
     pub(crate) unload_failures: Counter,
     pub(crate) repins: Counter,
     pub(crate) relocations: Counter,
+}
+
+/// LOADs of an application's variants.
+#[derive(Debug, Default, Clone, Copy)]
+struct Loads {
+    ordered: u64,
+    failed: u64,
 }
 
 /// Looks at a dispatcher when it is asked.
@@ -96,8 +103,6 @@ impl Sent {
         for (name, help, counter) in [
             ("batches", "Batches sent to workers", &self.batches),
             ("rows", "Rows in the batches sent to workers", &self.rows),
-            ("loads", "LOADs ordered", &self.loads),
-            ("load_failures", "LOADs that failed", &self.load_failures),
             ("unloads", "UNLOADs ordered", &self.unloads),
             (
                 "unload_failures",
@@ -118,6 +123,31 @@ impl Sent {
             registry.register(name, help, counter.clone());
         }
     }
+
+    /// A LOAD of a variant of this application was ordered.
+    pub(crate) fn load_ordered(&self, application: &ApplicationId) {
+        self.loads
+            .lock()
+            .entry(application.clone())
+            .or_default()
+            .ordered += 1;
+    }
+
+    /// One failed.
+    pub(crate) fn load_failed(&self, application: &ApplicationId) {
+        self.loads
+            .lock()
+            .entry(application.clone())
+            .or_default()
+            .failed += 1;
+    }
+
+    /// Those of applications that are still there.
+    fn loads(&self, is_there: impl Fn(&ApplicationId) -> bool) -> BTreeMap<ApplicationId, Loads> {
+        let mut loads = self.loads.lock();
+        loads.retain(|application, _| is_there(application));
+        loads.clone()
+    }
 }
 
 // === impl Look ===
@@ -135,6 +165,7 @@ impl Collector for Look {
         };
         now(&dispatcher, &mut encoder)?;
         costs(&dispatcher, &mut encoder)?;
+        loads(&dispatcher, &mut encoder)?;
         agreement(&dispatcher, &mut encoder)?;
         queries(&dispatcher, &mut encoder)
     }
@@ -255,6 +286,29 @@ fn agreement(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fm
                 ("variant", variant.to_string()),
             ];
             ConstCounter::new(of(of_variant)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// A number of the loads of an application.
+type OfLoads = fn(&Loads) -> u64;
+
+const BY_LOADS: [(&str, &str, OfLoads); 2] = [
+    ("loads", "LOADs ordered", |of| of.ordered),
+    ("load_failures", "LOADs that failed", |of| of.failed),
+];
+
+/// What was loaded for each application.
+fn loads(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let snapshot = dispatcher.snapshot.load();
+    let sent = dispatcher.driver.sent();
+    let loads = sent.loads(|application| snapshot.application(application).is_some());
+    for (name, help, of) in BY_LOADS {
+        let mut family = counters(encoder, name, help)?;
+        for (application, loads) in &loads {
+            let labels = [("application", application.as_str())];
+            ConstCounter::new(of(loads)).encode(family.encode_family(&labels)?)?;
         }
     }
     Ok(())

@@ -46,6 +46,10 @@ def main(address, folder):
             return error
         raise AssertionError(f"{code} was answered")
 
+    client.request("PATCH", "/v1/applications/digits", {"presets": {"calm": {"latency_ms": 5000}}})
+    assert digits.query(pixels=images[0], preset="calm").targets_met
+    fails("invalid_target", lambda: digits.query(pixels=images[0], preset="hasty"))
+
     refused = fails("target_infeasible", lambda: digits.query(pixels=images[0], min_accuracy=1))
     assert refused.status == 422 and refused.closest, refused
     nearest = digits.query(pixels=images[0], min_accuracy=1, best_effort=True, explain=True)

@@ -12,8 +12,11 @@ use crate::clock;
 /// Parts of a batch are counted in millionths.
 const PARTS: f64 = 1e6;
 
+/// Rows of the largest batch that has counts of its own.
+const MOST_ROWS: usize = 64;
+
 /// Sums over the answers of a variant.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tally {
     queries: AtomicU64,
     rows: AtomicU64,
@@ -22,6 +25,15 @@ pub struct Tally {
     queue_ns: AtomicU64,
     compute_ns: AtomicU64,
     last_ms: AtomicU64,
+    /// By the rows of the batch, from 1 on; larger ones count as the largest.
+    sizes: [Runs; MOST_ROWS],
+}
+
+/// Batches of one size.
+#[derive(Debug, Default)]
+struct Runs {
+    parts: AtomicU64,
+    compute_ns: AtomicU64,
 }
 
 /// The same at one moment, of one variant or of several together.
@@ -43,6 +55,30 @@ pub struct Totals {
     pub last_ms: u64,
 }
 
+/// Batches of one size at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SizeTotals {
+    /// How many, of which each query has the share of its rows.
+    pub batches: f64,
+    /// How long they ran in all.
+    pub compute_ns: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            queries: AtomicU64::default(),
+            rows: AtomicU64::default(),
+            batch_parts: AtomicU64::default(),
+            total_ns: AtomicU64::default(),
+            queue_ns: AtomicU64::default(),
+            compute_ns: AtomicU64::default(),
+            last_ms: AtomicU64::default(),
+            sizes: std::array::from_fn(|_| Runs::default()),
+        }
+    }
+}
+
 impl Tally {
     /// Counts an answer that took so long.
     pub fn count(&self, answer: &Answer, elapsed: Duration) {
@@ -54,6 +90,8 @@ impl Tally {
             .map_or(1, |it| it.tensor.rows().max(1));
         // Outputs without a batch dimension may have more rows than the batch.
         let part = (rows as f64 / f64::from(timings.batch_rows.max(1))).min(1.0);
+        let size = (timings.batch_rows.max(1) as usize).min(MOST_ROWS);
+        let runs = &self.sizes[size - 1];
         let total_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         for (sum, value) in [
             (&self.queries, 1),
@@ -62,10 +100,22 @@ impl Tally {
             (&self.total_ns, total_ns),
             (&self.queue_ns, ns(timings.queue_us)),
             (&self.compute_ns, ns(timings.compute_us)),
+            (&runs.parts, (part * PARTS) as u64),
+            (&runs.compute_ns, ns(timings.compute_us * part)),
         ] {
             sum.fetch_add(value, Ordering::Relaxed);
         }
         self.last_ms.fetch_max(clock::now_ms(), Ordering::Relaxed);
+    }
+
+    /// Batches by their rows, of sizes that have run.
+    pub fn sizes(&self) -> impl Iterator<Item = (usize, SizeTotals)> {
+        let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let sizes = self.sizes.iter().map(move |runs| SizeTotals {
+            batches: read(&runs.parts) as f64 / PARTS,
+            compute_ns: read(&runs.compute_ns),
+        });
+        (1..).zip(sizes).filter(|(_, of)| of.batches > 0.0)
     }
 
     /// What it has come to.

@@ -127,7 +127,7 @@ async fn one(
     };
     let answered = answered.await;
     if let Err(problem) = &answered {
-        state.count_query(route.as_ref(), Err(problem.code()));
+        state.count_query(route.as_ref(), Err((problem.code(), arrived.elapsed())));
     }
     answered
 }

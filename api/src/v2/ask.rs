@@ -59,7 +59,9 @@ pub async fn ask(
     for part in selection.wanted.iter().filter_map(|it| it.part.as_ref()) {
         state.regions().check(arrival.caller, part)?;
     }
-    let mut targets = state.targets(&named.route, demands.targets(arrival.headers)?)?;
+    let preset = demands.preset(arrival.headers)?;
+    let targets = demands.targets(arrival.headers)?;
+    let mut targets = state.targets_with(&named.route, preset, targets)?;
     targets.latency_ms = targets.latency_ms.or(arrival.patience_ms);
     let query = Query {
         route: named.route.clone(),

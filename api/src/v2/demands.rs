@@ -18,6 +18,8 @@ pub struct Demands {
     pub min_relative_accuracy: Option<f64>,
     /// `slo_max_cost_per_1k_usd`.
     pub max_cost_per_1k_usd: Option<f64>,
+    /// The application's preset whose targets fill what the others leave open: `slo_preset`.
+    pub preset: Option<String>,
     /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
     pub best_effort: bool,
     /// The protocol's own `timeout`, microseconds; 0 is none.
@@ -51,6 +53,20 @@ impl Demands {
             min_relative_accuracy,
             max_cost_per_1k_usd: self.max_cost_per_1k_usd,
         })
+    }
+
+    /// The name of a preset: the parameter, then the header.
+    pub fn preset<'a>(&'a self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Problem> {
+        const NAME: &str = "x-slo-preset";
+        if let Some(name) = &self.preset {
+            return Ok(Some(name));
+        }
+        let named = headers.get(NAME).map(|value| {
+            let detail = format!("header `{NAME}` is no text");
+            let wrong = |_| Problem::new(Code::InvalidTarget, detail).field(NAME);
+            value.to_str().map(str::trim).map_err(wrong)
+        });
+        named.transpose()
     }
 }
 

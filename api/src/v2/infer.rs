@@ -45,6 +45,7 @@ pub struct AnswerBody {
         ("x-slo-min-accuracy" = Option<f64>, Header, description = "accuracy target"),
         ("x-slo-min-relative-accuracy" = Option<f64>, Header,
             description = "accuracy target as a share of the uploaded file's"),
+        ("x-slo-preset" = Option<String>, Header, description = "name of one of the application's presets"),
         ("inference-header-content-length" = Option<usize>, Header,
             description = "length of the JSON part; binary tensors follow"),
     ),
@@ -58,10 +59,10 @@ pub async fn infer(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let route = named.route.clone();
+    let (begun, route) = (Instant::now(), named.route.clone());
     let result = answer(&state, named, &caller, request).await;
     if let Err(problem) = &result {
-        state.count_query(Some(&route), Err(problem.code()));
+        state.count_query(Some(&route), Err((problem.code(), begun.elapsed())));
     }
     result
 }

@@ -2,10 +2,15 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
+use sextant_rpc::Route;
 use utoipa::ToSchema;
 
 use super::{Named, VERSION};
-use crate::{ApiState, auth::Caller, metrics::Totals};
+use crate::{
+    ApiState,
+    auth::Caller,
+    metrics::{Answered, Failed, SizeTotals},
+};
 
 /// What this front end has answered since its process began.
 #[derive(Debug, Serialize, ToSchema)]
@@ -31,8 +36,22 @@ pub struct StatisticBody {
     pub(super) execution_count: u64,
     /// Where the time went.
     pub(super) inference_stats: InferenceStatsBody,
-    /// Always empty: times by batch size are in the variants' profiles.
-    batch_stats: [u8; 0],
+    /// By the rows of the batches; those of more than 64 count as 64.
+    pub(super) batch_stats: Vec<BatchStatBody>,
+}
+
+/// What batches of one size took.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BatchStatistic)]
+pub struct BatchStatBody {
+    /// Rows.
+    pub(super) batch_size: u64,
+    /// Reading inputs; not counted apart.
+    pub(super) compute_input: DurationStatBody,
+    /// Running: of a batch that is shared, the share of the rows answered here.
+    pub(super) compute_infer: DurationStatBody,
+    /// Writing outputs; not counted apart.
+    pub(super) compute_output: DurationStatBody,
 }
 
 /// Where the time of the answers went.
@@ -41,6 +60,8 @@ pub struct StatisticBody {
 pub struct InferenceStatsBody {
     /// From arrival to answer.
     pub(super) success: DurationStatBody,
+    /// From arrival to refusal, of queries that asked by this name.
+    pub(super) fail: DurationStatBody,
     /// Waiting for a batch and a device.
     pub(super) queue: DurationStatBody,
     /// Reading inputs; part of `success` alone here.
@@ -75,9 +96,9 @@ pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<Sta
 /// What was answered under a name.
 pub(super) fn of(state: &ApiState, named: Named) -> StatisticBody {
     let totals = state.metrics().totals(Some(&named.route));
-    let all = totals.into_iter().map(|(_, _, totals)| totals);
-    let sum = all.fold(Totals::default(), Totals::plus);
-    StatisticBody::of(named.name, &sum)
+    let all = totals.into_iter().map(|(_, _, answered)| answered);
+    let sum = all.fold(Answered::default(), Answered::plus);
+    StatisticBody::of(named.name, &sum, state.metrics().failed(&named.route))
 }
 
 /// The same for a version.
@@ -108,14 +129,18 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
         .into_iter()
         .filter(|(_, application, _)| application.as_ref().is_some_and(|it| caller.sees(it)));
     let mut model_stats: Vec<StatisticBody> = seen
-        .map(|(variant, _, totals)| StatisticBody::of(variant.to_string(), &totals))
+        .map(|(variant, _, answered)| {
+            let name = variant.to_string();
+            let failed = state.metrics().failed(&Route::Variant(variant));
+            StatisticBody::of(name, &answered, failed)
+        })
         .collect();
     model_stats.sort_by(|a, b| a.name.cmp(&b.name));
     model_stats
 }
 
 impl StatisticBody {
-    fn of(name: String, totals: &Totals) -> Self {
+    fn of(name: String, Answered { totals, sizes }: &Answered, failed: Failed) -> Self {
         let count = totals.queries;
         let stat = |ns| DurationStatBody { count, ns };
         Self {
@@ -126,12 +151,30 @@ impl StatisticBody {
             execution_count: totals.batches.round() as u64,
             inference_stats: InferenceStatsBody {
                 success: stat(totals.total_ns),
+                fail: DurationStatBody {
+                    count: failed.queries,
+                    ns: failed.total_ns,
+                },
                 queue: stat(totals.queue_ns),
                 compute_input: stat(0),
                 compute_infer: stat(totals.compute_ns),
                 compute_output: stat(0),
             },
-            batch_stats: [],
+            batch_stats: sizes.iter().map(BatchStatBody::of).collect(),
+        }
+    }
+}
+
+impl BatchStatBody {
+    fn of((rows, of): (&usize, &SizeTotals)) -> Self {
+        // What has run in part has run.
+        let count = of.batches.ceil() as u64;
+        let stat = |ns| DurationStatBody { count, ns };
+        Self {
+            batch_size: *rows as u64,
+            compute_input: stat(0),
+            compute_infer: stat(of.compute_ns),
+            compute_output: stat(0),
         }
     }
 }

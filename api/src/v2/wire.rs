@@ -48,6 +48,8 @@ pub struct Parameters<'a> {
     slo_min_relative_accuracy: Option<f64>,
     slo_max_cost_per_1k_usd: Option<f64>,
     #[serde(borrow, default)]
+    slo_preset: Option<Text<'a>>,
+    #[serde(borrow, default)]
     slo_policy: Option<Text<'a>>,
     #[serde(borrow, default)]
     timeout: Option<&'a RawValue>,
@@ -181,6 +183,10 @@ impl Parameters<'_> {
             max_error: self.slo_max_error,
             min_relative_accuracy: self.slo_min_relative_accuracy,
             max_cost_per_1k_usd: self.slo_max_cost_per_1k_usd,
+            preset: self
+                .slo_preset
+                .as_ref()
+                .map(|name| name.0.as_ref().to_owned()),
             best_effort: demands::best_effort(policy)?,
             timeout_us: timeout.transpose()?.unwrap_or(0),
             explain: self.explain,

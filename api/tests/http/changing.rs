@@ -146,6 +146,39 @@ async fn a_query_asks_for_a_preset() {
 }
 
 #[tokio::test]
+async fn a_request_by_the_protocol_asks_for_a_preset() {
+    let recorder = Recorder::answering();
+    let api = with_digits(recorder.clone()).await;
+    let path = "/v2/models/digits/infer";
+    let body = |parameters: Value| {
+        let inputs = json!([{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]);
+        json!({"parameters": parameters, "inputs": inputs}).to_string()
+    };
+    let fast = json!({"slo_preset": "fast"});
+    assert_eq!(api.call("POST", path, body(fast)).await.status, 200);
+    let targets = recorder.last().targets;
+    assert_eq!(
+        (targets.latency_ms, targets.min_quality),
+        (Some(5.0), Some(0.9))
+    );
+    let header = ("x-slo-preset", "fast");
+    let stated = json!({"slo_latency_ms": 7});
+    for (parameters, expected) in [(json!({}), 5.0), (stated, 7.0)] {
+        let answer = with_header(&api, "POST", path, header, &body(parameters)).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(recorder.last().targets.latency_ms, Some(expected));
+    }
+    let unknown = api
+        .call("POST", path, body(json!({"slo_preset": "slow"})))
+        .await;
+    let detail = unknown.problem("invalid_target")["detail"].clone();
+    assert!(
+        detail.as_str().is_some_and(|it| it.contains("`fast`")),
+        "{detail}"
+    );
+}
+
+#[tokio::test]
 async fn only_what_was_seen_is_changed() {
     let api = with_digits(Recorder::answering()).await;
     let seen = api.get(PATH).await;

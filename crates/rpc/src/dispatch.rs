@@ -12,7 +12,7 @@ use sextant_types::{
 use crate::Ticket;
 
 /// Whom a query addresses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     /// Model-less: any variant of any model of the application.

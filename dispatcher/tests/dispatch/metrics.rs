@@ -29,8 +29,8 @@ async fn queries_batches_and_loads_are_shown() {
         "sextant_dispatcher_pools 1.0",
         "sextant_dispatcher_batches_total 3",
         "sextant_dispatcher_rows_total 4",
-        "sextant_dispatcher_loads_total 1",
-        "sextant_dispatcher_load_failures_total 0",
+        "sextant_dispatcher_loads_total{application=\"app\"} 1",
+        "sextant_dispatcher_load_failures_total{application=\"app\"} 0",
         "sextant_dispatcher_queries_offered_total{application=\"app\"} 4",
         "sextant_dispatcher_queries_answered_total{application=\"app\"} 3",
         "sextant_dispatcher_queries_late_total{application=\"app\"} 0",
@@ -67,7 +67,7 @@ async fn a_load_that_fails_is_shown() {
     let error = world.ask(query(&[1.0, 0.0])).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
     let shown = text(&registry);
-    let line = "sextant_dispatcher_load_failures_total 1";
+    let line = "sextant_dispatcher_load_failures_total{application=\"app\"} 1";
     assert!(shown.lines().any(|it| it == line), "{shown}");
 }
 

@@ -267,6 +267,18 @@ async fn statistics_count_what_was_answered_by_each_kind_of_name() {
         assert!(last > Some(0), "{stats}");
         let compute = &stats["model_stats"][0]["inference_stats"]["compute_infer"];
         assert!(compute["ns"].as_u64() > Some(0), "{stats}");
+        // One query after the other, so that nobody shared a batch.
+        let sizes = &stats["model_stats"][0]["batch_stats"];
+        assert_eq!(sizes[0]["batch_size"], 1, "{stats}");
+        assert_eq!(sizes[0]["compute_infer"]["count"], 3, "{stats}");
+    }
+    let wrong =
+        json!({"inputs": [{"name": "pixels", "shape": [1, 1], "datatype": "FP32", "data": [0]}]});
+    api.post("/v2/models/digits/infer", &wrong).await.json(400);
+    for (name, failures) in [("digits", 1), ("mlp", 0)] {
+        let stats = api.get(&path(name)).await.json(200);
+        let failed = &stats["model_stats"][0]["inference_stats"]["fail"];
+        assert_eq!(failed["count"], failures, "{name}: {stats}");
     }
     let all = api.get("/v2/models/stats").await.json(200);
     let names: Vec<&Value> = all["model_stats"]

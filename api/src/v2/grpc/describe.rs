@@ -145,6 +145,15 @@ fn statistic(body: StatisticBody) -> proto::ModelStatistics {
             ns: of.ns,
         })
     };
+    let batch_stats = body
+        .batch_stats
+        .iter()
+        .map(|of| proto::InferBatchStatistics {
+            batch_size: of.batch_size,
+            compute_input: duration(of.compute_input),
+            compute_infer: duration(of.compute_infer),
+            compute_output: duration(of.compute_output),
+        });
     let of = body.inference_stats;
     proto::ModelStatistics {
         name: body.name,
@@ -154,13 +163,14 @@ fn statistic(body: StatisticBody) -> proto::ModelStatistics {
         execution_count: body.execution_count,
         inference_stats: Some(proto::InferStatistics {
             success: duration(of.success),
+            fail: duration(of.fail),
             queue: duration(of.queue),
             compute_input: duration(of.compute_input),
             compute_infer: duration(of.compute_infer),
             compute_output: duration(of.compute_output),
             ..Default::default()
         }),
-        batch_stats: Vec::new(),
+        batch_stats: batch_stats.collect(),
     }
 }
 

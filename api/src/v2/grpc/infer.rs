@@ -64,11 +64,11 @@ pub async fn answer(
     request: proto::ModelInferRequest,
 ) -> Result<proto::ModelInferResponse, Problem> {
     let state = &asked.context.state;
-    let name = request.model_name.clone();
+    let (arrived, name) = (asked.arrived, request.model_name.clone());
     let named = Named::find(state, asked.caller, name, &request.model_version).await?;
     let result = reply(asked, &named, request).await;
     if let Err(problem) = &result {
-        state.count_query(Some(&named.route), Err(problem.code()));
+        state.count_query(Some(&named.route), Err((problem.code(), arrived.elapsed())));
     }
     result
 }

@@ -286,6 +286,10 @@ async fn first_connection(
         if !error.is_retryable() || Instant::now() + pause >= end {
             return Err(error);
         }
+        if pause == LEAST_PAUSE {
+            let (host, port) = (server.get_host(), server.get_port());
+            tracing::warn!(host, port, ?patience, %error, "PostgreSQL does not answer: it is asked again");
+        }
         sleep(pause).await;
         pause = (pause * 2).min(MOST_PAUSE);
     }

@@ -92,12 +92,14 @@ class Addressee:
         max_error: float | None = None,
         min_relative_accuracy: float | None = None,
         max_cost_per_1k_usd: float | None = None,
+        preset: str | None = None,
         classification: int | None = None,
         best_effort: bool = False,
         explain: bool = False,
         **arrays: Any,
     ) -> Answer:
-        """Asks for an answer to these inputs within these targets; what is left out is the application's default.
+        """Asks for an answer to these inputs within these targets; what is left out is that of the
+        application's preset of this name, then its default.
 
         An array without the batch dimension is one row; its outputs have none either. Raises `Error` where the
         service refuses.
@@ -129,6 +131,8 @@ class Addressee:
             "inputs": tensors,
             "binary_outputs": True,
         }
+        if preset is not None:
+            body["preset"] = preset
         if classification is not None:
             body["classification"] = classification
         if best_effort:

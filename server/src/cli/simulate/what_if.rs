@@ -81,8 +81,8 @@ fn page(question: &Question, answer: &Answer) -> String {
         short(seconds),
         kinds.join(", "),
         machine::lines(),
-        sheet.render(),
-        least(answer)
+        least(answer),
+        sheet.render()
     )
 }
 
