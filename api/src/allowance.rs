@@ -14,12 +14,11 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sextant_metadata::{Error, Rate, RateStore};
+use sextant_types::time::unix_ms;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
-
-use crate::clock;
 
 mod pool;
 
@@ -116,7 +115,7 @@ impl Allowance {
     pub async fn give_back(&self, all: bool) {
         let taken = {
             let mut pools = self.pools.lock();
-            let rests = clock::now_ms().saturating_sub(pools.used_ms) > IDLE_MS;
+            let rests = unix_ms().saturating_sub(pools.used_ms) > IDLE_MS;
             match &mut pools.rate {
                 Some(pool) if all || rests => pool.clear(),
                 _ => None,
@@ -148,7 +147,7 @@ impl Allowance {
 
     /// Spends what is in hand, and asks for more where it runs low.
     fn look(self: &Arc<Self>) -> Look {
-        let now_ms = clock::now_ms();
+        let now_ms = unix_ms();
         let (look, blocks) = {
             let mut pools = self.pools.lock();
             let look = pools.spend(now_ms);
@@ -163,7 +162,7 @@ impl Allowance {
 
     /// The store does not answer: goes on without it.
     fn give_up(self: &Arc<Self>) -> Result<Usage, Refused> {
-        self.pools.lock().go_on_alone(clock::now_ms());
+        self.pools.lock().go_on_alone(unix_ms());
         match self.look() {
             Look::Done(result) => result,
             Look::Wait => Err(Refused {
@@ -174,14 +173,14 @@ impl Allowance {
     }
 
     async fn fetch(&self, block: Block) {
-        let now_ms = clock::now_ms();
+        let now_ms = unix_ms();
         let granted = self.ask(block, now_ms).await;
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.of(block.kind) {
             match granted {
                 Ok(granted) => pool.arrived(block.tokens, granted, now_ms),
                 Err(error) => {
-                    if pool.failed(clock::now_ms()) {
+                    if pool.failed(unix_ms()) {
                         let key = &self.name;
                         tracing::warn!(%error, key, "the key's limits go on without their store");
                     }

@@ -4,13 +4,13 @@
 use axum::{Extension, Json, extract::State};
 use serde::Serialize;
 use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, Worker};
+use sextant_types::time::unix_ms;
 use sextant_types::{Code, DeviceType, WorkerId};
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
     auth::Subject,
-    clock,
     extract::{Name, Params},
     page::PageParams,
     problem::{Problem, ProblemBody},
@@ -140,7 +140,7 @@ pub async fn workers(
     State(state): State<ApiState>,
     Params(params): Params<PageParams>,
 ) -> Result<Json<WorkersBody>, Problem> {
-    let workers = state.metadata().workers(clock::now_ms()).await?;
+    let workers = state.metadata().workers(unix_ms()).await?;
     let warnings = DeviceTypes::of(&workers).warnings;
     let page = params.cut(&workers, |worker| worker.id.to_string())?;
     Ok(Json(WorkersBody {

@@ -14,12 +14,12 @@ use sextant_rpc::{
     OfflineSpec, Route,
     offline::{RecordFormat, check_webhook},
 };
+use sextant_types::time::unix_ms;
 use sextant_types::{ApplicationId, Code, JobId, ModelId};
 
 use crate::{
     ApiState,
     auth::Caller,
-    clock,
     extract::{Name, Params},
     json,
     once::IdempotencyKey,
@@ -99,7 +99,7 @@ pub async fn create(
     let once = key.of(&caller, "jobs_create", &what);
     let registry = state.registry();
     let job = registry
-        .create_job_once(&job, once.as_ref(), clock::now_ms())
+        .create_job_once(&job, once.as_ref(), unix_ms())
         .await?;
     let job = wait(&state, &job.id, &patience).await?;
     let location = format!("/v1/jobs/{}", job.id);
@@ -193,7 +193,7 @@ pub async fn cancel(
         forget(registry, &registry.job(&id).await?).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let job = registry.cancel(&id, clock::now_ms()).await?;
+    let job = registry.cancel(&id, unix_ms()).await?;
     Ok(Json(JobBody::from(job)).into_response())
 }
 

@@ -8,13 +8,13 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use sextant_registry::{ApiKey, KeyScope, NewKey};
+use sextant_types::time::unix_ms;
 use sextant_types::{ApplicationId, Code};
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
     auth::{Mode, Secret},
-    clock,
     codec::short,
     extract::Params,
     json,
@@ -121,7 +121,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     let bytes = state.collect(request.into_body()).await?;
     let body: NewKeyBody = json::owned(&bytes)?;
     let secret = Secret::generate().map_err(|error| Problem::internal("a key", &error))?;
-    let now_ms = clock::now_ms();
+    let now_ms = unix_ms();
     let new = body.read(&secret, now_ms)?;
     let key = state.registry().create_key(&new, now_ms).await?;
     state.refresh_keys().await?;
@@ -170,7 +170,7 @@ pub async fn revoke(
     State(state): State<ApiState>,
     Path(id): Path<String>,
 ) -> Result<Json<KeyBody>, Problem> {
-    let key = state.registry().revoke_key(&id, clock::now_ms()).await?;
+    let key = state.registry().revoke_key(&id, unix_ms()).await?;
     state.refresh_keys().await?;
     Ok(Json(key.into()))
 }

@@ -20,7 +20,6 @@ mod artefacts;
 mod audit;
 mod changes;
 mod classification;
-mod clock;
 mod cluster;
 mod costs;
 mod directory;

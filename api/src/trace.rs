@@ -21,9 +21,11 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LONGEST_ID: usize = 128;
 
 /// Where the parts of a `traceparent` lie: version, trace, parent, flags.
+const VERSION: std::ops::Range<usize> = 0..2;
 const TRACE: std::ops::Range<usize> = 3..35;
 const PARENT: std::ops::Range<usize> = 36..52;
-const WHOLE: usize = 55;
+const FLAGS: std::ops::Range<usize> = 53..55;
+const WHOLE: usize = FLAGS.end;
 
 tokio::task_local! {
     static CURRENT: Trace;
@@ -74,18 +76,19 @@ fn is_traceparent(text: &[u8]) -> bool {
         && (text.len() == WHOLE || (&text[..2] != b"00" && text[WHOLE] == b'-'))
         && [2, 35, 52].iter().all(|at| text[*at] == b'-')
         && &text[..2] != b"ff"
-        && [0..2, TRACE, PARENT, 53..WHOLE].into_iter().all(digits)
+        && [VERSION, TRACE, PARENT, FLAGS].into_iter().all(digits)
         && some(TRACE)
         && some(PARENT)
 }
 
-fn hex(parts: &[u64]) -> String {
-    parts.iter().map(|part| format!("{part:016x}")).collect()
+/// Writes the 16 hexadecimal digits of a number.
+fn write_hex(digits: &mut [u8], number: u64) {
+    hex::encode_to_slice(number.to_be_bytes(), digits).expect("there is room for 16 digits");
 }
 
 /// A header of digits and dashes.
-fn header(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("digits and dashes are a header")
+fn header(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).expect("digits and dashes are a header")
 }
 
 // === impl Trace ===
@@ -94,20 +97,24 @@ impl Trace {
     /// The names of a request with such headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let [high, low, span] = fresh();
-        let made = hex(&[high, low]);
-        let parent = headers.get(TRACEPARENT).map(HeaderValue::as_bytes);
-        let parent = parent
-            .filter(|text| is_traceparent(text))
-            .and_then(|text| std::str::from_utf8(&text[..WHOLE]).ok());
+        let mut made = [0; 32];
+        write_hex(&mut made[..16], high);
+        write_hex(&mut made[16..], low);
         // What has no trace begins one; it says that nobody has recorded it.
-        let (trace, flags) =
-            parent.map_or((made.as_str(), "00"), |text| (&text[TRACE], &text[53..]));
-        let traceparent = header(format!("00-{trace}-{span:016x}-{flags}"));
+        let mut traceparent = [b'-'; WHOLE];
+        traceparent[VERSION].copy_from_slice(b"00");
+        traceparent[FLAGS].copy_from_slice(b"00");
+        traceparent[TRACE].copy_from_slice(&made);
+        let parent = headers.get(TRACEPARENT).map(HeaderValue::as_bytes);
+        if let Some(parent) = parent.filter(|text| is_traceparent(text)) {
+            traceparent[TRACE].copy_from_slice(&parent[TRACE]);
+            traceparent[FLAGS].copy_from_slice(&parent[FLAGS]);
+        }
+        write_hex(&mut traceparent[PARENT], span);
         let given = headers.get(REQUEST_ID).filter(|id| is_sound(id));
-        let request_id = given.cloned().unwrap_or_else(|| header(made));
         Self {
-            request_id,
-            traceparent,
+            request_id: given.cloned().unwrap_or_else(|| header(&made)),
+            traceparent: header(&traceparent),
         }
     }
 

@@ -6,6 +6,7 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
+use sextant_types::time::unix_ms;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
     Variant, VariantId,
@@ -15,7 +16,6 @@ use utoipa::ToSchema;
 use crate::{
     ApiState,
     auth::Caller,
-    clock,
     cluster::InstanceBody,
     extract::{Name, Params},
     page,
@@ -375,7 +375,7 @@ struct Fleet {
 
 impl Fleet {
     async fn look(state: &ApiState) -> Result<Self, Problem> {
-        let workers = state.metadata().workers(clock::now_ms()).await?;
+        let workers = state.metadata().workers(unix_ms()).await?;
         let demand = state.metadata().snapshot().await?.demand;
         Ok(Self {
             instances: state.metadata().instances().await?,

@@ -26,10 +26,11 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
-use sextant_fleet::{Follower, GRACE, Leases, News, Token, unix_ms};
+use sextant_fleet::{Follower, GRACE, Leases, News, Token};
 use sextant_metadata::{Error, MetadataStore, View, Wanted};
 use sextant_provider::Provider;
 use sextant_scaling::Policy;
+use sextant_types::time::unix_ms;
 use sextant_types::{DeviceType, DeviceTypeName};
 use tokio::time::timeout;
 

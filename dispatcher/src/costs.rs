@@ -17,8 +17,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_fleet::unix_ms;
 use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
+use sextant_types::time::unix_ms;
 use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId};
 use tokio::time::Instant;
 

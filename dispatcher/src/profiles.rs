@@ -17,10 +17,11 @@ mod measure;
 
 use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
-use sextant_fleet::{turned, unix_ms};
+use sextant_fleet::turned;
 use sextant_metadata::MetadataStore;
 use sextant_registry::{Failure, Registry};
 use sextant_rpc::WorkerClient;
+use sextant_types::time::unix_ms;
 use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
 use tokio::sync::watch;
 

@@ -10,12 +10,12 @@
 use serde_json::json;
 use sextant_engine::Engine;
 use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Registry, Step};
+use sextant_types::time::unix_ms;
 use sextant_types::{EngineName, Variant};
 use tracing::{info, warn};
 
 use crate::{
     Error, Generator,
-    generator::now_ms,
     step::{self, Extended, Measured},
 };
 
@@ -83,7 +83,7 @@ impl Generator {
             Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => Extended::NotRead,
             Verdict::Begin { earlier } => {
                 let job = new_job(model, &name, earlier);
-                let created = registry.extend_model(model, (&job, known), now_ms());
+                let created = registry.extend_model(model, (&job, known), unix_ms());
                 if let Some(job) = created.await? {
                     info!(job = %job.id, model = %model.id, engine = %name, "to be extended");
                 }
@@ -158,7 +158,7 @@ impl Known<'_> {
         };
         let earlier = self.jobs.len();
         let at = latest_ms.saturating_add(pause_ms(earlier, back_off_ms));
-        match at <= now_ms() {
+        match at <= unix_ms() {
             true => Verdict::Begin { earlier },
             false => Verdict::Later(at),
         }

@@ -5,12 +5,7 @@
 //! step stores variants, marks, the model's status and the end of the job in one transaction, so
 //! there is no moment at which half a model is registered.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +15,7 @@ use sextant_engine::Engine;
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::{Application, Job, JobKind, Model, Registry};
+use sextant_types::time::unix_ms;
 use sextant_types::{Digest, Precision};
 
 use crate::{
@@ -105,14 +101,6 @@ pub(crate) struct Parts {
     /// Steps whose result was stored.
     pub(crate) steps: Counter,
     checkpoint: Arc<dyn Checkpoint>,
-}
-
-/// Milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 // === impl Generator ===
@@ -366,7 +354,7 @@ impl<'a> Registration<'a> {
         let progress = (self.done, self.total_steps());
         let registry = &self.parts.registry;
         registry
-            .advance(job, owner, step, progress, now_ms())
+            .advance(job, owner, step, progress, unix_ms())
             .await?;
         self.reach(step, Phase::Begin).await
     }

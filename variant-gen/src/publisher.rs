@@ -17,10 +17,11 @@ use async_trait::async_trait;
 use sextant_metadata::{DeviceTypes, Event, MetadataStore};
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
+use sextant_types::time::unix_ms;
 use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Resources, Variant, VariantId};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{Error, frontier, generator::now_ms};
+use crate::{Error, frontier};
 
 /// Publishes and retires variants. Cheap to clone; clones take turns, others of the same stores do
 /// not have to.
@@ -58,7 +59,7 @@ impl Publisher {
 
     /// What devices cost now.
     pub(crate) async fn pricing(&self) -> Result<Pricing<'_>, Error> {
-        let workers = self.metadata.workers(now_ms()).await?;
+        let workers = self.metadata.workers(unix_ms()).await?;
         Ok(Pricing {
             announced: DeviceTypes::of(&workers),
             devices: &self.devices,
@@ -87,7 +88,7 @@ impl Publisher {
     /// withdrawn before that is said.
     pub async fn retire_model(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
         let _turn = self.take_turn().await;
-        let deleted = self.registry.delete_model(model, now_ms()).await;
+        let deleted = self.registry.delete_model(model, unix_ms()).await;
         let is_gone = |error: &sextant_registry::Error| error.code() == Code::ModelNotFound;
         if deleted.as_ref().err().is_none_or(is_gone) {
             self.withdraw(model).await?;

@@ -18,6 +18,7 @@ use prometheus_client::{
 };
 use sextant_registry::{Failure, Job, JobKind};
 use sextant_types::EngineName;
+use sextant_types::time::unix_ms;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -25,7 +26,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use crate::{Claim, Error, Generator, Summary, generator::now_ms, measure::MeasureError};
+use crate::{Claim, Error, Generator, Summary, measure::MeasureError};
 
 /// Runs registrations until it is told to stop.
 pub struct RegistrationService {
@@ -162,7 +163,7 @@ impl Runner {
         let (registry, config) = (generator.registry(), generator.config());
         let lease_ms = milliseconds(config.lease);
         if config.registers {
-            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, now_ms());
+            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
                 return Ok(Some(job));
             }
@@ -170,7 +171,7 @@ impl Runner {
         for engine in generator.engines() {
             let engine = EngineName(engine.name().to_owned());
             let what = (JobKind::Extend, &engine);
-            let claimed = registry.claim_for(what, &self.owner, lease_ms, now_ms());
+            let claimed = registry.claim_for(what, &self.owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
                 return Ok(Some(job));
             }
@@ -229,7 +230,7 @@ impl RegistrationService {
                 warn!(%error, "models to extend cannot be looked for");
                 None
             });
-            let due = due.map(|at| Duration::from_millis(at.saturating_sub(now_ms())));
+            let due = due.map(|at| Duration::from_millis(at.saturating_sub(unix_ms())));
             let wait = due.map_or(lease / 2, |due| due.min(lease / 2));
             tokio::select! {
                 _ = jobs.changed() => {}
@@ -266,7 +267,7 @@ impl RegistrationService {
         let mut jobs = registry.jobs_changed();
         loop {
             let (job, owner) = (&claim.job.id, &claim.owner);
-            let renewed = registry.renew(job, owner, milliseconds(lease), now_ms());
+            let renewed = registry.renew(job, owner, milliseconds(lease), unix_ms());
             match renewed.await.map_err(Error::from) {
                 Err(error) if error.is_lost() => return,
                 Err(error) => warn!(%job, %error, "the claim cannot be renewed"),
@@ -300,7 +301,7 @@ impl RegistrationService {
                 self.fail(claim, &error).await
             }
             Ended::ShutDown => {
-                let released = registry.release(job, &claim.owner, now_ms());
+                let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
                     // Whatever was shown at the last moment must not stay.
                     Ok(()) => self.generator.publisher().publish_all().await.map(|_| ()),
@@ -328,7 +329,7 @@ impl RegistrationService {
         let failed = self
             .generator
             .registry()
-            .fail(job, owner, &failure, now_ms());
+            .fail(job, owner, &failure, unix_ms());
         Ok(failed.await?)
     }
 }

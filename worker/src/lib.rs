@@ -23,7 +23,6 @@ mod shared;
 use std::{
     io,
     sync::{Arc, Weak, atomic::Ordering},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use async_trait::async_trait;
@@ -236,11 +235,4 @@ impl Work for Worker {
     async fn stats(&self) -> Result<WorkerStats, WorkError> {
         Ok(self.shared.log.stats())
     }
-}
-
-/// Milliseconds since the Unix epoch, for leases.
-pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -15,7 +15,8 @@ use sextant_types::{Variant, VariantId};
 use tokio::sync::oneshot;
 
 use self::turns::{Opened, Turn, no_memory};
-use crate::{Worker, instance::Instance, log::Action, unix_ms};
+use crate::{Worker, instance::Instance, log::Action};
+use sextant_types::time::unix_ms;
 
 /// How long an unload waits for batches that are running.
 const DRAIN: Duration = Duration::from_secs(30);

@@ -13,13 +13,13 @@ use std::{
 use sextant_health::{Condition, Health, Window};
 use sextant_metadata::{Command, WorkerRecord};
 use sextant_rpc::Work;
+use sextant_types::time::unix_ms;
 use sextant_types::{DeviceTypeName, VariantId};
 
 use crate::{
     Worker,
     busy::{Amount, Busy},
     instance::Instance,
-    unix_ms,
 };
 
 /// Keeps the worker's lease and reports the condition of its instances.

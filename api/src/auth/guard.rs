@@ -10,6 +10,7 @@ use axum::{
 };
 use sextant_registry::{Audit, KeyScope};
 use sextant_rpc::Route;
+use sextant_types::time::unix_ms;
 use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     ApiState,
     allowance::{Refused, Usage},
-    body, clock,
+    body,
     problem::Problem,
     v2::grpc,
 };
@@ -188,7 +189,7 @@ impl Guard {
         }
         let keyring = self.state.keyring();
         match keyring.find(hash) {
-            Some(key) if key.expires_ms.is_some_and(|end| clock::now_ms() >= end) => {
+            Some(key) if key.expires_ms.is_some_and(|end| unix_ms() >= end) => {
                 let detail = format!("key `{}` has expired", key.id);
                 Err(Problem::new(Code::Unauthenticated, detail))
             }
@@ -252,7 +253,7 @@ impl Guard {
         (subject, detail): (&str, serde_json::Value),
         patience: Duration,
     ) {
-        let entry = Audit::new(clock::now_ms(), caller.name(), action, subject, detail);
+        let entry = Audit::new(unix_ms(), caller.name(), action, subject, detail);
         let end = Instant::now() + patience;
         while let Err(error) = self.state.registry().record(&entry).await {
             // Room is made again as well, often by the very change.

@@ -7,10 +7,11 @@ use futures::future::join_all;
 use sextant_metadata::{Rate, RateStore};
 use sextant_registry::{ApiKey, KeyScope, Registry};
 use sextant_types::ApplicationId;
+use sextant_types::time::unix_ms;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::secret::Hash;
-use crate::{allowance::Allowance, clock};
+use crate::allowance::Allowance;
 
 /// The keys as last read from the registry.
 pub(crate) struct Keyring {
@@ -72,7 +73,7 @@ impl Keyring {
 
     /// Whether a key that was found earlier is still valid.
     pub fn holds(&self, key: &Key) -> bool {
-        let ended = key.expires_ms.is_some_and(|end| clock::now_ms() >= end);
+        let ended = key.expires_ms.is_some_and(|end| unix_ms() >= end);
         !ended && self.find(key.hash).is_some()
     }
 

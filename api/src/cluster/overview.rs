@@ -5,10 +5,11 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use sextant_metadata::{Leader, Snapshot};
 use sextant_objects::ListRequest;
+use sextant_types::time::unix_ms;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use crate::{ApiState, clock};
+use crate::ApiState;
 
 /// How long a store may take to answer before it counts as away.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -93,7 +94,7 @@ impl ClusterBody {
             StoreBody::new("artefacts", artefacts.as_ref().err()),
         ];
         let snapshot = metadata.ok();
-        let now_ms = clock::now_ms();
+        let now_ms = unix_ms();
         let leaders = snapshot.iter().flat_map(|snapshot| &snapshot.leaders);
         Self {
             leaders: leaders

@@ -6,8 +6,7 @@ use std::{
 };
 
 use sextant_rpc::Answer;
-
-use crate::clock;
+use sextant_types::time::unix_ms;
 
 /// Parts of a batch are counted in millionths.
 const PARTS: f64 = 1e6;
@@ -105,7 +104,7 @@ impl Tally {
         ] {
             sum.fetch_add(value, Ordering::Relaxed);
         }
-        self.last_ms.fetch_max(clock::now_ms(), Ordering::Relaxed);
+        self.last_ms.fetch_max(unix_ms(), Ordering::Relaxed);
     }
 
     /// Batches by their rows, of sizes that have run.

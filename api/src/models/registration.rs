@@ -10,10 +10,11 @@ use axum::{
 use serde_json::json;
 use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Once, Registration};
 use sextant_types::Code;
+use sextant_types::time::unix_ms;
 use tokio::time::Instant;
 
 use super::RegistrationBody;
-use crate::{ApiState, auth::Subject, clock, problem::Problem};
+use crate::{ApiState, auth::Subject, problem::Problem};
 
 /// How long a removal of a file is waited for that began before the file was sent again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ pub async fn register(
     let until = Instant::now() + PATIENCE;
     let registration = loop {
         let registry = state.registry();
-        let registered = registry.register_model_once(model, &job, once, clock::now_ms());
+        let registered = registry.register_model_once(model, &job, once, unix_ms());
         match registered.await {
             Err(Error::Condemned { .. }) if Instant::now() < until => {
                 tokio::time::sleep(PAUSE).await;
@@ -62,7 +63,7 @@ async fn look_again(
             continue;
         }
         let job = &registration.job.id;
-        state.registry().cancel(job, clock::now_ms()).await?;
+        state.registry().cancel(job, unix_ms()).await?;
         let detail = format!(
             "the file of `{field}` was removed before the registration began: send the model again, and \
              raise `storage.grace_s` if it takes longer than that to send"

@@ -9,13 +9,13 @@ use axum::{
 use serde::Serialize;
 use sextant_rpc::{Answer, Explanation, QueryError, Route};
 use sextant_types::Targets;
+use sextant_types::time::unix_ms;
 use utoipa::ToSchema;
 
 use super::{json_response, schema::ExplanationBody};
 use crate::{
     ApiState,
     auth::Caller,
-    clock,
     explanations::{Explained, LONGEST_ID},
     problem::{Problem, ProblemBody},
     trace,
@@ -214,7 +214,7 @@ impl Noted {
             id: self.id(),
             request_id: of_trace(trace::Trace::request_id),
             trace_id: of_trace(trace::Trace::trace_id),
-            at_ms: clock::now_ms(),
+            at_ms: unix_ms(),
             application: application.map(|id| id.to_string()),
             outcome,
             model: None,

@@ -10,11 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_autoscaler::{Config, PoolConfig, Service};
-use sextant_fleet::unix_ms;
 use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
+use sextant_types::time::unix_ms;
 use sextant_types::{
     ApplicationId, BatchLatency, DeviceType, DeviceTypeName, TargetClass, Targets, Variant,
 };

@@ -5,7 +5,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use sextant_metadata::MetadataStore;
 use tokio::time::Instant;
 
-use crate::{Token, clock::unix_ms};
+use crate::Token;
+use sextant_types::time::unix_ms;
 
 /// Looks at the leases every `period` while there is a `token`, until `shutdown`. For `patience` see
 /// [`Leases::new`].

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::clock::unix_ms;
+use sextant_types::time::unix_ms;
 
 /// The fencing token of whoever leads now; `None` while this process does not.
 pub type Token = watch::Receiver<Option<u64>>;

@@ -7,7 +7,6 @@
 //! so for no longer than the lease that the store granted, by a clock that is never set, unless its
 //! orders carry their token to those who refuse a lesser one.
 
-mod clock;
 mod expiry;
 mod follower;
 mod leadership;
@@ -18,7 +17,6 @@ pub mod unsteady;
 /// The role whose leader gives orders to workers, as the store calls it.
 pub const LEADING_ROLE: &str = "dispatcher";
 
-pub use clock::unix_ms;
 pub use expiry::{Leases, expire_leases};
 pub use follower::{Follower, GRACE, News};
 pub use leadership::{Leadership, Token, always, turned};

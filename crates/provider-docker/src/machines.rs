@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     future::Future,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use bollard::query_parameters::{
@@ -14,6 +14,7 @@ use bollard::query_parameters::{
 use parking_lot::Mutex;
 use sextant_provider::{Error, Machine, MachineId, Pool};
 use sextant_types::DeviceTypeName;
+use sextant_types::time::unix_ms;
 
 use crate::{
     Settings, Template,
@@ -74,7 +75,7 @@ impl Machines {
 
     pub(crate) async fn end(self: &Arc<Self>, pool: &Pool, ids: &[MachineId]) -> Result<(), Error> {
         let _turn = self.turn.lock().await;
-        let by_ms = now_ms().saturating_add(pool.end_ms);
+        let by_ms = unix_ms().saturating_add(pool.end_ms);
         for container in self.look().await? {
             let named = ids.iter().any(|id| id.0 == container.name);
             if named && container.is_of(&pool.device_type) && container.stays() {
@@ -222,7 +223,7 @@ impl Machines {
 
     /// Asks a container to end, has the engine end it at its time, and removes it.
     async fn stop(self: Arc<Self>, container: Container, by_ms: u64) -> Result<(), Error> {
-        let left_ms = by_ms.saturating_sub(now_ms());
+        let left_ms = by_ms.saturating_sub(unix_ms());
         // The engine counts in seconds: rather one too many.
         let left_s = i32::try_from(left_ms.div_ceil(1000)).unwrap_or(i32::MAX);
         let options = StopContainerOptionsBuilder::new().t(left_s).build();
@@ -265,9 +266,4 @@ impl Machines {
             _ => Ok(()),
         }
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
 }

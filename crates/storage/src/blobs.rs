@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use sextant_fleet::unix_ms;
 use sextant_objects::BlobInfo;
 use sextant_types::Digest;
+use sextant_types::time::unix_ms;
 
 use crate::{Amount, Error, Inner, files::before};
 

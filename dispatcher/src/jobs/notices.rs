@@ -13,7 +13,6 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
 use sextant_registry::{Job, JobFilter, JobKind, Registry};
@@ -21,6 +20,7 @@ use sextant_rpc::offline::{
     NotDelivered, Notice, Notify, OfflineStep, WEBHOOK_NOTE, notes_folder, shown_webhook,
 };
 use sextant_types::JobId;
+use sextant_types::time::unix_ms;
 use tokio::task::JoinSet;
 
 /// Pauses behind failed attempts, seconds; after the last a message is given up.

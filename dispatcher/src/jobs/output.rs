@@ -2,12 +2,12 @@
 
 use std::future::ready;
 
-use sextant_fleet::unix_ms;
 use sextant_objects::ObjectPath;
 use sextant_records::{Error, Join};
 use sextant_registry::Job;
 use sextant_rpc::offline::ERRORS_SUFFIX;
 use sextant_types::Signature;
+use sextant_types::time::unix_ms;
 
 use super::{
     JobService,

@@ -7,12 +7,12 @@ use std::{
 
 use futures::FutureExt;
 use serde_json::{Value, json};
-use sextant_fleet::unix_ms;
 use sextant_health::throttle::Verdict;
 use sextant_objects::ObjectPath;
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
 use sextant_rpc::{Dispatch, OfflineSpec, Route, offline::OfflineStep};
+use sextant_types::time::unix_ms;
 use sextant_types::{Code, Signature};
 use tokio::sync::watch;
 

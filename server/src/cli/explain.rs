@@ -1,6 +1,6 @@
 //! `sextant explain`: what the service decided, and why.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::value_parser;
 use reqwest::Method;
@@ -10,6 +10,7 @@ use super::{
     Client, Error, Output,
     output::{cell, rows},
 };
+use sextant_types::time::unix_ms;
 
 mod events;
 mod text;
@@ -114,7 +115,7 @@ fn number(decision: &Value) -> Option<u64> {
 
 /// Everything as text; `decisions` come newest first.
 fn page(overview: &Value, decisions: &[Value]) -> String {
-    let now_ms = now_ms();
+    let now_ms = unix_ms();
     let mut parts = vec![text::overview(overview)];
     let oldest_first = decisions.iter().rev();
     parts.extend(oldest_first.map(|decision| text::decision(decision, now_ms)));
@@ -128,14 +129,7 @@ fn page(overview: &Value, decisions: &[Value]) -> String {
 fn show(decision: &Value, output: Output) -> Result<bool, Error> {
     let text = match output.json {
         true => decision.to_string(),
-        false => format!("\n{}", text::decision(decision, now_ms())),
+        false => format!("\n{}", text::decision(decision, unix_ms())),
     };
     output.text_while_read(&text)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use sextant_fleet::unix_ms;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
+use sextant_types::time::unix_ms;
 
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;

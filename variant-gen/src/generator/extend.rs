@@ -4,11 +4,12 @@
 //! whichever job stored it, and only what the engine needs besides is done. A configuration that fails
 //! in a way that may pass is left open while others run; it is given up with the end of the job.
 
-use super::{Claim, Generator, Measured, Registration, Summary, now_ms, publish::Outcome};
+use super::{Claim, Generator, Measured, Registration, Summary, publish::Outcome};
 use crate::{
     Error, extension,
     step::{self, Extended},
 };
+use sextant_types::time::unix_ms;
 
 impl Generator {
     /// Does what is left of an extension, up to the end of its job.
@@ -58,7 +59,7 @@ impl Registration<'_> {
         let result = serde_json::json!(summary);
         let (job, owner) = (&self.claim.job.id, &self.claim.owner);
         let registry = &self.parts.registry;
-        registry.finish(job, owner, &result, now_ms()).await?;
+        registry.finish(job, owner, &result, unix_ms()).await?;
         Ok(summary)
     }
 

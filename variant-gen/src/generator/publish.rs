@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use sextant_types::time::unix_ms;
 use sextant_types::{Code, Digest, Precision, Variant, VariantId, as_uploaded};
 
 use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
-    inspect::variant_id, now_ms,
+    inspect::variant_id,
 };
 use crate::{
     Error, configuration::BATCHES, frontier, measure::Measurement, publisher::Pricing, step,
@@ -61,11 +62,11 @@ impl Registration<'_> {
         let total = self.total_steps();
         let registry = &self.parts.registry;
         registry
-            .advance(job, owner, step::PUBLISH, (total, total), now_ms())
+            .advance(job, owner, step::PUBLISH, (total, total), unix_ms())
             .await?;
         let result = json!(summary);
         registry
-            .finish_with(job, owner, variants, &result, now_ms())
+            .finish_with(job, owner, variants, &result, unix_ms())
             .await?;
         self.reach(step::PUBLISH, Phase::Stored).await
     }

@@ -16,6 +16,7 @@ use prost::Message;
 use serde_json::json;
 use sextant_registry::Audit;
 use sextant_types::Code;
+use sextant_types::time::unix_ms;
 
 use super::{
     frame::{self, Encoding},
@@ -24,7 +25,6 @@ use super::{
 use crate::{
     ApiState,
     auth::{Caller, Subject},
-    clock,
     extract::digits,
     problem::Problem,
 };
@@ -185,7 +185,7 @@ impl Context {
     /// Keeps in the audit record what was changed, where not every call of its kind changes something.
     pub async fn record(&self, action: &str, subject: &str) -> Result<(), Problem> {
         let actor = self.caller()?.name();
-        let entry = Audit::new(clock::now_ms(), actor, action, subject, json!({}));
+        let entry = Audit::new(unix_ms(), actor, action, subject, json!({}));
         Ok(self.state.registry().record(&entry).await?)
     }
 

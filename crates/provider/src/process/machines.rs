@@ -1,10 +1,8 @@
 //! The three calls, as blocking code that holds the folder's lock.
 
-use std::{
-    fs, io,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{fs, io};
 
+use sextant_types::time::unix_ms;
 use sextant_types::{DeviceTypeName, WorkerId};
 
 use super::{
@@ -63,7 +61,7 @@ impl Machines {
     /// Whether any was told.
     pub(super) fn end(&self, pool: &Pool, ids: &[MachineId]) -> Result<bool, Error> {
         let folder = Folder::lock(&self.settings.folder)?;
-        let by_ms = now_ms().saturating_add(pool.end_ms);
+        let by_ms = unix_ms().saturating_add(pool.end_ms);
         let mut told = false;
         for mut record in self.living(&folder)? {
             let named = record.pool == pool.device_type && ids.iter().any(|id| id.0 == record.id);
@@ -142,7 +140,7 @@ impl Machines {
             return Ok(());
         };
         let fault = |error: io::Error| refused(&format!("signal to `{}`", record.id), error);
-        if end.by_ms <= now_ms() {
+        if end.by_ms <= unix_ms() {
             process.kill(&self.boot).map_err(fault)?;
         } else if !end.told {
             process.ask(&self.boot).map_err(fault)?;
@@ -164,7 +162,7 @@ impl Machines {
             id: worker.as_str().to_owned(),
             pool: pool.clone(),
             worker: Some(worker),
-            since_ms: now_ms(),
+            since_ms: unix_ms(),
             process: None,
             end: None,
         };
@@ -195,9 +193,4 @@ fn rebuilt(id: &str, pool: Option<String>) -> Option<Record> {
         process: None,
         end: None,
     })
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
 }

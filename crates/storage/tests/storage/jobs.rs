@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sextant_fleet::unix_ms;
 use sextant_registry::{Failure, JobKind};
 use sextant_storage::{Config, Freed};
 use sextant_types::Code;
+use sextant_types::time::unix_ms;
 
 use crate::support::{Bench, CONFIG};
 

@@ -1,7 +1,7 @@
 //! Who uses what.
 
-use sextant_fleet::unix_ms;
 use sextant_storage::{Config, Kind, Usage};
+use sextant_types::time::unix_ms;
 
 use crate::support::{Bench, CONFIG};
 

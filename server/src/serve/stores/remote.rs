@@ -35,7 +35,9 @@ pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Regis
     let registry = Registry::connect_with(&options).await;
     let registry = registry.with_context(|| named("registry.url", url))?;
     // Others may hold jobs: only those whose holder has let them lapse are taken over.
-    let lapsed = registry.requeue_orphans(sextant_fleet::unix_ms()).await;
+    let lapsed = registry
+        .requeue_orphans(sextant_types::time::unix_ms())
+        .await;
     let lapsed = lapsed.context("jobs cannot be taken over")?;
     if lapsed > 0 {
         tracing::info!(jobs = lapsed, "jobs that nobody held any more wait again");
