@@ -222,7 +222,7 @@ pub fn short(value: f64) -> String {
         m if m >= 1.0 => format!("{value:.2}"),
         m if m >= 0.001 || m == 0.0 => format!("{value:.3}"),
         // As many places as three digits need.
-        m if m >= 1e-9 => format!("{value:.*}", (2.0 - m.log10().floor()) as usize),
+        m if m >= 1e-5 => format!("{value:.*}", (2.0 - m.log10().floor()) as usize),
         _ => format!("{value:.2e}"),
     }
 }
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(short(12.34), "12.3");
         assert_eq!(short(0.000_32), "0.000320");
         assert_eq!(short(0.000_012), "0.0000120");
-        assert_eq!(short(1.2e-12), "1.20e-12");
+        assert_eq!(short(0.000_000_036), "3.60e-8");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(3 << 19), "1.5 MiB");
         assert_eq!(bytes(u64::MAX), "16777216.0 TiB");

@@ -31,6 +31,8 @@ const FORGOTTEN_MS: u64 = 8000;
 const FELT_MS: u64 = 2000;
 /// What queries do not need.
 const APART: [&str; 3] = ["postgres", "autoscaler", "variant-gen"];
+/// Processes of which there are several, so that another does what one did.
+const REPLACED: [&str; 2] = ["worker-", "dispatcher"];
 /// What says that nobody could answer.
 const NOBODY: [&str; 2] = ["unavailable", "warming"];
 
@@ -127,7 +129,8 @@ pub fn not_forgotten(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     queries(history).filter_map(wrong).collect()
 }
 
-/// What a worker had when it was lost is placed again: whoever has time is answered.
+/// What a worker had when it was lost is placed again, and what a dispatcher had is asked elsewhere: whoever has
+/// time is answered.
 pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     if plan.setting == Setting::One {
         return Vec::new();
@@ -150,12 +153,14 @@ pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             .map(|(fault, _)| plan.faults[*fault].kind.target())
             .filter(|target| !APART.contains(&target.as_str()))
             .collect();
-        // A wire that is cut has a target of its own, "worker-1 to ..", and takes no worker away.
+        // A wire that is cut has a target of its own, "worker-1 to ..", and takes no process away.
         let is_one = hit.first().is_some_and(|first| {
-            let is_worker = first.starts_with("worker-") && !first.contains(' ');
-            is_worker && hit.iter().all(|other| other == first)
+            let is_process = REPLACED.iter().any(|name| first.starts_with(name));
+            is_process && !first.contains(' ') && hit.iter().all(|other| other == first)
         });
-        let is_patient = plan.applications[query.application].is_modest;
+        // Who gets no processor takes longer to take over than anybody waits.
+        let is_patient =
+            plan.applications[query.application].is_modest && !pace::is_starved(history, span);
         let what = format!(
             "query {} was refused as `{code}` and lost but {hit:?}",
             query.number
