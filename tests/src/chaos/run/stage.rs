@@ -76,13 +76,17 @@ impl Stage {
         }
     }
 
-    /// Starts whatever does not run yet, all at once: one by one they take a while. Blocks.
+    /// Starts whatever does not run yet: a fleet's first dispatcher, so that it is the one that leads and a plan
+    /// says whom its faults hit, then the others all at once, because one by one they take a while. Blocks.
     pub fn start_all(&self) {
+        let mut waiting = self.plan.processes();
+        waiting.retain(|name| self.address(name).is_none());
+        if let Some(first) = waiting.iter().position(|name| name == "dispatcher") {
+            self.revive(&waiting.remove(first));
+        }
         std::thread::scope(|scope| {
-            for name in self.plan.processes() {
-                if self.address(&name).is_none() {
-                    scope.spawn(move || self.revive(&name));
-                }
+            for name in waiting {
+                scope.spawn(move || self.revive(&name));
             }
         });
     }
