@@ -26,7 +26,7 @@ const ENOUGH: usize = 10;
 /// Peace begins so long after the last fault was over, milliseconds.
 const SETTLED_MS: u64 = 1000;
 /// What was asked before peace may still take so long in it, milliseconds.
-const FORGOTTEN_MS: u64 = 8000;
+const FORGOTTEN_MS: u64 = 3000;
 /// A fault is felt for so long after its end, milliseconds.
 const FELT_MS: u64 = 2000;
 /// What queries do not need.
@@ -40,6 +40,7 @@ const NOBODY: [&str; 2] = ["unavailable", "warming"];
 struct Query<'a> {
     number: u64,
     application: usize,
+    front_end: &'a str,
     asked_ms: u64,
     ended_ms: u64,
     ended: &'a Event,
@@ -152,6 +153,7 @@ pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             .filter(|(_, fault)| fault.overlaps(span))
             .map(|(fault, _)| plan.faults[*fault].kind.target())
             .filter(|target| !APART.contains(&target.as_str()))
+            .filter(|target| !plan.front_ends().contains(target) || *target == query.front_end)
             .collect();
         // A wire that is cut has a target of its own, "worker-1 to ..", and takes no process away.
         let is_one = hit.first().is_some_and(|first| {
@@ -183,7 +185,7 @@ fn is_stalled(history: &[Entry], span: Span) -> bool {
 }
 
 fn queries(history: &[Entry]) -> impl Iterator<Item = Query<'_>> {
-    let mut asked: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+    let mut asked: BTreeMap<u64, (u64, usize, &str)> = BTreeMap::new();
     history.iter().filter_map(move |entry| {
         let (Event::Answered { query, .. }
         | Event::Refused { query, .. }
@@ -191,17 +193,20 @@ fn queries(history: &[Entry]) -> impl Iterator<Item = Query<'_>> {
         | Event::GivenUp { query }) = &entry.event
         else {
             if let Event::Asked {
-                query, application, ..
+                query,
+                application,
+                front_end,
             } = &entry.event
             {
-                asked.insert(*query, (entry.at_ms, *application));
+                asked.insert(*query, (entry.at_ms, *application, front_end));
             }
             return None;
         };
-        let (asked_ms, application) = *asked.get(query)?;
+        let (asked_ms, application, front_end) = *asked.get(query)?;
         Some(Query {
             number: *query,
             application,
+            front_end,
             asked_ms,
             ended_ms: entry.at_ms,
             ended: &entry.event,
