@@ -101,6 +101,8 @@ pub(super) struct Noted {
         (status = 200, description = "The explanation", body = ExplainedBody),
         (status = 404, description = "None is kept, or none any more", body = ProblemBody,
             content_type = "application/problem+json"),
+        (status = 405, description = "`batch` is a route of its own, and no query", body = ProblemBody,
+            content_type = "application/problem+json"),
     ))]
 pub async fn get(
     State(state): State<ApiState>,
