@@ -23,6 +23,7 @@ mod protocol;
 mod queries;
 mod rates;
 mod resources;
+mod running;
 mod scaling;
 mod served;
 mod serving;

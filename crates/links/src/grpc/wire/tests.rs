@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod messages;
+mod variants;
 
 /// Through the bytes of a frame.
 fn round_trip<W: Wire + Clone + PartialEq + Debug>(messages: &[W], token: u64) {
