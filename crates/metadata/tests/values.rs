@@ -1,10 +1,11 @@
 //! What the store's values say of themselves.
 
 use sextant_metadata::{
-    Action, Count, Decision, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject,
-    Wanted, WantedVariant, Worker, WorkerRecord,
+    Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, DeviceDemand, Error,
+    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, Wanted, WantedVariant, Worker,
+    WorkerRecord,
 };
-use sextant_types::{ApplicationId, Code, DeviceTypeName, VariantId, WorkerId};
+use sextant_types::{ApplicationId, Code, DeviceTypeName, TargetClass, VariantId, WorkerId};
 
 fn worker(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")
@@ -117,6 +118,55 @@ fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
             ..one.clone()
         },
     ];
+    for other in others {
+        assert!(!one.says_the_same(&other), "{other:?}");
+        assert!(!other.says_the_same(&one), "{other:?}");
+        assert!(other.says_the_same(&other.clone()));
+    }
+}
+
+#[test]
+fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
+    let one = Demand {
+        token: 1,
+        window_ms: 1000,
+        applications: Vec::new(),
+        devices: Vec::new(),
+        costs: Costs::default(),
+        agreement: Vec::new(),
+    };
+    assert!(one.says_the_same(&Demand {
+        token: 2,
+        ..one.clone()
+    }));
+    let asked = ApplicationDemand {
+        application: ApplicationId::new("app").expect("a name"),
+        class: TargetClass::default(),
+        variant: None,
+        offered: 1,
+        input_rows: 1,
+        latency_ms: None,
+        answered: 0,
+        late: 0,
+        refused: Default::default(),
+        queueing_ms: 0,
+    };
+    let busy = DeviceDemand {
+        device: "cpu".into(),
+        idle_share: 0.5,
+        slots: 2,
+    };
+    let agreed = AgreementRow {
+        variant: variant("a"),
+        rows: 2,
+        agreeing: 1,
+    };
+    let mut others = vec![one.clone(); 5];
+    others[0].window_ms = 2000;
+    others[1].applications = vec![asked];
+    others[2].devices = vec![busy];
+    others[3].costs.since_ms = 1;
+    others[4].agreement = vec![agreed];
     for other in others {
         assert!(!one.says_the_same(&other), "{other:?}");
         assert!(!other.says_the_same(&one), "{other:?}");

@@ -28,6 +28,30 @@ fn a_bucket_holds_a_minute_and_then_pays_what_comes_in() {
 }
 
 #[test]
+fn a_wait_is_worked_out_to_the_nanosecond_and_by_what_queries_do_cost() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let charge = purse.charge(60.0, 0).expect("a minute's worth");
+    purse.settle(charge, 60.0);
+    assert_eq!(purse.wait(10.0, 0), Some(10 * SECOND + 1));
+    // A full bucket and a query that costs a thousand times what is listed: others will, too.
+    let mut purse = Purse::new(HOURLY, 0);
+    let charge = purse.charge(0.1, 0).expect("a tenth of a dollar");
+    purse.settle(charge, 100.0);
+    // It owes 40 dollars, and a listed tenth is expected to cost 0.1 (1 + 0.1 * 999) dollars.
+    let wait = purse.wait(0.1, 0).expect("it fills");
+    let expected = (50.09 * SECOND as f64) as Nanos;
+    assert!(wait.abs_diff(expected) < 1000, "{wait} is not {expected}");
+}
+
+#[test]
+fn what_is_free_says_nothing_about_prices() {
+    let mut purse = Purse::new(HOURLY, 0);
+    let free = purse.charge(0.0, 0).expect("it costs nothing");
+    purse.settle(free, 1.0);
+    assert_eq!(purse.may_list_usd(0), 59.0);
+}
+
+#[test]
 fn a_budget_of_nothing_pays_what_is_free_alone() {
     let mut purse = Purse::new(0.0, 0);
     assert_eq!(purse.may_list_usd(3600 * SECOND), 0.0);
