@@ -89,6 +89,7 @@ pub async fn finish(
     while let Some(ended) = submitted.join_next().await {
         ended.map_err(super::said)??;
     }
+    cut_registry(stage).await?;
     cut(stage).await?;
     for (number, job) in stage.plan.jobs.iter().enumerate() {
         let Some(over) = over(stage, &job.name).await? else {
@@ -108,6 +109,24 @@ pub async fn finish(
     }
     hooks::all_told(stage).await;
     Ok(())
+}
+
+/// Ends the registry as by a power cut while a job is under way, and starts it again. While queries came, jobs
+/// waited for most of the time, and asked the registry for little.
+async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
+    if stage.plan.setting == Setting::One || !is_one_under_way(stage).await {
+        return Ok(());
+    }
+    let stage = Arc::clone(stage);
+    let cut = move || {
+        stage.with(|service| {
+            service.stores().map(|fleet| {
+                fleet.postgres.kill();
+                fleet.postgres.start_again();
+            })
+        });
+    };
+    super::blocking(cut).await
 }
 
 /// Ends whoever runs jobs as by a power cut, one after another, and starts them again. While queries came, jobs
