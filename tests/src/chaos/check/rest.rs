@@ -6,6 +6,10 @@ use crate::chaos::{
     history::{Entry, Event},
 };
 
+/// When peace begins, workers may have to say again that they are there, which takes so long on an idle machine,
+/// milliseconds.
+const ANNOUNCED_MS: u64 = 2000;
+
 /// Long after the load no query is counted as open, every worker is seen, one dispatcher leads, and the
 /// store has what is referred to, no more, and takes files.
 pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
@@ -20,8 +24,16 @@ pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
 
 /// In peace every worker is seen, and no other: none loses its lease for a moment.
 pub fn seen(_: &Plan, history: &[Entry]) -> Vec<Violation> {
+    let calm = history.iter().find(|entry| entry.event == Event::Calm);
+    let calm_ms = calm.map_or(u64::MAX, |entry| entry.at_ms);
+    let is_new = |at_ms: u64| {
+        let announced_ms = pace::stretched_before(history, at_ms, ANNOUNCED_MS);
+        at_ms <= calm_ms.saturating_add(announced_ms)
+    };
     let wrong = |entry: &Entry| match &entry.event {
-        Event::Seen { process, workers } if !pace::was_starved(history, entry.at_ms) => {
+        Event::Seen { process, workers }
+            if !is_new(entry.at_ms) && !pace::was_starved(history, entry.at_ms) =>
+        {
             let what = format!("`{process}` sees {workers} workers at {} ms", entry.at_ms);
             Some(Violation::new("seen", what))
         }
@@ -72,11 +84,23 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_not_seen_in_peace() {
-        let mut scene = Scene::default();
-        scene.add(Event::Seen {
-            process: "dispatcher".to_owned(),
-            workers: 1,
-        });
+        let seen = |at_ms| {
+            let mut scene = Scene::default();
+            scene.remove(|event| matches!(event, Event::Calm));
+            scene.add_at(2500, Event::Calm);
+            let process = "dispatcher".to_owned();
+            scene.add_at(
+                at_ms,
+                Event::Seen {
+                    process,
+                    workers: 1,
+                },
+            );
+            scene
+        };
+        // Whoever was forgotten says again that it is there.
+        seen(2500 + ANNOUNCED_MS).breaks(&[]);
+        let mut scene = seen(2501 + ANNOUNCED_MS);
         scene.breaks(&["seen"]);
         scene.add_at(3000, Event::Pace { waited: 0.9 });
         scene.breaks(&[]);
