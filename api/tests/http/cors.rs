@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    http::{HeaderMap, Request, header},
+    http::{HeaderMap, HeaderName, Request, header},
 };
 
 use crate::double::{Api, Recorder, Settings};
@@ -34,6 +34,10 @@ async fn ask(api: &Api, method: &str, origin: &str) -> (u16, HeaderMap) {
     (response.status().as_u16(), response.headers().clone())
 }
 
+fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+    headers[name].to_str().expect("text")
+}
+
 #[tokio::test]
 async fn a_browser_is_told_what_a_page_may_ask() {
     for (origins, allowed) in [(&[PAGE, "http://localhost:3000"][..], PAGE), (&["*"], "*")] {
@@ -42,9 +46,7 @@ async fn a_browser_is_told_what_a_page_may_ask() {
         let (status, headers) = ask(&api, "OPTIONS", PAGE).await;
         assert_eq!(status, 200);
         assert_eq!(headers[header::ACCESS_CONTROL_ALLOW_ORIGIN], allowed);
-        let methods = headers[header::ACCESS_CONTROL_ALLOW_METHODS]
-            .to_str()
-            .unwrap();
+        let methods = text(&headers, header::ACCESS_CONTROL_ALLOW_METHODS);
         assert!(
             methods.contains("POST") && methods.contains("PATCH"),
             "{methods}"
@@ -55,9 +57,7 @@ async fn a_browser_is_told_what_a_page_may_ask() {
         let (status, headers) = ask(&api, "POST", PAGE).await;
         assert_eq!(status, 401);
         assert_eq!(headers[header::ACCESS_CONTROL_ALLOW_ORIGIN], allowed);
-        let exposed = headers[header::ACCESS_CONTROL_EXPOSE_HEADERS]
-            .to_str()
-            .unwrap();
+        let exposed = text(&headers, header::ACCESS_CONTROL_EXPOSE_HEADERS);
         assert!(exposed.contains("x-request-id"), "{exposed}");
     }
 }

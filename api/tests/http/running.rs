@@ -1,33 +1,37 @@
 //! `/v1/workers`, `/v1/instances`, `/v1/variants`: what runs where, and what was measured of it.
 
 use serde_json::json;
+use sextant_metadata::WorkerRecord;
+use sextant_types::WorkerId;
 
 use crate::{
     double::{Api, Recorder},
     resources::{upload, with_digits},
 };
 
-#[tokio::test]
-async fn workers_and_instances_come_from_the_metadata_store() {
-    use sextant_metadata::WorkerRecord;
-    let api = Api::new(Recorder::answering()).await;
-    let record = WorkerRecord {
-        endpoint: None,
+fn processor() -> WorkerRecord {
+    WorkerRecord {
         device: "cpu".into(),
-        engines: Vec::new(),
-        draining: false,
         cores: 2,
         memory_bytes: 1 << 30,
         memory_used_bytes: 5,
         utilization: 0.25,
         ..WorkerRecord::default()
-    };
-    let worker = "worker-0".parse().expect("a name");
-    let far = u64::MAX / 2;
-    api.metadata
-        .heartbeat(&worker, record, far, 1)
-        .await
-        .expect("a lease");
+    }
+}
+
+/// A worker of this name is there.
+async fn beat(api: &Api, name: &str, record: WorkerRecord) -> WorkerId {
+    let worker: WorkerId = name.parse().expect("a name");
+    let told = api.metadata.heartbeat(&worker, record, u64::MAX / 2, 1);
+    told.await.expect("a lease");
+    worker
+}
+
+#[tokio::test]
+async fn workers_and_instances_come_from_the_metadata_store() {
+    let api = Api::new(Recorder::answering()).await;
+    beat(&api, "worker-0", processor()).await;
     let workers = api.get("/v1/workers").await.json();
     assert_eq!(workers["workers"][0]["name"], "worker-0");
     assert_eq!(workers["workers"][0]["utilization"], 0.25);
@@ -39,7 +43,6 @@ async fn workers_and_instances_come_from_the_metadata_store() {
 
 #[tokio::test]
 async fn device_types_are_shown_and_contradictions_are_coded() {
-    use sextant_metadata::WorkerRecord;
     use sextant_types::{DeviceType, EngineName};
     let api = Api::new(Recorder::answering()).await;
     for (since_ms, (worker, price_per_hour_usd)) in (1..).zip([("first", 2.5), ("second", 3.5)]) {
@@ -56,9 +59,7 @@ async fn device_types_are_shown_and_contradictions_are_coded() {
             since_ms,
             ..WorkerRecord::default()
         };
-        let worker = worker.parse().expect("a name");
-        let beat = api.metadata.heartbeat(&worker, record, u64::MAX / 2, 1);
-        beat.await.expect("a lease");
+        beat(&api, worker, record).await;
     }
     let body = api.get("/v1/workers").await.json();
     let wanted = json!({"name": "gpu", "engines": ["cuda"], "slots": 1,
@@ -72,7 +73,7 @@ async fn device_types_are_shown_and_contradictions_are_coded() {
 
 #[tokio::test]
 async fn variants_show_what_was_measured_and_where_they_run() {
-    use sextant_metadata::{Command, InstanceKey, Transition, WorkerRecord};
+    use sextant_metadata::{Command, InstanceKey, Transition};
     let api = with_digits().await;
     upload(&api, "mlp", b"onnx").await;
     let variant = crate::double::variant();
@@ -84,22 +85,7 @@ async fn variants_show_what_was_measured_and_where_they_run() {
         .publish_variant(variant.clone().into())
         .await
         .expect("published");
-    let record = WorkerRecord {
-        endpoint: None,
-        device: "cpu".into(),
-        engines: Vec::new(),
-        draining: false,
-        cores: 2,
-        memory_bytes: 1 << 30,
-        memory_used_bytes: 5,
-        utilization: 0.25,
-        ..WorkerRecord::default()
-    };
-    let worker = "worker-0".parse().expect("a name");
-    api.metadata
-        .heartbeat(&worker, record, u64::MAX / 2, 1)
-        .await
-        .expect("a lease");
+    let worker = beat(&api, "worker-0", processor()).await;
     let load = Transition {
         key: InstanceKey::new(variant.id.clone(), worker),
         application: variant.application.clone(),
