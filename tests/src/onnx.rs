@@ -169,6 +169,22 @@ impl Encoder {
     }
 }
 
+/// A model that says how much red, green and blue there is: `image` `[N, 3, H, W]`, `scores` `[N, 3]`.
+pub fn colours() -> Vec<u8> {
+    let mut graph = Message::default();
+    graph.message(1, &node("GlobalAveragePool", &["image"], "means"));
+    graph.message(1, &node("Flatten", &["means"], "scores"));
+    graph.text(2, "colours");
+    let image = [Err("N"), Ok(3), Err("H"), Err("W")];
+    graph
+        .message(11, &tensor_value("image", 1, &image))
+        .message(12, &tensor_value("scores", 1, &[Err("N"), Ok(3)]));
+    let mut model = Message::default();
+    model.number(1, 8).message(7, &graph);
+    model.message(8, Message::default().number(2, 17));
+    model.0
+}
+
 /// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
 #[derive(Debug, Clone, Copy)]
 pub enum Hostile {

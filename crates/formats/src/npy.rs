@@ -138,13 +138,21 @@ impl Header {
 
     /// The header of an array with these dimensions; `None` where NumPy has no such type.
     pub fn write(data_type: DataType, shape: &[u64]) -> Option<Vec<u8>> {
+        Self::compose(element::descr(data_type)?, shape)
+    }
+
+    /// The header of an array of texts that take `bytes` each, filled up with zeros; `None` where it is too long.
+    pub fn write_text(bytes: usize, shape: &[u64]) -> Option<Vec<u8>> {
+        Self::compose(&format!("|S{bytes}"), shape)
+    }
+
+    fn compose(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
         let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
         let dims = if shape.len() == 1 {
             dims.trim_end()
         } else {
             dims.trim_end_matches(", ")
         };
-        let descr = element::descr(data_type)?;
         let mut text =
             format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
         let start = (MAGIC.len() + 4 + text.len() + 1).next_multiple_of(ALIGNMENT);

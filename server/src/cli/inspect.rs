@@ -1,6 +1,6 @@
 //! `sextant inspect`: what would be registered of a file. Asks no server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::Args;
@@ -12,6 +12,8 @@ use sextant_onnx::{
     inspect,
     turn::turn,
 };
+#[cfg(feature = "datasets")]
+use sextant_types::Signature;
 use sextant_types::{Metric, TensorSpec};
 use sextant_variant_gen::validation::Scored;
 
@@ -60,21 +62,9 @@ impl InspectModel {
     fn inspect(&self) -> Result<Found, Error> {
         let folder = register::Folder::open(&self.model)?;
         let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
-        let file = read(&model)?;
-        let mut files = Files::new();
-        for path in register::data_files(&model, &self.data)? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            files.insert(name.into_owned(), read(&path)?);
-        }
-        let refused = |error: sextant_onnx::Error| {
-            Error::Usage(format!(
-                "`{}`: [{}] {error}",
-                self.model.display(),
-                error.code()
-            ))
-        };
-        let whole = external::embed(&file, &files).map_err(refused)?;
-        let plain = plain(whole.as_ref().unwrap_or(&file), &self.output).map_err(refused)?;
+        let refused = |error| refused(&self.model, &error);
+        let data = register::data_files(&model, &self.data)?;
+        let plain = read_model(&model, &data, &self.output)?;
         let info = inspect(&plain.model).map_err(refused)?;
         let metric = Metric::parse(&self.metric).unwrap_or(Metric::Top1);
         let scored = match self.output.is_empty() {
@@ -98,10 +88,35 @@ impl InspectModel {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Bytes, Error> {
+/// The inputs and outputs of a model as it is declared.
+#[cfg(feature = "datasets")]
+pub fn signature(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Signature, Error> {
+    let plain = read_model(model, data, outputs)?;
+    let info = inspect(&plain.model).map_err(|error| refused(model, &error))?;
+    Ok(info.signature)
+}
+
+/// A model with the files beside it, as it would be registered.
+fn read_model(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Plain, Error> {
+    let refused = |error| refused(model, &error);
+    let file = read(model)?;
+    let mut files = Files::new();
+    for path in data {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.insert(name.into_owned(), read(path)?);
+    }
+    let whole = external::embed(&file, &files).map_err(refused)?;
+    plain(whole.as_ref().unwrap_or(&file), outputs).map_err(refused)
+}
+
+fn refused(model: &Path, error: &sextant_onnx::Error) -> Error {
+    Error::Usage(format!("`{}`: [{}] {error}", model.display(), error.code()))
+}
+
+fn read(path: &Path) -> Result<Bytes, Error> {
     let read = std::fs::read(path).map(Bytes::from);
     read.map_err(|source| Error::Io {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     })
 }

@@ -16,7 +16,16 @@ use super::{
     variants,
 };
 
+#[cfg(feature = "datasets")]
+mod dataset;
+#[cfg(not(feature = "datasets"))]
+#[path = "register/dataset/absent.rs"]
+mod dataset;
 mod folder;
+mod options;
+
+use dataset::Dataset;
+use options::Images;
 
 pub(super) use folder::Folder;
 
@@ -37,8 +46,9 @@ pub struct Register {
     /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder.
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
-    /// Inputs with their labels: an `.npz` archive, JSON lines or CSV. Without labels, accuracy is how far variants
-    /// agree with the model [default: `validation.npz`, `.jsonl` or `.csv` in the model's folder].
+    /// Inputs with their labels: an `.npz` archive, JSON lines, CSV or Parquet, or a folder of JPEG or PNG images with a
+    /// `labels.csv` (`file,label`) or a folder for each class. Without labels, accuracy is how far variants
+    /// agree with the model [default: `validation.npz`, `.jsonl`, `.csv` or `.parquet` in the model's folder].
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
     /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
@@ -67,12 +77,32 @@ pub struct Register {
     /// Register a model again whose registration failed, from the files that were sent then.
     #[arg(
         long,
-        conflicts_with_all = ["application", "metric", "model", "validation", "data", "output", "classes", "mask", "pad"]
+        conflicts_with_all = [
+            "application", "metric", "model", "validation", "data", "output", "classes", "mask", "pad", "image_size",
+            "image_resize", "image_mean", "image_std", "images",
+        ]
     )]
     retry: bool,
     /// Return as soon as the job is queued.
     #[arg(long)]
     no_wait: bool,
+    #[command(flatten)]
+    images: Images,
+}
+
+/// The model that a validation set is for.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "datasets"),
+    expect(dead_code, reason = "nothing is converted without the feature")
+)]
+struct Source<'a> {
+    /// Its file.
+    model: &'a Path,
+    /// The files beside it.
+    data: &'a [PathBuf],
+    /// The outputs that are chosen.
+    outputs: &'a [String],
 }
 
 /// The files beside a model: those that were named, or those that it names and that lie in its folder.
@@ -138,12 +168,18 @@ impl Register {
             let text = "there is no validation set: name it with `--validation FILE`";
             Error::Usage(text.to_owned())
         })?;
+        let source = Source {
+            model: file,
+            data: &data,
+            outputs: &self.output,
+        };
+        let dataset = Dataset::prepare(validation, &source, &self.images, output.json)?;
+        let classes = self.class_names(folder.as_ref(), &dataset).await?;
         let files = (
             Upload::open(file).await?,
             data,
-            Upload::open(validation).await?,
+            Upload::open(&dataset.path).await?,
         );
-        let classes = self.class_names(folder.as_ref()).await?;
         self.ensure_application(client, application).await?;
         self.upload(client, application, files, classes, output)
             .await
@@ -177,8 +213,13 @@ impl Register {
         }
     }
 
-    /// The names of the classes, a line each: those of the file, or what the model's folder says.
-    async fn class_names(&self, folder: Option<&Folder>) -> Result<Option<String>, Error> {
+    /// The names of the classes, a line each: those of the file, or what the model's folder says, or the folders
+    /// that images lie in.
+    async fn class_names(
+        &self,
+        folder: Option<&Folder>,
+        dataset: &Dataset,
+    ) -> Result<Option<String>, Error> {
         if let Some(path) = &self.classes {
             let names = tokio::fs::read_to_string(path).await;
             let failed = |source| Error::Io {
@@ -187,8 +228,10 @@ impl Register {
             };
             return names.map_err(failed).map(Some);
         }
-        let known = folder.map(|folder| folder.classes.join("\n"));
-        Ok(known.filter(|names| !names.is_empty()))
+        let of_model = folder.map(|folder| &folder.classes);
+        let known = of_model.filter(|names| !names.is_empty());
+        let known = known.unwrap_or(&dataset.classes).join("\n");
+        Ok(Some(known).filter(|names| !names.is_empty()))
     }
 
     async fn upload(

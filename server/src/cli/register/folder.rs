@@ -7,7 +7,12 @@ use serde_json::Value;
 use crate::cli::Error;
 
 /// Names under which a validation set is found.
-const VALIDATION: [&str; 3] = ["validation.npz", "validation.jsonl", "validation.csv"];
+const VALIDATION: [&str; 4] = [
+    "validation.npz",
+    "validation.jsonl",
+    "validation.csv",
+    "validation.parquet",
+];
 
 /// What a folder holds.
 #[derive(Debug, PartialEq)]

@@ -1,0 +1,156 @@
+//! Parquet files become CSV or JSON lines.
+
+use std::{fs::File, path::Path, sync::Arc};
+
+use ::parquet::{
+    basic::Compression,
+    column::writer::ColumnWriter,
+    data_type::ByteArray,
+    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    schema::parser::parse_message_type,
+};
+use sextant_datasets::{
+    Error,
+    parquet::{Format, convert},
+};
+
+/// The values of a column, with the levels of those that are optional or lists.
+enum Column<'a> {
+    Doubles(&'a [f64], Option<(&'a [i16], &'a [i16])>),
+    Longs(&'a [i64], Option<(&'a [i16], &'a [i16])>),
+    Texts(&'a [&'a str]),
+}
+
+fn write(path: &Path, schema: &str, compression: Compression, columns: &[Column<'_>]) {
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .build();
+    let file = File::create(path).expect("a file");
+    let mut writer =
+        SerializedFileWriter::new(file, schema, Arc::new(properties)).expect("a writer");
+    let mut group = writer.next_row_group().expect("a group");
+    for column in columns {
+        let mut chunk = group.next_column().expect("no error").expect("a column");
+        match (chunk.untyped(), column) {
+            (ColumnWriter::DoubleColumnWriter(to), Column::Doubles(values, levels)) => {
+                let (defined, repeated) = levels.unzip();
+                to.write_batch(values, defined, repeated).expect("written");
+            }
+            (ColumnWriter::Int64ColumnWriter(to), Column::Longs(values, levels)) => {
+                let (defined, repeated) = levels.unzip();
+                to.write_batch(values, defined, repeated).expect("written");
+            }
+            (ColumnWriter::ByteArrayColumnWriter(to), Column::Texts(values)) => {
+                let values: Vec<ByteArray> = values.iter().map(|it| (*it).into()).collect();
+                to.write_batch(&values, None, None).expect("written");
+            }
+            _ => panic!("the schema says another type"),
+        }
+        chunk.close().expect("closed");
+    }
+    group.close().expect("closed");
+    writer.close().expect("closed");
+}
+
+fn converted(path: &Path) -> Result<(Format, String), Error> {
+    let mut out = Vec::new();
+    let format = convert(File::open(path).expect("the file"), &mut out)?;
+    Ok((format, String::from_utf8(out).expect("text")))
+}
+
+#[test]
+fn a_data_frame_becomes_csv() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("flowers.parquet");
+    let schema = "message frame {
+        optional double width; required int64 rings; required binary label (UTF8); required int64 __index_level_0__;
+    }";
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::ZSTD(Default::default()),
+    ] {
+        write(
+            &path,
+            schema,
+            compression,
+            &[
+                // The second is missing.
+                Column::Doubles(&[5.1, f64::NAN], Some((&[1, 0, 1], &[0, 0, 0]))),
+                Column::Longs(&[7, -1, i64::MAX], None),
+                Column::Texts(&["setosa", "a, \"b\"", ""]),
+                Column::Longs(&[0, 1, 2], None),
+            ],
+        );
+        let (format, text) = converted(&path).expect("it is read");
+        assert_eq!(format, Format::Csv);
+        let expected =
+            "width,rings,label\n5.1,7,setosa\n,-1,\"a, \"\"b\"\"\"\nNaN,9223372036854775807,\n";
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn lists_become_json_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("texts.parquet");
+    let schema = "message set {
+        required group tokens (LIST) { repeated group list { required int64 element; } }
+        required int64 label;
+    }";
+    write(
+        &path,
+        schema,
+        Compression::SNAPPY,
+        &[
+            Column::Longs(&[3, 1, 4, 1, 5], Some((&[1; 5], &[0, 1, 0, 1, 1]))),
+            Column::Longs(&[1, 0], None),
+        ],
+    );
+    let (format, text) = converted(&path).expect("it is read");
+    assert_eq!(format, Format::JsonLines);
+    let expected = "{\"inputs\":{\"tokens\":[3,1]},\"label\":1}\n{\"inputs\":{\"tokens\":[4,1,5]},\"label\":0}\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn what_no_tensor_holds_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("when.parquet");
+    let schema = "message set { required int64 when (TIMESTAMP_MILLIS); required int64 label; }";
+    let columns = [Column::Longs(&[1], None), Column::Longs(&[1], None)];
+    write(&path, schema, Compression::UNCOMPRESSED, &columns);
+    let error = converted(&path).expect_err("a time").to_string();
+    assert_eq!(
+        error,
+        "row 1, column `when`: it holds dates or times: make numbers or text of them first"
+    );
+
+    let schema = "message set {
+        required group x (LIST) { repeated group list { required double element; } }
+    }";
+    let columns = [Column::Doubles(
+        &[1.0, f64::INFINITY],
+        Some((&[1, 1], &[0, 1])),
+    )];
+    write(&path, schema, Compression::UNCOMPRESSED, &columns);
+    let error = converted(&path).expect_err("no JSON").to_string();
+    assert!(
+        error.starts_with("row 1, column `x`: a list holds `inf`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_broken_file_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cut.parquet");
+    for bytes in [&b"PAR1"[..], b"PAR1PAR1", b"PAR1\xff\xff\xff\x7fPAR1"] {
+        std::fs::write(&path, bytes).expect("written");
+        assert!(
+            matches!(converted(&path), Err(Error::Parquet(_))),
+            "{bytes:?}"
+        );
+    }
+}
