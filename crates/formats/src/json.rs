@@ -1,8 +1,13 @@
-//! A tensor's elements as JSON.
+//! A tensor's elements as JSON, and nested lists of JSON as a tensor.
 
+use bytes::{Bytes, BytesMut};
 use half::{bf16, f16};
 use serde_json::Value;
-use sextant_types::{Data, DataType, Tensor, tensor::Element};
+use sextant_types::{
+    Data, DataType, InvalidTensor, Tensor,
+    convert::{self, Number, Rounding},
+    tensor::Element,
+};
 
 /// Elements as JSON; what is not finite becomes `null`.
 pub fn values(tensor: &Tensor) -> Vec<Value> {
@@ -34,4 +39,143 @@ pub fn values(tensor: &Tensor) -> Vec<Value> {
         (DataType::Fp64, _) => all(tensor, |v: f64| v),
         (DataType::Bytes, Data::Plain(_)) => Vec::new(),
     }
+}
+
+/// Elements of one type, as they come, until they are a tensor.
+///
+/// Numbers are brought to the type by the rules of [`convert`], which hold for inputs everywhere. Errors begin
+/// with a verb, for whoever knows the name of what is read to put it in front.
+#[derive(Debug)]
+pub struct Elements {
+    data_type: DataType,
+    plain: BytesMut,
+    strings: Vec<Bytes>,
+    strings_bytes: u64,
+}
+
+// === impl Elements ===
+
+impl Elements {
+    /// None yet.
+    pub fn new(data_type: DataType) -> Self {
+        Self {
+            data_type,
+            plain: BytesMut::new(),
+            strings: Vec::new(),
+            strings_bytes: 0,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self.data_type.size() {
+            Some(size) => self.plain.len() / size,
+            None => self.strings.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that they take.
+    pub fn byte_len(&self) -> u64 {
+        self.plain.len() as u64 + self.strings_bytes
+    }
+
+    /// Appends the leaves of a nested list, in row-major order, and returns the shape of the list.
+    ///
+    /// # Errors
+    /// Lists of one level differ in length, or a leaf is no element of the type.
+    pub fn extend(&mut self, value: &Value) -> Result<Vec<usize>, String> {
+        let shape = nested_shape(value);
+        self.fill(value, &shape)?;
+        Ok(shape)
+    }
+
+    /// Appends the leaves of `value`, a nested list of exactly this shape.
+    fn fill(&mut self, value: &Value, shape: &[usize]) -> Result<(), String> {
+        match (value, shape.split_first()) {
+            (Value::Array(items), Some((length, rest))) if items.len() == *length => {
+                items.iter().try_for_each(|item| self.fill(item, rest))
+            }
+            (Value::Array(_), _) | (_, Some(_)) => {
+                Err("is ragged: lists of one level need the same length".to_owned())
+            }
+            (leaf, None) => self.leaf(leaf),
+        }
+    }
+
+    fn leaf(&mut self, value: &Value) -> Result<(), String> {
+        let data_type = self.data_type;
+        let wrong = || {
+            let brief: String = value.to_string().chars().take(32).collect();
+            format!("has `{brief}` where {data_type} is needed")
+        };
+        match (data_type, value) {
+            (DataType::Bytes, Value::String(text)) => {
+                self.push_text(text.as_bytes());
+                Ok(())
+            }
+            (DataType::Bool, Value::Bool(value)) => self.push(Number::Integer((*value).into())),
+            (DataType::Bytes | DataType::Bool, _) => Err(wrong()),
+            (_, Value::Number(number)) => {
+                self.push(read_number(number, data_type).ok_or_else(wrong)?)
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Appends a number.
+    ///
+    /// # Errors
+    /// The type cannot hold it.
+    pub fn push(&mut self, number: Number) -> Result<(), String> {
+        convert::encode(number, self.data_type, Rounding::Nearest, &mut self.plain)
+            .map_err(|why| format!("cannot be read: {why}"))
+    }
+
+    /// Appends a string.
+    pub fn push_text(&mut self, text: &[u8]) {
+        self.strings_bytes += text.len() as u64 + size_of::<Bytes>() as u64;
+        self.strings.push(Bytes::copy_from_slice(text));
+    }
+
+    /// The tensor of this shape.
+    ///
+    /// # Errors
+    /// The shape has not as many elements.
+    pub fn into_tensor(self, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
+        match self.data_type {
+            DataType::Bytes => Tensor::from_strings(shape, self.strings),
+            data_type => Tensor::from_bytes(data_type, shape, self.plain.freeze()),
+        }
+    }
+}
+
+/// Lengths along the first element of each level: the shape of a nested list, where it is not ragged.
+pub fn nested_shape(value: &Value) -> Vec<usize> {
+    let mut shape = Vec::new();
+    let mut level = value;
+    while let Value::Array(items) = level {
+        shape.push(items.len());
+        match items.first() {
+            Some(first) => level = first,
+            None => break,
+        }
+    }
+    shape
+}
+
+/// A JSON number as an element of `data_type`: nothing tells `1` from `1.0` for a float.
+fn read_number(number: &serde_json::Number, data_type: DataType) -> Option<Number> {
+    if convert::is_float(data_type) {
+        return number.as_f64().map(Number::Float);
+    }
+    let integer = number.as_i64().map(i128::from);
+    integer
+        .or_else(|| number.as_u64().map(i128::from))
+        .map(Number::Integer)
+        .or_else(|| number.as_f64().map(Number::Float))
 }

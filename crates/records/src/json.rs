@@ -4,11 +4,9 @@
 //! flat and leave the batch dimension out. An answer is `{"index", "outputs": {"name": [..]}}` or
 //! `{"index", "error": {"code", "message"}}`.
 
-use bytes::Bytes;
-use half::{bf16, f16};
 use serde_json::{Map, Value, json};
-use sextant_formats::json::values;
-use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_formats::json::{Elements, values};
+use sextant_types::{Code, NamedTensor, Signature, TensorSpec};
 
 /// Reads one line into inputs with one row.
 pub(crate) fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, String> {
@@ -31,29 +29,15 @@ fn input(name: &str, value: &Value, signature: &Signature) -> Result<NamedTensor
         .iter()
         .find(|spec| spec.name == name)
         .ok_or_else(|| format!("the model has no input `{name}`"))?;
-    let mut leaves = Vec::new();
-    let nested = flatten(value, &mut leaves)?;
-    let shape = row_shape(spec, nested, signature.batched, leaves.len())?;
-    let tensor = tensor(spec.data_type, shape, &leaves)?;
-    Ok(NamedTensor::new(name, tensor))
-}
-
-/// Collects the leaves and returns the nested shape.
-fn flatten<'a>(value: &'a Value, leaves: &mut Vec<&'a Value>) -> Result<Vec<usize>, String> {
-    let Value::Array(items) = value else {
-        leaves.push(value);
-        return Ok(Vec::new());
-    };
-    let mut shape = vec![items.len()];
-    for (index, item) in items.iter().enumerate() {
-        let inner = flatten(item, leaves)?;
-        if index == 0 {
-            shape.extend(inner);
-        } else if inner != shape[1..] {
-            return Err("an array is ragged: rows of one array need the same length".to_owned());
-        }
-    }
-    Ok(shape)
+    let mut elements = Elements::new(spec.data_type);
+    let nested = elements.extend(value);
+    let nested = nested.map_err(|why| format!("input `{name}` {why}"))?;
+    let shape = row_shape(spec, nested, signature.batched, elements.len())?;
+    let tensor = elements.into_tensor(shape);
+    Ok(NamedTensor::new(
+        name,
+        tensor.map_err(|error| error.to_string())?,
+    ))
 }
 
 /// The full shape of one row: the nested one, or the model's where a flat list fits it.
@@ -97,62 +81,6 @@ fn row_shape(
             spec.shape_text()
         )),
     }
-}
-
-macro_rules! collect {
-    ($type:ty, $shape:expr, $leaves:expr, $read:expr) => {{
-        let read = |value: &&Value| -> Option<$type> { $read(*value) };
-        let values: Option<Vec<$type>> = $leaves.iter().map(read).collect();
-        values.map(|values| Tensor::from_elements($shape, &values))
-    }};
-}
-
-fn tensor(data_type: DataType, shape: Vec<usize>, leaves: &[&Value]) -> Result<Tensor, String> {
-    fn signed<T: TryFrom<i64>>(value: &Value) -> Option<T> {
-        T::try_from(value.as_i64()?).ok()
-    }
-    fn unsigned<T: TryFrom<u64>>(value: &Value) -> Option<T> {
-        T::try_from(value.as_u64()?).ok()
-    }
-    let built = match data_type {
-        DataType::Bool => {
-            let flags: Option<Vec<u8>> = leaves
-                .iter()
-                .map(|value| value.as_bool().map(u8::from))
-                .collect();
-            flags.map(|flags| Tensor::from_bytes(DataType::Bool, shape, Bytes::from(flags)))
-        }
-        DataType::Uint8 => collect!(u8, shape, leaves, unsigned),
-        DataType::Uint16 => collect!(u16, shape, leaves, unsigned),
-        DataType::Uint32 => collect!(u32, shape, leaves, unsigned),
-        DataType::Uint64 => collect!(u64, shape, leaves, unsigned),
-        DataType::Int8 => collect!(i8, shape, leaves, signed),
-        DataType::Int16 => collect!(i16, shape, leaves, signed),
-        DataType::Int32 => collect!(i32, shape, leaves, signed),
-        DataType::Int64 => collect!(i64, shape, leaves, signed),
-        DataType::Fp16 => collect!(f16, shape, leaves, |v: &Value| v
-            .as_f64()
-            .map(f16::from_f64)),
-        DataType::Bf16 => collect!(bf16, shape, leaves, |v: &Value| v
-            .as_f64()
-            .map(bf16::from_f64)),
-        DataType::Fp32 => collect!(f32, shape, leaves, |v: &Value| v.as_f64().map(|v| v as f32)),
-        DataType::Fp64 => collect!(f64, shape, leaves, Value::as_f64),
-        DataType::Bytes => {
-            let strings: Option<Vec<Bytes>> = leaves
-                .iter()
-                .map(|value| {
-                    value
-                        .as_str()
-                        .map(|text| Bytes::copy_from_slice(text.as_bytes()))
-                })
-                .collect();
-            strings.map(|strings| Tensor::from_strings(shape, strings))
-        }
-    };
-    built
-        .ok_or_else(|| format!("an element is not a {data_type}"))?
-        .map_err(|error| error.to_string())
 }
 
 /// One line for an answered record.

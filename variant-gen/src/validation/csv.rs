@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use ::csv::{ReaderBuilder, StringRecord};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use sextant_formats::json::Elements;
 use sextant_types::{
-    DataType, NamedTensor, Tensor, TensorSpec,
-    convert::{self, Number, Rounding},
+    DataType, NamedTensor, TensorSpec,
+    convert::{self, Number},
 };
 
 use super::{Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels, row_shape};
@@ -41,22 +42,21 @@ fn broken(error: &::csv::Error) -> Invalid {
 /// The rows as they come.
 struct Table<'a> {
     expected: Expected<'a>,
-    inputs: Vec<Elements>,
-    labels: Option<Elements>,
+    inputs: Vec<Column>,
+    labels: Option<Column>,
     records: usize,
     held: u64,
 }
 
 /// One tensor as it grows.
-struct Elements {
+struct Column {
     name: String,
     data_type: DataType,
     /// Of one record.
     shape: Vec<usize>,
     /// Where its elements stand in a row.
     columns: Vec<usize>,
-    plain: BytesMut,
-    texts: Vec<Bytes>,
+    elements: Elements,
 }
 
 // === impl Table ===
@@ -110,7 +110,7 @@ impl<'a> Table<'a> {
                 name: spec.name.clone(),
             };
             let row = row_shape(spec, signature.batched);
-            Elements::new(spec.clone(), columns.ok_or_else(missing)?, row)
+            Column::new(spec.clone(), columns.ok_or_else(missing)?, row)
         });
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let (mut data_type, row) = labels::untyped(expected)?;
@@ -123,7 +123,7 @@ impl<'a> Table<'a> {
                 data_type,
                 shape: Vec::new(),
             };
-            Elements::new(spec, columns, row)
+            Column::new(spec, columns, row)
         });
         Ok(Self {
             expected,
@@ -165,9 +165,9 @@ impl<'a> Table<'a> {
     }
 }
 
-// === impl Elements ===
+// === impl Column ===
 
-impl Elements {
+impl Column {
     /// By the columns of its elements: the position of each, and where it stands.
     fn new(
         spec: TensorSpec,
@@ -189,13 +189,13 @@ impl Elements {
                 super::shape_text(row)
             ))
         })?;
+        let data_type = spec.data_type;
         Ok(Self {
             name: spec.name,
-            data_type: spec.data_type,
+            data_type,
             shape,
             columns: columns.into_iter().map(|(_, at)| at).collect(),
-            plain: BytesMut::new(),
-            texts: Vec::new(),
+            elements: Elements::new(data_type),
         })
     }
 
@@ -203,7 +203,7 @@ impl Elements {
         for at in &self.columns {
             let cell = record.get(*at).unwrap_or_default();
             if self.data_type == DataType::Bytes {
-                self.texts.push(Bytes::copy_from_slice(cell.as_bytes()));
+                self.elements.push_text(cell.as_bytes());
                 continue;
             }
             let number = number(cell.trim(), self.data_type).ok_or_else(|| {
@@ -213,9 +213,8 @@ impl Elements {
                     self.name, self.data_type
                 )
             })?;
-            let name = &self.name;
-            convert::encode(number, self.data_type, Rounding::Nearest, &mut self.plain)
-                .map_err(|why| format!("`{name}`: {why}"))?;
+            let pushed = self.elements.push(number);
+            pushed.map_err(|why| format!("`{}` {why}", self.name))?;
         }
         Ok(())
     }
@@ -223,10 +222,7 @@ impl Elements {
     fn finish(self, records: usize) -> Result<NamedTensor, Invalid> {
         let mut shape = vec![records];
         shape.extend(self.shape);
-        let tensor = match self.data_type {
-            DataType::Bytes => Tensor::from_strings(shape, self.texts),
-            data_type => Tensor::from_bytes(data_type, shape, self.plain.freeze()),
-        };
+        let tensor = self.elements.into_tensor(shape);
         let tensor = tensor.map_err(|source| Invalid::Tensor {
             name: self.name.clone(),
             source,

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
-use sextant_types::{
-    DataType, Metric, NamedTensor, Tensor,
-    convert::{self, Number, Rounding},
-};
+use sextant_formats::json::{Elements, nested_shape};
+use sextant_types::{DataType, Metric, NamedTensor};
 
 use super::{
     Expected, Invalid, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
@@ -164,7 +162,6 @@ impl<'a> Table<'a> {
 /// One tensor as it grows.
 struct Column<'a> {
     name: &'a str,
-    data_type: DataType,
     expected: RowShape<'a>,
     batched: bool,
     /// Whether dimensions of 1 may be left out: labels.
@@ -173,9 +170,7 @@ struct Column<'a> {
     any_shape: bool,
     row: Option<Vec<usize>>,
     records: usize,
-    plain: BytesMut,
-    strings: Vec<Bytes>,
-    strings_bytes: u64,
+    elements: Elements,
 }
 
 impl<'a> Column<'a> {
@@ -187,26 +182,23 @@ impl<'a> Column<'a> {
     ) -> Self {
         Self {
             name,
-            data_type,
             expected: shape,
             batched: expected.signature.batched,
             without_ones: false,
             any_shape: false,
             row: None,
             records: 0,
-            plain: BytesMut::new(),
-            strings: Vec::new(),
-            strings_bytes: 0,
+            elements: Elements::new(data_type),
         }
     }
 
     fn byte_len(&self) -> u64 {
-        self.plain.len() as u64 + self.strings_bytes
+        self.elements.byte_len()
     }
 
     fn push(&mut self, value: &Value) -> Result<(), String> {
-        let nested = nested_shape(value);
-        self.fill(value, &nested)?;
+        let nested = self.elements.extend(value);
+        let nested = nested.map_err(|why| format!("`{}` {why}", self.name))?;
         let shape = self.full_shape(nested)?;
         match &self.row {
             None => self.row = Some(shape),
@@ -244,89 +236,14 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Appends the leaves of `value`, a nested list of exactly this shape.
-    fn fill(&mut self, value: &Value, shape: &[usize]) -> Result<(), String> {
-        match (value, shape.split_first()) {
-            (Value::Array(items), Some((length, rest))) if items.len() == *length => {
-                items.iter().try_for_each(|item| self.fill(item, rest))
-            }
-            (Value::Array(_), _) | (_, Some(_)) => {
-                Err(format!("`{}` is not a rectangular array", self.name))
-            }
-            (leaf, None) => self.leaf(leaf),
-        }
-    }
-
-    fn leaf(&mut self, value: &Value) -> Result<(), String> {
-        let name = self.name;
-        let data_type = self.data_type;
-        let wrong = || {
-            format!(
-                "`{name}` has `{}` where {data_type} is needed",
-                brief(value)
-            )
-        };
-        match (data_type, value) {
-            (DataType::Bytes, Value::String(text)) => {
-                self.strings_bytes += text.len() as u64 + size_of::<Bytes>() as u64;
-                self.strings.push(Bytes::from(text.clone()));
-                Ok(())
-            }
-            (DataType::Bool, Value::Bool(value)) => {
-                self.plain.extend_from_slice(&[u8::from(*value)]);
-                Ok(())
-            }
-            (DataType::Bytes | DataType::Bool, _) => Err(wrong()),
-            (_, Value::Number(number)) => {
-                let number = read_number(number, data_type).ok_or_else(wrong)?;
-                convert::encode(number, data_type, Rounding::Nearest, &mut self.plain)
-                    .map_err(|why| format!("`{name}`: {why}"))
-            }
-            _ => Err(wrong()),
-        }
-    }
-
     fn finish(self) -> Result<NamedTensor, Invalid> {
         let mut shape = vec![self.records];
         shape.extend(self.row.unwrap_or_default());
-        let tensor = match self.data_type {
-            DataType::Bytes => Tensor::from_strings(shape, self.strings),
-            data_type => Tensor::from_bytes(data_type, shape, self.plain.freeze()),
-        };
+        let tensor = self.elements.into_tensor(shape);
         let tensor = tensor.map_err(|source| Invalid::Tensor {
             name: self.name.to_owned(),
             source,
         })?;
         Ok(NamedTensor::new(self.name, tensor))
     }
-}
-
-/// Lengths along the first element of each level.
-fn nested_shape(value: &Value) -> Vec<usize> {
-    let mut shape = Vec::new();
-    let mut level = value;
-    while let Value::Array(items) = level {
-        shape.push(items.len());
-        match items.first() {
-            Some(first) => level = first,
-            None => break,
-        }
-    }
-    shape
-}
-
-/// A JSON number as an element of `data_type`: nothing tells `1` from `1.0` for a float.
-fn read_number(number: &serde_json::Number, data_type: DataType) -> Option<Number> {
-    if convert::is_float(data_type) {
-        return number.as_f64().map(Number::Float);
-    }
-    let integer = number.as_i64().map(i128::from);
-    integer
-        .or_else(|| number.as_u64().map(i128::from))
-        .map(Number::Integer)
-        .or_else(|| number.as_f64().map(Number::Float))
-}
-
-fn brief(value: &Value) -> String {
-    value.to_string().chars().take(32).collect()
 }
