@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{self, Pid, Signal};
 
 use crate::{
     bench::report::{Figure, Report},
@@ -35,7 +36,7 @@ const MOST_SECONDS: u32 = 10;
 pub struct Arguments {
     /// Which targets [default: all]
     targets: Vec<String>,
-    /// How long each is fuzzed, seconds of one core
+    /// How long each is fuzzed, seconds of processor time: other work beside it makes it last longer
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// How many at the same time [default: one for each core]
@@ -70,6 +71,8 @@ struct Running {
     target: Target,
     child: Child,
     started: Instant,
+    /// Processor time it had when it was last looked at.
+    worked: Duration,
 }
 
 /// Builds the targets, fuzzes each for its time and reports what broke.
@@ -102,6 +105,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 break;
             };
             running.push(target.start(arguments)?);
+        }
+        for one in &mut running {
+            one.end_after(Duration::from_secs(arguments.seconds))?;
         }
         let (ended, rest): (Vec<_>, Vec<_>) = partition_ended(running)?;
         running = rest;
@@ -181,7 +187,6 @@ impl Target {
         let mut command = shell::command(&self.program);
         command
             .args([&self.corpus, &self.seeds])
-            .arg(format!("-max_total_time={}", arguments.seconds))
             .arg(format!("-seed={}", arguments.seed))
             .arg(format!("-max_len={MOST_BYTES}"))
             .arg(format!("-rss_limit_mb={MOST_MEMORY_MB}"))
@@ -201,6 +206,7 @@ impl Target {
             target: self,
             child,
             started: Instant::now(),
+            worked: Duration::ZERO,
         })
     }
 
@@ -222,16 +228,35 @@ impl Target {
 // === impl Running ===
 
 impl Running {
+    /// Asks the fuzzer to end once it had `time` on a processor.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses the signal.
+    fn end_after(&mut self, time: Duration) -> Result<()> {
+        let Some(worked) = worked(self.child.id()) else {
+            return Ok(()); // It has ended by itself.
+        };
+        self.worked = worked;
+        if worked >= time
+            && let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        {
+            process::kill_process(id, Signal::INT)?;
+        }
+        Ok(())
+    }
+
     /// Reports what one target did and returns how many inputs broke it.
     fn report(&self, report: &mut Report) -> Result<usize> {
         let target = &self.target;
         let log = fs::read(&target.log)?;
         let log = String::from_utf8_lossy(&log);
         let findings = Target::files(&target.findings)?;
-        let seconds = self.started.elapsed().as_secs();
+        let seconds = self.worked.as_secs();
+        let passed = self.started.elapsed().as_secs();
         let inputs = stat(&log, "stat::number_of_executed_units:");
         say(format!(
-            "{}: {} inputs in {seconds} s, {findings} findings",
+            "{}: {} inputs in {seconds} s of processor time ({passed} s passed), {findings} findings",
             target.name,
             inputs.map_or("no count of".to_owned(), |inputs| inputs.to_string()),
         ));
@@ -260,6 +285,13 @@ impl Running {
         }
         Ok(findings)
     }
+}
+
+/// Time that the first thread of a process, which does all of a fuzzer's work, had on a processor.
+fn worked(process: u32) -> Option<Duration> {
+    let counted = fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    let nanoseconds = counted.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
 }
 
 /// A number that the fuzzer prints at its end.
