@@ -1,5 +1,7 @@
 //! A plan of a seed: what is drawn, and from what.
 
+use std::ops::Range;
+
 use super::{Application, Cut, Failing, Fault, Job, Kind, Plan, Registration, Setting};
 use crate::{chaos::worth::Draw, fleet::End};
 
@@ -27,19 +29,26 @@ impl Plan {
     }
 
     fn draw_jobs(&self, draw: &mut Draw) -> Vec<Job> {
-        let job = |number| {
+        let mut job = |number, at_ms: Range<u64>, device_ms: Range<u64>| {
             let application = draw.within(0..self.applications.len() as u64) as usize;
             Job {
                 name: format!("job-{number}"),
                 application,
-                at_ms: draw.within(0..self.length_ms / 2),
-                // Up to a quarter of the run of a device, whichever model answers, and never one chunk alone.
-                records: (draw.within(self.length_ms / 30..self.length_ms / 4)
-                    / self.applications[application].alpha_ms.max(8))
-                .max(30),
+                at_ms: draw.within(at_ms),
+                // Whichever model answers, and never one chunk alone.
+                records: (draw.within(device_ms) / self.applications[application].alpha_ms.max(8))
+                    .max(30),
             }
         };
-        (1..=2).map(job).collect()
+        let length_ms = self.length_ms;
+        // Up to a quarter of the run of a device.
+        let amid = (0..length_ms / 2, length_ms / 30..length_ms / 4);
+        vec![
+            job(1, amid.0.clone(), amid.1.clone()),
+            job(2, amid.0, amid.1),
+            // When the load is over: sure to be under way when what it needs is cut.
+            job(3, length_ms..length_ms + 1, 2000..4000),
+        ]
     }
 
     fn draw_registrations(&self, draw: &mut Draw) -> Vec<Registration> {

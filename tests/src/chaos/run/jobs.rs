@@ -157,11 +157,12 @@ async fn cut(stage: &Arc<Stage>) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until a job has come some way and not to its end; not for long.
+/// Waits until a job has come some way and not to its end; not for long, and not where all have ended.
 async fn is_one_under_way(stage: &Stage) -> bool {
     let until = Instant::now() + UNDER_WAY;
     let front_end = &stage.plan.front_ends()[0];
     while Instant::now() < until {
+        let mut ended = 0;
         for job in &stage.plan.jobs {
             let path = format!("/v1/jobs/{}", job.name);
             let Ok(reply) = client::send(stage, front_end, (Method::GET, &path), None).await else {
@@ -172,10 +173,19 @@ async fn is_one_under_way(stage: &Stage) -> bool {
             if job["state"] == "running" && done > 0 {
                 return true;
             }
+            ended += usize::from(has_ended(&job));
+        }
+        if ended == stage.plan.jobs.len() {
+            return false;
         }
         sleep(LOOK_EVERY).await;
     }
     false
+}
+
+fn has_ended(job: &Value) -> bool {
+    let state = job["state"].as_str();
+    matches!(state, Some("succeeded" | "failed" | "cancelled"))
 }
 
 /// The job's last document; none where it does not end.
@@ -184,10 +194,7 @@ async fn over(stage: &Stage, name: &str) -> Result<Option<Value>, String> {
     while !patience.is_over(stage) {
         let path = format!("/v1/jobs/{name}");
         let job = insist(stage, (Method::GET, &path), None).await?.json();
-        if matches!(
-            job["state"].as_str(),
-            Some("succeeded" | "failed" | "cancelled")
-        ) {
+        if has_ended(&job) {
             return Ok(Some(job));
         }
         sleep(AGAIN).await;
