@@ -8,7 +8,7 @@ mod fleet;
 mod load;
 mod main_job;
 mod models;
-mod peers;
+pub mod peers;
 pub mod report;
 mod scheduler;
 mod selection;

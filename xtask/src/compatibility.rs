@@ -17,6 +17,7 @@ use crate::{demo, paths, shell};
 
 mod clients;
 mod perf;
+mod runtimes;
 
 const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
@@ -27,11 +28,12 @@ const EXPORTERS: &str = include_str!("../exports-requirements.txt");
 const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
 
 /// Suites whose number of passed checks is a figure.
-const FIGURES: [(&str, &str); 4] = [
+const FIGURES: [(&str, &str); 5] = [
     ("tritonclient", "tritonclient_calls_passed"),
     ("kserve", "kserve_calls_passed"),
     ("reflection", "reflection_checks_passed"),
     ("perf_analyzer", "perf_analyzer_modes_passed"),
+    ("runtimes", "runtime_checks_passed"),
 ];
 
 /// Inputs that schemathesis makes up for each operation.
@@ -66,6 +68,8 @@ enum Suite {
     PerfAnalyzer,
     /// The scripts of `examples/models`, each with a library that people train with
     Examples,
+    /// MLServer and Triton as runtimes of models: registered, asked, ended and started again
+    Runtimes,
 }
 
 /// One thing that was tried.
@@ -99,14 +103,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let mut checks = Vec::new();
     for suite in suites {
-        let server = bed.serve()?;
+        let server = || bed.serve(&[]);
         checks.extend(match suite {
-            Suite::Schemathesis => bed.schemathesis(&server, arguments.seed)?,
-            Suite::Tritonclient => bed.tritonclient(&server)?,
-            Suite::Kserve => bed.kserve(&server)?,
-            Suite::Reflection => bed.reflection(&server)?,
-            Suite::PerfAnalyzer => bed.perf_analyzer(&server)?,
-            Suite::Examples => bed.examples(&server)?,
+            Suite::Schemathesis => bed.schemathesis(&server()?, arguments.seed)?,
+            Suite::Tritonclient => bed.tritonclient(&server()?)?,
+            Suite::Kserve => bed.kserve(&server()?)?,
+            Suite::Reflection => bed.reflection(&server()?)?,
+            Suite::PerfAnalyzer => bed.perf_analyzer(&server()?)?,
+            Suite::Examples => bed.examples(&server()?)?,
+            Suite::Runtimes => bed.runtimes()?,
         });
     }
     print(&checks, arguments.json);
@@ -150,12 +155,16 @@ fn figure(checks: &[Check], suite: &str, metric: &str) {
 // === impl Bed ===
 
 impl Bed {
-    fn serve(&self) -> Result<Server> {
+    /// A service with one model, and these settings.
+    fn serve(&self, settings: &[String]) -> Result<Server> {
         let address = server::free_address()?;
         let data = paths::empty_target("compatibility")?;
         let mut command = server::sextant(&self.binary, &self.provisioned, address, &data);
         // Clients of this machine that measure it use it.
         command.args(["--set", "v2.shared_memory=true"]);
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
         let server = Server::start("sextant", command, address, "/health/ready")?;
         demo::register_model(&self.binary, address, ("digits", "mlp"))?;
         Ok(server)

@@ -4,7 +4,7 @@
 //! Sextant is asked as applications ask, by application and target. The others are given their best known
 //! setting by hand. A server that cannot be installed is left out, and the output says so.
 
-mod contestants;
+pub mod contestants;
 mod idle;
 mod mlp;
 mod resnet;

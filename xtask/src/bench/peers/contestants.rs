@@ -187,6 +187,35 @@ pub const PEERS: [Peer; 6] = [
     },
 ];
 
+// === impl Peer ===
+
+impl Peer {
+    /// That of this name.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        let found = PEERS.iter().find(|peer| peer.name == name);
+        found.with_context(|| format!("there is no peer `{name}`"))
+    }
+
+    /// The Python that has its package, installed where it is missing.
+    pub fn interpreter(&self, cache: &Path) -> Result<PathBuf> {
+        (self.environment)(&cache.join("peers").join(self.name), self.requirements)
+    }
+
+    /// Starts it with an ONNX file as the model `peer`, and waits until it is ready. Files that it needs are
+    /// written into `folder`.
+    pub fn start(
+        &self,
+        interpreter: &Path,
+        model: &Path,
+        address: SocketAddr,
+        folder: &Path,
+    ) -> Result<Server> {
+        let mut command = (self.command)(interpreter, address, folder)?;
+        command.env("MODEL", model).env("WAIT_MS", self.wait_ms);
+        Server::start(self.name, command, address, self.ready)
+    }
+}
+
 fn scripts() -> PathBuf {
     paths::root().join("xtask/bench/peers")
 }
@@ -267,15 +296,12 @@ fn start_peer(
     peer: &Peer,
     model: Model,
 ) -> Result<Contestant> {
-    let folder = bench.provisioned.cache.join("peers").join(peer.name);
-    let interpreter = (peer.environment)(&folder, peer.requirements)?;
-    report.version(peer.name, python::version(&interpreter, peer.name)?);
     let address = server::free_address()?;
-    let mut command = (peer.command)(&interpreter, address, &bench.folder)?;
-    command
-        .env("MODEL", bench.models.join(format!("{}.onnx", model.name)))
-        .env("WAIT_MS", peer.wait_ms);
-    let server = Server::start(peer.name, command, address, peer.ready)?;
+    let file = bench.models.join(format!("{}.onnx", model.name));
+    let cache = &bench.provisioned.cache;
+    let interpreter = peer.interpreter(cache)?;
+    report.version(peer.name, python::version(&interpreter, peer.name)?);
+    let server = peer.start(&interpreter, &file, address, &bench.folder)?;
     let body = match peer.body {
         Body::Tensors => format!("{{{}}}", tensors(model)),
         Body::Rows => format!(r#"{{"rows":[{}]}}"#, nested(model.row)),
