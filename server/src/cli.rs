@@ -54,16 +54,10 @@ use settings::Settings;
 #[derive(Debug, Parser)]
 #[command(name = "sextant", version, max_term_width = 100)]
 pub struct Arguments {
-    /// Address of the server that client commands talk to.
-    #[arg(
-        long,
-        global = true,
-        env = "SEXTANT_SERVER",
-        hide_env_values = true,
-        default_value = "http://127.0.0.1:8080",
-        value_name = "URL"
-    )]
-    server: String,
+    // Not by clap's `env`, by which every usage line shows what the environment gives as if it were asked for.
+    /// Address of the server that client commands talk to [env: SEXTANT_SERVER] [default: http://127.0.0.1:8080].
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
     /// Answer in JSON on standard output, errors in JSON on standard error.
     #[arg(long, global = true)]
     pub json: bool,
@@ -157,7 +151,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Completions(completions) => completions.run(output),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
         command => {
-            let client = Client::new(&arguments.server)?;
+            let client = Client::new(&server(arguments.server))?;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -193,6 +187,13 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         | Command::Measure(_)
         | Command::Host(_) => Ok(()),
     }
+}
+
+/// The flag, the environment, or the local service.
+fn server(flag: Option<String>) -> String {
+    let named = flag.or_else(|| std::env::var("SEXTANT_SERVER").ok());
+    let named = named.filter(|address| !address.is_empty());
+    named.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned())
 }
 
 fn run_service(config: Config) -> Result<(), Error> {

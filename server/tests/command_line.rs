@@ -170,3 +170,23 @@ fn the_openapi_document_is_json() {
         serde_json::from_str(&stdout(&output)).expect("the document is JSON");
     assert!(document["paths"]["/v1/queries"].is_object());
 }
+
+#[test]
+fn the_server_is_that_of_the_flag_or_of_the_environment() {
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = nobody.local_addr().expect("an address").port();
+    drop(nobody);
+    let named = format!("http://127.0.0.1:{port}");
+    let asked = |arguments: &[&str], environment: &str| {
+        let mut command = sextant(arguments);
+        let output = command.env("SEXTANT_SERVER", environment).output();
+        stderr(&output.expect("the binary runs"))
+    };
+    assert!(asked(&["models"], &named).contains(&named));
+    assert!(asked(&["--server", &named, "models"], "http://other:1").contains(&named));
+    let usage = asked(&["query"], &named);
+    assert!(
+        usage.contains("Usage:") && !usage.contains("--server"),
+        "{usage}"
+    );
+}
