@@ -10,8 +10,8 @@ use crate::chaos::{
 /// milliseconds.
 const ANNOUNCED_MS: u64 = 2000;
 
-/// Long after the load no query is counted as open, every worker is seen, one dispatcher leads, and the
-/// store has what is referred to, no more, and takes files.
+/// Long after the load no query is counted as open, no instance is still loaded or drained, every worker is seen, one
+/// dispatcher leads, and the store has what is referred to, no more, and takes files.
 pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Unsettled { process, what } => {

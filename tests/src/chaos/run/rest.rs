@@ -36,6 +36,7 @@ pub async fn settle(stage: &Stage) -> Result<(), String> {
         let mut left = numbers(stage).await;
         left.extend(files(stage, &front_ends[0]).await);
         left.extend(unwritable(stage, &front_ends[0]).await);
+        left.extend(passing(stage, &front_ends[0]).await);
         if left.is_empty() {
             return Ok(());
         }
@@ -170,6 +171,24 @@ async fn files(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
         }
     }
     left
+}
+
+/// Instances in a state that passes: loads and what drains take moments.
+async fn passing(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
+    let to = (Method::GET, "/v1/instances");
+    let reply = match client::send(stage, front_end, to, None).await {
+        Ok(reply) if reply.is_success() => reply.json(),
+        Ok(reply) => return vec![(front_end.to_owned(), reply.say())],
+        Err(cause) => return vec![(front_end.to_owned(), cause)],
+    };
+    let instances = reply["instances"].as_array().into_iter().flatten();
+    let passing = instances.filter_map(|instance| {
+        let text = |name: &str| instance[name].as_str().unwrap_or_default();
+        let state = text("state");
+        let what = || format!("`{}` is {state} on `{}`", text("variant"), text("worker"));
+        matches!(state, "loading" | "draining").then(|| (front_end.to_owned(), what()))
+    });
+    passing.collect()
 }
 
 /// Why the store does not take what there must be room for, if it does not: three quarters of what it may hold.
