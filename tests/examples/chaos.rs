@@ -12,12 +12,13 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode};
 use serde_json::{Value, json};
 use sextant_tests::{
     chaos::{
-        self, Outcome, Violation,
+        self, Outcome, Plan, Violation,
         command::{self, Asked},
         history,
     },
     scratch,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Violations of each rule that are told on standard error; the JSON has all.
 const TOLD: usize = 5;
@@ -39,13 +40,25 @@ async fn main() -> ExitCode {
         Ok(plans) => plans,
         Err(problem) => return wrong(problem),
     };
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else {
+        return wrong("it cannot be said what happens at SIGTERM".to_owned());
+    };
+    // Whoever is dropped ends what it has started.
+    tokio::select! {
+        code = carry_out(&asked, plans) => code,
+        _ = terminated.recv() => ExitCode::from(128 + 15),
+        _ = tokio::signal::ctrl_c() => ExitCode::from(128 + 2),
+    }
+}
+
+async fn carry_out(asked: &Asked, plans: Vec<Plan>) -> ExitCode {
     let folder = scratch().join("chaos");
     let mut runs = Vec::new();
     let mut violations = 0;
     for plan in plans {
         let seed = plan.seed;
         let outcome = chaos::run(plan, &folder).await;
-        say(&asked, seed, &outcome);
+        say(asked, seed, &outcome);
         violations += outcome.violations.len();
         runs.push(describe(seed, &outcome));
     }
