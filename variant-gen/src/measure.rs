@@ -76,6 +76,8 @@ pub struct Effort {
     pub shape_budget: Duration,
     /// Least number of runs of one.
     pub shape_runs: u32,
+    /// The same of one that is [slow](Self::slow).
+    pub slow_shape_runs: u32,
     /// A run slower than this ends what is measured of larger batches and sizes.
     pub longest_shape: Duration,
     /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take
@@ -102,6 +104,7 @@ impl Default for Effort {
             evaluation_batch: 32,
             shape_budget: Duration::from_millis(20),
             shape_runs: 3,
+            slow_shape_runs: 1,
             longest_shape: Duration::from_millis(500),
             memory_bytes: 0,
             concurrent_cores: 0,
@@ -136,6 +139,7 @@ impl Effort {
             pruned_above: Duration::MAX,
             shape_budget: Duration::from_millis(60),
             shape_runs: 5,
+            slow_shape_runs: 5,
             longest_shape: Duration::from_secs(5),
             ..Self::default()
         }

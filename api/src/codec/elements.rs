@@ -58,6 +58,12 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tenso
 trait Parse: Sized {
     /// Appends the little-endian bytes of `token`; `None` when it is not such a value.
     fn append(token: &str, out: &mut Vec<u8>) -> Option<()>;
+
+    /// Appends those of the short number that `json` begins with, and returns its length; `None` where it begins with
+    /// anything that has to be looked at closer.
+    fn append_short(_json: &[u8], _out: &mut Vec<u8>) -> Option<usize> {
+        None
+    }
 }
 
 macro_rules! integers {
@@ -68,6 +74,13 @@ macro_rules! integers {
                 out.extend_from_slice(&value.to_le_bytes());
                 Some(())
             }
+
+            fn append_short(json: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+                let (value, length) = decimal::integer(json)?;
+                let value = <$type>::try_from(value).ok()?;
+                out.extend_from_slice(&value.to_le_bytes());
+                Some(length)
+            }
         })*
     };
 }
@@ -75,28 +88,29 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 macro_rules! floats {
-    ($($type:ty, $token:ident => $value:expr;)*) => {
+    ($($type:ty, $token:ident => $value:expr, $short:ident => $of_short:expr;)*) => {
         $(impl Parse for $type {
             fn append($token: &str, out: &mut Vec<u8>) -> Option<()> {
                 let value: $type = $value;
                 // Too large for the type: an infinity that nobody has written.
                 value.is_finite().then(|| out.extend_from_slice(&value.to_le_bytes()))
             }
+
+            fn append_short(json: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+                let ($short, length) = decimal::number(json)?;
+                let value: $type = $of_short?;
+                value.is_finite().then(|| out.extend_from_slice(&value.to_le_bytes()))?;
+                Some(length)
+            }
         })*
     };
 }
 
 floats! {
-    f16, token => f16::from_f64(token.parse().ok()?);
-    bf16, token => bf16::from_f64(token.parse().ok()?);
-    f32, token => match decimal::exact(token).and_then(decimal::narrow) {
-        Some(value) => value,
-        None => token.parse().ok()?,
-    };
-    f64, token => match decimal::exact(token) {
-        Some(value) => value,
-        None => token.parse().ok()?,
-    };
+    f16, token => f16::from_f64(token.parse().ok()?), short => Some(f16::from_f64(short));
+    bf16, token => bf16::from_f64(token.parse().ok()?), short => Some(bf16::from_f64(short));
+    f32, token => token.parse().ok()?, short => decimal::narrow(short);
+    f64, token => token.parse().ok()?, short => Some(short);
 }
 
 impl Parse for bool {
@@ -117,7 +131,13 @@ fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result
     // body justifies.
     let room = expected(&shape).min(text.len() / 2 + 1) * size;
     let mut out = Vec::with_capacity(room);
-    scan(&shape, text, |index, token| {
+    let json = text.as_bytes();
+    scan(&shape, text, |index, at| {
+        if let Some(length) = T::append_short(&json[at..], &mut out) {
+            return Ok(at + length);
+        }
+        let end = token_end(json, at);
+        let token = &text[at..end];
         // Quoted numbers are no numbers, and neither are words that Rust's parser knows.
         let first = token.as_bytes()[0];
         let number = first == b'-' || first.is_ascii_digit() || data_type == DataType::Bool;
@@ -126,18 +146,21 @@ fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result
         } else {
             None
         };
-        read.ok_or_else(|| bad(index, token, data_type))
+        read.ok_or_else(|| bad(index, token, data_type))?;
+        Ok(end)
     })?;
     Ok(Tensor::from_bytes(data_type, shape, Bytes::from(out))?)
 }
 
 fn strings(shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
     let mut out = Vec::with_capacity(expected(&shape).min(text.len() / 3 + 1));
-    scan(&shape, text, |index, token| {
+    scan(&shape, text, |index, at| {
+        let end = token_end(text.as_bytes(), at);
+        let token = &text[at..end];
         let value: String =
             serde_json::from_str(token).map_err(|_| bad(index, token, DataType::Bytes))?;
         out.push(Bytes::from(value));
-        Ok(())
+        Ok(end)
     })?;
     Ok(Tensor::from_strings(shape, out)?)
 }
@@ -156,11 +179,12 @@ fn bad(index: usize, token: &str, data_type: DataType) -> Error {
     }
 }
 
-/// Calls `element` for every scalar in order and checks the nesting.
-fn scan<'a>(
+/// Calls `element` with the number and the place of every scalar in order, which returns where it ends, and checks
+/// the nesting.
+fn scan(
     shape: &[usize],
-    text: &'a str,
-    mut element: impl FnMut(usize, &'a str) -> Result<(), Error>,
+    text: &str,
+    mut element: impl FnMut(usize, usize) -> Result<usize, Error>,
 ) -> Result<(), Error> {
     let bytes = text.as_bytes();
     let mut nesting = Nesting::new(shape);
@@ -177,11 +201,9 @@ fn scan<'a>(
                 at += 1;
             }
             _ => {
-                let end = token_end(bytes, at);
                 nesting.element()?;
-                element(index, &text[at..end])?;
+                at = element(index, at)?;
                 index += 1;
-                at = end;
             }
         }
     }

@@ -171,10 +171,12 @@ impl Sweep<'_> {
         if first > ONCE {
             return Ok(summarise(rows, vec![milliseconds(first)]));
         }
+        let least = match first > effort.slow {
+            true => effort.slow_shape_runs,
+            false => effort.shape_runs,
+        };
         let (begun, mut times) = (Instant::now(), Vec::new());
-        while times.len() < effort.shape_runs.max(1) as usize
-            || begun.elapsed() < effort.shape_budget
-        {
+        while times.len() < least.max(1) as usize || begun.elapsed() < effort.shape_budget {
             times.push(milliseconds(timed()?));
         }
         Ok(summarise(rows, times))

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use sextant_types::Element;
 
 fn floats(shape: &[usize], text: &str) -> Result<Vec<f32>, Error> {
     let tensor = parse(DataType::Fp32, shape.to_vec(), text)?;
@@ -145,6 +146,33 @@ proptest! {
         let read = parse(DataType::Fp64, vec![], &text).expect("in range").to_vec::<f64>();
         let wanted: f64 = text.parse().expect("a number");
         prop_assert_eq!(read.expect("FP64")[0].to_bits(), wanted.to_bits());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn integers_are_read_as_the_standard_library_does(
+        text in "-?(0|[1-9][0-9]{0,19})([.]0)?(e1)?"
+    ) {
+        fn same<T>(data_type: DataType, text: &str, json: &str) -> Result<(), TestCaseError>
+        where
+            T: Element + std::str::FromStr + PartialEq + std::fmt::Debug,
+        {
+            let read = parse(data_type, vec![1], json);
+            let read = read.ok().map(|it| it.to_vec::<T>().expect("its type")[0]);
+            prop_assert_eq!(read, text.parse::<T>().ok());
+            Ok(())
+        }
+        let json = format!("[{text}]");
+        same::<i64>(DataType::Int64, &text, &json)?;
+        same::<i32>(DataType::Int32, &text, &json)?;
+        same::<i8>(DataType::Int8, &text, &json)?;
+        if !text.starts_with('-') {
+            same::<u64>(DataType::Uint64, &text, &json)?;
+            same::<u16>(DataType::Uint16, &text, &json)?;
+        }
     }
 }
 
