@@ -1,6 +1,8 @@
 //! One way to run a model, on one thread at a time.
 
-use openvino::{CompiledModel, Core, DeviceType, InferRequest, RwPropertyKey, Shape};
+use openvino::{
+    CompiledModel, Core, DeviceType, InferRequest, InferenceError, RwPropertyKey, Shape,
+};
 use sextant_engine::Error;
 use sextant_types::{Data, NamedTensor, Precision, Signature, Tensor, TensorSpec};
 
@@ -8,6 +10,9 @@ use crate::{failure, model::Read, tensors};
 
 /// Largest input that a model is warmed up with, bytes: what a file declares is not worth more.
 const MOST_WARM_BYTES: usize = 64 << 20;
+
+/// The library waits for a run no longer: a day.
+const LONGEST_RUN_MS: i64 = 24 * 60 * 60 * 1000;
 
 pub(crate) struct Session {
     request: InferRequest,
@@ -59,12 +64,19 @@ impl Session {
         for (at, input) in inputs.iter().enumerate() {
             self.write(at, input)?;
         }
-        self.request.infer().map_err(|error| failure::run(&error))?;
+        self.infer().map_err(|error| failure::run(&error))?;
         let read = |spec: &TensorSpec| {
             let tensor = self.request.get_tensor(&spec.name);
             tensors::output(spec, &tensor.map_err(|error| failure::run(&error))?)
         };
         outputs.iter().map(read).collect()
+    }
+
+    /// Not `InferRequest::infer`: on one thread, that says nothing of a run that fails where sizes do not fit, and
+    /// leaves the outputs of the run before.
+    fn infer(&mut self) -> Result<(), InferenceError> {
+        self.request.infer_async()?;
+        self.request.wait(LONGEST_RUN_MS)
     }
 
     /// Hands an input over.

@@ -8,7 +8,7 @@ use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::rando
 use sextant_engine_openvino::OpenvinoEngine;
 use sextant_onnx::{
     Ranges,
-    builder::{self, Dim},
+    builder::{self, Dim, ModelBuilder},
     calibration_graph, quantize_static,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
@@ -20,12 +20,20 @@ fn engine() -> OpenvinoEngine {
 }
 
 fn load_as(model: &Bytes, precision: Precision) -> Result<Arc<dyn LoadedModel>, Error> {
+    load_with(model, precision, 1)
+}
+
+fn load_with(
+    model: &Bytes,
+    precision: Precision,
+    threads: u16,
+) -> Result<Arc<dyn LoadedModel>, Error> {
     engine().load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
         model: model.clone(),
         precision,
         optimization: Optimization::All,
-        threads: 1,
+        threads,
     })
 }
 
@@ -61,6 +69,68 @@ fn shorter_floats_are_offered_where_the_processor_has_them() {
             Err(error) => {
                 assert!(!offered.contains(&precision), "{precision:?}: {error}");
                 assert!(matches!(error, Error::Unsupported(_)), "{error}");
+            }
+        }
+    }
+}
+
+/// Tokens `[N, T]` with places for eight: the mean of a vector for each word and place.
+fn encoder() -> Bytes {
+    let mut model = ModelBuilder::new("encoder", 3);
+    let any = [Dim::Dynamic("N"), Dim::Dynamic("T")];
+    model
+        .input("tokens", DataType::Int64, &any)
+        .output(
+            "scores",
+            DataType::Fp32,
+            &[Dim::Dynamic("N"), Dim::Fixed(64)],
+        )
+        .random("words", &[32, 64], 1.0)
+        .random("places", &[1, 8, 64], 1.0)
+        .random("weights", &[64, 64], 1.0)
+        .constant("zero", &[1], &[0i64])
+        .constant("one", &[1], &[1i64])
+        .node("Shape", &["tokens"], &["shape"])
+        .node("Gather", &["shape", "one"], &["length"])
+        .node("Slice", &["places", "zero", "length", "one"], &["place"])
+        .node("Gather", &["words", "tokens"], &["word"])
+        .node("Add", &["word", "place"], &["x"])
+        .node("MatMul", &["x", "weights"], &["y"])
+        .node("Relu", &["y"], &["kept"])
+        .node("MatMul", &["kept", "weights"], &["z"])
+        .node("ReduceSum", &["z", "one"], &["sums"])
+        .node("Squeeze", &["sums", "one"], &["scores"]);
+    model.build()
+}
+
+#[test]
+fn a_run_that_fails_gives_no_answer_of_another() {
+    let file = encoder();
+    let offered = engine().capabilities().precisions;
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        for threads in [1, 2] {
+            if !offered.contains(&precision) {
+                continue;
+            }
+            let model = load_with(&file, precision, threads).expect("it loads");
+            let tokens = |length: usize, first: i64| {
+                let ids: Vec<i64> = (first..).take(length).map(|id| id % 32).collect();
+                let tensor = Tensor::from_elements(vec![1, length], &ids).expect("a row");
+                [NamedTensor::new("tokens", tensor)]
+            };
+            let answer = |length, first| {
+                let outputs = model.run(&tokens(length, first))?;
+                Ok::<_, Error>(outputs[0].to_vec::<f32>().expect("32-bit floats"))
+            };
+            let short = answer(8, 0).expect("eight have places");
+            for length in [9, 64, 16, 1000] {
+                let long = answer(length, 5);
+                assert!(
+                    long.is_err(),
+                    "{precision:?}, {threads} threads, {length}: {long:?}"
+                );
+                assert_ne!(answer(7, 11).expect("seven have places"), short);
+                assert_eq!(answer(8, 0).expect("eight have places"), short);
             }
         }
     }
