@@ -33,7 +33,8 @@ const ROW_BYTES: u64 = 64 << 20;
 /// Highest power of a length by which memory is taken to grow.
 const STEEPEST: f64 = 4.0;
 
-/// A batch that takes longer is run once, and counted: what it takes to get its memory is little beside.
+/// A batch that takes longer is run once, and counted, where that is what was expected: what it takes to get its
+/// memory is little beside.
 const ONCE: Duration = Duration::from_millis(250);
 
 impl Sweep<'_> {
@@ -140,7 +141,7 @@ impl Sweep<'_> {
                 break;
             }
             let inputs = self.inputs(rows, dims)?;
-            match self.point_of(rows, &inputs) {
+            match self.point_of(rows, &inputs, expected) {
                 Ok(point) => batches.push(point),
                 Err(MeasureError::Run { .. }) => break,
                 Err(other) => return Err(other),
@@ -158,8 +159,14 @@ impl Sweep<'_> {
         resized.map_err(unsizable)
     }
 
-    /// The first run warms up and is not counted, unless it is slow: it has to get the memory for this size.
-    fn point_of(&self, rows: u16, inputs: &[NamedTensor]) -> Result<BatchLatency, MeasureError> {
+    /// The first run warms up and is not counted, unless it is slow and took no more than twice what was expected, ms:
+    /// it has to get the memory for this size, and some engines prepare kernels for it.
+    fn point_of(
+        &self,
+        rows: u16,
+        inputs: &[NamedTensor],
+        expected: f64,
+    ) -> Result<BatchLatency, MeasureError> {
         let effort = self.effort;
         let timed = || {
             self.cancel.check()?;
@@ -168,7 +175,7 @@ impl Sweep<'_> {
             Ok::<_, MeasureError>(started.elapsed())
         };
         let first = timed()?;
-        if first > ONCE {
+        if first > ONCE && milliseconds(first) <= 2.0 * expected {
             return Ok(summarise(rows, vec![milliseconds(first)]));
         }
         let least = match first > effort.slow {
