@@ -7,7 +7,11 @@ use parking_lot::Mutex;
 use sextant_engine::{Error, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs};
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 
-use crate::{failure, session::Session, tensors};
+use crate::{
+    failure,
+    session::{Session, runs_by_sizes},
+    tensors,
+};
 
 /// The models that are loaded now.
 #[derive(Default)]
@@ -21,6 +25,8 @@ pub(crate) struct Read {
     /// Whoever makes a session from it looks at it alone.
     pub(crate) model: Mutex<Model>,
     pub(crate) signature: Signature,
+    /// Whether a run fails for its inputs' sizes or not at all.
+    pub(crate) by_sizes: bool,
     weights_bytes: u64,
 }
 
@@ -65,6 +71,7 @@ impl Read {
             .map_err(|error| failure::load(&error))?;
         Ok(Self {
             model: Mutex::new(model),
+            by_sizes: runs_by_sizes(&info.op_types),
             signature: info.signature,
             weights_bytes: info.weights_bytes,
         })

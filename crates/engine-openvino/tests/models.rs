@@ -137,6 +137,35 @@ fn a_run_that_fails_gives_no_answer_of_another() {
 }
 
 #[test]
+fn sizes_that_do_not_fit_fail_though_others_did_fit() {
+    let any = |dim| [Dim::Dynamic("N"), Dim::Dynamic(dim)];
+    let mut sum = ModelBuilder::new("sum", 3);
+    sum.input("a", DataType::Fp32, &any("T"))
+        .input("b", DataType::Fp32, &any("U"))
+        .output("sum", DataType::Fp32, &any("V"))
+        .node("Add", &["a", "b"], &["sum"]);
+    let model = load(&sum.build()).expect("it loads");
+    let row = |name: &str, length: usize, value: f32| {
+        let tensor = Tensor::from_elements(vec![1, length], &vec![value; length]);
+        NamedTensor::new(name, tensor.expect("a row"))
+    };
+    let answer = |lengths: (usize, usize), value| {
+        let outputs = model.run(&[row("a", lengths.0, value), row("b", lengths.1, 1.0)])?;
+        Ok::<_, Error>(outputs[0].to_vec::<f32>().expect("32-bit floats"))
+    };
+    for value in [1.0, 2.0, 3.0] {
+        for _ in 0..2 {
+            let fit = answer((8, 8), value).expect("they fit");
+            assert_eq!(fit, vec![value + 1.0; 8]);
+        }
+        for _ in 0..2 {
+            let wrong = answer((8, 5), 7.0);
+            assert!(wrong.is_err(), "{wrong:?}");
+        }
+    }
+}
+
+#[test]
 fn statically_quantised_models_run() {
     let model = builder::mlp(&[64, 256, 256, 10], 5);
     let calibration = calibration_graph(&model).expect("it can be calibrated");
