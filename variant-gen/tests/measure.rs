@@ -319,13 +319,19 @@ fn a_batch_that_fails_ends_the_sweep_unless_it_is_the_first() {
 struct Texts {
     limit: usize,
     heeds_mask: bool,
+    /// The length that takes a while longer when it is run for the first time.
+    prepares: Option<usize>,
 }
+
+/// What preparing takes: more than a slow run.
+const PREPARING: Duration = Duration::from_millis(300);
 
 struct TextModel {
     limit: usize,
     heeds_mask: bool,
     signature: Signature,
-    core: Mutex<()>,
+    /// What is still to be prepared.
+    core: Mutex<Option<usize>>,
 }
 
 fn texts() -> Signature {
@@ -361,7 +367,7 @@ impl Engine for Texts {
             limit: self.limit,
             heeds_mask: self.heeds_mask,
             signature: texts(),
-            core: Mutex::new(()),
+            core: Mutex::new(self.prepares),
         }))
     }
 
@@ -388,7 +394,10 @@ impl LoadedModel for TextModel {
         let parts = (0..given.len()).map(|at| (given[at] + 1.0) * share(at));
         let parts: Vec<f32> = parts.collect();
         let sums: Vec<f32> = parts.chunks(tokens).map(|row| row.iter().sum()).collect();
-        let held = self.core.lock().expect("nobody panics with it");
+        let mut held = self.core.lock().expect("nobody panics with it");
+        if held.take_if(|length| *length == tokens).is_some() {
+            work(PREPARING);
+        }
         work(Duration::from_micros(50 * (rows * tokens) as u64));
         drop(held);
         let tensor = |shape: Vec<usize>, values: &[f32]| {
@@ -445,10 +454,27 @@ fn quick() -> Effort {
 }
 
 #[test]
+fn what_a_length_needs_once_is_not_its_time() {
+    let engine = Texts {
+        limit: 90,
+        heeds_mask: true,
+        prepares: Some(12),
+    };
+    let measured = run_texts(&engine, None, quick()).expect("measures");
+    let mut shapes = measured.sizes.shapes.iter();
+    let twelve = shapes.find(|shape| shape.dims[0] == 12).expect("twelve");
+    let rows: Vec<u32> = twelve.batches.iter().map(|point| point.batch).collect();
+    assert_eq!(rows, [1, 2, 4]);
+    // Of the two runs of one row only the first prepared.
+    assert!(twelve.batches[0].p50_ms < PREPARING.as_secs_f64() * 1e3);
+}
+
+#[test]
 fn a_model_of_any_length_is_measured_at_several_up_to_what_it_takes() {
     let engine = Texts {
         limit: 90,
         heeds_mask: true,
+        prepares: None,
     };
     let measured = run_texts(&engine, None, quick()).expect("measures");
     assert_eq!(measured.sizes.dims, [6, 6]);
@@ -488,6 +514,7 @@ fn a_padding_is_proved_and_the_outputs_that_follow_the_length_are_found() {
     let heeds = |heeds_mask| Texts {
         limit: 90,
         heeds_mask,
+        prepares: None,
     };
     let measured = run_texts(&heeds(true), Some(&padding), quick()).expect("measures");
     let found = measured.padding.expect("it is padded");
@@ -505,6 +532,7 @@ fn lone_queries_are_measured_side_by_side_where_somebody_chooses_by_it() {
     let engine = Texts {
         limit: 90,
         heeds_mask: true,
+        prepares: None,
     };
     let effort = Effort {
         concurrent_cores: 3,

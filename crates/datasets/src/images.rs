@@ -201,10 +201,17 @@ impl Layout {
                 "takes images of any size: say with `--image-size` which it was trained with, such as 224",
             )),
         };
+        let channels = if channels == Some(1) { 1 } else { 3 };
+        if !preprocessing.fits(channels) {
+            return Err(unfit(&format!(
+                "takes images of {channels} channels: give a mean and a deviation above 0 for each of them, or one for \
+                 all"
+            )));
+        }
         Ok(Self {
             height: side(height, asked.map(|(height, _)| height))?,
             width: side(width, asked.map(|(_, width)| width))?,
-            channels: if channels == Some(1) { 1 } else { 3 },
+            channels,
             are_planes,
             are_bytes,
         })

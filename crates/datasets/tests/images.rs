@@ -238,6 +238,23 @@ fn what_does_not_fit_says_what_to_do() {
         .contains("1 or 3 channels")
     );
 
+    for (mean, deviation) in [
+        (vec![0.5, 0.5], vec![1.0]),
+        (vec![0.5], vec![1.0, 0.0, 1.0]),
+    ] {
+        let how = Preprocessing {
+            mean,
+            deviation,
+            ..plain.clone()
+        };
+        assert!(why(&fixed, &how).contains("for each of them"));
+    }
+    let nothing = br#"{"do_normalize": true}"#;
+    let error = Preprocessing::read(nothing)
+        .expect_err("no mean")
+        .to_string();
+    assert!(error.contains("image_mean"), "{error}");
+
     fs::write(root.path().join("b.jpg"), b"\xff\xd8\xff no more").expect("written");
     let folder = Folder::open(root.path()).expect("it is read");
     let mut out = Cursor::new(Vec::new());

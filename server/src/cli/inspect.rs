@@ -12,9 +12,7 @@ use sextant_onnx::{
     inspect,
     turn::turn,
 };
-#[cfg(feature = "datasets")]
-use sextant_types::Signature;
-use sextant_types::{Metric, TensorSpec};
+use sextant_types::{Metric, Signature, TensorSpec};
 use sextant_variant_gen::validation::Scored;
 
 use super::{Error, Output, register};
@@ -89,7 +87,6 @@ impl InspectModel {
 }
 
 /// The inputs and outputs of a model as it is declared.
-#[cfg(feature = "datasets")]
 pub fn signature(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Signature, Error> {
     let plain = read_model(model, data, outputs)?;
     let info = inspect(&plain.model).map_err(|error| refused(model, &error))?;

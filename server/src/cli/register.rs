@@ -11,6 +11,7 @@ use sextant_types::{ApplicationId, Metric, ModelId};
 use super::{
     Client, Error, Output,
     follow::{self, Job},
+    inspect,
     output::cell,
     upload::{self, Upload},
     variants,
@@ -90,21 +91,6 @@ pub struct Register {
     images: Images,
 }
 
-/// The model that a validation set is for.
-#[derive(Debug)]
-#[cfg_attr(
-    not(feature = "datasets"),
-    expect(dead_code, reason = "nothing is converted without the feature")
-)]
-struct Source<'a> {
-    /// Its file.
-    model: &'a Path,
-    /// The files beside it.
-    data: &'a [PathBuf],
-    /// The outputs that are chosen.
-    outputs: &'a [String],
-}
-
 /// The files beside a model: those that were named, or those that it names and that lie in its folder.
 pub(super) fn data_files(model: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     if !named.is_empty() {
@@ -168,12 +154,8 @@ impl Register {
             let text = "there is no validation set: name it with `--validation FILE`";
             Error::Usage(text.to_owned())
         })?;
-        let source = Source {
-            model: file,
-            data: &data,
-            outputs: &self.output,
-        };
-        let dataset = Dataset::prepare(validation, &source, &self.images, output.json)?;
+        let signature = || inspect::signature(file, &data, &self.output);
+        let dataset = Dataset::prepare(validation, (file, signature), &self.images, output.json)?;
         let classes = self.class_names(folder.as_ref(), &dataset).await?;
         let files = (
             Upload::open(file).await?,

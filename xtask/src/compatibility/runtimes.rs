@@ -74,10 +74,13 @@ impl Bed {
         runtime.kill()?;
         check(
             "while it is away, queries are told to come later",
-            refused(&server),
+            becomes(&server, is_later),
         );
         let _runtime = start()?;
-        check("it is asked again when it is back", back(&server));
+        check(
+            "it is asked again when it is back",
+            becomes(&server, is_answered),
+        );
         Ok(checks)
     }
 }
@@ -148,35 +151,32 @@ fn answers(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// The first answers may be those of a connection that broke.
-fn refused(server: &Server) -> Result<()> {
+/// Asks until the answer is as it should be, since the first ones may be those of a connection that broke.
+fn becomes(server: &Server, is_right: fn(u16, &Value) -> bool) -> Result<()> {
     let until = Instant::now() + BACK;
     loop {
-        let response = server
-            .connect()?
-            .post("/v1/queries", &query(("application", "remote")))?;
-        let problem: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        if response.status == 503 && problem["retry_after_ms"].is_number() {
+        let query = query(("application", "remote"));
+        let response = server.connect()?.post("/v1/queries", &query)?;
+        let answer: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        if is_right(response.status, &answer) {
             return Ok(());
         }
         if Instant::now() > until {
-            bail!("{} and {problem}", response.status);
+            bail!(
+                "{} and {answer} after {} s",
+                response.status,
+                BACK.as_secs()
+            );
         }
         shell::pause(Duration::from_millis(200));
     }
 }
 
-fn back(server: &Server) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        let response = server
-            .connect()?
-            .post("/v1/queries", &query(("application", "remote")))?;
-        let answer: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        match response.status {
-            200 => return numbers(&answer).map(drop),
-            _ if begun.elapsed() > BACK => bail!("{answer} after {} s", BACK.as_secs()),
-            _ => shell::pause(Duration::from_millis(200)),
-        }
-    }
+/// A refusal that says when to come again.
+fn is_later(status: u16, answer: &Value) -> bool {
+    status == 503 && answer["retry_after_ms"].is_number()
+}
+
+fn is_answered(status: u16, answer: &Value) -> bool {
+    status == 200 && numbers(answer).is_ok()
 }

@@ -111,8 +111,8 @@ impl Preprocessing {
             false => 1.0,
         };
         if is_on("do_normalize") {
-            found.mean = numbers(&config["image_mean"]);
-            found.deviation = numbers(&config["image_std"]);
+            found.mean = numbers("image_mean", &config["image_mean"])?;
+            found.deviation = numbers("image_std", &config["image_std"])?;
         }
         Ok(found)
     }
@@ -120,6 +120,13 @@ impl Preprocessing {
     /// Whether a mean or a deviation is given.
     pub fn is_normalised(&self) -> bool {
         !(self.mean.is_empty() && self.deviation.is_empty())
+    }
+
+    /// Whether a mean and a deviation are given for each of so many channels, one for all, or none.
+    pub(super) fn fits(&self, channels: usize) -> bool {
+        let fits = |values: &[f32]| values.len() <= 1 || values.len() == channels;
+        let is_positive = |value: &f32| *value > 0.0;
+        fits(&self.mean) && fits(&self.deviation) && self.deviation.iter().all(is_positive)
     }
 
     /// The element that a pixel's value in a channel becomes.
@@ -136,7 +143,8 @@ impl Preprocessing {
 fn unknown(name: &str, value: &Value) -> Error {
     let value: String = value.to_string().chars().take(64).collect();
     Error::Unfit(format!(
-        "`preprocessor_config.json` has `{value}` as `{name}`: give `--image-size` and `--image-resize`"
+        "`preprocessor_config.json` has `{value}` as `{name}`: say with `--image-size`, `--image-resize`, `--image-mean` and `--image-std` what \
+         is to happen"
     ))
 }
 
@@ -163,12 +171,11 @@ fn cropped(side: u32, config: &Value) -> u32 {
     }
 }
 
-fn numbers(value: &Value) -> Vec<f32> {
+fn numbers(name: &str, value: &Value) -> Result<Vec<f32>, Error> {
     let values = value.as_array().into_iter().flatten();
-    values
-        .filter_map(Value::as_f64)
-        .map(|it| it as f32)
-        .collect()
+    let numbers: Option<Vec<f32>> = values.map(|it| Some(it.as_f64()? as f32)).collect();
+    let numbers = numbers.filter(|numbers| !numbers.is_empty());
+    numbers.ok_or_else(|| unknown(name, value))
 }
 
 /// Pillow's numbers of filters.

@@ -11,11 +11,11 @@ use sextant_datasets::{
     images::{self, Preprocessing, Resize},
     parquet,
 };
-use sextant_types::TensorSpec;
+use sextant_types::{Signature, TensorSpec};
 use sextant_variant_gen::validation::Limits;
 
-use super::{Source, options::Images};
-use crate::cli::{Error, inspect, upload};
+use super::options::Images;
+use crate::cli::{Error, upload};
 
 /// What Hugging Face calls what happens to an image.
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -32,15 +32,15 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Converts what has to be: a folder of images, or Parquet.
+    /// Converts what has to be: a folder of images, or Parquet. `model` is its file, and what reads its inputs.
     pub fn prepare(
         path: &Path,
-        source: &Source<'_>,
+        model: (&Path, impl FnOnce() -> Result<Signature, Error>),
         options: &Images,
         is_quiet: bool,
     ) -> Result<Self, Error> {
         if path.is_dir() {
-            return Self::images(path, source, options, is_quiet);
+            return Self::images(path, model, options, is_quiet);
         }
         options.check_unused()?;
         match is_parquet(path)? {
@@ -66,14 +66,14 @@ impl Dataset {
 
     fn images(
         path: &Path,
-        source: &Source<'_>,
+        (model, signature): (&Path, impl FnOnce() -> Result<Signature, Error>),
         options: &Images,
         is_quiet: bool,
     ) -> Result<Self, Error> {
         let failed = |error| refused(path, &error);
         let mut folder = images::Folder::open(path).map_err(failed)?;
-        let input = input(source)?;
-        let how = preprocessing(source.model, options)?;
+        let input = input(signature()?)?;
+        let how = preprocessing(model, options)?;
         let bytes = images::Folder::image_bytes(&input, &how).map_err(failed)?;
         let all = folder.len();
         let most = options
@@ -144,9 +144,8 @@ fn default_images(bytes: u64) -> usize {
 }
 
 /// The input that takes the images.
-fn input(source: &Source<'_>) -> Result<TensorSpec, Error> {
-    let inputs = inspect::signature(source.model, source.data, source.outputs)?.inputs;
-    match <[TensorSpec; 1]>::try_from(inputs) {
+fn input(signature: Signature) -> Result<TensorSpec, Error> {
+    match <[TensorSpec; 1]>::try_from(signature.inputs) {
         Ok([only]) => Ok(only),
         Err(inputs) => {
             let names = inputs.iter().map(|input| format!("`{}`", input.name));

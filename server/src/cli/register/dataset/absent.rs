@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Source, options::Images};
+use sextant_types::Signature;
+
+use super::options::Images;
 use crate::cli::Error;
 
 /// A validation set that can be sent.
@@ -16,7 +18,12 @@ pub struct Dataset {
 
 impl Dataset {
     /// Takes files only, as they are.
-    pub fn prepare(path: &Path, _: &Source<'_>, options: &Images, _: bool) -> Result<Self, Error> {
+    pub fn prepare(
+        path: &Path,
+        _: (&Path, impl FnOnce() -> Result<Signature, Error>),
+        options: &Images,
+        _: bool,
+    ) -> Result<Self, Error> {
         if path.is_dir() || path.extension().is_some_and(|it| it == "parquet") {
             return Err(Error::Usage(format!(
                 "`{}`: this binary was built without the feature `datasets`, as the demo is: build the whole one \
