@@ -6,6 +6,7 @@
 mod aside;
 mod changes;
 mod jobs;
+mod losses;
 mod pace;
 mod peace;
 mod processes;
@@ -25,6 +26,9 @@ use super::{
 
 /// Most memory of a process, bytes: many times what it needs for models of a few kilobytes.
 pub const MEMORY_BYTES: u64 = 1 << 30;
+
+/// Queries that are asked while processes are lost in the end have numbers from here on, which no load reaches.
+pub const STEADY_NUMBERS: u64 = 1 << 29;
 
 /// Refusals that a fault, too many queries or too little time explains.
 const EXPLAINED: [&str; 4] = ["unavailable", "deadline_exceeded", "overloaded", "warming"];
@@ -59,7 +63,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
     let Some(Event::Planned { plan }) = history.first().map(|entry| &entry.event) else {
         return vec![Violation::new("history", "it does not begin with its plan")];
     };
-    let rules: [Rule; 27] = [
+    let rules: [Rule; 28] = [
         complete,
         queries::one_outcome,
         queries::right_answer,
@@ -86,6 +90,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
         rest::seen,
         rest::settled,
         rest::parted,
+        losses::spared,
         audited,
     ];
     rules.iter().flat_map(|rule| rule(plan, history)).collect()

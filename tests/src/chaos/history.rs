@@ -252,6 +252,18 @@ pub enum Event {
     },
     /// The load is over.
     Rest,
+    /// Something is lost while a few clients go on.
+    LossBegan {
+        /// Its place in the plan.
+        loss: usize,
+        /// Which process.
+        process: String,
+    },
+    /// It is there again.
+    LossEnded {
+        /// Its place in the plan.
+        loss: usize,
+    },
     /// Something that is not as it was before the load, long after its end.
     Unsettled {
         /// Where.

@@ -39,6 +39,12 @@ pub struct Plan {
     pub failing: Failing,
     /// What goes wrong, by time.
     pub faults: Vec<Fault>,
+    /// How long the registry is away when a job is under way after the load, milliseconds.
+    #[serde(default)]
+    pub registry_away_ms: u64,
+    /// What is lost in the end, one after another, while a few clients go on.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
 }
 
 /// What runs.
@@ -163,6 +169,22 @@ pub enum Kind {
     },
 }
 
+/// A loss that nobody who asks may notice, but by waiting a little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// All connections to a worker are reset at once.
+    WorkerReset,
+    /// A worker ends as by a power cut and is started again after a while.
+    WorkerKilled,
+    /// A worker stands still for longer than its lease.
+    WorkerFrozen,
+    /// The leading dispatcher ends as by a power cut and is started again after a while.
+    LeaderKilled,
+    /// The leading dispatcher stands still for longer than its lease.
+    LeaderFrozen,
+}
+
 /// What can happen to a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -235,6 +257,17 @@ impl Plan {
     pub fn record_number(job: usize, index: u64) -> u64 {
         RECORD_NUMBERS * (1 + job as u64) + index
     }
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::WorkerReset,
+        Self::WorkerKilled,
+        Self::WorkerFrozen,
+        Self::LeaderKilled,
+        Self::LeaderFrozen,
+    ];
 }
 
 impl Cut {

@@ -8,6 +8,7 @@ mod hooks;
 mod jobs;
 mod leaving;
 mod load;
+mod losses;
 mod pace;
 mod registrations;
 mod rest;
@@ -148,6 +149,7 @@ async fn play(stage: &Arc<Stage>) -> Result<(), String> {
     aside.finish().await?;
     artefacts::audit(stage).await?;
     rest::settle(stage).await?;
+    losses::carry_out(stage).await?;
     watch.abort();
     leaving::leave(stage).await;
     Ok(())

@@ -168,6 +168,8 @@ fn plan() -> Plan {
                 kind,
             })
             .to_vec(),
+        registry_away_ms: 0,
+        losses: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Application, Cut, Failing, Fault, Job, Kind, Plan, Registration, Setting};
+use super::{Application, Cut, Failing, Fault, Job, Kind, Loss, Plan, Registration, Setting};
 use crate::{chaos::worth::Draw, fleet::End};
 
 /// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
@@ -21,10 +21,13 @@ impl Plan {
             registrations: Vec::new(),
             failing: failing(&mut Draw::new(seed, 6)),
             faults: Vec::new(),
+            registry_away_ms: registry_away_ms(&mut Draw::new(seed, 7)),
+            losses: Vec::new(),
         };
         plan.jobs = plan.draw_jobs(&mut Draw::new(seed, 3));
         plan.registrations = plan.draw_registrations(&mut Draw::new(seed, 5));
         plan.faults = plan.draw_faults(&mut Draw::new(seed, 4));
+        plan.losses = plan.draw_losses(&mut Draw::new(seed, 8));
         plan
     }
 
@@ -57,6 +60,16 @@ impl Plan {
             at_ms: draw.within(0..self.length_ms * 3 / 4),
         };
         (1..=2).map(registration).collect()
+    }
+
+    /// Two of a fleet whose devices do all that they are told: what they refuse is no loss.
+    fn draw_losses(&self, draw: &mut Draw) -> Vec<Loss> {
+        if self.setting == Setting::One || self.failing != Failing::default() {
+            return Vec::new();
+        }
+        let mut left = Loss::ALL.to_vec();
+        let mut next = || left.swap_remove(draw.within(0..left.len() as u64) as usize);
+        vec![next(), next()]
     }
 
     /// Faults one after another with some overlap; no two at once of the same thing.
@@ -153,6 +166,11 @@ fn failing(draw: &mut Draw) -> Failing {
         },
         _ => Failing::default(),
     }
+}
+
+/// A moment, or longer than anybody waits for a connection to it.
+fn registry_away_ms(draw: &mut Draw) -> u64 {
+    [0, 5000][draw.within(0..2) as usize]
 }
 
 /// A modest application, one that asks for more than there is, and sometimes another modest one.

@@ -122,6 +122,7 @@ async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
         stage.with(|service| {
             service.stores().map(|fleet| {
                 fleet.postgres.kill();
+                std::thread::sleep(Duration::from_millis(stage.plan.registry_away_ms));
                 fleet.postgres.start_again();
             })
         });

@@ -75,8 +75,14 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
         hang_up(stage, &front_end, &body, haste).await.ok();
         return stage.history.note(Event::GivenUp { query });
     }
+    let outcome = outcome(stage, &front_end, query, body).await;
+    stage.history.note(outcome);
+}
+
+/// What becomes of a query whose client waits.
+pub async fn outcome(stage: &Stage, front_end: &str, query: u64, body: Vec<u8>) -> Event {
     let to = (Method::POST, "/v1/queries");
-    let event = match client::send(stage, &front_end, to, Some(body)).await {
+    match client::send(stage, front_end, to, Some(body)).await {
         Err(cause) => Event::Broken { query, cause },
         Ok(reply) if reply.is_success() => Event::Answered {
             query,
@@ -87,8 +93,7 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
             status: reply.status,
             code: reply.json()["code"].as_str().unwrap_or("").to_owned(),
         },
-    };
-    stage.history.note(event);
+    }
 }
 
 /// Asks, and tears the connection down after a while, whatever came until then. An end of the connection

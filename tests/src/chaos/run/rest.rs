@@ -27,6 +27,9 @@ const OPEN: [&str; 2] = [
 /// What a dispatcher says of the workers that it sees.
 const WORKERS: &str = "sextant_workers";
 
+/// What a dispatcher says of whether it leads.
+const LEADING: &str = "sextant_dispatcher_leading";
+
 /// Notes what is left.
 pub async fn settle(stage: &Stage) -> Result<(), String> {
     let front_ends = stage.plan.front_ends();
@@ -99,6 +102,13 @@ pub async fn after_load(stage: &Stage) {
     }
 }
 
+/// Whether a process leads the dispatchers.
+pub async fn leads(stage: &Stage, process: &str) -> bool {
+    let reply = client::send(stage, process, (Method::GET, "/metrics"), None).await;
+    let text = reply.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
+    text.is_ok_and(|text| value(&text, LEADING) == Some(1.0))
+}
+
 /// Queries that nobody waits for any more, workers that nobody sees, dispatchers that lead.
 async fn numbers(stage: &Stage) -> Vec<(String, String)> {
     let mut left = Vec::new();
@@ -119,7 +129,7 @@ async fn numbers(stage: &Stage) -> Vec<(String, String)> {
         if let Some(seen) = value(&text, WORKERS).filter(|seen| *seen != workers) {
             left.push((process.clone(), format!("{WORKERS} {seen}")));
         }
-        leading += value(&text, "sextant_dispatcher_leading").unwrap_or(0.0);
+        leading += value(&text, LEADING).unwrap_or(0.0);
     }
     if leading != 1.0 {
         left.push(("all".to_owned(), format!("{leading} dispatchers lead")));
