@@ -36,7 +36,8 @@ use crate::{
 mod forms;
 mod memory;
 
-const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+/// The method that asks one query.
+pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 const OK: i32 = 0;
@@ -50,7 +51,7 @@ const UNAUTHENTICATED: i32 = 16;
 
 /// How a call ended, and its messages.
 #[derive(Debug)]
-struct Ended {
+pub struct Ended {
     status: i32,
     code: String,
     message: String,
@@ -59,7 +60,8 @@ struct Ended {
 }
 
 impl Ended {
-    fn one<M: Message + Default>(&self) -> M {
+    /// The only message.
+    pub fn one<M: Message + Default>(&self) -> M {
         assert_eq!(self.status, OK, "{self:?}");
         assert_eq!(self.bodies.len(), 1, "{self:?}");
         M::decode(self.bodies[0].1.clone()).expect("a message")
@@ -79,11 +81,13 @@ fn framed(compressed: bool, message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-fn frame(message: &impl Message) -> Bytes {
+/// A message as it travels.
+pub fn frame(message: &impl Message) -> Bytes {
     framed(false, &message.encode_to_vec())
 }
 
-fn request(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
+/// A call of this method.
+pub fn request(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
     let builder = Request::builder().method("POST").uri(path);
     let builder = builder.header("content-type", "application/grpc");
     let builder = headers.iter().fold(builder, |builder, (name, value)| {
@@ -92,7 +96,8 @@ fn request(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Reque
     builder.body(body.into()).expect("a request")
 }
 
-async fn read(response: Response) -> Ended {
+/// Reads an answer to its end.
+pub async fn read(response: Response) -> Ended {
     assert_eq!(response.status(), 200);
     let headers = response.headers().clone();
     assert_eq!(headers["content-type"], "application/grpc");
@@ -133,7 +138,7 @@ fn input(data_type: &str, shape: &[i64]) -> InferTensor {
 }
 
 /// Three numbers, as bytes.
-fn query() -> ModelInferRequest {
+pub fn query() -> ModelInferRequest {
     let bytes: Vec<u8> = [1.0f32, 2.0, 3.0]
         .iter()
         .flat_map(|it| it.to_le_bytes())

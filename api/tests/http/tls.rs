@@ -21,7 +21,11 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::double::{Api, Recorder};
+use crate::{
+    double::{Api, Recorder},
+    grpc,
+    messages::ModelInferResponse,
+};
 
 const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
 
@@ -214,6 +218,29 @@ async fn encrypted_connections_speak_what_the_client_chooses() {
         assert_eq!(ask(&mut sender).await.expect("an answer"), StatusCode::OK);
     }
     drop(sender);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn grpc_is_spoken_over_encrypted_connections() {
+    let files = Files::new();
+    let served = start(Some(Tls::load(files.files()).expect("usable"))).await;
+    let stream = served.encrypted(&files.client(b"h2", false)).await;
+    let stream = TokioIo::new(stream.expect("trusted"));
+    let begun = http2::handshake(TokioExecutor::new(), stream).await;
+    let (mut sender, connection) = begun.expect("a connection");
+    let connection = tokio::spawn(connection);
+    let path = format!("https://localhost{}", grpc::INFER);
+    for _ in 0..2 {
+        let call = grpc::request(&path, &[("te", "trailers")], grpc::frame(&grpc::query()));
+        let response = sender.send_request(call).await.expect("an answer");
+        assert_eq!(response.version(), Version::HTTP_2);
+        let ended = grpc::read(response.map(axum::body::Body::new)).await;
+        let reply: ModelInferResponse = ended.one();
+        assert_eq!((&*reply.model_name, &*reply.id), ("digits", "seven"));
+    }
+    drop(sender);
+    connection.await.expect("no panic").expect("a clean end");
     served.stop().await;
 }
 

@@ -1,16 +1,35 @@
 """The model behind NVIDIA Triton with its Python backend, as the package nvidia-pytriton carries it.
 
-    MODEL=mlp.onnx WAIT_MS=0 python triton_server.py --port 9000
+    MODEL=mlp.onnx WAIT_MS=0 [QUEUED_MS=6] python triton_server.py --port 9000
+
+What has waited in Triton's queue for QUEUED_MS is refused; without it everything waits for as long as it takes.
 """
 
 import argparse
+import os
 
 import numpy as np
 from pytriton.decorators import batch
-from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.model_config import (
+    DynamicBatcher,
+    ModelConfig,
+    QueuePolicy,
+    Tensor,
+    TimeoutAction,
+)
 from pytriton.triton import Triton, TritonConfig
 
 from model import MAX_BATCH, Model, wait_s
+
+
+def queue_policy():
+    queued_ms = os.environ.get("QUEUED_MS")
+    if queued_ms is None:
+        return None
+    return QueuePolicy(
+        timeout_action=TimeoutAction.REJECT,
+        default_timeout_microseconds=int(1e3 * float(queued_ms)),
+    )
 
 
 def serve(port):
@@ -31,7 +50,10 @@ def serve(port):
             outputs=[Tensor(name=model.output, dtype=np.float32, shape=(model.classes,))],
             config=ModelConfig(
                 max_batch_size=MAX_BATCH,
-                batcher=DynamicBatcher(max_queue_delay_microseconds=int(1e6 * wait_s())),
+                batcher=DynamicBatcher(
+                    max_queue_delay_microseconds=int(1e6 * wait_s()),
+                    default_queue_policy=queue_policy(),
+                ),
             ),
             strict=True,
         )

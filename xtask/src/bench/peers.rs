@@ -8,6 +8,7 @@ pub mod contestants;
 mod idle;
 mod mlp;
 mod resnet;
+mod steps;
 
 use anyhow::Result;
 
@@ -19,7 +20,7 @@ use super::report::{Figure, Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 3] = ["mlp", "resnet", "idle"];
+pub const PARTS: [&str; 4] = ["mlp", "resnet", "steps", "idle"];
 
 /// Fewest measurements of each server under each load.
 const REPETITIONS: usize = 6;
@@ -37,6 +38,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("resnet") {
         resnet::run(&bench, report)?;
+    }
+    if arguments.wants("steps") {
+        steps::run(&bench, report)?;
     }
     if arguments.wants("idle") {
         idle::run(&bench, report)?;

@@ -47,13 +47,17 @@ pub struct Tally {
 }
 
 /// One query's end.
-struct End {
-    arrival: Arrival,
-    lag_ms: f64,
-    took_ms: f64,
+pub struct End {
+    /// When it was due.
+    pub arrival: Arrival,
+    /// By how much later it was sent, ms.
+    pub lag_ms: f64,
+    /// How long the answer took from then on, ms.
+    pub took_ms: f64,
+    /// How long it may take, ms.
     target_ms: f64,
     /// The problem's code where it was not answered.
-    refused: Option<String>,
+    pub refused: Option<String>,
 }
 
 /// Sends all queries, the first at `begin`, and tallies those that are due from `from_s` on.
@@ -75,6 +79,28 @@ pub fn run_with(
     arrivals: &[Arrival],
     (begin, from_s): (Instant, f64),
 ) -> Tally {
+    let mut tally = Tally::default();
+    let ends = ends(
+        clients,
+        (address, "/v1/queries"),
+        questions,
+        (arrivals, begin),
+    );
+    let counting = ends.into_iter().filter(|end| end.arrival.at_s >= from_s);
+    counting.for_each(|end| tally.add(end));
+    tally.lag_ms.sort_by(f64::total_cmp);
+    tally.took_ms.sort_by(f64::total_cmp);
+    tally.lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+    tally
+}
+
+/// What became of each query, in no order.
+pub fn ends(
+    clients: usize,
+    to: (SocketAddr, &str),
+    questions: &[Question],
+    (arrivals, begin): (&[Arrival], Instant),
+) -> Vec<End> {
     let next = AtomicUsize::new(0);
     let client = || {
         let mut ends = Vec::new();
@@ -83,30 +109,21 @@ pub fn run_with(
             let due = begin + Duration::from_secs_f64(arrival.at_s);
             shell::pause(due.saturating_duration_since(Instant::now()));
             let question = &questions[arrival.application];
-            let end = ask(address, &mut connection, question, (*arrival, due));
-            if arrival.at_s >= from_s {
-                ends.push(end);
-            }
+            ends.push(ask(to, &mut connection, question, (*arrival, due)));
         }
         ends
     };
-    let mut tally = Tally::default();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
-        for client in clients {
-            let ends = client.join().expect("a client does not panic");
-            ends.into_iter().for_each(|end| tally.add(end));
-        }
-    });
-    tally.lag_ms.sort_by(f64::total_cmp);
-    tally.took_ms.sort_by(f64::total_cmp);
-    tally.lines.sort_by(|a, b| a.0.total_cmp(&b.0));
-    tally
+        let ends = clients.into_iter().map(|client| client.join());
+        ends.flat_map(|ends| ends.expect("a client does not panic"))
+            .collect()
+    })
 }
 
 /// Asks one question over a connection that is opened where there is none.
 fn ask(
-    address: SocketAddr,
+    (address, path): (SocketAddr, &str),
     connection: &mut Option<Connection>,
     question: &Question,
     (arrival, due): (Arrival, Instant),
@@ -117,7 +134,7 @@ fn ask(
     }
     let answer = connection
         .as_mut()
-        .map(|it| it.send("POST", "/v1/queries", "application/json", &question.body));
+        .map(|it| it.send("POST", path, "application/json", &question.body));
     let took_ms = sent.elapsed().as_secs_f64() * 1e3;
     let refused = match answer {
         Some(Ok(answer)) if answer.status == 200 => None,

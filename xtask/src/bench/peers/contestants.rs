@@ -210,8 +210,19 @@ impl Peer {
         address: SocketAddr,
         folder: &Path,
     ) -> Result<Server> {
+        self.start_with(&[], interpreter, model, (address, folder))
+    }
+
+    fn start_with(
+        &self,
+        environment: &[(&str, String)],
+        interpreter: &Path,
+        model: &Path,
+        (address, folder): (SocketAddr, &Path),
+    ) -> Result<Server> {
         let mut command = (self.command)(interpreter, address, folder)?;
         command.env("MODEL", model).env("WAIT_MS", self.wait_ms);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         Server::start(self.name, command, address, self.ready)
     }
 }
@@ -256,7 +267,7 @@ fn mlserver(python: &Path, at: SocketAddr, folder: &Path) -> Result<Command> {
 pub fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec<Contestant>> {
     let mut contestants = vec![sextant(bench, report, model)?];
     for peer in &PEERS {
-        match start_peer(bench, report, peer, model) {
+        match start_peer(bench, report, (peer, &[]), model) {
             Ok(contestant) => contestants.push(contestant),
             Err(error) => {
                 shell::say(format!("{} is left out: {error:#}", peer.name));
@@ -267,7 +278,8 @@ pub fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec
     Ok(contestants)
 }
 
-fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Contestant> {
+/// Sextant with one thread.
+pub fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Contestant> {
     let server = Rc::new(bench.sextant(model.name, &["worker.cores=1"])?);
     bench.register(&server, model.name)?;
     crate::bench::main_job::warm(&server, model.name)?;
@@ -290,10 +302,11 @@ fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Conte
     })
 }
 
-fn start_peer(
+/// A peer, with these variables in its environment.
+pub fn start_peer(
     bench: &Bench<'_>,
     report: &mut Report,
-    peer: &Peer,
+    (peer, environment): (&Peer, &[(&str, String)]),
     model: Model,
 ) -> Result<Contestant> {
     let address = server::free_address()?;
@@ -301,7 +314,8 @@ fn start_peer(
     let cache = &bench.provisioned.cache;
     let interpreter = peer.interpreter(cache)?;
     report.version(peer.name, python::version(&interpreter, peer.name)?);
-    let server = peer.start(&interpreter, &file, address, &bench.folder)?;
+    let at = (address, &*bench.folder);
+    let server = peer.start_with(environment, &interpreter, &file, at)?;
     let body = match peer.body {
         Body::Tensors => format!("{{{}}}", tensors(model)),
         Body::Rows => format!(r#"{{"rows":[{}]}}"#, nested(model.row)),

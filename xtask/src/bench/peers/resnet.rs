@@ -8,7 +8,8 @@ use crate::bench::bed::Bench;
 use crate::bench::report::Report;
 use crate::models;
 
-const RESNET: Model = Model {
+/// The model.
+pub const RESNET: Model = Model {
     name: "resnet18_small",
     input: "image",
     row: &[3, 64, 64],
