@@ -88,8 +88,8 @@ pub struct Job {
     pub name: String,
     /// Who answers, by its place in [`Plan::applications`].
     pub application: usize,
-    /// When it is submitted, milliseconds.
-    pub at_ms: u64,
+    /// When it is submitted, milliseconds; when the load is over if left out.
+    pub at_ms: Option<u64>,
     /// Records of its input.
     pub records: u64,
 }

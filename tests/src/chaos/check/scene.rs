@@ -153,7 +153,7 @@ fn plan() -> Plan {
         jobs: vec![Job {
             name: "job-1".to_owned(),
             application: 0,
-            at_ms: 500,
+            at_ms: Some(500),
             records: RECORDS,
         }],
         registrations: vec![Registration {

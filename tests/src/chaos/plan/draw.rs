@@ -32,12 +32,12 @@ impl Plan {
     }
 
     fn draw_jobs(&self, draw: &mut Draw) -> Vec<Job> {
-        let mut job = |number, at_ms: Range<u64>, device_ms: Range<u64>| {
+        let mut job = |number, at_ms: Option<Range<u64>>, device_ms: Range<u64>| {
             let application = draw.within(0..self.applications.len() as u64) as usize;
             Job {
                 name: format!("job-{number}"),
                 application,
-                at_ms: draw.within(at_ms),
+                at_ms: at_ms.map(|range| draw.within(range)),
                 // Whichever model answers, and never one chunk alone.
                 records: (draw.within(device_ms) / self.applications[application].alpha_ms.max(8))
                     .max(30),
@@ -47,10 +47,10 @@ impl Plan {
         // Up to a quarter of the run of a device.
         let amid = (0..length_ms / 2, length_ms / 30..length_ms / 4);
         vec![
-            job(1, amid.0.clone(), amid.1.clone()),
-            job(2, amid.0, amid.1),
-            // When the load is over: sure to be under way when what it needs is cut.
-            job(3, length_ms..length_ms + 1, 2000..4000),
+            job(1, Some(amid.0.clone()), amid.1.clone()),
+            job(2, Some(amid.0), amid.1),
+            // Sure to be under way when what it needs is cut.
+            job(3, None, 4000..6000),
         ]
     }
 

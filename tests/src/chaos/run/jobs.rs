@@ -29,9 +29,9 @@ const REPEATS: usize = 20;
 /// Records of a chunk: few, so that jobs are cut in the middle.
 const CHUNK: u64 = 20;
 
-/// Submits the plan's jobs at their times.
+/// Submits the plan's jobs at their times, but for those that come after the load.
 pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
-    let times = stage.plan.jobs.iter().map(|it| it.at_ms);
+    let times = stage.plan.jobs.iter().map_while(|it| it.at_ms);
     super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
 }
 
@@ -81,13 +81,17 @@ async fn repeat(stage: &Stage, job: usize, (to, body): ((Method, &str), &Value),
     }
 }
 
-/// Waits for the end of every job and notes what it wrote.
+/// Submits the jobs that come after the load, waits for the end of every job and notes what it wrote.
 pub async fn finish(
     stage: &Arc<Stage>,
     mut submitted: JoinSet<Result<(), String>>,
 ) -> Result<(), String> {
     while let Some(ended) = submitted.join_next().await {
         ended.map_err(super::said)??;
+    }
+    let jobs = stage.plan.jobs.iter().enumerate();
+    for (number, _) in jobs.filter(|(_, job)| job.at_ms.is_none()) {
+        submit_one(Arc::clone(stage), number).await?;
     }
     cut_registry(stage).await?;
     cut(stage).await?;
