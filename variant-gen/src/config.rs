@@ -34,9 +34,9 @@ pub struct Config {
     pub parallel: usize,
     /// How long a claimed job stays ours without a sign of life.
     pub lease: Duration,
-    /// How often a step is tried when a store fails.
-    pub tries: u32,
-    /// Wait before the second try; doubles from there.
+    /// How long a job goes on trying where a store fails, from its first failure on.
+    pub store_patience: Duration,
+    /// Wait before the second try; doubles from there, up to five seconds.
     pub back_off: Duration,
     /// How engines are kept apart from this process while they are measured; `None`: not at all.
     pub isolation: Option<Isolation>,
@@ -65,7 +65,7 @@ impl Default for Config {
             extension_back_off: Duration::from_secs(60),
             parallel: 1,
             lease: Duration::from_secs(30),
-            tries: 5,
+            store_patience: Duration::from_secs(600),
             back_off: Duration::from_millis(200),
             isolation: None,
             most_crashes: 2,

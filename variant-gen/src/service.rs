@@ -17,8 +17,8 @@ use prometheus_client::{
     registry::Registry,
 };
 use sextant_registry::{Failure, Job, JobKind};
-use sextant_types::EngineName;
 use sextant_types::time::unix_ms;
+use sextant_types::{Code, EngineName};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -27,6 +27,12 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{Claim, Error, Generator, Summary, measure::MeasureError};
+
+/// Longest wait before a store that fails is tried again.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Longest patience with a store that is there and refuses, because it is full: somebody has to hear of it.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs registrations until it is told to stop.
 pub struct RegistrationService {
@@ -243,20 +249,30 @@ impl RegistrationService {
     async fn try_repeatedly(&self, claim: &Claim) -> Ended {
         let config = self.generator.config();
         let mut wait = config.back_off;
-        for tried in 1.. {
+        let mut failing_since = None;
+        loop {
             match self.generator.run(claim).await {
                 Ok(summary) => return Ended::Done(summary),
                 Err(error) if error.is_lost() => return Ended::Lost,
                 Err(Error::Measure(MeasureError::Cancelled)) => return Ended::Lost,
-                Err(error) if error.is_transient() && tried < config.tries => {
-                    warn!(job = %claim.job.id, %error, tried, "it is tried again");
+                Err(error) if error.is_transient() => {
+                    let since = failing_since.get_or_insert_with(Instant::now);
+                    let so_far = since.elapsed();
+                    let most = match error.code() {
+                        Code::Unavailable => config.store_patience,
+                        _ => config.store_patience.min(REFUSED_PATIENCE),
+                    };
+                    if so_far >= most {
+                        return Ended::Failed(error);
+                    }
+                    let so_far_s = so_far.as_secs_f64();
+                    warn!(job = %claim.job.id, %error, so_far_s, "it is tried again");
                 }
                 Err(error) => return Ended::Failed(error),
             }
             sleep_until(Instant::now() + wait).await;
-            wait = wait.saturating_mul(2);
+            wait = wait.saturating_mul(2).min(LONGEST_WAIT);
         }
-        Ended::Lost
     }
 
     /// Renews the claim; returns when it is lost. Looks at once when anything about jobs changed,

@@ -177,7 +177,8 @@ pub enum Loss {
     WorkerReset,
     /// A worker ends as by a power cut and is started again after a while.
     WorkerKilled,
-    /// A worker stands still for longer than its lease.
+    /// A worker stands still for longer than its lease, while the autoscaler's connections to Redis are reset again
+    /// and again.
     WorkerFrozen,
     /// The leading dispatcher ends as by a power cut and is started again after a while.
     LeaderKilled,

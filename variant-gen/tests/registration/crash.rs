@@ -1,10 +1,10 @@
 //! Each step interrupted and failed at each of its moments.
 
-use std::{future::Future, sync::Arc, task::Poll};
+use std::{future::Future, sync::Arc, task::Poll, time::Duration};
 
 use sextant_registry::{JobState, ModelStatus};
 use sextant_types::{Code, ModelId, Variant};
-use sextant_variant_gen::{Error, Publisher, RegistrationService, checkpoint::Phase};
+use sextant_variant_gen::{Config, Error, Publisher, RegistrationService, checkpoint::Phase};
 
 use crate::bed::{Action, Bed, STEPS, Trap, model, quick, unmeasured, validation};
 
@@ -98,7 +98,7 @@ async fn a_fault_at_any_moment_leaves_nothing_behind_and_the_name_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_fails_for_a_moment_is_tried_again() {
+async fn a_store_that_fails_for_a_while_is_tried_again() {
     let fault = || {
         Error::Metadata(sextant_metadata::Error::Unavailable {
             reason: "injected".to_owned(),
@@ -107,7 +107,7 @@ async fn a_store_that_fails_for_a_moment_is_tried_again() {
     for (step, phase) in moments() {
         let bed = Bed::new().await;
         let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
-        let trap = Trap::new(step, phase, Action::Fail(quick().tries - 1, fault));
+        let trap = Trap::new(step, phase, Action::Fail(8, fault));
         let job = bed.run_to_end(bed.watched(quick(), trap), &job.id).await;
         assert_eq!(
             job.state,
@@ -120,7 +120,11 @@ async fn a_store_that_fails_for_a_moment_is_tried_again() {
     let bed = Bed::new().await;
     let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
     let trap = Trap::new("generate:fp32", Phase::Begin, Action::Fail(u32::MAX, fault));
-    let job = bed.run_to_end(bed.watched(quick(), trap), &job.id).await;
+    let config = Config {
+        store_patience: Duration::ZERO,
+        ..quick()
+    };
+    let job = bed.run_to_end(bed.watched(config, trap), &job.id).await;
     assert_eq!(
         job.error.map(|failure| failure.code),
         Some(Code::Unavailable)

@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use reqwest::Method;
@@ -35,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(15);
 const BETWEEN: Duration = Duration::from_millis(1500);
 /// How long a process is away: longer than the leases of all, by more than it takes to do without it.
 const AWAY: Duration = Duration::from_secs(8);
+/// Time between two resets of a wire.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Carries out the plan's losses. Returns when every query has an outcome and all is as it was before.
 pub async fn carry_out(stage: &Arc<Stage>) -> Result<(), String> {
@@ -62,13 +64,28 @@ async fn one(stage: &Arc<Stage>, number: usize, loss: Loss) -> Result<(), String
     });
     let (at, name) = (Arc::clone(stage), process.clone());
     blocking(move || begin(&at, loss, &name)).await?;
-    if loss != Loss::WorkerReset {
-        sleep(AWAY).await;
+    match loss {
+        Loss::WorkerReset => {}
+        Loss::WorkerFrozen => cut_for(stage, AWAY).await,
+        Loss::WorkerKilled | Loss::LeaderKilled | Loss::LeaderFrozen => sleep(AWAY).await,
     }
     let at = Arc::clone(stage);
     blocking(move || end(&at, loss, &process)).await?;
+    if loss == Loss::WorkerFrozen {
+        cut_for(stage, BETWEEN).await;
+    }
     stage.history.note(Event::LossEnded { loss: number });
     Ok(())
+}
+
+/// Resets the autoscaler's connections to the metadata store again and again: it has something to say when a worker
+/// goes, and when it returns.
+async fn cut_for(stage: &Stage, time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        stage.with(|service| service.wire("autoscaler", End::Redis).map(Wire::reset));
+        sleep(AGAIN).await;
+    }
 }
 
 fn begin(stage: &Stage, loss: Loss, process: &str) {
