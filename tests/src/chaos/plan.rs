@@ -99,8 +99,8 @@ pub struct Job {
 pub struct Registration {
     /// Its name.
     pub name: String,
-    /// When it is sent, milliseconds.
-    pub at_ms: u64,
+    /// When it is sent, milliseconds; when the load is over if left out.
+    pub at_ms: Option<u64>,
 }
 
 /// Which part of the devices' work fails, in hundredths.

@@ -158,7 +158,7 @@ fn plan() -> Plan {
         }],
         registrations: vec![Registration {
             name: "late-1".to_owned(),
-            at_ms: 600,
+            at_ms: Some(600),
         }],
         failing: Failing::default(),
         faults: faults()

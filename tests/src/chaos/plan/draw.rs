@@ -55,11 +55,13 @@ impl Plan {
     }
 
     fn draw_registrations(&self, draw: &mut Draw) -> Vec<Registration> {
-        let registration = |number| Registration {
+        let mut at_ms = || draw.within(0..self.length_ms * 3 / 4);
+        let times = [Some(at_ms()), Some(at_ms()), None];
+        let registration = |(number, at_ms)| Registration {
             name: format!("late-{number}"),
-            at_ms: draw.within(0..self.length_ms * 3 / 4),
+            at_ms,
         };
-        (1..=2).map(registration).collect()
+        (1..).zip(times).map(registration).collect()
     }
 
     /// Two of a fleet whose devices do all that they are told: what they refuse is no loss.

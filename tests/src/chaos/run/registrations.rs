@@ -14,7 +14,11 @@ use tokio::{task::JoinSet, time::sleep};
 
 use super::{Stage, artefacts, client, pace::Patience};
 use crate::{
-    chaos::{history::Event, plan::LATE, worth},
+    chaos::{
+        history::Event,
+        plan::{LATE, Setting},
+        worth,
+    },
     digits, onnx,
 };
 
@@ -22,10 +26,12 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long the metadata store is away under a registration: longer than it takes to measure an emulated model.
+const AWAY: Duration = Duration::from_secs(4);
 
-/// Sends the plan's registrations at their times.
+/// Sends the plan's registrations at their times, but for those that come after the load.
 pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
-    let times = stage.plan.registrations.iter().map(|it| it.at_ms);
+    let times = stage.plan.registrations.iter().map_while(|it| it.at_ms);
     super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
 }
 
@@ -86,14 +92,19 @@ fn form(stage: &Stage, name: &str) -> Form {
         .part("validation", part(validation, "validation.jsonl"))
 }
 
-/// Waits for the end of every registration and asks what was registered.
+/// Sends the registrations that come after the load, waits for the end of every one and asks what was registered.
 pub async fn finish(
-    stage: &Stage,
+    stage: &Arc<Stage>,
     mut submitted: JoinSet<Result<(), String>>,
 ) -> Result<(), String> {
     while let Some(ended) = submitted.join_next().await {
         ended.map_err(super::said)??;
     }
+    let all = stage.plan.registrations.iter().enumerate();
+    for (number, _) in all.filter(|(_, registration)| registration.at_ms.is_none()) {
+        submit_one(Arc::clone(stage), number).await?;
+    }
+    cut_metadata(stage).await?;
     for (number, registration) in stage.plan.registrations.iter().enumerate() {
         let Some((state, code)) = over(stage, &registration.name).await? else {
             continue;
@@ -109,6 +120,22 @@ pub async fn finish(
             scores,
         });
     }
+    Ok(())
+}
+
+/// Ends the metadata store as by a power cut, so that what is measured meanwhile cannot be shown to anybody, and starts
+/// it again after a while.
+async fn cut_metadata(stage: &Arc<Stage>) -> Result<(), String> {
+    if stage.plan.setting == Setting::One {
+        return Ok(());
+    }
+    let at = Arc::clone(stage);
+    let kill = move || at.with(|service| service.stores().map(|fleet| fleet.redis.kill()));
+    super::blocking(kill).await?;
+    sleep(AWAY).await;
+    let at = Arc::clone(stage);
+    let restart = move || at.with(|service| service.stores().map(|fleet| fleet.redis.restart()));
+    super::blocking(restart).await?;
     Ok(())
 }
 
