@@ -41,7 +41,11 @@ pub use crate::{
     monitor::{End, Service},
 };
 use crate::{
-    executor::Executor, instance::Instance, ledger::Ledger, loader::turns::Turns, shared::Shared,
+    executor::Executor,
+    instance::Instance,
+    ledger::Ledger,
+    loader::{records::Doubtful, turns::Turns},
+    shared::Shared,
 };
 
 /// A worker's handle: one device with its executor. Cheap to clone behind its [`Arc`].
@@ -59,6 +63,7 @@ pub struct Worker {
     ledger: Arc<Ledger>,
     /// One load or unload of a variant at a time.
     moving: LiveMap<VariantId, tokio::sync::Mutex<()>>,
+    doubtful: Doubtful,
     /// Read by every load for as long as it takes; `false` after the shutdown.
     open: tokio::sync::RwLock<bool>,
 }
@@ -102,6 +107,7 @@ impl Worker {
             metadata,
             shared,
             moving: LiveMap::default(),
+            doubtful: Doubtful::default(),
             open: tokio::sync::RwLock::new(true),
         });
         Ok((Arc::clone(&worker), Service::new(worker)))

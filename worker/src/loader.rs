@@ -1,5 +1,6 @@
 //! Loading and unloading, with the state machine told at each step.
 
+pub(crate) mod records;
 pub(crate) mod turns;
 
 use std::{
@@ -16,7 +17,6 @@ use tokio::sync::oneshot;
 
 use self::turns::{Opened, Turn, no_memory};
 use crate::{Worker, instance::Instance, log::Action};
-use sextant_types::time::unix_ms;
 
 /// How long an unload waits for batches that are running.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -66,7 +66,8 @@ impl Worker {
             let room = self.ledger.check(&load.variant);
             room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
         }
-        self.command(&load.variant, Command::Load).await?;
+        let noted = self.note_loading(&load.variant).await;
+        noted.map_err(|error| WorkError::Rejected(error.to_string()))?;
         let loaded = self.load_begun(&load, engine, arrived).await;
         if let Err(error) = &loaded {
             self.note_load_failed(&load.variant, error).await;
@@ -259,12 +260,8 @@ impl Worker {
         variant: &Variant,
         command: Command,
     ) -> Result<(), WorkError> {
-        let transition = self.transition(variant, command);
-        self.metadata
-            .transition(&transition, unix_ms())
-            .await
-            .map(|_| ())
-            .map_err(|error| WorkError::Rejected(error.to_string()))
+        let told = self.tell(variant, command).await;
+        told.map_err(|error| WorkError::Rejected(error.to_string()))
     }
 
     /// Records again what is loaded, after the lease had lapsed.

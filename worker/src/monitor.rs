@@ -163,9 +163,13 @@ impl Service {
             return;
         }
         // All at once: the store sees many instances of many workers every period.
-        for taken in self.worker.metadata.transitions(&reports, unix_ms()).await {
+        let taken = self.worker.metadata.transitions(&reports, unix_ms()).await;
+        for (taken, report) in taken.into_iter().zip(reports) {
             if let Err(error) = taken {
                 tracing::debug!(%error, "a report was not taken");
+                self.worker
+                    .doubtful
+                    .add(report.key.variant, report.application);
             }
         }
     }
@@ -249,7 +253,7 @@ impl Service {
             .await
         {
             Ok(lease) if lease.fresh => self.worker.announce().await,
-            Ok(_) => {}
+            Ok(_) => self.worker.correct_records().await,
             Err(error) => {
                 tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
             }

@@ -1,6 +1,6 @@
 //! Leases, the shutdown, and what a worker tells of itself.
 
-use sextant_metadata::View;
+use sextant_metadata::{Command, Transition, View};
 use sextant_rpc::ActionKind;
 
 use super::*;
@@ -271,4 +271,51 @@ async fn a_worker_that_is_told_to_leave_finishes_what_it_has_and_is_gone() {
     let late = world.infer("m-a", 2, now());
     assert_eq!(late.error(), InferError::ShuttingDown);
     drop(stop);
+}
+
+/// Writes to the record of an instance behind the worker's back, as a command does whose answer is lost.
+async fn write(world: &World, variant: &Variant, commands: &[Command]) {
+    for command in commands {
+        let transition = Transition {
+            key: InstanceKey::new(variant.id.clone(), WorkerId::new("w").unwrap()),
+            application: variant.application.clone(),
+            expected_version: None,
+            command: command.clone(),
+        };
+        world.metadata.transition(&transition, 0).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_what_is_not_loaded_hinders_no_load() {
+    for commands in [
+        &[Command::Load][..],
+        &[Command::Load, Command::Loaded],
+        &[Command::Load, Command::Loaded, Command::Overload],
+        &[Command::Load, Command::Loaded, Command::Drain],
+    ] {
+        let world = World::new().await;
+        let variant = world.variant("m-a", "m-a", 200).await;
+        write(&world, &variant, commands).await;
+        world.load(&variant).await.unwrap();
+        assert_eq!(world.state(&variant).await, Some(InstanceState::Active));
+        world.infer("m-a", 1, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_wrong_of_what_is_loaded_is_corrected() {
+    let mut world = World::new().await;
+    let variant = world.loaded("m-a").await;
+    let reason = "on purpose".to_owned();
+    write(&world, &variant, &[Command::Fail { reason }]).await;
+    let (_stop, _service) = world.serve();
+    let corrected = async {
+        while world.state(&variant).await != Some(InstanceState::Active) {
+            // What is told of a batch is refused, and the worker learns by that.
+            world.infer("m-a", 1, now()).ok();
+        }
+    };
+    tokio::time::timeout(PATIENCE, corrected).await.unwrap();
+    world.infer("m-a", 1, now()).ok();
 }

@@ -1,0 +1,159 @@
+//! What the store says of this worker's instances, brought back to what is true.
+//!
+//! Nobody else writes these records, and still they may differ from what is loaded: the answer to a command was
+//! lost and the command was carried out, a command never arrived, or the store came back with older content. A record
+//! that says `loading` would then refuse every further load.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use sextant_metadata::{Command, Error, InstanceKey, InstanceState, Transition};
+use sextant_types::{ApplicationId, Variant, VariantId, time::unix_ms};
+
+use crate::Worker;
+
+/// Variants whose record may be wrong, with their applications.
+#[derive(Default)]
+pub(crate) struct Doubtful(Mutex<BTreeMap<VariantId, ApplicationId>>);
+
+impl Doubtful {
+    pub(crate) fn add(&self, variant: VariantId, application: ApplicationId) {
+        self.lock().insert(variant, application);
+    }
+
+    fn take(&self) -> BTreeMap<VariantId, ApplicationId> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<VariantId, ApplicationId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Worker {
+    /// Says that a variant is being loaded. The caller has its turn, and it is not loaded.
+    pub(crate) async fn note_loading(&self, variant: &Variant) -> Result<(), Error> {
+        match self.tell(variant, Command::Load).await {
+            Err(Error::Rejected(_)) => {
+                self.correct(&variant.id, &variant.application).await?;
+                self.tell(variant, Command::Load).await
+            }
+            told => told,
+        }
+    }
+
+    /// Tells the store of this worker's instance of a variant; what it may not have heard is looked at again.
+    pub(crate) async fn tell(&self, variant: &Variant, command: Command) -> Result<(), Error> {
+        let transition = self.transition(variant, command);
+        let told = self.metadata.transition(&transition, unix_ms()).await;
+        if told.is_err() {
+            self.doubtful
+                .add(variant.id.clone(), variant.application.clone());
+        }
+        told.map(drop)
+    }
+
+    /// Looks at every record that may be wrong. What is being loaded or unloaded just now comes later.
+    pub(crate) async fn correct_records(&self) {
+        for (variant, application) in self.doubtful.take() {
+            let turn = self.turn(&variant);
+            let corrected = match turn.try_lock() {
+                Ok(_turn) => self.correct(&variant, &application).await,
+                Err(_) => {
+                    self.doubtful.add(variant, application);
+                    continue;
+                }
+            };
+            if let Err(error) = corrected {
+                tracing::debug!(%variant, %error, "an instance's record could not be corrected");
+                self.doubtful.add(variant, application);
+            }
+        }
+    }
+
+    /// Brings the record of a variant to what is true. The caller has its turn.
+    async fn correct(&self, variant: &VariantId, application: &ApplicationId) -> Result<(), Error> {
+        let key = InstanceKey::new(variant.clone(), self.config.worker.clone());
+        let record = self.metadata.instance(&key).await?;
+        let state = record.map_or(InstanceState::Inactive, |record| record.state);
+        let steps = steps(state, self.shared.instance(variant).is_some());
+        if !steps.is_empty() {
+            tracing::info!(%variant, %state, "the record of an instance is corrected");
+        }
+        for command in steps {
+            let transition = Transition {
+                key: key.clone(),
+                application: application.clone(),
+                expected_version: None,
+                command,
+            };
+            self.metadata.transition(&transition, unix_ms()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What leads from the state of a record to that of an instance which is loaded, or is not.
+fn steps(state: InstanceState, is_loaded: bool) -> Vec<Command> {
+    use InstanceState::{Active, Draining, Failed, Inactive, Interfered, Loading, Overloaded};
+    let reason = || "the worker's word was lost".to_owned();
+    match (state, is_loaded) {
+        (Active | Overloaded | Interfered, true) | (Inactive | Failed, false) => Vec::new(),
+        (Loading, true) => vec![Command::Loaded],
+        (Inactive | Failed, true) => vec![Command::Load, Command::Loaded],
+        (Draining, true) => vec![
+            Command::Fail { reason: reason() },
+            Command::Load,
+            Command::Loaded,
+        ],
+        (Loading, false) => vec![Command::LoadFailed { reason: reason() }, Command::Unloaded],
+        (Active | Overloaded | Interfered, false) => {
+            vec![Command::Fail { reason: reason() }, Command::Unloaded]
+        }
+        (Draining, false) => vec![Command::Unloaded],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sextant_metadata::{Instance, apply};
+    use sextant_types::WorkerId;
+
+    use super::*;
+
+    const STATES: [InstanceState; 7] = [
+        InstanceState::Inactive,
+        InstanceState::Loading,
+        InstanceState::Active,
+        InstanceState::Overloaded,
+        InstanceState::Interfered,
+        InstanceState::Draining,
+        InstanceState::Failed,
+    ];
+
+    #[test]
+    fn every_record_can_be_brought_to_what_is_true() {
+        let key = InstanceKey::new(
+            VariantId::new("v").expect("a name"),
+            WorkerId::new("w").expect("a name"),
+        );
+        let application = ApplicationId::new("a").expect("a name");
+        for (state, is_loaded) in STATES.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+            let mut record = Instance::absent(key.clone(), application.clone(), 0);
+            record.state = state;
+            for command in steps(state, is_loaded) {
+                record = apply(&record, &command, 1).expect("it applies");
+            }
+            let is_right = match is_loaded {
+                true => record.state.is_serving(),
+                false => matches!(
+                    record.state,
+                    InstanceState::Inactive | InstanceState::Failed
+                ),
+            };
+            assert!(is_right, "{state}, {is_loaded}: {}", record.state);
+        }
+    }
+}
