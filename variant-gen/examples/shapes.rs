@@ -121,6 +121,7 @@ impl Bench<'_> {
             padding: None,
             rivals: &[],
             judge: None,
+            accuracy: None,
         };
         let begun = Instant::now();
         let measured = measure(&subject, &Effort::default(), &Cancel::default())?;

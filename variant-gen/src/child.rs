@@ -204,6 +204,7 @@ impl Work {
             padding,
             effort,
             rivals,
+            accuracy,
         } = &order.action
         else {
             return Err(MeasureError::Cancelled);
@@ -228,6 +229,7 @@ impl Work {
             metric: order.metric,
             padding: padding.as_ref(),
             rivals,
+            accuracy: *accuracy,
         };
         measure::measure(&subject, effort, cancel)
     }

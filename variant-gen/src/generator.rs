@@ -16,7 +16,7 @@ use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::{Application, Job, JobKind, Model, Registry};
 use sextant_types::time::unix_ms;
-use sextant_types::{Digest, Precision};
+use sextant_types::{Accuracy, Digest, Precision};
 
 use crate::{
     Config, Error, Publisher,
@@ -266,6 +266,7 @@ impl<'a> Registration<'a> {
                 inspected,
                 rivals: &rivals,
                 is_needed,
+                accuracy: known_accuracy(&configuration, &measured),
             };
             let result = self.measure(&trial).await?;
             measured.push((configuration, result));
@@ -419,4 +420,20 @@ impl<'a> Registration<'a> {
         self.validation = Some(validation.clone());
         Ok(validation)
     }
+}
+
+/// The accuracy of what differs in nothing but the number of threads, where that was measured.
+fn known_accuracy(
+    configuration: &Configuration,
+    measured: &[(Configuration, Measured)],
+) -> Option<Accuracy> {
+    let answers = |of: &Configuration| (of.engine.clone(), of.precision, of.optimization);
+    let same = measured
+        .iter()
+        .filter(|(before, _)| answers(before) == answers(configuration));
+    let mut known = same.filter_map(|(_, result)| match result {
+        Measured::Done { measurement } => Some(measurement.accuracy),
+        _ => None,
+    });
+    known.next()
 }

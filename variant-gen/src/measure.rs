@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,6 @@ use sextant_types::{
 };
 
 use crate::{
-    interval::quantile,
     memory::{Baseline, MemorySource},
     score::{Judge, ScoreError, Scorer},
     validation::{Invalid, ValidationSet},
@@ -29,6 +28,8 @@ use crate::{
 mod answers;
 mod batches;
 mod concurrent;
+mod effort;
+mod loads;
 mod padding;
 mod rivals;
 mod shapes;
@@ -36,115 +37,13 @@ mod sweep;
 
 pub use answers::answers;
 pub use batches::differing_outputs;
+pub use effort::Effort;
+use loads::{Loads, load_once};
 pub use rivals::{Rival, rivals};
 use sweep::Sweep;
 
 /// Memory is rounded up to it: a process that does other things cannot be measured more finely.
 const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
-
-/// Time after which loading is not repeated.
-const LOADING: Duration = Duration::from_secs(1);
-
-/// How much effort a measurement takes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
-    /// Time for one batch size, once the least number of runs is done.
-    pub budget: Duration,
-    /// Least number of runs of one batch size.
-    pub runs: u32,
-    /// So many runs of one batch size are enough after a third of that time.
-    pub many_runs: u32,
-    /// A run slower than this is repeated less often.
-    pub slow: Duration,
-    /// Least number of slow runs.
-    pub slow_runs: u32,
-    /// A run slower than this ends the sweep: larger batches are not offered.
-    pub slowest: Duration,
-    /// Slow batches end the sweep where two sizes in a row answer no more than so many times the rows per
-    /// second of smaller ones; 0 never ends it.
-    pub least_gain: f64,
-    /// A configuration whose batches take longer is left out where one that was measured before is clearly
-    /// faster.
-    pub pruned_above: Duration,
-    /// How often a model is loaded, if that is quick.
-    pub loads: u32,
-    /// Largest batch that is measured.
-    pub largest_batch: u16,
-    /// Rows per batch while scoring.
-    pub evaluation_batch: u16,
-    /// Time for one batch at another size than that of the records.
-    pub shape_budget: Duration,
-    /// Least number of runs of one.
-    pub shape_runs: u32,
-    /// The same of one that is [slow](Self::slow).
-    pub slow_shape_runs: u32,
-    /// A run slower than this ends what is measured of larger batches and sizes.
-    pub longest_shape: Duration,
-    /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take
-    /// more are refused; 0 for no limit.
-    pub memory_bytes: u64,
-    /// Cores that lone queries side by side are measured on, for a choice of parallelism by load; 0
-    /// where nobody chooses.
-    pub concurrent_cores: u16,
-}
-
-impl Default for Effort {
-    fn default() -> Self {
-        Self {
-            budget: Duration::from_millis(60),
-            runs: 10,
-            many_runs: 200,
-            slow: Duration::from_millis(60),
-            slow_runs: 3,
-            slowest: Duration::from_secs(5),
-            least_gain: 1.03,
-            pruned_above: Duration::from_millis(5),
-            loads: 3,
-            largest_batch: 64,
-            evaluation_batch: 32,
-            shape_budget: Duration::from_millis(20),
-            shape_runs: 3,
-            slow_shape_runs: 1,
-            longest_shape: Duration::from_millis(500),
-            memory_bytes: 0,
-            concurrent_cores: 0,
-        }
-    }
-}
-
-impl Effort {
-    /// To try something out: few runs, and no more of what is slow than one.
-    pub fn quick() -> Self {
-        Self {
-            budget: Duration::from_millis(20),
-            runs: 5,
-            many_runs: 100,
-            slow_runs: 1,
-            loads: 1,
-            shape_budget: Duration::from_millis(5),
-            longest_shape: Duration::from_millis(250),
-            ..Self::default()
-        }
-    }
-
-    /// Many runs, of what is clearly slower, too.
-    pub fn thorough() -> Self {
-        Self {
-            budget: Duration::from_millis(250),
-            runs: 30,
-            many_runs: 10_000,
-            slow_runs: 5,
-            loads: 5,
-            least_gain: 0.0,
-            pruned_above: Duration::MAX,
-            shape_budget: Duration::from_millis(60),
-            shape_runs: 5,
-            slow_shape_runs: 5,
-            longest_shape: Duration::from_secs(5),
-            ..Self::default()
-        }
-    }
-}
 
 /// Asks a measurement to stop; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -174,6 +73,8 @@ pub struct Subject<'a> {
     pub rivals: &'a [Rival],
     /// A metric of the owner's.
     pub judge: Option<&'a Judge>,
+    /// The accuracy, where it was measured with another number of threads.
+    pub accuracy: Option<Accuracy>,
 }
 
 /// One measured batch size.
@@ -271,8 +172,21 @@ pub fn measure(
     cancel: &Cancel,
 ) -> Result<Measurement, MeasureError> {
     let baseline = Baseline::take();
-    let (model, load_ms) = load(subject, effort, cancel)?;
-    check_signature(subject.signature, model.signature())?;
+    let mut loads = Loads::default();
+    let first = loads.load(subject, cancel)?;
+    check_signature(subject.signature, first.signature())?;
+    let race = Sweep {
+        subject,
+        effort,
+        cancel,
+        model: first.as_ref(),
+        baseline: baseline.clone(),
+    };
+    if let Some(reason) = race.outrun(loads.median_ms())? {
+        return Err(MeasureError::Pruned(reason));
+    }
+    let model = loads.repeat(first, (subject, effort), cancel)?;
+    baseline.lower_peak();
     let sweep = Sweep {
         subject,
         effort,
@@ -280,9 +194,6 @@ pub fn measure(
         model: model.as_ref(),
         baseline,
     };
-    if let Some(reason) = sweep.outrun(load_ms)? {
-        return Err(MeasureError::Pruned(reason));
-    }
     let (points, stopped) = sweep.points()?;
     let largest = points.last().map_or(1, |point| point.latency.batch);
     let largest = u16::try_from(largest).unwrap_or(u16::MAX);
@@ -292,21 +203,13 @@ pub fn measure(
     let batches: Vec<BatchLatency> = points.iter().map(|point| point.latency).collect();
     let (shapes, longest) = sweep.shapes(&dims, &batches)?;
     let concurrent = sweep.concurrent()?;
-    let score = |batch: u16| {
-        let effort = Effort {
-            evaluation_batch: batch,
-            ..*effort
-        };
-        evaluate(model.as_ref(), subject, &effort, cancel)
-    };
-    let accuracy = match score(effort.evaluation_batch) {
-        // Perhaps it takes no batch so large: those that were measured it does take.
-        Err(MeasureError::Run { .. }) if effort.evaluation_batch > largest => score(largest),
-        scored => scored,
+    let accuracy = match subject.accuracy.filter(|_| !effort.scores_each) {
+        Some(known) => known,
+        None => score(model.as_ref(), subject, (effort, largest), cancel)?,
     };
     Ok(Measurement {
-        accuracy: accuracy?,
-        load_ms,
+        accuracy,
+        load_ms: loads.median_ms(),
         points,
         weights_bytes: model.weights_bytes(),
         stopped,
@@ -441,32 +344,24 @@ impl Measurement {
 
 // === helpers ===
 
-fn load(
+/// Scores in the usual batches, or in the largest that was measured.
+fn score(
+    model: &dyn LoadedModel,
     subject: &Subject<'_>,
-    effort: &Effort,
+    (effort, largest): (&Effort, u16),
     cancel: &Cancel,
-) -> Result<(Arc<dyn LoadedModel>, f64), MeasureError> {
-    let mut times = Vec::new();
-    let begun = Instant::now();
-    loop {
-        let started = Instant::now();
-        let model = load_once(subject.engine, &subject.request, cancel)?;
-        times.push(milliseconds(started.elapsed()));
-        let enough = times.len() >= effort.loads as usize || begun.elapsed() > LOADING;
-        if enough {
-            times.sort_by(f64::total_cmp);
-            return Ok((model, quantile(&times, 0.5)));
+) -> Result<Accuracy, MeasureError> {
+    match evaluate(model, subject, effort, cancel) {
+        // Perhaps it takes no batch so large: those that were measured it does take.
+        Err(MeasureError::Run { .. }) if effort.evaluation_batch > largest => {
+            let effort = Effort {
+                evaluation_batch: largest,
+                ..*effort
+            };
+            evaluate(model, subject, &effort, cancel)
         }
+        scored => scored,
     }
-}
-
-fn load_once(
-    engine: &dyn Engine,
-    request: &LoadRequest,
-    cancel: &Cancel,
-) -> Result<Arc<dyn LoadedModel>, MeasureError> {
-    cancel.check()?;
-    engine.load(request).map_err(MeasureError::Load)
 }
 
 /// Names, in order, and types: what batches are bound by. Engines may know less about shapes.

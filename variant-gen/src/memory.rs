@@ -40,6 +40,12 @@ impl Baseline {
         Self(reset.and_then(|()| read("VmRSS:")))
     }
 
+    /// Forgets the peak so far; growth is still counted from where it was. Where that cannot be done, growth
+    /// counts what was freed meanwhile.
+    pub fn lower_peak(&self) {
+        reset().ok();
+    }
+
     /// Bytes by which the process has grown at its peak, or why that is not known.
     pub fn growth(&self) -> Result<u64, String> {
         let before = self.0.clone()?;

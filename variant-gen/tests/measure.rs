@@ -1,7 +1,10 @@
 //! Measuring engines whose behaviour is known.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,7 +14,7 @@ use sextant_engine::{
     emulated::{EmulatedEngine, EmulatedModel},
 };
 use sextant_types::{
-    DataType, Digest, EngineName, Metric, NamedTensor, Optimization, OutputAxis, Padding,
+    Accuracy, DataType, Digest, EngineName, Metric, NamedTensor, Optimization, OutputAxis, Padding,
     Precision, Signature, Tensor, TensorSpec,
 };
 use sextant_variant_gen::{
@@ -72,6 +75,7 @@ fn subject<'a>(
         padding: None,
         rivals: &[],
         judge: None,
+        accuracy: None,
     }
 }
 
@@ -148,6 +152,7 @@ fn slow() -> EmulatedEngine {
 fn rival() -> Rival {
     Rival {
         name: "quick".to_owned(),
+        engine: EngineName("other".to_owned()),
         precision: Precision::Fp32,
         threads: 1,
         load_ms: 0.0,
@@ -191,6 +196,98 @@ fn what_a_rival_outruns_is_left_out() {
     for other in others {
         race(&[other], effort).expect("measures");
     }
+}
+
+/// A batch of one takes 15 ms, so a rival of 14 ms is no clearly faster.
+#[test]
+fn a_near_copy_is_left_out_where_it_is_no_faster() {
+    let near = Rival {
+        alone_ms: 14.0,
+        rows_per_s: 100.0,
+        ..rival()
+    };
+    race(std::slice::from_ref(&near), quick()).expect("measures");
+    let copy = Rival {
+        engine: EngineName("emulated".to_owned()),
+        ..near
+    };
+    let pruned = race(std::slice::from_ref(&copy), quick());
+    assert!(matches!(pruned, Err(MeasureError::Pruned(_))), "{pruned:?}");
+    let with_fewer_threads = Rival { threads: 0, ..copy };
+    race(&[with_fewer_threads], quick()).expect("measures");
+}
+
+/// Counts loads.
+struct Counted {
+    engine: EmulatedEngine,
+    loads: AtomicU32,
+}
+
+impl Engine for Counted {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.engine.load(request)
+    }
+
+    fn resident_weights_bytes(&self) -> u64 {
+        self.engine.resident_weights_bytes()
+    }
+}
+
+#[test]
+fn only_what_is_measured_in_full_is_loaded_again() {
+    let (signature, validation) = (signature(), validation());
+    let loads = |rivals: &[Rival]| {
+        let engine = Counted {
+            engine: slow(),
+            loads: AtomicU32::new(0),
+        };
+        let subject = Subject {
+            rivals,
+            ..subject(&engine, &signature, &validation, Metric::Top1)
+        };
+        let effort = Effort {
+            loads: 3,
+            ..quick()
+        };
+        let measured = measure(&subject, &effort, &Cancel::default());
+        (measured.is_ok(), engine.loads.load(Ordering::Relaxed))
+    };
+    assert_eq!(loads(&[rival()]), (false, 1));
+    assert_eq!(loads(&[]), (true, 3));
+}
+
+#[test]
+fn an_accuracy_that_is_known_is_not_measured_again_unless_each_is_wanted() {
+    let (signature, validation) = (signature(), validation());
+    let engine = emulated(0.0, 0.0);
+    let known = run(&engine, quick()).expect("measures").accuracy;
+    let told = Accuracy {
+        value: 0.25,
+        ..known
+    };
+    let measured = |effort: Effort| {
+        let subject = Subject {
+            accuracy: Some(told),
+            ..subject(&engine, &signature, &validation, Metric::Top1)
+        };
+        let measured = measure(&subject, &effort, &Cancel::default());
+        measured.expect("measures").accuracy
+    };
+    assert_eq!(measured(quick()), told);
+    let each = Effort {
+        scores_each: Effort::thorough().scores_each,
+        ..quick()
+    };
+    assert_eq!(measured(each), known);
 }
 
 #[test]
@@ -503,6 +600,40 @@ fn a_model_of_any_length_is_measured_at_several_up_to_what_it_takes() {
             .all(|shape| shape.batches.len() == 1)
     );
     assert!(one.concurrent.is_empty());
+}
+
+#[test]
+fn slow_batches_of_other_sizes_that_gain_nothing_are_estimated() {
+    let engine = Texts {
+        limit: 90,
+        heeds_mask: true,
+        prepares: None,
+    };
+    let effort = Effort {
+        // Two rows of 24 tokens take 2.4 ms at least.
+        slow: Duration::from_millis(2),
+        slow_shape_runs: 1,
+        least_gain: 1000.0,
+        ..quick()
+    };
+    let measured = run_texts(&engine, None, effort).expect("measures");
+    let samples = |tokens: u64| {
+        let mut shapes = measured.sizes.shapes.iter();
+        let shape = shapes
+            .find(|shape| shape.dims[0] == tokens)
+            .expect("a size");
+        let batches = shape.batches.iter().map(|it| (it.batch, it.samples > 0));
+        batches.collect::<Vec<_>>()
+    };
+    assert_eq!(samples(24), [(1, true), (2, true), (4, false)]);
+    assert_eq!(samples(48), [(1, true), (2, true), (4, false)]);
+    let mut shapes = measured.sizes.shapes.iter();
+    let longest = shapes.find(|shape| shape.dims[0] == 48).expect("a size");
+    let [_, two, four] = longest.batches[..] else {
+        panic!("{longest:?}");
+    };
+    // At least in proportion to the rows.
+    assert!(four.p50_ms >= 2.0 * two.p50_ms);
 }
 
 #[test]

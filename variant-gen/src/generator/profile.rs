@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest};
-use sextant_types::{Code, Digest};
+use sextant_types::{Accuracy, Code, Digest};
 
 use super::{Generated, Inspected, Measured, Registration};
 use crate::{
@@ -29,6 +29,8 @@ pub(super) struct Trial<'a> {
     pub rivals: &'a [Rival],
     /// Whether nothing of the same engine runs that comes before it.
     pub is_needed: bool,
+    /// The accuracy, where it was measured with another number of threads.
+    pub accuracy: Option<Accuracy>,
 }
 
 impl Registration<'_> {
@@ -164,6 +166,7 @@ impl Registration<'_> {
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
         let padding = self.model.padding.clone();
         let rivals = trial.rivals.to_vec();
+        let accuracy = trial.accuracy;
         let engines = self.parts.engines.clone();
         self.parts
             .threads
@@ -179,6 +182,7 @@ impl Registration<'_> {
                     metric,
                     padding: padding.as_ref(),
                     rivals: &rivals,
+                    accuracy,
                 };
                 measure::measure(&subject, &effort, cancel)
             })
@@ -206,6 +210,7 @@ impl Registration<'_> {
             padding: self.model.padding.clone(),
             effort: Box::new(self.parts.config.effort),
             rivals: trial.rivals.to_vec(),
+            accuracy: trial.accuracy,
         };
         let bytes = self.read_artefact(artefact).await?;
         let task = self

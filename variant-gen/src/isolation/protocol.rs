@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use sextant_onnx::quantize::Ranges;
-use sextant_types::{Digest, Metric, Optimization, Padding, Precision, Signature};
+use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, Signature};
 
 use crate::{
     measure::{Effort, Measurement, Refused, Rival},
@@ -49,6 +49,8 @@ pub enum Action {
         effort: Box<Effort>,
         /// What was measured before.
         rivals: Vec<Rival>,
+        /// The accuracy, where it was measured with another number of threads.
+        accuracy: Option<Accuracy>,
     },
     /// Find the ranges of values for static quantisation.
     Calibrate(Calibrate),

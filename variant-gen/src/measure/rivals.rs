@@ -2,13 +2,14 @@
 //!
 //! A race: what was measured before are a configuration's rivals. After it is loaded, a lone query and a
 //! batch are timed; where a rival that is at least as exact and takes no more threads is clearly faster in
-//! both, nobody would be served by the rest of the measurement. Only what is as accurate as the uploaded
+//! both, nobody would be served by the rest of the measurement. Where the two differ in nothing but how far the
+//! graph is optimised they are near-copies, and as fast is enough. Only what is as accurate as the uploaded
 //! file is a rival. Quick models are measured in full whatever comes of it.
 
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{Precision, fit, uploaded_quality};
+use sextant_types::{EngineName, Precision, fit, uploaded_quality};
 
 use super::{MeasureError, Measurement, ScoreError, milliseconds, run, sweep::Sweep};
 use crate::configuration::Configuration;
@@ -27,6 +28,8 @@ const LOAD_MS: f64 = 200.0;
 pub struct Rival {
     /// The configuration's name.
     pub name: String,
+    /// Which engine runs it.
+    pub engine: EngineName,
     /// Number format.
     pub precision: Precision,
     /// Intra-op threads.
@@ -56,6 +59,7 @@ pub fn rivals(measured: &[(&Configuration, &Measurement)]) -> Vec<Rival> {
             let batches: Vec<_> = measurement.points.iter().map(|it| it.latency).collect();
             Some(Rival {
                 name: configuration.name(),
+                engine: configuration.engine.clone(),
                 precision: configuration.precision,
                 threads: configuration.threads,
                 load_ms: measurement.load_ms,
@@ -95,7 +99,11 @@ impl Sweep<'_> {
         };
         let rows_per_s = f64::from(rows) / together_ms * 1e3;
         let faster = rivals.into_iter().find(|rival| {
-            rival.alone_ms * CLEARLY <= alone_ms && rival.rows_per_s >= rows_per_s * CLEARLY
+            let times = match self.is_near_copy(rival) {
+                true => 1.0,
+                false => CLEARLY,
+            };
+            rival.alone_ms * times <= alone_ms && rival.rows_per_s >= rows_per_s * times
         });
         Ok(faster.map(|rival| {
             format!(
@@ -104,6 +112,14 @@ impl Sweep<'_> {
                 rival.name, rival.alone_ms, rival.rows_per_s
             )
         }))
+    }
+
+    /// Whether a rival differs in nothing but how far the graph is optimised. Two measurements of the same thing
+    /// differ as well: which of two such is kept makes no difference to anybody.
+    fn is_near_copy(&self, rival: &Rival) -> bool {
+        let request = &self.subject.request;
+        rival.engine.0 == self.subject.engine.name()
+            && (rival.precision, rival.threads) == (request.precision, request.threads)
     }
 
     /// The quicker of two runs of a batch, ms; only one where that is quick enough for a full measurement. None

@@ -4,8 +4,9 @@
 //! The sizes are those of the records times powers of two, all dynamic dimensions alike; contents are
 //! repeated or cut. Smaller ones go down to one element. Larger ones go up until the engine refuses
 //! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
-//! that would take too long are not run: they are taken to grow with the rows as at the next smaller
-//! size, where large batches of long rows cost more than in proportion.
+//! that would take too long, and those behind a slow one that answers no more rows per second than a smaller
+//! one, are not run: they are taken to grow with the rows as at the size that was measured before, where large
+//! batches of long rows cost more than in proportion.
 //!
 //! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
 //! length that the last two show, and where that comes to more than there is, inputs are too long.
@@ -16,7 +17,7 @@ use sextant_types::{BatchLatency, Fill, NamedTensor, ShapeProfile, Signature};
 
 use super::{
     MeasureError, ScoreError, milliseconds, run,
-    sweep::{Sweep, summarise},
+    sweep::{Sweep, rate, summarise},
     unsizable,
 };
 
@@ -73,15 +74,17 @@ impl Sweep<'_> {
             }
         }
         let longest = longest.or_else(|| longest_within(&memory, self.effort.memory_bytes));
-        let mut before = dims.to_vec();
+        let (mut before, mut larger) = (dims.to_vec(), points.to_vec());
         for power in 1..=HALVINGS {
             let smaller = scaled(dims, -power);
             if smaller == before {
                 break;
             }
-            let Some(shape) = self.shape(&smaller, largest)? else {
+            let Some(mut shape) = self.shape(&smaller, largest)? else {
                 break;
             };
+            complete(&mut shape.batches, &larger, largest);
+            larger.clone_from(&shape.batches);
             shapes.push(shape);
             before = smaller;
         }
@@ -137,7 +140,9 @@ impl Sweep<'_> {
                 .last()
                 .map(|last| last.p50_ms / f64::from(last.batch));
             let expected = per_row.unwrap_or(0.0) * f64::from(rows);
-            if expected > milliseconds(self.effort.longest_shape) {
+            if expected > milliseconds(self.effort.longest_shape / 2)
+                || self.gains_no_more(&batches)
+            {
                 break;
             }
             let inputs = self.inputs(rows, dims)?;
@@ -149,6 +154,16 @@ impl Sweep<'_> {
         }
         let dims = dims.to_vec();
         Ok((!batches.is_empty()).then_some(ShapeProfile { dims, batches }))
+    }
+
+    /// Whether the last batch is slow and answers no more rows per second than a smaller one.
+    fn gains_no_more(&self, batches: &[BatchLatency]) -> bool {
+        let [before @ .., last] = batches else {
+            return false;
+        };
+        let best = before.iter().map(rate).fold(0.0, f64::max);
+        let is_slow = last.p50_ms > milliseconds(self.effort.slow);
+        is_slow && best > 0.0 && rate(last) < best * self.effort.least_gain
     }
 
     /// The records' contents at other sizes.
@@ -209,13 +224,13 @@ impl Sweep<'_> {
 }
 
 /// Adds the batches that were not run, with none of their samples: they grow from the last one that was
-/// as they do at the next smaller size.
-fn complete(batches: &mut Vec<BatchLatency>, smaller: &[BatchLatency], largest: u32) {
+/// as they do at the size that was measured before, at least in proportion.
+fn complete(batches: &mut Vec<BatchLatency>, known: &[BatchLatency], largest: u32) {
     for rows in BATCHES.map(u32::from) {
         let Some(last) = batches.last().copied().filter(|last| last.batch < rows) else {
             continue;
         };
-        let at = |rows: u32| smaller.iter().find(|point| point.batch == rows);
+        let at = |rows: u32| known.iter().find(|point| point.batch == rows);
         let (Some(before), Some(after)) = (at(last.batch), at(rows)) else {
             continue;
         };

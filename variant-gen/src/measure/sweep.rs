@@ -13,6 +13,9 @@ use crate::{
     score::ScoreError,
 };
 
+/// Part of the time for a batch size that is enough where there were many runs of it.
+const MANY: u32 = 5;
+
 /// One pass over the batch sizes.
 pub(super) struct Sweep<'a> {
     pub subject: &'a Subject<'a>,
@@ -63,7 +66,7 @@ impl Sweep<'_> {
         let [before @ .., first, second] = points else {
             return None;
         };
-        let rate = |point: &Point| f64::from(point.latency.batch) / point.latency.p50_ms;
+        let rate = |point: &Point| rate(&point.latency);
         let smaller = before.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
         let is_slow = first.latency.p50_ms > milliseconds(self.effort.slow);
         let least = rate(smaller) * self.effort.least_gain;
@@ -122,7 +125,7 @@ impl Sweep<'_> {
         let enough = |times: &[f64]| {
             let runs = times.len() as u64;
             let budget = match runs >= u64::from(effort.many_runs) {
-                true => effort.budget / 3,
+                true => effort.budget / MANY,
                 false => effort.budget,
             };
             runs >= u64::from(least.max(1)) && begun.elapsed() >= budget
@@ -135,6 +138,11 @@ impl Sweep<'_> {
         }
         Ok(times)
     }
+}
+
+/// Rows per millisecond.
+pub(super) fn rate(of: &BatchLatency) -> f64 {
+    f64::from(of.batch) / of.p50_ms
 }
 
 pub(super) fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {

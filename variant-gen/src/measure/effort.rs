@@ -1,0 +1,110 @@
+//! How much effort a measurement takes.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How much effort a measurement takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Time for one batch size, once the least number of runs is done.
+    pub budget: Duration,
+    /// Least number of runs of one batch size.
+    pub runs: u32,
+    /// So many runs of one batch size are enough after a fifth of that time.
+    pub many_runs: u32,
+    /// A run slower than this is repeated less often.
+    pub slow: Duration,
+    /// Least number of slow runs.
+    pub slow_runs: u32,
+    /// A run slower than this ends the sweep: larger batches are not offered.
+    pub slowest: Duration,
+    /// Slow batches end the sweep where two sizes in a row answer no more than so many times the rows per
+    /// second of smaller ones; 0 never ends it.
+    pub least_gain: f64,
+    /// A configuration whose batches take longer is left out where one that was measured before is clearly
+    /// faster.
+    pub pruned_above: Duration,
+    /// How often a model is loaded, if that is quick.
+    pub loads: u32,
+    /// Largest batch that is measured.
+    pub largest_batch: u16,
+    /// Rows per batch while scoring.
+    pub evaluation_batch: u16,
+    /// Whether accuracy is measured with each number of threads, which changes the order of sums and nothing else.
+    pub scores_each: bool,
+    /// Time for one batch at another size than that of the records.
+    pub shape_budget: Duration,
+    /// Least number of runs of one.
+    pub shape_runs: u32,
+    /// The same of one that is [slow](Self::slow).
+    pub slow_shape_runs: u32,
+    /// A lone row slower than this ends what is measured of larger sizes; batches take half of it at most.
+    pub longest_shape: Duration,
+    /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take
+    /// more are refused; 0 for no limit.
+    pub memory_bytes: u64,
+    /// Cores that lone queries side by side are measured on, for a choice of parallelism by load; 0
+    /// where nobody chooses.
+    pub concurrent_cores: u16,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            budget: Duration::from_millis(60),
+            runs: 10,
+            many_runs: 200,
+            slow: Duration::from_millis(60),
+            slow_runs: 3,
+            slowest: Duration::from_secs(5),
+            least_gain: 1.03,
+            pruned_above: Duration::from_millis(5),
+            loads: 3,
+            largest_batch: 64,
+            evaluation_batch: 32,
+            scores_each: false,
+            shape_budget: Duration::from_millis(20),
+            shape_runs: 3,
+            slow_shape_runs: 1,
+            longest_shape: Duration::from_millis(500),
+            memory_bytes: 0,
+            concurrent_cores: 0,
+        }
+    }
+}
+
+impl Effort {
+    /// To try something out: few runs, and no more of what is slow than one.
+    pub fn quick() -> Self {
+        Self {
+            budget: Duration::from_millis(20),
+            runs: 5,
+            many_runs: 100,
+            slow_runs: 1,
+            loads: 1,
+            shape_budget: Duration::from_millis(5),
+            longest_shape: Duration::from_millis(250),
+            ..Self::default()
+        }
+    }
+
+    /// Many runs, of what is clearly slower, too.
+    pub fn thorough() -> Self {
+        Self {
+            budget: Duration::from_millis(250),
+            runs: 30,
+            many_runs: 10_000,
+            slow_runs: 5,
+            loads: 5,
+            least_gain: 0.0,
+            pruned_above: Duration::MAX,
+            scores_each: true,
+            shape_budget: Duration::from_millis(60),
+            shape_runs: 5,
+            slow_shape_runs: 5,
+            longest_shape: Duration::from_secs(5),
+            ..Self::default()
+        }
+    }
+}
