@@ -5,9 +5,10 @@
 //! - [`plain`] turns outputs that are no tensors into tensors. scikit-learn, LightGBM, XGBoost and CatBoost
 //!   end their classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The
 //!   tensor of probabilities is there before it, with a column for each class, and the operator's labels say
-//!   which class a column is. Any other output that is no tensor is left out. And it gives `StringNormalizer`,
-//!   with which text pipelines of scikit-learn begin, a locale that is there: the one that it has when nothing
-//!   is said, American English, is missing in most containers.
+//!   which class a column is. Any other output that is no tensor is left out, with all that only it needs. Inputs
+//!   with a default value become constants, optional inputs and outputs the tensors that they hold. And it gives
+//!   `StringNormalizer`, with which text pipelines of scikit-learn begin, a locale that is there: the one that it
+//!   has when nothing is said, American English, is missing in most containers.
 //! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
 //!   and outputs with a wrong one. Whether the model can be run so is not known from the file: whoever widens
 //!   it has to run batches of several sizes and compare.
@@ -25,6 +26,9 @@ use crate::{
         TensorShapeProto, ValueInfoProto, data_type, dimension, type_proto,
     },
 };
+
+mod dead;
+mod optional;
 
 /// The symbol of a batch dimension that a rewriting adds.
 const BATCH: &str = "batch";
@@ -46,27 +50,33 @@ pub struct Plain {
     pub changes: Vec<String>,
 }
 
-/// Makes every output a tensor, and texts independent of installed locales. With `outputs` only those are kept, in that order.
+/// Makes every input and output a tensor that is always there, and texts independent of installed locales. With
+/// `outputs` only those are kept, in that order.
 ///
 /// # Errors
 /// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] when it has no output of a
 /// name, [`Error::UnsupportedValue`] when no output that is wanted can be made a tensor.
 pub fn plain(bytes: &Bytes, outputs: &[String]) -> Result<Plain, Error> {
     let mut model = decode(bytes)?;
-    let Some(graph) = &mut model.graph else {
-        return Err(Error::NotOnnx("it has no graph".to_owned()));
-    };
     let mut plain = Plain {
         model: bytes.clone(),
         classes: Vec::new(),
         changes: Vec::new(),
     };
-    choose(graph, outputs, &mut plain)?;
+    optional::fix_defaults(&mut model, &mut plain);
+    let Some(graph) = &mut model.graph else {
+        return Err(Error::NotOnnx("it has no graph".to_owned()));
+    };
     let declared = graph.output.len();
-    for at in 0..declared {
+    choose(graph, outputs, &mut plain)?;
+    optional::hold_always(graph, &mut plain);
+    for at in 0..graph.output.len() {
         unzip(graph, at, &mut plain);
     }
     leave_out(graph, outputs, &mut plain);
+    if graph.output.len() < declared {
+        dead::take_out(graph);
+    }
     normalize_anywhere(graph, &mut plain);
     if plain.changes.is_empty() {
         return Ok(plain);

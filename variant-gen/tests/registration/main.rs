@@ -6,6 +6,7 @@ mod crash;
 mod digits;
 mod extensions;
 mod manifests;
+mod optional;
 mod refusals;
 mod service;
 mod unlabelled;

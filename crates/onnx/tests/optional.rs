@@ -1,0 +1,176 @@
+//! What a caller may leave out, and what nothing needs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bytes::Bytes;
+use sextant_onnx::{
+    Error,
+    adapt::{Plain, plain},
+    builder::{BATCH, Dim, ModelBuilder},
+    decode, encode, inspect,
+    proto::{AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto, type_proto},
+};
+use sextant_types::DataType;
+
+const ROW: Dim = Dim::Fixed(4);
+
+/// `y = x * scale + shift`.
+fn scaled() -> ModelBuilder {
+    let mut builder = ModelBuilder::new("scaled", 1);
+    builder.input("x", DataType::Fp32, &[BATCH, ROW]);
+    builder.constant("scale", &[1], &[2f32]);
+    builder.constant("shift", &[1], &[1f32]);
+    builder.node("Mul", &["x", "scale"], &["product"]);
+    builder.node("Add", &["product", "shift"], &["y"]);
+    builder.output("y", DataType::Fp32, &[BATCH, ROW]);
+    builder
+}
+
+fn inputs(plain: &Plain) -> Vec<String> {
+    let info = inspect(&plain.model).unwrap();
+    let inputs = info.signature.inputs.iter();
+    inputs.map(|it| it.name.clone()).collect()
+}
+
+fn kinds(graph: &GraphProto) -> Vec<&str> {
+    graph.node.iter().map(|node| node.op_type()).collect()
+}
+
+#[test]
+fn a_default_becomes_a_constant_that_engines_may_compute_with() {
+    let mut model = scaled().model();
+    model.ir_version = Some(3);
+    let graph = model.graph.as_mut().unwrap();
+    let one = [Dim::Fixed(1)];
+    // The order is the exporter's.
+    graph
+        .input
+        .insert(0, ValueInfoProto::tensor("scale", DataType::Fp32, &one));
+    graph
+        .input
+        .push(ValueInfoProto::tensor("shift", DataType::Fp32, &one));
+    let made = plain(&encode(&model), &[]).unwrap();
+    assert_eq!(inputs(&made), ["x"]);
+    assert_eq!(made.changes.len(), 1, "{:?}", made.changes);
+    let change = &made.changes[0];
+    assert!(change.ends_with(": `scale`, `shift`"), "{change}");
+    let model = decode(&made.model).unwrap();
+    assert_eq!(model.ir_version(), 4);
+    let names: Vec<&str> = model
+        .graph
+        .as_ref()
+        .unwrap()
+        .input
+        .iter()
+        .map(|it| it.name())
+        .collect();
+    assert_eq!(names, ["x"]);
+    assert_eq!(model.graph.unwrap().initializer.len(), 2);
+}
+
+#[test]
+fn many_defaults_are_counted_and_not_listed() {
+    let mut builder = scaled();
+    for at in 0..9 {
+        let name = format!("unused{at}");
+        builder.input(&name, DataType::Fp32, &[Dim::Fixed(1)]);
+        builder.constant(&name, &[1], &[0f32]);
+    }
+    let made = plain(&builder.build(), &[]).unwrap();
+    let change = &made.changes[0];
+    assert!(change.ends_with("`unused2` and 6 others"), "{change}");
+}
+
+fn make_optional(value: &mut ValueInfoProto) {
+    let held = value.r#type.take().unwrap();
+    let optional = type_proto::Optional {
+        elem_type: Some(Box::new(held)),
+    };
+    value.r#type = Some(TypeProto {
+        value: Some(type_proto::Value::OptionalType(Box::new(optional))),
+        denotation: None,
+    });
+}
+
+/// `y` is twice `x` where there is one; all of both is optional. The branch opens the value.
+fn optional() -> ModelProto {
+    let mut branch = ModelBuilder::new("there", 1);
+    branch.node("OptionalGetElement", &["x"], &["opened"]);
+    branch.node("Add", &["opened", "opened"], &["twice"]);
+    branch.output("twice", DataType::Fp32, &[BATCH, ROW]);
+    let mut other = ModelBuilder::new("missing", 1);
+    other.constant("none", &[1, 4], &[0f32; 4]);
+    other.node("Identity", &["none"], &["nothing"]);
+    other.output("nothing", DataType::Fp32, &[BATCH, ROW]);
+    let graph = |name, of: &ModelBuilder| {
+        let mut attribute = AttributeProto::int(name, 0);
+        attribute.i = None;
+        attribute.r#type = Some(5);
+        attribute.g = of.model().graph.map(Box::new);
+        attribute
+    };
+    let mut builder = ModelBuilder::new("optional", 1);
+    builder.opset(18);
+    builder.input("x", DataType::Fp32, &[BATCH, ROW]);
+    builder.node("OptionalHasElement", &["x"], &["is_there"]);
+    let branches = vec![graph("then_branch", &branch), graph("else_branch", &other)];
+    builder.node_with("If", &["is_there"], &["chosen"], branches);
+    builder.node("Optional", &["chosen"], &["y"]);
+    builder.output("y", DataType::Fp32, &[BATCH, ROW]);
+    let mut model = builder.model();
+    let graph = model.graph.as_mut().unwrap();
+    make_optional(&mut graph.input[0]);
+    make_optional(&mut graph.output[0]);
+    model
+}
+
+#[test]
+fn optional_inputs_and_outputs_are_always_there() {
+    let file = encode(&optional());
+    assert!(matches!(
+        inspect(&file),
+        Err(Error::UnsupportedValue { .. })
+    ));
+    let made = plain(&file, &[]).unwrap();
+    let info = inspect(&made.model).unwrap();
+    assert!(info.signature.batched);
+    assert_eq!(info.signature.inputs[0].shape_text(), "[?, 4]");
+    assert_eq!(info.op_types, ["Add", "Constant", "Identity", "If"]);
+    assert_eq!(made.changes.len(), 2, "{:?}", made.changes);
+}
+
+#[test]
+fn an_optional_input_that_is_passed_on_is_refused() {
+    let mut model = optional();
+    let graph = model.graph.as_mut().unwrap();
+    graph.node[0].op_type = Some("Identity".to_owned());
+    let made = plain(&encode(&model), &[]).unwrap();
+    let error = inspect(&made.model).unwrap_err().to_string();
+    assert!(error.contains("input `x` is optional"), "{error}");
+}
+
+#[test]
+fn what_only_other_outputs_need_is_taken_out() {
+    let mut builder = scaled();
+    builder.constant("weights", &[4, 2], &[1f32; 8]);
+    builder.node("MatMul", &["product", "weights"], &["z"]);
+    builder.output("z", DataType::Fp32, &[BATCH, Dim::Fixed(2)]);
+    let file: Bytes = builder.build();
+    let kept = |outputs: &[&str]| {
+        let outputs: Vec<String> = outputs.iter().map(|it| (*it).to_owned()).collect();
+        let made = plain(&file, &outputs).unwrap();
+        decode(&made.model).unwrap().graph.unwrap()
+    };
+    let constants = |graph: &GraphProto| {
+        let names = graph.initializer.iter().map(|it| it.name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let all = kept(&["z", "y"]);
+    assert_eq!(kinds(&all), ["Mul", "Add", "MatMul"]);
+    let first = kept(&["y"]);
+    assert_eq!(kinds(&first), ["Mul", "Add"]);
+    assert_eq!(constants(&first), ["scale", "shift"]);
+    let second = kept(&["z"]);
+    assert_eq!(kinds(&second), ["Mul", "MatMul"]);
+    assert_eq!(constants(&second), ["scale", "weights"]);
+}
