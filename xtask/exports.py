@@ -217,6 +217,15 @@ def _():
     return sklearn(MLPClassifier(max_iter=200, random_state=SEED), iris(), "top1")
 
 
+@export("sklearn-without-shapes")
+def _():
+    """Declares no shapes, as exporters do where their own inference gives up."""
+    made = EXPORTS["sklearn-linear-regressor"]()
+    for value in [*made[0].graph.input, *made[0].graph.output]:
+        value.type.tensor_type.ClearField("shape")
+    return made
+
+
 @export("sklearn-two-targets")
 def _():
     from sklearn.linear_model import LinearRegression

@@ -367,4 +367,14 @@ fn a_file_is_inspected_without_a_server() {
     assert_eq!(wrong.status.code(), Some(2));
     let missing = stderr(&inspect("README.md", &[]));
     assert!(missing.contains("invalid_model"), "{missing}");
+    let shapeless = document(&inspect(
+        "sklearn-without-shapes.onnx",
+        &["--metric", "mae"],
+    ));
+    assert_eq!(shapeless["inputs"][0]["shape"], Value::Null, "{shapeless}");
+    let changes = shapeless["changes"].to_string();
+    assert!(
+        changes.contains("taken from the validation set"),
+        "{changes}"
+    );
 }

@@ -176,6 +176,10 @@ impl Work {
                 Ok(differ) => Answer::Batches(differ),
                 Err(error) => refusal(&error),
             },
+            Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
+                Ok(shapes) => Answer::Shapes(shapes),
+                Err(error) => refusal(&error),
+            },
             Action::Answers { engine, batch } => match self.answers(engine, *batch, cancel) {
                 Ok(labels) => Answer::Answers(labels),
                 Err(error) => refusal(&error),
@@ -237,6 +241,15 @@ impl Work {
     fn differing_outputs(&self, engine: &str, cancel: &Cancel) -> Result<Vec<usize>, MeasureError> {
         let request = adapt::request(&self.artefact);
         measure::differing_outputs(self.needed(engine)?, &request, &self.validation, cancel)
+    }
+
+    fn output_shapes(
+        &self,
+        engine: &str,
+        cancel: &Cancel,
+    ) -> Result<Vec<Vec<Vec<u64>>>, MeasureError> {
+        let request = adapt::request(&self.artefact);
+        measure::output_shapes(self.needed(engine)?, &request, &self.validation, cancel)
     }
 
     fn answers(

@@ -38,6 +38,7 @@ mod inspect;
 mod label;
 mod profile;
 mod publish;
+mod ranks;
 
 /// Where things are kept.
 #[derive(Clone)]

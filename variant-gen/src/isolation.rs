@@ -115,6 +115,19 @@ impl Isolation {
         }
     }
 
+    /// The shapes that a file answers with there, for each batch. Blocks.
+    pub(crate) fn shapes(
+        &self,
+        seat: &Seat,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<Vec<Vec<Vec<u64>>>, MeasureError> {
+        match self.run(seat, task, cancel)? {
+            Answer::Shapes(shapes) => Ok(shapes),
+            _ => Err(off_topic()),
+        }
+    }
+
     /// What a file answers there to the records. Blocks.
     pub(crate) fn answers(
         &self,

@@ -31,6 +31,7 @@ mod concurrent;
 mod effort;
 mod loads;
 mod padding;
+mod ranks;
 mod rivals;
 mod shapes;
 mod sweep;
@@ -39,6 +40,7 @@ pub use answers::answers;
 pub use batches::differing_outputs;
 pub use effort::Effort;
 use loads::{Loads, load_once};
+pub use ranks::output_shapes;
 pub use rivals::{Rival, rivals};
 use sweep::Sweep;
 
@@ -386,6 +388,11 @@ fn run(
     model
         .run(inputs)
         .map_err(|source| MeasureError::Run { batch, source })
+}
+
+/// What cannot be run for want of a validation set that fits.
+pub(crate) fn unfit(invalid: Invalid) -> MeasureError {
+    ScoreError::from(invalid).into()
 }
 
 fn unsizable((name, source): (String, InvalidTensor)) -> MeasureError {

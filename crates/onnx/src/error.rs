@@ -29,6 +29,16 @@ pub enum Error {
         /// What it is.
         found: String,
     },
+    /// An input or output is declared without a shape, and it cannot be found.
+    #[error("{direction} `{name}` is declared without a shape: {fix}")]
+    NoShape {
+        /// `input` or `output`.
+        direction: &'static str,
+        /// Name of the value.
+        name: String,
+        /// What to do about it.
+        fix: &'static str,
+    },
     /// There is no output of this name.
     #[error("the model has no output `{given}`: its outputs are {known}")]
     NoSuchOutput {
@@ -71,9 +81,10 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::ExternalData { .. } => Code::ExternalData,
-            Self::NotOnnx(_) | Self::UnsupportedValue { .. } | Self::NoSuchOutput { .. } => {
-                Code::InvalidModel
-            }
+            Self::NotOnnx(_)
+            | Self::UnsupportedValue { .. }
+            | Self::NoShape { .. }
+            | Self::NoSuchOutput { .. } => Code::InvalidModel,
             Self::OpsetTooOld { .. } | Self::NothingToQuantize | Self::SmallWeights { .. } => {
                 Code::UnsupportedOperator
             }

@@ -24,6 +24,7 @@ pub mod inspect;
 mod make;
 pub mod proto;
 pub mod quantize;
+pub mod ranks;
 pub mod tensor;
 pub mod turn;
 mod walk;

@@ -10,6 +10,7 @@ use sextant_onnx::{
     adapt::{Plain, plain, widen},
     external::{self, Files},
     inspect,
+    ranks::{self, Unknown},
     turn::turn,
 };
 use sextant_types::{Metric, Signature, TensorSpec};
@@ -45,6 +46,8 @@ struct Found {
     engines: Vec<Able>,
     info: ModelInfo,
     plain: Plain,
+    /// What has no shape before it is registered.
+    unknown: Unknown,
     scored: Scored,
     /// Whether batches have to be tried to know whether it takes them.
     may_be_batched: bool,
@@ -62,8 +65,12 @@ impl InspectModel {
         let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
         let refused = |error| refused(&self.model, &error);
         let data = register::data_files(&model, &self.data)?;
-        let plain = read_model(&model, &data, &self.output)?;
-        let info = inspect(&plain.model).map_err(refused)?;
+        let mut plain = read_model(&model, &data, &self.output)?;
+        let unknown = ranks::unknown(&plain.model).map_err(refused)?;
+        plain.changes.extend(to_be_found(&unknown));
+        let names = unknown.inputs.iter().chain(&unknown.outputs);
+        let shown = some_shape(&plain.model, names).map_err(refused)?;
+        let info = inspect(&shown).map_err(refused)?;
         let metric = Metric::parse(&self.metric).unwrap_or(Metric::Top1);
         let scored = match self.output.is_empty() {
             true => Scored::by(metric, &info.signature),
@@ -71,16 +78,17 @@ impl InspectModel {
         };
         let wide = match info.signature.batched {
             true => None,
-            false => match turn(&plain.model).map_err(refused)? {
+            false => match turn(&shown).map_err(refused)? {
                 Some(turned) => Some(turned),
-                None => widen(&plain.model).map_err(refused)?,
+                None => widen(&shown).map_err(refused)?,
             },
         };
         Ok(Found {
-            engines: engines::able(&plain.model),
+            engines: engines_of(&plain.model, &unknown).map_err(refused)?,
             may_be_batched: wide.is_some(),
             info,
             plain,
+            unknown,
             scored,
         })
     }
@@ -88,9 +96,44 @@ impl InspectModel {
 
 /// The inputs and outputs of a model as it is declared.
 pub fn signature(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Signature, Error> {
+    let refused = |error| refused(model, &error);
     let plain = read_model(model, data, outputs)?;
-    let info = inspect(&plain.model).map_err(|error| refused(model, &error))?;
-    Ok(info.signature)
+    let unknown = ranks::unknown(&plain.model).map_err(refused)?;
+    // Nobody converts data for outputs.
+    let shown = some_shape(&plain.model, unknown.outputs.iter()).map_err(refused)?;
+    Ok(inspect(&shown).map_err(refused)?.signature)
+}
+
+/// The model with any shape for these, which have none.
+fn some_shape<'a>(
+    model: &Bytes,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<Bytes, sextant_onnx::Error> {
+    let shapes: ranks::Shapes = names.map(|name| (name.clone(), vec![None])).collect();
+    match shapes.is_empty() {
+        true => Ok(model.clone()),
+        false => ranks::declare(model, &shapes),
+    }
+}
+
+/// What registration does about missing shapes.
+fn to_be_found(unknown: &Unknown) -> impl Iterator<Item = String> + '_ {
+    let text = |direction: &'static str, how: &'static str| {
+        move |name: &String| format!("{direction} `{name}` is declared without a shape: {how}")
+    };
+    let from_set = "it is taken from the validation set, in .npz or JSONL";
+    let inputs = unknown.inputs.iter().map(text("input", from_set));
+    let by_running = "it is found by running the model";
+    inputs.chain(unknown.outputs.iter().map(text("output", by_running)))
+}
+
+/// The engines that load the model; none are asked where what they have to know comes with the validation set.
+fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onnx::Error> {
+    Ok(match (&unknown.inputs[..], &unknown.outputs[..]) {
+        ([], []) => engines::able(model),
+        ([], _) => engines::able(&ranks::probe(model)?),
+        _ => Vec::new(),
+    })
 }
 
 /// A model with the files beside it, as it would be registered.
@@ -123,6 +166,7 @@ fn read(path: &Path) -> Result<Bytes, Error> {
 impl Found {
     fn batches(&self) -> &'static str {
         match (self.info.signature.batched, self.may_be_batched) {
+            _ if self.unknown != Unknown::default() => "known once its shapes are",
             (true, _) => "yes",
             (false, true) => {
                 "declared without, or elsewhere than first; registration tries batches of 1, 2 and 3"
@@ -144,8 +188,22 @@ impl Found {
         named.next().map_or(&[], |(_, classes)| classes)
     }
 
+    fn is_known(&self, name: &String) -> bool {
+        !self.unknown.inputs.contains(name) && !self.unknown.outputs.contains(name)
+    }
+
+    fn shape(&self, spec: &TensorSpec) -> String {
+        match self.is_known(&spec.name) {
+            true => spec.shape_text(),
+            false => "of unknown rank".to_owned(),
+        }
+    }
+
     fn document(&self) -> Value {
-        let spec = |spec: &TensorSpec| json!({"name": spec.name, "datatype": spec.data_type.name(), "shape": spec.shape});
+        let spec = |spec: &TensorSpec| {
+            let shape = self.is_known(&spec.name).then_some(&spec.shape);
+            json!({"name": spec.name, "datatype": spec.data_type.name(), "shape": shape})
+        };
         let signature = &self.info.signature;
         json!({
             "opset": self.info.opset,
@@ -171,21 +229,12 @@ impl Found {
                 true => "  (scored)",
                 false => "",
             };
-            format!(
-                "  {}  {} {}{scored}\n",
-                spec.name,
-                spec.data_type,
-                spec.shape_text()
-            )
+            let shape = self.shape(spec);
+            format!("  {}  {} {shape}{scored}\n", spec.name, spec.data_type)
         };
-        let inputs = info.signature.inputs.iter().map(|spec| {
-            format!(
-                "  {}  {} {}\n",
-                spec.name,
-                spec.data_type,
-                spec.shape_text()
-            )
-        });
+        let inputs = info.signature.inputs.iter();
+        let inputs = inputs
+            .map(|spec| format!("  {}  {} {}\n", spec.name, spec.data_type, self.shape(spec)));
         let outputs = info.signature.outputs.iter().map(line);
         let changes = self
             .plain

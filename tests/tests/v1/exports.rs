@@ -83,6 +83,24 @@ async fn what_libraries_export_registers_and_is_measured_as_they_do() {
 }
 
 #[tokio::test]
+async fn shapes_that_are_not_declared_are_found() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let job = register(&api, "sklearn-without-shapes", ("diabetes", &[])).await;
+    let changes = job["result"]["changes"].to_string();
+    assert!(
+        changes.contains("[?, 10] is taken from the validation set"),
+        "{job}"
+    );
+    assert!(changes.contains("[?, 1] was found by running it"), "{job}");
+    let query = json!({"model": "diabetes", "inputs": [
+        {"name": "X", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]},
+    ]});
+    let refused = api.post("/v1/queries", &query).await;
+    refused.problem(400, "invalid_tensor");
+}
+
+#[tokio::test]
 async fn a_map_from_class_to_probability_is_answered_as_a_tensor() {
     let cluster = TestCluster::start(Settings::default());
     let api = cluster.api();

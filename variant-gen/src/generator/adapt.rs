@@ -54,13 +54,18 @@ struct Look {
     wide: Option<(ModelInfo, Bytes, &'static str)>,
 }
 
+/// The file with the data beside it, its inputs and outputs made tensors.
+fn embedded(file: &Bytes, data: &Files, outputs: &[String]) -> Result<Plain, sextant_onnx::Error> {
+    let whole = external::embed(file, data)?;
+    let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), outputs)?;
+    if whole.is_some() {
+        plain.changes.push(EMBEDDED.to_owned());
+    }
+    Ok(plain)
+}
+
 impl Look {
-    fn at(file: &Bytes, data: &Files, outputs: &[String]) -> Result<Self, sextant_onnx::Error> {
-        let whole = external::embed(file, data)?;
-        let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), outputs)?;
-        if whole.is_some() {
-            plain.changes.push(EMBEDDED.to_owned());
-        }
+    fn at(plain: Plain) -> Result<Self, sextant_onnx::Error> {
         let info = inspect(&plain.model)?;
         let wide = match info.signature.batched {
             true => None,
@@ -92,12 +97,18 @@ impl Registration<'_> {
         let outputs = self.model.outputs.clone();
         let data = self.data_files().await?;
         let file = bytes.clone();
-        let look = self
-            .parts
-            .threads
-            .run(move |_| Look::at(&file, &data, &outputs));
+        let embed = move |_: &_| embedded(&file, &data, &outputs);
+        let plain = self.parts.threads.run(embed).await??;
+        let (plain, unknown) = self.find_ranks(plain, engines).await?;
+        let look = self.parts.threads.run(move |_| Look::at(plain));
         let Look { plain, info, wide } = look.await??;
         let scored = self.scored(&plain, &info);
+        if let Some(input) = unknown.inputs.first()
+            && info.signature.batched
+        {
+            self.check_batches((&plain.model, input), (&info.signature, &scored), engines)
+                .await?;
+        }
         let mut readable = Readable {
             scored,
             info,
@@ -148,7 +159,7 @@ impl Registration<'_> {
     }
 
     /// The outputs by which batches differ from their records; `None` where that cannot be found out.
-    async fn differing_outputs(
+    pub(super) async fn differing_outputs(
         &mut self,
         model: &Bytes,
         signature: &Signature,

@@ -59,6 +59,11 @@ pub enum Action {
         /// The engine's name.
         engine: String,
     },
+    /// Find out the shapes of its outputs, which it answers with.
+    Shapes {
+        /// The engine's name.
+        engine: String,
+    },
     /// Find out what it answers.
     Answers {
         /// The engine's name.
@@ -104,6 +109,8 @@ pub enum Answer {
     Calibrated(Result<Ranges, String>),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
+    /// The shape of each output, for each batch.
+    Shapes(Vec<Vec<Vec<u64>>>),
     /// The answers to the records of each group, as labels.
     Answers(Vec<Labels>),
     /// The end of an order whose rest is not worth its time, and why.

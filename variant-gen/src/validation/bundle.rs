@@ -94,6 +94,11 @@ impl Bundle {
         Ok(bytes.freeze())
     }
 
+    /// The file as it was before.
+    pub(super) fn into_file(self) -> Bytes {
+        self.file
+    }
+
     /// The validation set.
     pub(super) fn read(self, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
         let set = read_file(&self.file, expected)?;

@@ -9,7 +9,7 @@ use sextant_formats::json::{Elements, nested_shape};
 use sextant_types::{DataType, Metric, NamedTensor};
 
 use super::{
-    Expected, Invalid, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
+    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
     shape_text,
 };
 
@@ -71,6 +71,22 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
     }
     let raws = tables.into_iter().map(Table::finish);
     assemble(&raws.collect::<Result<Vec<_>, _>>()?, expected)
+}
+
+/// The inputs of each record, as they stand there.
+pub(super) fn inputs(
+    bytes: &[u8],
+    limits: Limits,
+) -> impl Iterator<Item = Result<BTreeMap<String, Value>, Invalid>> {
+    let records = lines(bytes).take(limits.records).enumerate();
+    records.map(|(index, line)| {
+        let record: Result<Record, _> = serde_json::from_slice(line);
+        let record = record.map_err(|error| Invalid::Record {
+            record: index + 1,
+            why: error.to_string(),
+        });
+        Ok(record?.inputs)
+    })
 }
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {

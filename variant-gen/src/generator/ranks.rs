@@ -1,0 +1,254 @@
+//! Inputs and outputs that are declared without a shape: those of inputs are found in the validation set, those
+//! of outputs by running the model.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sextant_engine::Engine;
+use sextant_objects::digest_of;
+use sextant_onnx::{
+    adapt::Plain,
+    inspect,
+    ranks::{self, Shapes, Unknown},
+};
+use sextant_types::{Metric, Signature};
+
+use super::{Registration, adapt::request};
+use crate::{
+    Error,
+    isolation::{
+        Task,
+        protocol::{Action, Order},
+    },
+    measure::{self, MeasureError},
+    validation::{self, Expected, Scored},
+};
+
+/// What to do about an input.
+const NAME_INPUT: &str = "name its array in a validation set in .npz or JSONL, whose records tell it, or export the model with the \
+                          shapes of its inputs";
+
+/// What to do about an output.
+const NAME_OUTPUT: &str = "export the model with the shapes of its outputs (`onnx.shape_inference.infer_shapes`), or leave it \
+                           out by naming the others with `--output`";
+
+/// The same where it is no batch that was taken for one.
+const UNBATCHED: &str = "batches of records are not answered as the records are one by one, so export the model with the shapes \
+                         of its inputs";
+
+/// The shapes of each output in each run.
+type Found = Vec<Vec<Vec<u64>>>;
+
+impl Registration<'_> {
+    /// Declares the shapes that are missing, and says which.
+    pub(super) async fn find_ranks(
+        &mut self,
+        mut plain: Plain,
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<(Plain, Unknown), Error> {
+        let unknown = ranks::unknown(&plain.model)?;
+        if !unknown.inputs.is_empty() {
+            let shapes = self.shapes_of_inputs(&unknown.inputs).await?;
+            declare(
+                &mut plain,
+                ("input", "is taken from the validation set"),
+                &shapes,
+            )?;
+        }
+        if !unknown.outputs.is_empty() {
+            let shapes = self
+                .shapes_of_outputs(&plain.model, &unknown.outputs, engines)
+                .await?;
+            declare(&mut plain, ("output", "was found by running it"), &shapes)?;
+        }
+        Ok((plain, unknown))
+    }
+
+    /// With a batch dimension in front of what the records have.
+    async fn shapes_of_inputs(&self, names: &[String]) -> Result<Shapes, Error> {
+        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let limits = self.parts.config.limits;
+        let read = move |_: &_| validation::record_shapes(&set, limits);
+        let known = self.parts.threads.run(read).await??;
+        let shape = |name: &String| {
+            let row = known
+                .get(name)
+                .ok_or_else(|| missing("input", name, NAME_INPUT))?;
+            let whole = [None].into_iter().chain(row.iter().copied());
+            Ok((name.clone(), whole.collect()))
+        };
+        names.iter().map(shape).collect()
+    }
+
+    async fn shapes_of_outputs(
+        &mut self,
+        model: &Bytes,
+        names: &[String],
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Shapes, Error> {
+        let probe = ranks::probe(model)?;
+        let signature = inspect(&probe)?.signature;
+        let runs = self.probe(&probe, &signature, engines).await?;
+        let lengths_differ = signature.dynamic_axes().next().is_some();
+        let shape = |(at, name): (usize, &String)| {
+            let of_runs = runs.iter().filter_map(|run| run.get(at));
+            let of_runs: Vec<&Vec<u64>> = of_runs.collect();
+            let shape = merged(&of_runs, signature.batched, lengths_differ);
+            let shape = shape.ok_or_else(|| missing("output", name, NAME_OUTPUT))?;
+            Ok((name.clone(), shape))
+        };
+        names.iter().enumerate().map(shape).collect()
+    }
+
+    /// Refuses a model whose batches are not answered as their records are: an input without a shape is taken to
+    /// have a batch dimension.
+    pub(super) async fn check_batches(
+        &mut self,
+        (model, input): (&Bytes, &str),
+        (signature, scored): (&Signature, &Scored),
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<(), Error> {
+        let differ = self
+            .differing_outputs(model, signature, scored, engines)
+            .await?;
+        match differ {
+            // What keeps it from running is said when it is measured.
+            None => Ok(()),
+            Some(differ) if differ.is_empty() => Ok(()),
+            Some(_) => Err(missing("input", input, UNBATCHED).into()),
+        }
+    }
+
+    /// What the model answers with that asks for shapes; nothing where it cannot be run.
+    async fn probe(
+        &mut self,
+        probe: &Bytes,
+        signature: &Signature,
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Found, Error> {
+        let isolation = self.parts.config.isolation.clone();
+        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let limits = self.parts.config.limits;
+        let isolated = isolation.and_then(|isolation| {
+            let mut engines = engines.iter();
+            let engine = engines.find(|engine| isolation.has(engine.name()))?;
+            Some((isolation.clone(), engine.name().to_owned()))
+        });
+        let found = match (isolated, engines.first().cloned()) {
+            (Some((isolation, engine)), _) => {
+                let order = Order {
+                    action: Action::Shapes { engine },
+                    artefact: digest_of(probe),
+                    signature: signature.clone(),
+                    // Its labels may be anything.
+                    metric: Metric::Custom,
+                    scored: Scored::default(),
+                    limits,
+                };
+                let task = Task {
+                    artefact: (order.artefact, probe.clone()),
+                    order,
+                    validation: (self.validation_file(), set),
+                };
+                let seat = std::mem::take(&mut self.seat);
+                let run = move |cancel: &_| isolation.shapes(&seat, &task, cancel);
+                self.parts.threads.run(run).await?
+            }
+            (None, Some(engine)) => {
+                let (request, signature) = (request(probe), signature.clone());
+                let run = move |cancel: &_| {
+                    let expected = Expected {
+                        signature: &signature,
+                        metric: Metric::Custom,
+                        scored: &Scored::default(),
+                        limits,
+                    };
+                    let set = validation::read(&set, expected);
+                    let set = set.map_err(measure::unfit)?;
+                    measure::output_shapes(engine.as_ref(), &request, &set, cancel)
+                };
+                self.parts.threads.run(run).await?
+            }
+            (None, None) => return Ok(Found::new()),
+        };
+        match found {
+            Err(MeasureError::Cancelled) => Err(MeasureError::Cancelled.into()),
+            // Whoever reads it for the model itself says what is wrong with it.
+            found => Ok(found.unwrap_or_default()),
+        }
+    }
+}
+
+/// Writes down what was found.
+fn declare(
+    plain: &mut Plain,
+    (direction, how): (&str, &str),
+    shapes: &Shapes,
+) -> Result<(), sextant_onnx::Error> {
+    plain.model = ranks::declare(&plain.model, shapes)?;
+    for (name, shape) in shapes {
+        let sizes = shape.iter().map(|size| match size {
+            Some(size) => size.to_string(),
+            None => "?".to_owned(),
+        });
+        let sizes = sizes.collect::<Vec<_>>().join(", ");
+        plain.changes.push(format!(
+            "{direction} `{name}` is declared without a shape; [{sizes}] {how}"
+        ));
+    }
+    Ok(())
+}
+
+fn missing(direction: &'static str, name: &str, fix: &'static str) -> sextant_onnx::Error {
+    sextant_onnx::Error::NoShape {
+        direction,
+        name: name.to_owned(),
+        fix,
+    }
+}
+
+/// One shape for those of runs with one row, two and so on; `None` where they differ in rank, or there are none.
+/// Where inputs may have any length, outputs may, too.
+fn merged(runs: &[&Vec<u64>], batched: bool, lengths_differ: bool) -> Option<Vec<Option<u64>>> {
+    let first = runs.first()?;
+    if runs.iter().any(|run| run.len() != first.len()) {
+        return None;
+    }
+    let counts_rows = runs
+        .iter()
+        .zip(1..)
+        .all(|(run, rows)| run.first() == Some(&rows));
+    let size = |at: usize| {
+        let is_fixed = runs.iter().all(|run| run[at] == first[at]);
+        let is_batch = at == 0 && batched && counts_rows;
+        Some(first[at]).filter(|_| is_fixed && !is_batch && (at == 0 || !lengths_differ))
+    };
+    Some((0..first.len()).map(size).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merged;
+
+    #[test]
+    fn what_counts_rows_is_the_batch_and_what_stays_is_fixed() {
+        let runs = [vec![1, 4], vec![2, 4], vec![3, 4]];
+        let runs: Vec<&Vec<u64>> = runs.iter().collect();
+        assert_eq!(merged(&runs, true, false), Some(vec![None, Some(4)]));
+        assert_eq!(merged(&runs, true, true), Some(vec![None, None]));
+        assert_eq!(
+            merged(&runs[..1], false, false),
+            Some(vec![Some(1), Some(4)])
+        );
+        // One run alone would count rows as well.
+        assert_eq!(merged(&runs[..1], true, false), Some(vec![None, Some(4)]));
+    }
+
+    #[test]
+    fn ranks_that_differ_are_none() {
+        let (one, two) = (vec![1], vec![2, 2]);
+        assert_eq!(merged(&[&one, &two], true, false), None);
+        assert_eq!(merged(&[], true, false), None);
+        assert_eq!(merged(&[&vec![], &vec![]], true, false), Some(vec![]));
+    }
+}
