@@ -191,9 +191,10 @@ impl Work {
                     validation: Arc::clone(&self.validation),
                     records: how.records,
                     batch: how.batch,
-                    outputs: how.outputs,
+                    signature: self.order.signature.clone(),
+                    metric: self.order.metric,
                 };
-                Answer::Calibrated(calibrate::ranges(&self.artefact, &sample, cancel))
+                Answer::Calibrated(calibrate::calibrate(&self.artefact, &sample, cancel))
             }
         }
     }

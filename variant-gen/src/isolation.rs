@@ -19,10 +19,10 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_isolation::{Child, Death, Program, frame};
-use sextant_onnx::quantize::Ranges;
 use sextant_types::{Code, Digest};
 
 use crate::{
+    generator::calibrate::Calibrated,
     measure::{Cancel, MeasureError, Measurement, Refused},
     validation::Labels,
 };
@@ -94,9 +94,9 @@ impl Isolation {
         seat: &Seat,
         task: &Task,
         cancel: &Cancel,
-    ) -> Result<Ranges, MeasureError> {
+    ) -> Result<Calibrated, MeasureError> {
         match self.run(seat, task, cancel)? {
-            Answer::Calibrated(Ok(ranges)) => Ok(ranges),
+            Answer::Calibrated(Ok(calibrated)) => Ok(calibrated),
             Answer::Calibrated(Err(reason)) => Err(refused(Code::UnsupportedOperator, reason)),
             _ => Err(off_topic()),
         }

@@ -97,6 +97,9 @@ pub enum Generated {
         size_bytes: u64,
         /// Nodes that compute in this precision, for quantised models.
         nodes: Vec<String>,
+        /// What was found out while it was made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// It does not apply to the model.
     Skipped {

@@ -24,7 +24,9 @@ mod weights_only;
 
 pub use dynamic::{Dynamic, quantize_dynamic, quantize_dynamic_with};
 pub use numeric::Weights;
-pub use qdq::{Calibration, calibration_graph, quantize_static, quantize_static_with};
+pub use qdq::{
+    Calibration, activation_graph, calibration_graph, quantize_static, quantize_static_with,
+};
 pub use ranges::Ranges;
 pub use weights_only::quantize_weights_only;
 

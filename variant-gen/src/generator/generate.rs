@@ -5,13 +5,27 @@ use sextant_objects::digest_of;
 use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static, quantize_weights_only};
 use sextant_types::Precision;
 
-use super::{Generated, Inspected, Registration, calibrate};
+use super::{
+    Generated, Inspected, Registration,
+    calibrate::{self, Calibrated},
+};
 use crate::{
     Error, Isolation,
     isolation::protocol::{Action, Calibrate},
     measure::{Cancel, MeasureError},
     step,
 };
+
+/// A quantised model and what was found out on the way, or why there is none.
+type Made = Result<(Quantized, Option<String>), String>;
+
+fn made_static(model: &Bytes, calibrated: Calibrated) -> Made {
+    let Calibrated { ranges, note } = calibrated;
+    let quantized = quantize_static(model, &ranges);
+    quantized
+        .map(|quantized| (quantized, note))
+        .map_err(|error| error.to_string())
+}
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -33,6 +47,7 @@ impl Registration<'_> {
                     artefact: inspected.base(&self.model).0,
                     size_bytes: inspected.base(&self.model).1,
                     nodes: Vec::new(),
+                    note: None,
                 };
                 (generated, None)
             }
@@ -72,8 +87,15 @@ impl Registration<'_> {
         inspected: &Inspected,
     ) -> Result<(Generated, Option<Bytes>), Error> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
+        let mut note = None;
         let quantized = match precision {
-            Precision::Int8Static => self.quantize_static(model, inspected).await?,
+            Precision::Int8Static => {
+                let made = self.quantize_static(model, inspected).await?;
+                made.map(|(quantized, of_ranges)| {
+                    note = of_ranges;
+                    quantized
+                })
+            }
             precision => {
                 let quantize = move |_: &_| {
                     let quantized = match precision {
@@ -94,15 +116,17 @@ impl Registration<'_> {
             artefact: self.parts.objects.put_blob(model.clone()).await?,
             size_bytes: model.len() as u64,
             nodes,
+            note,
         };
         Ok((generated, Some(model)))
     }
 
+    /// With what was found out about the ranges.
     async fn quantize_static(
         &mut self,
         model: Bytes,
         inspected: &Inspected,
-    ) -> Result<Result<Quantized, String>, Error> {
+    ) -> Result<Made, Error> {
         let config = &self.parts.config;
         if let Some(isolation) = config.isolation.clone() {
             let names = self.engines.iter().map(|engine| engine.name());
@@ -113,7 +137,6 @@ impl Registration<'_> {
                     engines: names.collect(),
                     records: config.calibration_records,
                     batch: self.calibration_batch(inspected),
-                    outputs: inspected.signature.outputs.len(),
                 };
                 return self
                     .calibrate_isolated(isolation, (model, how), inspected)
@@ -124,7 +147,8 @@ impl Registration<'_> {
             engines: self.engines.clone(),
             records: config.calibration_records,
             batch: self.calibration_batch(inspected),
-            outputs: inspected.signature.outputs.len(),
+            signature: inspected.signature.clone(),
+            metric: self.application.metric,
             validation: self
                 .validation(&inspected.signature, &inspected.scored)
                 .await?,
@@ -132,8 +156,8 @@ impl Registration<'_> {
         self.parts
             .threads
             .run(move |cancel| {
-                let ranges = calibrate::ranges(&model, &sample, cancel)?;
-                quantize_static(&model, &ranges).map_err(|e| e.to_string())
+                let calibrated = calibrate::calibrate(&model, &sample, cancel)?;
+                made_static(&model, calibrated)
             })
             .await
     }
@@ -151,7 +175,7 @@ impl Registration<'_> {
         isolation: Isolation,
         (model, how): (Bytes, Calibrate),
         inspected: &Inspected,
-    ) -> Result<Result<Quantized, String>, Error> {
+    ) -> Result<Made, Error> {
         let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);
         let task = self
@@ -159,12 +183,12 @@ impl Registration<'_> {
             .await?;
         let seat = self.seat.clone();
         let work = move |cancel: &Cancel| {
-            let ranges = match isolation.calibrate(&seat, &task, cancel) {
+            let calibrated = match isolation.calibrate(&seat, &task, cancel) {
                 Err(MeasureError::Cancelled) => return Err(MeasureError::Cancelled),
                 Err(error) => return Ok(Err(error.to_string())),
-                Ok(ranges) => ranges,
+                Ok(calibrated) => calibrated,
             };
-            Ok(quantize_static(&model, &ranges).map_err(|e| e.to_string()))
+            Ok(made_static(&model, calibrated))
         };
         Ok(self.parts.threads.run(work).await??)
     }

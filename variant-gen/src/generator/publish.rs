@@ -132,9 +132,13 @@ impl Registration<'_> {
 impl Outcome<'_> {
     pub(super) fn summary(&self, variants: &[Variant]) -> Summary {
         let mut skipped = BTreeMap::new();
+        let mut changes = self.inspected.changes.clone();
         for (precision, generated) in self.generated {
-            if let Generated::Skipped { reason } = generated {
-                skipped.insert(precision.name().to_owned(), reason.clone());
+            match generated {
+                Generated::Skipped { reason } => {
+                    skipped.insert(precision.name().to_owned(), reason.clone());
+                }
+                Generated::Made { note, .. } => changes.extend(note.clone()),
             }
         }
         let (mut configurations, mut pruned) = (0, BTreeMap::new());
@@ -157,7 +161,7 @@ impl Outcome<'_> {
         Summary {
             scored_output: scored.map(|output| output.name.clone()).unwrap_or_default(),
             usual: usual(variants),
-            changes: self.inspected.changes.clone(),
+            changes,
             variants: variants.len(),
             frontier: on_frontier.count(),
             configurations,

@@ -4,10 +4,10 @@
 //! a line of JSON.
 
 use serde::{Deserialize, Serialize};
-use sextant_onnx::quantize::Ranges;
 use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, Signature};
 
 use crate::{
+    generator::calibrate::Calibrated,
     measure::{Effort, Measurement, Refused, Rival},
     validation::{Labels, Limits, Scored},
 };
@@ -82,8 +82,6 @@ pub struct Calibrate {
     pub records: usize,
     /// Records at a time.
     pub batch: usize,
-    /// The model's own outputs.
-    pub outputs: usize,
 }
 
 /// An order and the files that follow it.
@@ -106,7 +104,7 @@ pub enum Answer {
     /// The end of an order.
     Measured(Box<Measurement>),
     /// The same of a calibration, or why there is none.
-    Calibrated(Result<Ranges, String>),
+    Calibrated(Result<Calibrated, String>),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
     /// The shape of each output, for each batch.

@@ -7,6 +7,7 @@ mod digits;
 mod extensions;
 mod manifests;
 mod optional;
+mod ranges;
 mod ranks;
 mod refusals;
 mod service;

@@ -65,6 +65,27 @@ pub fn calibration_graph(model: &Bytes) -> Result<Calibration, Error> {
     })
 }
 
+/// Adds outputs to a model that are the values themselves: behind the model's own stands one more for each of
+/// [`Calibration::tensors`], with its elements in one dimension. For few records at a time: there are many.
+///
+/// # Errors
+/// As [`quantize_static`].
+pub fn activation_graph(model: &Bytes) -> Result<Calibration, Error> {
+    let mut editor = Editor::open(model, "static quantisation", OLDEST)?;
+    let tensors = Plan::new(&editor)?.calibrated();
+    let flat = editor.add("calibration_shape", &[1], &[-1i64]);
+    for tensor in &tensors {
+        let values = editor.fresh(&format!("{tensor}_flat"));
+        let node = NodeProto::new("Reshape", &values, &[tensor, &flat], &[&values]);
+        editor.graph.node.push(node);
+        editor.add_output(&values, &[Dim::Dynamic("elements")]);
+    }
+    Ok(Calibration {
+        model: editor.finish(),
+        tensors,
+    })
+}
+
 /// [`quantize_static_with`] with one scale per output channel.
 ///
 /// # Errors

@@ -31,6 +31,21 @@ impl Ranges {
         }
     }
 
+    /// The same where a few values at either end do not count: of a tensor with samples, the range that holds a share
+    /// of them, never wider than what was seen. What is outside is then answered as the end that it is beyond, and
+    /// everything inside has finer steps.
+    #[must_use]
+    pub fn clipped(&self, samples: &BTreeMap<String, Vec<f32>>, share: f64) -> Self {
+        let clip = |(tensor, seen): (&String, &(f32, f32))| {
+            let held = samples.get(tensor).and_then(|values| ends(values, share));
+            let range = held.map_or(*seen, |(low, high)| (low.max(seen.0), high.min(seen.1)));
+            // A tensor that is zero but for a few values is those values.
+            let is_empty = range.0.min(0.0) == 0.0 && range.1.max(0.0) == 0.0;
+            (tensor.clone(), if is_empty { *seen } else { range })
+        };
+        Self(self.0.iter().map(clip).collect())
+    }
+
     /// Smallest and largest value of a tensor, widened to hold zero.
     ///
     /// # Errors
@@ -57,11 +72,49 @@ impl Ranges {
     }
 }
 
+/// Between which values a share of the finite ones lies, as many being left out at either end.
+fn ends(values: &[f32], share: f64) -> Option<(f32, f32)> {
+    let finite = values.iter().copied().filter(|value| value.is_finite());
+    let mut sorted: Vec<f32> = finite.collect();
+    sorted.sort_by(f32::total_cmp);
+    let outside = (1.0 - share.clamp(0.0, 1.0)) / 2.0;
+    let left_out =
+        ((sorted.len() as f64 * outside) as usize).min(sorted.len().saturating_sub(1) / 2);
+    let low = *sorted.get(left_out)?;
+    Some((low, sorted[sorted.len() - 1 - left_out]))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_few_values_at_either_end_are_left_out() {
+        let mut ranges = Ranges::new();
+        let mut values: Vec<f32> = (0..998u16).map(|at| f32::from(at) / 998.0).collect();
+        values.extend([-50.0, 800.0]);
+        ranges.observe("t", &values);
+        ranges.observe("unsampled", &[-1.0, 5.0]);
+        let samples = BTreeMap::from([("t".to_owned(), values)]);
+        let whole = ranges.clipped(&samples, 1.0);
+        assert_eq!(whole, ranges);
+        let clipped = ranges.clipped(&samples, 0.99);
+        let (low, high) = clipped.get("t").unwrap();
+        assert!(low == 0.0 && high < 1.0, "{low} {high}");
+        assert_eq!(clipped.get("unsampled"), Ok((-1.0, 5.0)));
+    }
+
+    #[test]
+    fn what_is_zero_but_for_a_few_values_keeps_its_range() {
+        let mut ranges = Ranges::new();
+        let mut values = vec![0.0; 999];
+        values.push(7.0);
+        ranges.observe("t", &values);
+        let samples = BTreeMap::from([("t".to_owned(), values)]);
+        assert_eq!(ranges.clipped(&samples, 0.9).get("t"), Ok((0.0, 7.0)));
+    }
 
     #[test]
     fn nothing_finite_is_no_range() {
