@@ -38,6 +38,9 @@ const STEEPEST: f64 = 4.0;
 /// memory is little beside.
 const ONCE: Duration = Duration::from_millis(250);
 
+/// So does a slow one that took no more than so many times what was expected: it prepared nothing worth telling.
+const AS_EXPECTED: f64 = 1.25;
+
 impl Sweep<'_> {
     /// What was measured at other sizes than `dims`, where `points` were, in increasing order of size,
     /// with no larger batches; and the greatest length that the engine takes, where it refused one.
@@ -190,7 +193,9 @@ impl Sweep<'_> {
             Ok::<_, MeasureError>(started.elapsed())
         };
         let first = timed()?;
-        if first > ONCE && milliseconds(first) <= 2.0 * expected {
+        let is_within = |times: f64| milliseconds(first) <= times * expected;
+        let is_enough = first > effort.slow && effort.slow_shape_runs <= 1;
+        if (first > ONCE && is_within(2.0)) || (is_enough && is_within(AS_EXPECTED)) {
             return Ok(summarise(rows, vec![milliseconds(first)]));
         }
         let least = match first > effort.slow {
