@@ -270,7 +270,7 @@ impl Dispatcher {
 fn occupied(view: &View, driver: &Driver) -> Vec<Occupied> {
     let members = driver.workers().load();
     let mut devices = BTreeMap::new();
-    for (at, member) in members.iter().enumerate() {
+    for (at, member) in members.numbered() {
         let here = member.client.is_some() && view.workers.contains_key(&member.id);
         if let Some(tariff) = driver.tariff(at).filter(|_| here) {
             let loaded = Vec::new();

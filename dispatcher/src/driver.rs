@@ -49,6 +49,7 @@ use crate::{
     pending::Pending,
     workers::Workers,
 };
+use sextant_types::index::{DeviceIx, IndexVec};
 
 /// The scheduler of a dispatcher and the workers that it fills.
 pub(crate) struct Driver {
@@ -68,7 +69,7 @@ pub(crate) struct Driver {
     online: Arc<OnlineMeter>,
     costs: Costs,
     /// What the workers' devices cost, by position.
-    tariffs: ArcSwap<Vec<Option<Arc<Tariff>>>>,
+    tariffs: ArcSwap<IndexVec<DeviceIx, Option<Arc<Tariff>>>>,
     /// Batches that were sent and have no outcome.
     under_way: AtomicUsize,
     this: Weak<Self>,
@@ -147,7 +148,7 @@ impl Driver {
 
     /// Queues a query; its reply arrives exactly once.
     pub(crate) fn enqueue(&self, request: Request<Pending>) {
-        let of = (request.payload.model, request.payload.shape);
+        let of = (request.payload.number, request.payload.shape);
         self.step(|controller, now, actions| {
             controller.on_shaped_request(now, of, request, actions);
         });
@@ -164,12 +165,12 @@ impl Driver {
     }
 
     /// The workers' devices cost so much from now on, by position.
-    pub(crate) fn set_tariffs(&self, tariffs: Vec<Option<Arc<Tariff>>>) {
+    pub(crate) fn set_tariffs(&self, tariffs: IndexVec<DeviceIx, Option<Arc<Tariff>>>) {
         self.tariffs.store(Arc::new(tariffs));
     }
 
     /// What the device of the worker at position `at` costs.
-    pub(crate) fn tariff(&self, at: usize) -> Option<Arc<Tariff>> {
+    pub(crate) fn tariff(&self, at: DeviceIx) -> Option<Arc<Tariff>> {
         self.tariffs.load().get(at)?.clone()
     }
 
@@ -234,13 +235,13 @@ impl Driver {
         batch: Unsent,
         actions: &mut Actions<Pending>,
     ) {
-        if self.workers.is_away(batch.device as usize) {
+        if self.workers.is_away(batch.device) {
             controller.on_device_down(now, batch.device, actions);
             self.count_slots(controller);
         }
         controller.on_result(now, batch.id, None, actions);
         for request in batch.requests {
-            let of = (batch.model, request.payload.shape);
+            let of = (batch.variant, request.payload.shape);
             controller.on_shaped_request(now, of, request, actions);
         }
     }
@@ -265,7 +266,7 @@ impl Driver {
         let State {
             controller,
             pools,
-            models,
+            variants,
             ..
         } = state;
         controller.take_changed_pools(pools);
@@ -274,12 +275,12 @@ impl Driver {
             self.gauges
                 .set_load(*pool, controller.load(*pool), &backlogs);
         }
-        controller.take_changed_models(models);
-        for model in models.iter() {
-            let of = controller.runs_on(*model);
-            let tenant = controller.tenant(*model);
+        controller.take_changed_variants(variants);
+        for variant in variants.iter() {
+            let of = controller.runs_on(*variant);
+            let tenant = controller.tenant(*variant);
             self.gauges
-                .set_model(*model, tenant, of, controller.excesses(*model));
+                .set_variant(*variant, tenant, of, controller.excesses(*variant));
         }
     }
 }

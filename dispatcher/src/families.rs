@@ -29,6 +29,7 @@ use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision};
 
 use crate::index::Known;
+use sextant_types::index::VariantIx;
 
 /// Share by which a service time has to change before predictions are built again.
 const CHANGE: f64 = 0.1;
@@ -61,7 +62,7 @@ pub struct Choice {
 #[derive(Default)]
 pub(crate) struct Families {
     /// By ordinal of a member.
-    by_member: BTreeMap<u32, Arc<Family>>,
+    by_member: BTreeMap<VariantIx, Arc<Family>>,
     by_key: BTreeMap<Key, Arc<Family>>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Families {
 pub(crate) struct Family {
     choice: Choice,
     /// Threads and ordinal, fewest threads first.
-    members: Vec<(u16, u32)>,
+    members: Vec<(u16, VariantIx)>,
     cores: u16,
     /// Queries under way: they wait or run.
     under_way: AtomicUsize,
@@ -87,9 +88,9 @@ struct State {
 /// What a family chose for a query.
 pub(crate) struct Assigned {
     /// The member that takes it.
-    pub(crate) ordinal: u32,
+    pub(crate) ordinal: VariantIx,
     /// Slots of a batch of each member, when they have changed.
-    pub(crate) slots: Vec<(u32, u16)>,
+    pub(crate) slots: Vec<(VariantIx, u16)>,
 }
 
 /// Counts a query as under way until it is dropped.
@@ -120,7 +121,8 @@ impl Families {
             let cores = cores.map(|cores| choice.cores.map_or(cores, |most| most.clamp(1, cores)));
             members.retain(|known| cores.is_some_and(|cores| number(known).0 <= cores));
             let known = self.by_key.get(&key).cloned();
-            let numbers: Vec<(u16, u32)> = members.iter().map(|known| number(known)).collect();
+            let numbers: Vec<(u16, VariantIx)> =
+                members.iter().map(|known| number(known)).collect();
             let same = |family: &Arc<Family>| family.members == numbers;
             let family = known.filter(same).or_else(|| {
                 let profile = profile(&members, cores.unwrap_or(1));
@@ -137,7 +139,7 @@ impl Families {
     }
 
     /// The family of a variant.
-    pub(crate) fn of(&self, ordinal: u32) -> Option<&Arc<Family>> {
+    pub(crate) fn of(&self, ordinal: VariantIx) -> Option<&Arc<Family>> {
         self.by_member.get(&ordinal)
     }
 }
@@ -155,7 +157,7 @@ impl Key {
     }
 }
 
-fn number(known: &Arc<Known>) -> (u16, u32) {
+fn number(known: &Arc<Known>) -> (u16, VariantIx) {
     (known.variant.spec.threads.max(1), known.ordinal)
 }
 
@@ -201,7 +203,12 @@ fn tuple(running: u16, intra: u16) -> Tuple {
 
 impl Family {
     /// `None` where there is nothing to choose.
-    fn new(choice: Choice, members: Vec<(u16, u32)>, cores: u16, profile: Profile) -> Option<Self> {
+    fn new(
+        choice: Choice,
+        members: Vec<(u16, VariantIx)>,
+        cores: u16,
+        profile: Profile,
+    ) -> Option<Self> {
         if members.len() < 2 {
             return None;
         }
@@ -223,7 +230,12 @@ impl Family {
     }
 
     /// A query arrives. `usable` tells which members may answer it.
-    pub(crate) fn assign(&self, now: Nanos, chosen: u32, usable: impl Fn(u32) -> bool) -> Assigned {
+    pub(crate) fn assign(
+        &self,
+        now: Nanos,
+        chosen: VariantIx,
+        usable: impl Fn(VariantIx) -> bool,
+    ) -> Assigned {
         let under_way = self.under_way.load(Ordering::Relaxed);
         let mut state = self.state.lock();
         let running = under_way.min(usize::from(state.current.service));
@@ -259,7 +271,7 @@ impl Family {
     }
 
     /// So many slots for a batch that no more than the chosen number run side by side.
-    fn slots(&self, configuration: Configuration) -> Vec<(u32, u16)> {
+    fn slots(&self, configuration: Configuration) -> Vec<(VariantIx, u16)> {
         let fair = self.cores / configuration.service.max(1);
         self.members
             .iter()
@@ -267,7 +279,7 @@ impl Family {
             .collect()
     }
 
-    fn learn(&self, running: u16, ordinal: u32, service_s: f64) {
+    fn learn(&self, running: u16, ordinal: VariantIx, service_s: f64) {
         let member = self.members.iter().find(|(_, member)| *member == ordinal);
         let Some((intra, _)) = member else { return };
         let mut state = self.state.lock();
@@ -297,7 +309,7 @@ impl Family {
 impl UnderWay {
     /// The query was answered by a member after `service_s` of run time. It tells what requests do
     /// to each other if as many were under way at its end as at its start, and none waited.
-    pub(crate) fn answered(&self, ordinal: u32, service_s: f64) {
+    pub(crate) fn answered(&self, ordinal: VariantIx, service_s: f64) {
         let now = self.family.under_way.load(Ordering::Relaxed);
         let running = self.before + 1;
         let member = self.family.members.iter().find(|(_, of)| *of == ordinal);

@@ -8,12 +8,13 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use sextant_controller::Excess;
 use sextant_schedule::{Backlog, NEVER, Nanos, PoolIx, PoolLoad, ahead};
+use sextant_types::index::{IndexVec, KindIx, Number, VariantIx};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
 pub(crate) struct Gauges {
-    pools: Grown<Pool>,
-    models: Grown<Model>,
+    pools: Grown<PoolIx, Pool>,
+    variants: Grown<VariantIx, Variant>,
 }
 
 #[derive(Default)]
@@ -33,7 +34,7 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct Model {
+struct Variant {
     /// Where it is loaded.
     places: ArcSwap<Vec<Place>>,
     /// Whose it is.
@@ -46,21 +47,21 @@ struct Model {
     slots: AtomicU16,
 }
 
-/// A model on a pool.
+/// A variant on a pool.
 struct Place {
     pool: PoolIx,
-    kind: u32,
+    kind: KindIx,
     /// How much longer than by its profile a lone query takes, ns.
     excess: AtomicU64,
 }
 
 /// A list that is replaced by a longer one when something comes that does not fit.
-struct Grown<T>(ArcSwap<Vec<Arc<T>>>);
+struct Grown<I, T>(ArcSwap<IndexVec<I, Arc<T>>>);
 
 impl Gauges {
     /// Called by one thread at a time.
     pub(crate) fn set_load(&self, pool: PoolIx, load: PoolLoad, backlogs: &[Backlog]) {
-        self.pools.with(pool.get() as usize, |pool| {
+        self.pools.with(pool, |pool| {
             pool.busy_until.store(load.busy_until, Ordering::Relaxed);
             pool.queued.store(load.queued, Ordering::Relaxed);
             pool.slots.store(load.slots, Ordering::Relaxed);
@@ -68,16 +69,16 @@ impl Gauges {
         });
     }
 
-    /// Whose it is, pool, kind and excess wherever a model is loaded, and what is known of single sizes of its
+    /// Whose it is, pool, kind and excess wherever a variant is loaded, and what is known of single sizes of its
     /// queries. Called by one thread at a time.
-    pub(crate) fn set_model(
+    pub(crate) fn set_variant(
         &self,
-        model: u32,
+        variant: VariantIx,
         tenant: Option<u32>,
-        runs_on: impl Iterator<Item = (PoolIx, u32, Nanos)> + Clone,
+        runs_on: impl Iterator<Item = (PoolIx, KindIx, Nanos)> + Clone,
         excesses: impl Iterator<Item = Excess>,
     ) {
-        self.models.with(model as usize, |of| {
+        self.variants.with(variant, |of| {
             if let Some(tenant) = tenant {
                 of.tenant.store(tenant, Ordering::Relaxed);
             }
@@ -97,49 +98,54 @@ impl Gauges {
         });
     }
 
-    /// A batch of a model occupies so many slots from now on. Called by one thread at a time.
-    pub(crate) fn set_slots(&self, model: u32, slots: u16) {
-        self.models.with(model as usize, |of| {
+    /// A batch of a variant occupies so many slots from now on. Called by one thread at a time.
+    pub(crate) fn set_slots(&self, variant: VariantIx, slots: u16) {
+        self.variants.with(variant, |of| {
             of.slots.store(slots, Ordering::Relaxed);
         });
     }
 
-    /// Slots that a batch of a model occupies, where that was chosen.
-    pub(crate) fn slots(&self, model: u32) -> Option<u16> {
-        let models = self.models.0.load();
-        let slots = models.get(model as usize)?.slots.load(Ordering::Relaxed);
+    /// Slots that a batch of a variant occupies, where that was chosen.
+    pub(crate) fn slots(&self, variant: VariantIx) -> Option<u16> {
+        let variants = self.variants.0.load();
+        let slots = variants.get(variant)?.slots.load(Ordering::Relaxed);
         (slots > 0).then_some(slots)
     }
 
-    /// A batch of a model has run for so long.
-    pub(crate) fn add_run(&self, model: u32, run: Nanos) {
+    /// A batch of a variant has run for so long.
+    pub(crate) fn add_run(&self, variant: VariantIx, run: Nanos) {
         // What runs is loaded, and its load was published here.
-        if let Some(of) = self.models.0.load().get(model as usize) {
+        if let Some(of) = self.variants.0.load().get(variant) {
             of.ran.fetch_add(run, Ordering::Relaxed);
         }
     }
 
-    /// How long the batches of a model have run, all together, ns.
-    pub(crate) fn ran(&self, model: u32) -> Nanos {
-        let models = self.models.0.load();
-        let of = models.get(model as usize);
+    /// How long the batches of a variant have run, all together, ns.
+    pub(crate) fn ran(&self, variant: VariantIx) -> Nanos {
+        let variants = self.variants.0.load();
+        let of = variants.get(variant);
         of.map_or(0, |of| of.ran.load(Ordering::Relaxed))
     }
 
-    /// The pools in which a model has seats.
-    pub(crate) fn pools_of(&self, model: u32) -> Vec<PoolIx> {
-        let models = self.models.0.load();
-        let places = models.get(model as usize).map(|of| of.places.load_full());
+    /// The pools in which a variant has seats.
+    pub(crate) fn pools_of(&self, variant: VariantIx) -> Vec<PoolIx> {
+        let variants = self.variants.0.load();
+        let places = variants.get(variant).map(|of| of.places.load_full());
         let places = places.iter().flat_map(|places| places.iter());
         places.map(|place| place.pool).collect()
     }
 
-    /// Estimated time until a new batch of a model could start on a kind of device where that is
+    /// Estimated time until a new batch of a variant could start on a kind of device where that is
     /// first, and by how much the run of a query of this size there now takes longer than profiled,
     /// ns; [`NEVER`] where it is not loaded.
-    pub(crate) fn wait(&self, model: u32, (kind, size): (u32, u64), now: Nanos) -> Nanos {
-        let models = self.models.0.load();
-        let Some(of) = models.get(model as usize) else {
+    pub(crate) fn wait(
+        &self,
+        variant: VariantIx,
+        (kind, size): (KindIx, u64),
+        now: Nanos,
+    ) -> Nanos {
+        let variants = self.variants.0.load();
+        let Some(of) = variants.get(variant) else {
             return NEVER;
         };
         let pools = self.pools.0.load();
@@ -147,7 +153,7 @@ impl Gauges {
         let places = of.places.load();
         let of_kind = places.iter().filter(|place| place.kind == kind);
         let waits = of_kind.filter_map(|place| {
-            let wait = pools.get(place.pool.get() as usize)?.wait(now, tenant);
+            let wait = pools.get(place.pool)?.wait(now, tenant);
             Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
         });
         let wait = waits.min().unwrap_or(NEVER);
@@ -161,7 +167,7 @@ impl Gauges {
 }
 
 impl Place {
-    fn new((pool, kind, excess): (PoolIx, u32, Nanos)) -> Self {
+    fn new((pool, kind, excess): (PoolIx, KindIx, Nanos)) -> Self {
         Self {
             pool,
             kind,
@@ -231,20 +237,19 @@ impl Waiting {
     }
 }
 
-impl<T: Default> Grown<T> {
-    fn with(&self, at: usize, set: impl FnOnce(&T)) {
+impl<I: Number, T: Default> Grown<I, T> {
+    fn with(&self, number: I, set: impl FnOnce(&T)) {
         let list = self.0.load();
-        if let Some(item) = list.get(at) {
+        if let Some(item) = list.get(number) {
             return set(item);
         }
-        let mut longer = Vec::clone(&list);
-        longer.resize_with(at + 1, Arc::default);
-        set(&longer[at]);
+        let mut longer = IndexVec::clone(&list);
+        set(longer.grown(number));
         self.0.store(Arc::new(longer));
     }
 }
 
-impl<T> Default for Grown<T> {
+impl<I, T> Default for Grown<I, T> {
     fn default() -> Self {
         Self(ArcSwap::default())
     }

@@ -9,6 +9,7 @@ use sextant_metadata::{DeviceTypes, InstanceState, View};
 use sextant_rpc::Route;
 use sextant_schedule::Nanos;
 use sextant_selection::{Entry, Index, Readiness, mark_dominated};
+use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Signature, Variant,
     VariantId, WorkerId,
@@ -29,7 +30,7 @@ mod usual;
 /// Numbers for variants that never change while the dispatcher lives.
 #[derive(Default)]
 pub(crate) struct Interner {
-    ordinals: HashMap<VariantId, u32>,
+    ordinals: HashMap<VariantId, VariantIx>,
     applications: HashMap<ApplicationId, u32>,
     weights: HashMap<(EngineName, Digest, Precision), u32>,
     /// Of the applications that have a budget.
@@ -55,9 +56,9 @@ pub(crate) struct Surroundings<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Usable<'a> {
     /// Its position.
-    pub(crate) at: usize,
+    pub(crate) at: DeviceIx,
     /// Its kind.
-    pub(crate) kind: u32,
+    pub(crate) kind: KindIx,
     /// The type of its device, where it says so.
     pub(crate) device_type: Option<&'a DeviceTypeName>,
     /// Engines whose variants it runs.
@@ -84,7 +85,7 @@ pub(crate) struct Scope {
 struct Sized {
     members: Vec<Arc<Known>>,
     /// Those that are taken for dominated.
-    dominated: BTreeSet<(u32, u32)>,
+    dominated: BTreeSet<(VariantIx, KindIx)>,
     classes: Box<[OnceLock<Box<Index>>]>,
 }
 
@@ -92,8 +93,8 @@ struct Sized {
 #[derive(Default)]
 pub(crate) struct Snapshot {
     /// By ordinal; `None` where a variant was retired.
-    known: Vec<Option<Arc<Known>>>,
-    by_variant: HashMap<VariantId, u32>,
+    known: IndexVec<VariantIx, Option<Arc<Known>>>,
+    by_variant: HashMap<VariantId, VariantIx>,
     applications: HashMap<ApplicationId, Scope>,
     models: HashMap<ModelId, Scope>,
     /// By application: of those that have a budget.
@@ -108,8 +109,8 @@ impl Interner {
         self.ordinals.contains_key(variant)
     }
 
-    pub(crate) fn ordinal(&mut self, variant: &VariantId) -> u32 {
-        let next = self.ordinals.len() as u32;
+    pub(crate) fn ordinal(&mut self, variant: &VariantId) -> VariantIx {
+        let next = VariantIx::new(self.ordinals.len() as u32);
         *self.ordinals.entry(variant.clone()).or_insert(next)
     }
 
@@ -151,7 +152,7 @@ impl Interner {
 impl Snapshot {
     /// Builds the index from the store's view.
     pub(crate) fn build(view: &View, around: &Surroundings<'_>, interner: &mut Interner) -> Self {
-        let mut states: BTreeMap<&VariantId, Vec<(usize, InstanceState)>> = BTreeMap::new();
+        let mut states: BTreeMap<&VariantId, Vec<(DeviceIx, InstanceState)>> = BTreeMap::new();
         for instance in view.instances.values() {
             if let Some(worker) = around.workers.get(&instance.key.worker) {
                 states
@@ -179,8 +180,8 @@ impl Snapshot {
         snapshot
     }
 
-    pub(crate) fn known(&self, ordinal: u32) -> Option<&Arc<Known>> {
-        self.known.get(ordinal as usize)?.as_ref()
+    pub(crate) fn known(&self, ordinal: VariantIx) -> Option<&Arc<Known>> {
+        self.known.known(ordinal)
     }
 
     pub(crate) fn variant(&self, id: &VariantId) -> Option<&Arc<Known>> {
@@ -242,13 +243,10 @@ impl Snapshot {
     }
 
     fn insert(&mut self, known: Known) {
-        let at = known.ordinal as usize;
-        if self.known.len() <= at {
-            self.known.resize_with(at + 1, || None);
-        }
         self.by_variant
             .insert(known.variant.id.clone(), known.ordinal);
-        self.known[at] = Some(Arc::new(known));
+        let ordinal = known.ordinal;
+        *self.known.grown(ordinal) = Some(Arc::new(known));
     }
 
     fn index_scopes(&mut self) {

@@ -15,31 +15,32 @@ use tokio::{
 };
 
 use crate::metrics::Sent;
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 /// What a worker is told.
 pub(crate) enum LoadOrder {
-    Load { model: u32, load: Load },
-    Unload { model: u32, variant: VariantId },
+    Load { variant: VariantIx, load: Load },
+    Unload { variant: VariantIx, id: VariantId },
 }
 
 /// What came of it.
 #[derive(Clone, Copy)]
 pub(crate) enum LoadOutcome {
-    Loaded { model: u32, took: Duration },
-    LoadFailed { model: u32 },
-    Unloaded { model: u32 },
+    Loaded { variant: VariantIx, took: Duration },
+    LoadFailed { variant: VariantIx },
+    Unloaded { variant: VariantIx },
 }
 
 /// The queues to the workers, and what is known of the variants.
 #[derive(Default)]
 pub(crate) struct LoadQueues {
     /// By position of the worker.
-    senders: Mutex<Vec<Option<UnboundedSender<LoadOrder>>>>,
+    senders: Mutex<IndexVec<DeviceIx, Option<UnboundedSender<LoadOrder>>>>,
     tasks: Mutex<JoinSet<()>>,
-    /// By model.
-    variants: Mutex<HashMap<u32, Arc<Variant>>>,
-    /// By model: why its last LOAD failed.
-    failures: Mutex<HashMap<u32, String>>,
+    /// By variant.
+    variants: Mutex<HashMap<VariantIx, Arc<Variant>>>,
+    /// By variant: why its last LOAD failed.
+    failures: Mutex<HashMap<VariantIx, String>>,
     sent: Arc<Sent>,
 }
 
@@ -53,29 +54,29 @@ impl LoadQueues {
     }
 
     /// What a number stands for from now on.
-    pub(crate) fn know(&self, model: u32, variant: &Arc<Variant>) {
-        self.variants.lock().insert(model, Arc::clone(variant));
-        self.failures.lock().remove(&model);
+    pub(crate) fn know(&self, number: VariantIx, variant: &Arc<Variant>) {
+        self.variants.lock().insert(number, Arc::clone(variant));
+        self.failures.lock().remove(&number);
     }
 
-    pub(crate) fn variant(&self, model: u32) -> Option<Arc<Variant>> {
-        self.variants.lock().get(&model).cloned()
+    pub(crate) fn variant(&self, variant: VariantIx) -> Option<Arc<Variant>> {
+        self.variants.lock().get(&variant).cloned()
     }
 
     /// Why the last LOAD of a variant failed, if it did.
-    pub(crate) fn failure(&self, model: u32) -> Option<String> {
-        self.failures.lock().get(&model).cloned()
+    pub(crate) fn failure(&self, variant: VariantIx) -> Option<String> {
+        self.failures.lock().get(&variant).cloned()
     }
 
     /// Hands an order to a worker's task.
-    pub(crate) fn send(&self, at: usize, step: LoadOrder) {
+    pub(crate) fn send(&self, at: DeviceIx, step: LoadOrder) {
         match &step {
             LoadOrder::Load { load, .. } => self.sent.load_ordered(&load.variant.application),
             LoadOrder::Unload { .. } => {
                 self.sent.unloads.inc();
             }
         }
-        if let Some(Some(sender)) = self.senders.lock().get(at) {
+        if let Some(sender) = self.senders.lock().known(at) {
             // If the worker is gone, the controller has been told or will be: nobody waits for the
             // outcome.
             sender.send(step).ok();
@@ -84,21 +85,17 @@ impl LoadQueues {
 
     /// Starts the task of a worker; `done` is called with its outcomes and tells before each order
     /// whether it is still wanted. Must be called within a runtime.
-    pub(crate) fn start(self: &Arc<Self>, at: usize, worker: WorkerClient, done: impl Outcomes) {
+    pub(crate) fn start(self: &Arc<Self>, at: DeviceIx, worker: WorkerClient, done: impl Outcomes) {
         let (sender, orders) = unbounded_channel();
         let loads = Arc::clone(self);
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move { loads.serve(&worker, orders, done).await });
-        let mut senders = self.senders.lock();
-        if senders.len() <= at {
-            senders.resize_with(at + 1, || None);
-        }
-        senders[at] = Some(sender);
+        *self.senders.lock().grown(at) = Some(sender);
     }
 
     /// Sends nothing more to the worker at a position.
-    pub(crate) fn end(&self, at: usize) {
+    pub(crate) fn end(&self, at: DeviceIx) {
         if let Some(sender) = self.senders.lock().get_mut(at) {
             *sender = None;
         }
@@ -106,7 +103,7 @@ impl LoadQueues {
 
     /// Ends all tasks where they stand.
     pub(crate) fn stop(&self) {
-        self.senders.lock().clear();
+        *self.senders.lock() = IndexVec::default();
         self.tasks.lock().abort_all();
     }
 
@@ -119,36 +116,39 @@ impl LoadQueues {
         while let Some(step) = orders.recv().await {
             let wanted = outcomes.are_wanted();
             match step {
-                LoadOrder::Load { model, load } if wanted => {
-                    outcomes.tell(self.load(worker, model, load).await);
+                LoadOrder::Load { variant, load } if wanted => {
+                    outcomes.tell(self.load(worker, variant, load).await);
                 }
-                LoadOrder::Unload { model, variant } if wanted => {
-                    if let Err(error) = worker.unload(&variant).await {
+                LoadOrder::Unload { variant, id } if wanted => {
+                    if let Err(error) = worker.unload(&id).await {
                         self.sent.unload_failures.inc();
-                        tracing::warn!(%variant, %error, "a variant could not be unloaded");
+                        tracing::warn!(variant = %id, %error, "a variant could not be unloaded");
                     }
-                    outcomes.tell(LoadOutcome::Unloaded { model });
+                    outcomes.tell(LoadOutcome::Unloaded { variant });
                 }
                 LoadOrder::Load { .. } | LoadOrder::Unload { .. } => {}
             }
         }
     }
 
-    async fn load(&self, worker: &WorkerClient, model: u32, load: Load) -> LoadOutcome {
+    async fn load(&self, worker: &WorkerClient, number: VariantIx, load: Load) -> LoadOutcome {
         let loaded = Arc::clone(&load.variant);
-        let variant = &loaded.id;
+        let id = &loaded.id;
         match worker.load(load).await {
             Ok(timings) => {
-                self.failures.lock().remove(&model);
+                self.failures.lock().remove(&number);
                 let us = (timings.fetch_us + timings.load_us).clamp(0.0, 1e15);
                 let took = Duration::from_nanos((us * 1e3) as u64);
-                LoadOutcome::Loaded { model, took }
+                LoadOutcome::Loaded {
+                    variant: number,
+                    took,
+                }
             }
             Err(error) => {
                 self.sent.load_failed(&loaded.application);
-                tracing::warn!(%variant, %error, "a variant could not be loaded");
-                self.failures.lock().insert(model, error.to_string());
-                LoadOutcome::LoadFailed { model }
+                tracing::warn!(variant = %id, %error, "a variant could not be loaded");
+                self.failures.lock().insert(number, error.to_string());
+                LoadOutcome::LoadFailed { variant: number }
             }
         }
     }

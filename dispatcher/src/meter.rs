@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use sextant_health::throttle::Observation;
 use sextant_rpc::BatchTimings;
 use sextant_schedule::Nanos;
+use sextant_types::index::{DeviceIx, IndexVec};
 
 /// Device time spent on online queries: what offline jobs make room for.
 pub(crate) struct OnlineMeter {
     started: Instant,
     /// By position.
-    workers: ArcSwap<Vec<Arc<Meter>>>,
+    workers: ArcSwap<IndexVec<DeviceIx, Arc<Meter>>>,
 }
 
 /// Of one worker.
@@ -54,17 +55,16 @@ impl OnlineMeter {
     }
 
     /// The workers that are up have so many cores from now on, by position.
-    pub(crate) fn set_cores(&self, up: impl Iterator<Item = (u32, u16)>) {
-        let mut workers = Vec::clone(&self.workers.load());
-        for worker in &workers {
+    pub(crate) fn set_cores(&self, up: impl Iterator<Item = (DeviceIx, u16)>) {
+        let mut workers = IndexVec::clone(&self.workers.load());
+        for worker in workers.iter() {
             worker.cores.store(0, Ordering::Relaxed);
         }
         for (at, cores) in up {
-            let at = at as usize;
-            if workers.len() <= at {
-                workers.resize_with(at + 1, Arc::default);
-            }
-            workers[at].cores.store(cores.into(), Ordering::Relaxed);
+            workers
+                .grown(at)
+                .cores
+                .store(cores.into(), Ordering::Relaxed);
         }
         self.workers.store(Arc::new(workers));
     }
@@ -72,13 +72,13 @@ impl OnlineMeter {
     /// Counts a batch on a worker in which `online` of `all` queries were online ones.
     pub(crate) fn add(
         &self,
-        at: u32,
+        at: DeviceIx,
         timings: BatchTimings,
         expected: Nanos,
         (online, all): (usize, usize),
     ) {
         let workers = self.workers.load();
-        let Some(meter) = workers.get(at as usize) else {
+        let Some(meter) = workers.get(at) else {
             return;
         };
         let total_us = timings.input_us + timings.exec_us + timings.output_us;
@@ -105,10 +105,10 @@ impl OnlineMeter {
 
     /// What was seen of that of some workers which online queries keep least busy; of all workers
     /// where none is named.
-    pub(crate) fn quietest(&self, of: &[usize]) -> Observation {
+    pub(crate) fn quietest(&self, of: &[DeviceIx]) -> Observation {
         let at = self.started.elapsed().as_nanos() as u64;
         let workers = self.workers.load();
-        let named = workers.iter().enumerate().filter(|(at, meter)| {
+        let named = workers.numbered().filter(|(at, meter)| {
             let is_up = meter.cores.load(Ordering::Relaxed) > 0;
             is_up && (of.is_empty() || of.contains(at))
         });

@@ -175,7 +175,7 @@ impl Collector for Look {
 fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let snapshot = dispatcher.snapshot.load();
     let loaded = snapshot.all().filter(|known| !known.workers.is_empty());
-    let loaded: Vec<u32> = loaded.map(|known| known.ordinal).collect();
+    let loaded: Vec<_> = loaded.map(|known| known.ordinal).collect();
     let gauges = dispatcher.driver.gauges();
     let pools: BTreeSet<_> = loaded.iter().flat_map(|at| gauges.pools_of(*at)).collect();
     for (name, help, value) in [

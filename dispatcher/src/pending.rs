@@ -9,11 +9,12 @@ use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::budget::Charge;
+use sextant_types::index::VariantIx;
 
 /// A query waiting for its answer.
 pub(crate) struct Pending {
     /// The controller's model: the ordinal of the variant.
-    pub(crate) model: u32,
+    pub(crate) number: VariantIx,
     pub(crate) shape: Shape,
     pub(crate) variant: Arc<Variant>,
     pub(crate) inputs: Inputs,

@@ -158,7 +158,7 @@ impl Dispatcher {
             .map_or(NEVER, |deadline| self.clock.nanos(deadline));
         let known = &chosen.known;
         let payload = Pending {
-            model: known.ordinal,
+            number: known.ordinal,
             shape: ask.extent.shape(&known.variant),
             variant: Arc::clone(&known.variant),
             inputs,

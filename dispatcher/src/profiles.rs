@@ -26,6 +26,7 @@ use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
 use tokio::sync::watch;
 
 use crate::{Dispatcher, index::Snapshot};
+use sextant_types::index::DeviceIx;
 
 /// How variants are measured on further types of devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -169,7 +170,7 @@ impl ProfileService {
         }
     }
 
-    async fn attempt(&mut self, snapshot: &Snapshot, missing: &Missing, workers: &[usize]) {
+    async fn attempt(&mut self, snapshot: &Snapshot, missing: &Missing, workers: &[DeviceIx]) {
         let failed = self.failed.get(missing).copied();
         let failures = failed.map_or(0, |failed| failed.failures);
         let pause = self.config.pause(failures).as_millis() as u64;
@@ -200,7 +201,7 @@ impl ProfileService {
         }
     }
 
-    fn client(&self, at: usize) -> Option<WorkerClient> {
+    fn client(&self, at: DeviceIx) -> Option<WorkerClient> {
         let members = self.dispatcher.driver.workers().load();
         members.get(at)?.client.clone()
     }
@@ -286,7 +287,7 @@ impl ProfileService {
 }
 
 /// What was not measured where it is loaded, with the workers that have it.
-fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<usize>)> {
+fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<DeviceIx>)> {
     let mut found = Vec::new();
     for known in snapshot.all() {
         let variant = &known.variant;

@@ -22,6 +22,7 @@ use crate::{
     place::Source,
     refusal::{overdue, refuse, standing_by, too_long, unsuited},
 };
+use sextant_types::index::{DeviceIx, VariantIx};
 
 /// What the selection came to.
 pub(crate) struct Chosen {
@@ -234,11 +235,11 @@ impl Dispatcher {
         &self,
         family: &Family,
         snapshot: &Snapshot,
-        chosen: u32,
+        chosen: VariantIx,
         demand: &Demand,
         load: &LiveLoad<'_>,
-    ) -> u32 {
-        let usable = |ordinal: u32| {
+    ) -> VariantIx {
+        let usable = |ordinal: VariantIx| {
             let Some(known) = snapshot.known(ordinal) else {
                 return false;
             };
@@ -258,7 +259,7 @@ impl Dispatcher {
     }
 
     /// Positions of the workers on which the variant of a route is loaded; none for other routes.
-    pub(crate) fn loaded_on(&self, route: &Route) -> Vec<usize> {
+    pub(crate) fn loaded_on(&self, route: &Route) -> Vec<DeviceIx> {
         let snapshot = self.snapshot.load();
         match route {
             Route::Variant(id) => {

@@ -7,17 +7,18 @@ use parking_lot::Mutex;
 use sextant_health::interference::{Order, Place, Relief};
 
 use crate::driver::Driver;
+use sextant_types::index::DeviceIx;
 
 /// What workers have said: their position, the life in which they were asked, and whether they keep to
 /// other cores now.
-type Answers = Arc<Mutex<Vec<(usize, u64, bool)>>>;
+type Answers = Arc<Mutex<Vec<(DeviceIx, u64, bool)>>>;
 
 /// Remembers what was done for which worker.
 pub(crate) struct Reliever {
     relief: Relief,
     began: Instant,
     /// By position: the life in which the worker was last seen.
-    lives: BTreeMap<usize, u64>,
+    lives: BTreeMap<DeviceIx, u64>,
     answers: Answers,
 }
 
@@ -37,30 +38,30 @@ impl Reliever {
         &mut self,
         driver: &Arc<Driver>,
         places: &[Place],
-        lives: BTreeMap<usize, u64>,
+        lives: BTreeMap<DeviceIx, u64>,
     ) {
         for (at, before) in &self.lives {
             if lives.get(at) != Some(before) {
-                self.relief.forget(*at as u32);
+                self.relief.forget(*at);
             }
         }
         self.lives = lives;
         let answers = std::mem::take(&mut *self.answers.lock());
         for (at, life, found) in answers {
             if self.lives.get(&at) == Some(&life) {
-                self.relief.on_repinned(at as u32, found);
+                self.relief.on_repinned(at, found);
             }
         }
         let now_ms = self.began.elapsed().as_millis() as u64;
         for order in self.relief.look(now_ms, places) {
             match order {
-                Order::Repin { worker } => self.repin(driver, worker as usize),
+                Order::Repin { worker } => self.repin(driver, worker),
                 Order::Move { variant, from, to } => driver.relocate(variant, from, &to),
             }
         }
     }
 
-    fn repin(&self, driver: &Arc<Driver>, at: usize) {
+    fn repin(&self, driver: &Arc<Driver>, at: DeviceIx) {
         let Some(life) = self.lives.get(&at).copied() else {
             return;
         };
@@ -73,9 +74,9 @@ impl Reliever {
             let found = client.repin().await;
             match &found {
                 Ok(cores) => {
-                    tracing::info!(at, ?cores, "an interfered worker keeps to other cores");
+                    tracing::info!(%at, ?cores, "an interfered worker keeps to other cores");
                 }
-                Err(error) => tracing::info!(at, %error, "an interfered worker keeps its cores"),
+                Err(error) => tracing::info!(%at, %error, "an interfered worker keeps its cores"),
             }
             answers.lock().push((at, life, found.is_ok()));
         });

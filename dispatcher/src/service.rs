@@ -31,6 +31,7 @@ use crate::{
     index::{Interner, Known, Snapshot, Surroundings},
     relief::Reliever,
 };
+use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 
 /// The dispatcher's background work.
 pub struct Service {
@@ -47,15 +48,15 @@ struct Updater {
     interner: Interner,
     kinds: Kinds,
     /// By position: the life in which the controller takes the worker to be up, and its kind.
-    up: Vec<Option<(u64, u32)>>,
+    up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     /// The (worker, variant) pairs of which the driver was told.
-    loaded: BTreeSet<(usize, u32)>,
+    loaded: BTreeSet<(DeviceIx, VariantIx)>,
     /// By variant: what the driver was told of it.
-    published: BTreeMap<u32, Published>,
+    published: BTreeMap<VariantIx, Published>,
     /// What is wanted loaded, as the driver was told.
-    wanted: Option<(Vec<(u32, placement::Wanted)>, Nanos)>,
+    wanted: Option<(Vec<(VariantIx, placement::Wanted)>, Nanos)>,
     /// What is published no more and was found loaded, by position and variant.
-    strays: BTreeSet<(usize, VariantId)>,
+    strays: BTreeSet<(DeviceIx, VariantId)>,
     /// What was last said about device types.
     warnings: Vec<HardwareWarning>,
     reliever: Reliever,
@@ -85,7 +86,7 @@ impl Service {
                 dispatcher,
                 interner: Interner::default(),
                 kinds: Kinds::default(),
-                up: Vec::new(),
+                up: IndexVec::default(),
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
                 wanted: None,
@@ -227,17 +228,16 @@ impl Updater {
     }
 
     fn tell_of_workers(&mut self, driver: &Driver, usable: &[&Present]) {
-        let positions = usable.iter().map(|one| one.at + 1).max().unwrap_or(0);
-        self.up.resize(self.up.len().max(positions), None);
-        let mut lives = vec![None; self.up.len()];
+        let mut lives: IndexVec<DeviceIx, _> = self.up.iter().map(|_| None).collect();
         for one in usable {
-            lives[one.at] = Some((one.life, one.kind));
+            *lives.grown(one.at) = Some((one.life, one.kind));
         }
-        for (at, (before, life)) in self.up.iter_mut().zip(lives).enumerate() {
+        for (at, life) in lives.numbered() {
+            let (before, life) = (self.up.grown(at), *life);
             if *before == life {
                 continue;
             }
-            match (*before, life) {
+            match (std::mem::replace(before, life), life) {
                 (Some((before, _)), Some((life, kind))) if before == life => {
                     driver.on_worker_kind(at, kind);
                 }
@@ -250,7 +250,6 @@ impl Updater {
                     }
                 }
             }
-            *before = life;
         }
     }
 
@@ -272,7 +271,7 @@ impl Updater {
 
     /// Has what is published no more, and was not known when it was, unloaded.
     fn tell_of_strays(&mut self, driver: &Driver, view: &View, usable: &[&Present]) {
-        let positions: BTreeMap<&WorkerId, usize> =
+        let positions: BTreeMap<&WorkerId, DeviceIx> =
             usable.iter().map(|one| (&one.id, one.at)).collect();
         let mut strays = BTreeSet::new();
         for instance in view.instances.values().filter(|of| of.state.is_serving()) {
@@ -283,8 +282,8 @@ impl Updater {
         }
         for (at, variant) in strays.difference(&self.strays) {
             if !self.interner.knows(variant) {
-                let model = self.interner.ordinal(variant);
-                driver.unload_stray(*at, model, variant.clone());
+                let number = self.interner.ordinal(variant);
+                driver.unload_stray(*at, number, variant.clone());
             }
         }
         self.strays = strays;
@@ -335,7 +334,7 @@ impl Updater {
                     let weights = self.interner.weights(&now.variant);
                     let config = &self.dispatcher.config;
                     let kinds = now.kinds.clone();
-                    let spec = known.model_spec(config, now.page_bytes, weights, kinds);
+                    let spec = known.spec(config, now.page_bytes, weights, kinds);
                     driver.on_variant(known.ordinal, &now.variant, spec);
                 }
             }
@@ -348,13 +347,12 @@ impl Updater {
 }
 
 /// What the devices of the workers cost, by position.
-fn tariffs(present: &[Present], types: &DeviceTypes) -> Vec<Option<Arc<Tariff>>> {
-    let positions = present.iter().map(|one| one.at + 1).max().unwrap_or(0);
-    let mut tariffs = vec![None; positions];
+fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Option<Arc<Tariff>>> {
+    let mut tariffs = IndexVec::default();
     for one in present {
         let facts = one.device_type.as_ref().and_then(|name| types.get(name));
         let tariff = Tariff::new(one.id.clone(), facts.map(|it| &**it), one.info.cores);
-        tariffs[one.at] = Some(Arc::new(tariff));
+        *tariffs.grown(one.at) = Some(Arc::new(tariff));
     }
     tariffs
 }
@@ -363,13 +361,17 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> Vec<Option<Arc<Tariff>>>
 
 impl Published {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
-    fn of(known: &Known, present: &[Present], up: &[Option<(u64, u32)>]) -> Self {
+    fn of(
+        known: &Known,
+        present: &[Present],
+        up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
+    ) -> Self {
         let engine = &known.variant.spec.engine;
         let first = present.iter().find(|one| one.runs(engine));
         let able = present.iter().filter(|one| one.runs(engine));
-        let until_now = |one: &Present| Some(up.get(one.at).copied()??.1);
+        let until_now = |one: &Present| Some(up.known(one.at)?.1);
         let kinds = able.flat_map(|one| std::iter::once(one.kind).chain(until_now(one)));
-        let kinds: BTreeSet<u32> = kinds.collect();
+        let kinds: BTreeSet<KindIx> = kinds.collect();
         Self {
             variant: Arc::clone(&known.variant),
             page_bytes: first.map_or(1, |one| one.info.pages.page_bytes),

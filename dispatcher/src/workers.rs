@@ -13,11 +13,12 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
+use sextant_types::index::{DeviceIx, IndexVec};
 use tokio::sync::watch;
 
 /// The workers by position, readable without a lock.
 pub(crate) struct Workers {
-    members: ArcSwap<Vec<Member>>,
+    members: ArcSwap<IndexVec<DeviceIx, Member>>,
     /// Held while the list is replaced.
     writing: Mutex<()>,
     lives: AtomicU64,
@@ -45,7 +46,7 @@ impl Workers {
     }
 
     /// The list at this moment.
-    pub(crate) fn load(&self) -> Guard<Arc<Vec<Member>>> {
+    pub(crate) fn load(&self) -> Guard<Arc<IndexVec<DeviceIx, Member>>> {
         self.members.load()
     }
 
@@ -61,15 +62,15 @@ impl Workers {
             let client = Some(client);
             match members.iter_mut().find(|member| member.id == id) {
                 Some(member) => (member.client, member.life) = (client, life),
-                None => members.push(Member { id, client, life }),
+                None => drop(members.push(Member { id, client, life })),
             }
         });
     }
 
     /// Takes a worker away; its position, if it was there.
-    pub(crate) fn remove(&self, id: &WorkerId) -> Option<usize> {
+    pub(crate) fn remove(&self, id: &WorkerId) -> Option<DeviceIx> {
         self.change(|members, life| {
-            let at = members.iter().position(|member| member.id == *id)?;
+            let at = members.numbered().find(|(_, member)| member.id == *id)?.0;
             members[at].life = life;
             members[at].client.take().map(|_| at)
         })
@@ -83,21 +84,21 @@ impl Workers {
     }
 
     /// The client at a position, if it still lives the life that is meant.
-    pub(crate) fn client_in(&self, at: usize, life: u64) -> Option<WorkerClient> {
+    pub(crate) fn client_in(&self, at: DeviceIx, life: u64) -> Option<WorkerClient> {
         let members = self.load();
         let member = members.get(at).filter(|member| member.life == life)?;
         member.client.clone()
     }
 
     /// Whether nobody stands at a position.
-    pub(crate) fn is_away(&self, at: usize) -> bool {
+    pub(crate) fn is_away(&self, at: DeviceIx) -> bool {
         let members = self.load();
         members.get(at).is_none_or(|member| member.client.is_none())
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Member>, u64) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut IndexVec<DeviceIx, Member>, u64) -> T) -> T {
         let _writing = self.writing.lock();
-        let mut members = Vec::clone(&self.members.load());
+        let mut members = IndexVec::clone(&self.members.load());
         let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
         let result = change(&mut members, life);
         self.members.store(Arc::new(members));

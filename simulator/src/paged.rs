@@ -39,7 +39,7 @@ pub struct PagedWorld<'a> {
     control: Control,
     workers: Vec<Worker>,
     /// By worker: when something happens there.
-    due: IndexedHeap,
+    due: IndexedHeap<u32>,
     mail: BinaryHeap<Reverse<Mail>>,
     sent: u64,
     /// By worker: when what was sent last arrives.

@@ -3,14 +3,14 @@
 //! Every request stands in one *batch queue* per batch size and leaves that of size `b` once a batch
 //! of `b` started at the earliest moment would be too late for it. A batch queue that holds enough
 //! for its size is a *strategy*, with the latest start of its first request; strategies are ordered
-//! by that start. A device with less than the look-ahead (5 ms) outstanding takes the first strategy
+//! by that start. A slot with less than the look-ahead (5 ms) outstanding takes the first strategy
 //! and enlarges it to the largest size whose own batch queue is full enough. A request that could
-//! not be met even if the next device to be free ran it alone is refused at once. A request
+//! not be met even if the next slot to be free ran it alone is refused at once. A request
 //! without a deadline, as of a closed loop that only wants throughput, is the least urgent.
 //!
 //! Kept simpler than in the paper, with the same decisions: the requests of a queue are in order of
 //! deadline, so a batch queue is what is left of them after a prefix and costs one binary search;
-//! and all devices of a pool hold the same variants, so strategies are kept by pool, not by device.
+//! and all slots of a pool hold the same variants, so strategies are kept by pool, not by slot.
 //!
 //! Where the published code differs, the paper is followed: no safety margin is taken off the
 //! deadline, and requests too tight for a large batch stay for a smaller one instead of being
@@ -24,11 +24,11 @@ use sextant_schedule::{
     Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, PoolIx, Request,
     RequestQueue,
 };
-use sextant_types::index::IndexVec;
+use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
 use super::{
-    devices::{Batch, Devices},
     seats::Seats,
+    slots::{Batch, Slots},
 };
 
 mod events;
@@ -48,14 +48,14 @@ pub(super) struct Clockwork<T> {
     sizes: Sizes,
     look_ahead: Nanos,
     delay: Delay,
-    devices: Devices,
-    /// By pool: strategies by latest start; the id is queue times sizes plus size.
-    pools: IndexVec<PoolIx, IndexedHeap>,
+    slots: Slots,
+    /// By pool: strategies by latest start, under [`Sizes::id`].
+    pools: IndexVec<PoolIx, IndexedHeap<u32>>,
     queued: IndexVec<PoolIx, Nanos>,
-    queues: Vec<Option<Queue<T>>>,
+    queues: IndexVec<QueueIx, Option<Queue<T>>>,
     /// When the first request of a queue becomes impossible.
-    expiries: IndexedHeap,
-    /// By pool: when a device may take a strategy.
+    expiries: IndexedHeap<QueueIx>,
+    /// By pool: when a slot may take a strategy.
     grants: IndexedHeap<PoolIx>,
     /// Pools that have changed since their grants were set.
     changed: Vec<PoolIx>,
@@ -69,10 +69,10 @@ impl<T> Clockwork<T> {
             sizes: Sizes::new(&options.batch_sizes, options.delay),
             look_ahead: options.look_ahead,
             delay: options.delay,
-            devices: Devices::default(),
+            slots: Slots::default(),
             pools: IndexVec::default(),
             queued: IndexVec::default(),
-            queues: Vec::new(),
+            queues: IndexVec::default(),
             expiries: IndexedHeap::default(),
             grants: IndexedHeap::default(),
             changed: Vec::new(),
@@ -83,39 +83,35 @@ impl<T> Clockwork<T> {
     fn know(&mut self, pool: PoolIx) {
         self.pools.grown(pool);
         self.queued.grown(pool);
-        self.devices.know(pool);
+        self.slots.know(pool);
     }
 
-    fn queue(&self, queue: u32) -> Option<&Queue<T>> {
-        self.queues.get(queue as usize)?.as_ref()
+    fn queue(&self, queue: QueueIx) -> Option<&Queue<T>> {
+        self.queues.known(queue)
     }
 
-    fn queue_mut(&mut self, queue: u32) -> Option<&mut Queue<T>> {
-        self.queues.get_mut(queue as usize)?.as_mut()
+    fn queue_mut(&mut self, queue: QueueIx) -> Option<&mut Queue<T>> {
+        self.queues.known_mut(queue)
     }
 
-    fn id(&self, queue: u32, size: usize) -> u32 {
-        queue * self.sizes.len() as u32 + size as u32
-    }
-
-    /// When the next device of a pool is free as far as is known, 0 for at once.
+    /// When the next slot of a pool is free as far as is known, 0 for at once.
     fn first_free(&self, pool: PoolIx) -> Nanos {
-        self.devices.first(pool).map_or(0, |(free_at, _)| free_at)
+        self.slots.first(pool).map_or(0, |(free_at, _)| free_at)
     }
 
     /// Makes the strategies of a queue again; with `missing` only those that there are not.
-    fn arm(&mut self, now: Nanos, queue: u32, missing: bool) {
-        let Some(Some(of)) = self.queues.get(queue as usize) else {
+    fn arm(&mut self, now: Nanos, queue: QueueIx, missing: bool) {
+        let Some(of) = self.queues.known(queue) else {
             return;
         };
         for seat in of.seats.iter() {
             self.changed.push(seat.pool);
             let free_at = self
-                .devices
+                .slots
                 .first(seat.pool)
                 .map_or(0, |(free_at, _)| free_at);
             for size in 0..self.sizes.usable(&seat.spec) {
-                let id = self.id(queue, size);
+                let id = self.sizes.id(queue, size);
                 let known = self.pools[seat.pool].key(id);
                 if missing && known.is_some() {
                     continue;
@@ -135,8 +131,8 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// Early rejection: the first requests that not even the next free device would meet.
-    fn reject(&mut self, now: Nanos, queue: u32, actions: &mut Actions<T>) {
+    /// Early rejection: the first requests that not even the next free slot would meet.
+    fn reject(&mut self, now: Nanos, queue: QueueIx, actions: &mut Actions<T>) {
         while let Some(of) = self.queue(queue)
             && let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0))
             && rows > 0
@@ -153,7 +149,7 @@ impl<T> Clockwork<T> {
         self.expect_expiry(now, queue);
     }
 
-    fn expect_expiry(&mut self, now: Nanos, queue: u32) {
+    fn expect_expiry(&mut self, now: Nanos, queue: QueueIx) {
         let Some(of) = self.queue(queue) else { return };
         let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0));
         if deadline == NEVER {
@@ -171,8 +167,8 @@ impl<T> Clockwork<T> {
     }
 
     /// Takes requests out of a queue and keeps every sum true.
-    fn take(&mut self, queue: u32, from: usize, count: usize) -> Vec<Request<T>> {
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+    fn take(&mut self, queue: QueueIx, from: usize, count: usize) -> Vec<Request<T>> {
+        let Some(of) = self.queues.known_mut(queue) else {
             return Vec::new();
         };
         let mut requests = of.requests.take(from, count);
@@ -184,21 +180,20 @@ impl<T> Clockwork<T> {
         requests
     }
 
-    /// Gives strategies to the devices of a pool that have less than the look-ahead before them.
+    /// Gives strategies to the slots of a pool that have less than the look-ahead before them.
     fn dispatch(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         self.changed.push(pool);
         while let Some((_, id)) = self.pools[pool].first()
-            && let Some((free_at, device)) = self.devices.first(pool)
+            && let Some((free_at, slot)) = self.slots.first(pool)
             && free_at <= now.saturating_add(self.look_ahead)
         {
-            if self.devices.ready_at(device, self.look_ahead) > now {
-                self.devices.set_aside(device);
+            if self.slots.ready_at(slot, self.look_ahead) > now {
+                self.slots.set_aside(slot);
                 continue;
             }
-            let sizes = self.sizes.len() as u32;
-            let (queue, size) = (id / sizes, (id % sizes) as usize);
-            if let Some(strategy) = self.choose(now, pool, queue, size, device) {
-                self.send(now, device, queue, strategy, actions);
+            let (queue, size) = self.sizes.of(id);
+            if let Some(strategy) = self.choose(now, pool, queue, size, slot) {
+                self.send(now, slot, queue, strategy, actions);
                 self.reject(now, queue, actions);
                 self.arm(now, queue, false);
             } else {
@@ -207,12 +202,12 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// Finds out again when the pools that have changed may give a strategy to a device. One that has
+    /// Finds out again when the pools that have changed may give a strategy to a slot. One that has
     /// to answer first is found out then, and the next one is asked.
     fn expect_grants(&mut self) {
         while let Some(pool) = self.changed.pop() {
             let waits = !self.pools[pool].is_empty();
-            let first = self.devices.first(pool).filter(|_| waits);
+            let first = self.slots.first(pool).filter(|_| waits);
             match first {
                 Some((free_at, _)) => {
                     let at = free_at.saturating_sub(self.look_ahead);
@@ -229,12 +224,12 @@ impl<T> Clockwork<T> {
         &mut self,
         now: Nanos,
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
         size: usize,
-        device: u32,
+        slot: SlotIx,
     ) -> Option<Strategy> {
-        let free_at = self.devices.free_at(device, now);
-        let id = self.id(queue, size);
+        let free_at = self.slots.free_at(slot, now);
+        let id = self.sizes.id(queue, size);
         let known = self.pools[pool].key(id);
         let of = self.queue(queue);
         let seat = of.and_then(|of| Some((of, of.seats.on(pool)?)));
@@ -264,12 +259,12 @@ impl<T> Clockwork<T> {
     fn send(
         &mut self,
         now: Nanos,
-        device: u32,
-        queue: u32,
+        slot: SlotIx,
+        queue: QueueIx,
         strategy: Strategy,
         actions: &mut Actions<T>,
     ) {
-        let pool = self.devices.pool_of(device);
+        let pool = self.slots.pool_of(slot);
         let seat = self.queue(queue).and_then(|of| of.seats.on(pool));
         let expected = seat.map_or(0, |seat| seat.spec.latency.of(strategy.rows));
         let requests = self.take(queue, strategy.passed, strategy.count);
@@ -283,7 +278,7 @@ impl<T> Clockwork<T> {
         };
         actions.push(Action::Infer {
             queue,
-            worker: self.devices.worker(device),
+            device: self.slots.device(slot),
             requests,
             earliest,
             latest: match deadline {
@@ -291,7 +286,7 @@ impl<T> Clockwork<T> {
                 _ => deadline - expected,
             },
             expected,
-            id: self.devices.send(now, device, earliest, batch),
+            id: self.slots.send(now, slot, earliest, batch),
         });
     }
 }

@@ -8,11 +8,11 @@
 
 mod clipper;
 mod clockwork;
-mod devices;
 mod eager;
 mod nexus;
 mod replicas;
 mod seats;
+mod slots;
 mod symphony;
 mod timeout;
 

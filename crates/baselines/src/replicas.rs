@@ -1,21 +1,21 @@
-//! The machinery of the policies in which every device has its own queue.
+//! The machinery of the policies in which every slot has its own queue.
 //!
 //! Nexus and Clipper decide where a request runs when it arrives: it is put into the *lane* of one
-//! device, and the device batches its lanes on its own, in turn. Nothing moves between devices
-//! afterwards, except when the plan changes or a device goes away. A [`Sharing`] says which queues
-//! a device serves, and how a lane batches.
+//! slot, and the slot batches its lanes on its own, in turn. Nothing moves between slots
+//! afterwards, except when the plan changes or a slot goes away. A [`Sharing`] says which queues
+//! a slot serves, and how a lane batches.
 //!
-//! A request costs O(log devices of its queue), a batch O(log devices).
+//! A request costs O(log slots of its queue), a batch O(log slots).
 
 use sextant_schedule::{
     Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, PoolIx, QueueSpec, Request,
     RequestQueue,
 };
-use sextant_types::index::IndexVec;
+use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
 use super::{
-    devices::{Batch, Devices},
     seats::Seats,
+    slots::{Batch, Slots},
 };
 
 mod events;
@@ -28,7 +28,7 @@ use routes::Routes;
 #[derive(Debug)]
 pub(super) struct View<'a, T> {
     pub now: Nanos,
-    /// When the device is free, 0 for at once.
+    /// When the slot is free, 0 for at once.
     pub free_at: Nanos,
     pub requests: &'a RequestQueue<T>,
     pub spec: &'a QueueSpec,
@@ -50,10 +50,10 @@ pub(super) struct Formed {
     pub ready_at: Nanos,
 }
 
-/// What is asked of a pool's devices by one queue.
+/// What is asked of a pool's slots by one queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand<'a> {
-    pub queue: u32,
+    pub queue: QueueIx,
     /// Rows per ns; `None` while nothing is measured.
     pub rate: Option<f64>,
     /// Time that the queue's requests have, ns.
@@ -62,13 +62,13 @@ pub(super) struct Demand<'a> {
     pub delay: Delay,
 }
 
-/// A queue on a device.
+/// A queue on a slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Share {
-    pub queue: u32,
+    pub queue: QueueIx,
     /// Rows that a batch is planned to have.
     pub rows: u32,
-    /// How much of the queue's requests it gets, in proportion to its other devices.
+    /// How much of the queue's requests it gets, in proportion to its other slots.
     pub weight: f64,
 }
 
@@ -77,14 +77,14 @@ pub(super) trait Sharing: std::fmt::Debug + Send {
     /// What a lane remembers.
     type Memory: std::fmt::Debug + Default + Send;
 
-    /// Senders that spread requests over devices, each on its own; at least 1.
+    /// Senders that spread requests over slots, each on its own; at least 1.
     fn frontends(&self) -> u32;
 
-    /// Time between two plans; `None` when only a change of devices or queues makes a new one.
+    /// Time between two plans; `None` when only a change of slots or queues makes a new one.
     fn epoch(&self) -> Option<Nanos>;
 
-    /// The queues of each of `devices` devices.
-    fn plan(&self, demands: &[Demand<'_>], devices: u32) -> Vec<Vec<Share>>;
+    /// The queues of each of `slots` slots.
+    fn plan(&self, demands: &[Demand<'_>], slots: u32) -> Vec<Vec<Share>>;
 
     /// The next batch of a lane that is not empty.
     fn form<T>(&self, view: &View<'_, T>, memory: &Self::Memory) -> Formed;
@@ -95,7 +95,7 @@ pub(super) trait Sharing: std::fmt::Debug + Send {
 
 #[derive(Debug)]
 struct Lane<T, M> {
-    queue: u32,
+    queue: QueueIx,
     requests: RequestQueue<T>,
     planned: u32,
     memory: M,
@@ -112,7 +112,7 @@ struct Station<T, M> {
 struct Queue<T> {
     seats: Seats,
     routes: Routes,
-    /// What came while no device served the queue.
+    /// What came while no slot served the queue.
     stranded: RequestQueue<T>,
     rows: u32,
     target: Nanos,
@@ -126,16 +126,16 @@ struct Queue<T> {
 pub(super) struct Replicas<T, S: Sharing> {
     sharing: S,
     delay: Delay,
-    devices: Devices,
-    queues: Vec<Option<Queue<T>>>,
-    /// By device.
-    stations: Vec<Station<T, S::Memory>>,
+    slots: Slots,
+    queues: IndexVec<QueueIx, Option<Queue<T>>>,
+    /// By slot.
+    stations: IndexVec<SlotIx, Station<T, S::Memory>>,
     queued: IndexVec<PoolIx, Nanos>,
-    /// Devices that have to be looked at without an answer.
-    timers: IndexedHeap,
+    /// Slots that have to be looked at without an answer.
+    timers: IndexedHeap<SlotIx>,
     /// When the first stranded request of a queue is late.
-    expiries: IndexedHeap,
-    /// Whether devices or queues have changed since the plan was made.
+    expiries: IndexedHeap<QueueIx>,
+    /// Whether slots or queues have changed since the plan was made.
     stale: bool,
     plan_at: Nanos,
     /// Since when arrivals are counted; [`NEVER`] before the first.
@@ -150,14 +150,14 @@ pub(super) struct Replicas<T, S: Sharing> {
 }
 
 impl<T, S: Sharing> Replicas<T, S> {
-    /// Without workers or queues.
+    /// Without devices or queues.
     pub fn new(sharing: S, delay: Delay) -> Self {
         Self {
             sharing,
             delay,
-            devices: Devices::default(),
-            queues: Vec::new(),
-            stations: Vec::new(),
+            slots: Slots::default(),
+            queues: IndexVec::default(),
+            stations: IndexVec::default(),
             queued: IndexVec::default(),
             timers: IndexedHeap::default(),
             expiries: IndexedHeap::default(),
@@ -174,73 +174,73 @@ impl<T, S: Sharing> Replicas<T, S> {
 
     fn know(&mut self, pool: PoolIx) {
         self.queued.grown(pool);
-        self.devices.know(pool);
+        self.slots.know(pool);
     }
 
-    fn queue_mut(&mut self, queue: u32) -> Option<&mut Queue<T>> {
-        self.queues.get_mut(queue as usize)?.as_mut()
+    fn queue_mut(&mut self, queue: QueueIx) -> Option<&mut Queue<T>> {
+        self.queues.known_mut(queue)
     }
 
-    /// Puts a request into the lane of the device whose turn it is; tells the device.
-    fn route(&mut self, now: Nanos, queue: u32, request: Request<T>) -> Option<u32> {
+    /// Puts a request into the lane of the slot whose turn it is; tells the slot.
+    fn route(&mut self, now: Nanos, queue: QueueIx, request: Request<T>) -> Option<SlotIx> {
         let frontend = match self.sharing.frontends() {
             0 | 1 => 0,
             frontends => (scattered(self.requests) % u64::from(frontends)) as usize,
         };
-        let of = self.queues.get_mut(queue as usize)?.as_mut()?;
-        let Some((device, lane)) = of.routes.next(frontend) else {
+        let of = self.queues.known_mut(queue)?;
+        let Some((slot, lane)) = of.routes.next(frontend) else {
             of.stranded.push(now, request);
             self.expiries
                 .set(queue, of.stranded.deadline(0).saturating_add(1));
             return None;
         };
-        let station = &mut self.stations[device as usize];
+        let station = &mut self.stations[slot];
         let requests = &mut station.lanes[lane as usize].requests;
         if requests.is_empty() {
             station.turn.push_back(lane);
         }
         requests.push(now, request);
-        Some(device)
+        Some(slot)
     }
 
-    /// Lets a device take batches from its lanes for as long as it may have one more.
-    fn serve(&mut self, now: Nanos, device: u32, actions: &mut Actions<T>) {
-        self.timers.remove(device);
+    /// Lets a slot take batches from its lanes for as long as it may have one more.
+    fn serve(&mut self, now: Nanos, slot: SlotIx, actions: &mut Actions<T>) {
+        self.timers.remove(slot);
         let ahead = self.delay.before_start(self.largest);
-        while !self.stations[device as usize].turn.is_empty() {
-            let ready_at = self.devices.ready_at(device, ahead);
+        while !self.stations[slot].turn.is_empty() {
+            let ready_at = self.slots.ready_at(slot, ahead);
             if ready_at > now {
-                self.wake(device, ready_at);
+                self.wake(slot, ready_at);
                 return;
             }
-            if !self.serve_lane(now, device, actions) {
+            if !self.serve_lane(now, slot, actions) {
                 return;
             }
         }
     }
 
-    fn wake(&mut self, device: u32, at: Nanos) {
+    fn wake(&mut self, slot: SlotIx, at: Nanos) {
         if at < NEVER {
-            self.timers.set(device, at);
+            self.timers.set(slot, at);
         }
     }
 
     /// Starts a batch of the next lane that has one; `false` when none has.
-    fn serve_lane(&mut self, now: Nanos, device: u32, actions: &mut Actions<T>) -> bool {
+    fn serve_lane(&mut self, now: Nanos, slot: SlotIx, actions: &mut Actions<T>) -> bool {
         let mut wake = NEVER;
-        for _ in 0..self.stations[device as usize].turn.len() {
-            let station = &mut self.stations[device as usize];
+        for _ in 0..self.stations[slot].turn.len() {
+            let station = &mut self.stations[slot];
             let Some(lane) = station.turn.pop_front() else {
                 break;
             };
-            let formed = self.form(now, device, lane, actions);
+            let formed = self.form(now, slot, lane, actions);
             let started = formed.rows > 0 && formed.ready_at <= now;
             if started {
-                self.start(now, device, lane, formed.rows, actions);
+                self.start(now, slot, lane, formed.rows, actions);
             } else if formed.rows > 0 {
                 wake = wake.min(formed.ready_at);
             }
-            let station = &mut self.stations[device as usize];
+            let station = &mut self.stations[slot];
             if !station.lanes[lane as usize].requests.is_empty() {
                 station.turn.push_back(lane);
             }
@@ -248,27 +248,27 @@ impl<T, S: Sharing> Replicas<T, S> {
                 return true;
             }
         }
-        self.wake(device, wake);
+        self.wake(slot, wake);
         false
     }
 
     /// Asks how a lane batches, and drops what it gives up.
-    fn form(&mut self, now: Nanos, device: u32, lane: u32, actions: &mut Actions<T>) -> Formed {
+    fn form(&mut self, now: Nanos, slot: SlotIx, lane: u32, actions: &mut Actions<T>) -> Formed {
         let none = Formed {
             passed: 0,
             rows: 0,
             ready_at: NEVER,
         };
-        let of = &self.stations[device as usize].lanes[lane as usize];
-        let Some(Some(queue)) = self.queues.get(of.queue as usize) else {
+        let of = &self.stations[slot].lanes[lane as usize];
+        let Some(queue) = self.queues.known(of.queue) else {
             return none;
         };
-        let Some(seat) = queue.seats.on(self.devices.pool_of(device)) else {
+        let Some(seat) = queue.seats.on(self.slots.pool_of(slot)) else {
             return none;
         };
         let view = View {
             now,
-            free_at: self.devices.free_at(device, now),
+            free_at: self.slots.free_at(slot, now),
             requests: &of.requests,
             spec: &seat.spec,
             delay: self.delay,
@@ -281,7 +281,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
         let possible = |at: usize| view.ends(of.requests.rows_of(at)) <= of.requests.deadline(at);
         let possible: Vec<bool> = (0..formed.passed).map(possible).collect();
-        let dropped = self.take(device, lane, formed.passed);
+        let dropped = self.take(slot, lane, formed.passed);
         for (request, possible) in dropped.into_iter().zip(possible) {
             let reason = match possible {
                 true => DropReason::Shed,
@@ -292,15 +292,12 @@ impl<T, S: Sharing> Replicas<T, S> {
         formed
     }
 
-    fn start(&mut self, now: Nanos, device: u32, lane: u32, most: u32, actions: &mut Actions<T>) {
-        let pool = self.devices.pool_of(device);
-        let of = &self.stations[device as usize].lanes[lane as usize];
+    fn start(&mut self, now: Nanos, slot: SlotIx, lane: u32, most: u32, actions: &mut Actions<T>) {
+        let pool = self.slots.pool_of(slot);
+        let of = &self.stations[slot].lanes[lane as usize];
         let queue = of.queue;
-        let Some(Some(spec)) = self
-            .queues
-            .get(queue as usize)
-            .map(|of| Some(&of.as_ref()?.seats.on(pool)?.spec))
-        else {
+        let seat = self.queues.known(queue).and_then(|of| of.seats.on(pool));
+        let Some(spec) = seat.map(|seat| &seat.spec) else {
             return;
         };
         let (count, rows) = match of.requests.fit(0, most) {
@@ -311,7 +308,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         };
         let expected = spec.latency.of(rows);
         self.largest = self.largest.max(rows);
-        let requests = self.take(device, lane, count);
+        let requests = self.take(slot, lane, count);
         let ready = now.saturating_add(self.delay.before_start(rows));
         let batch = Batch {
             queue,
@@ -320,39 +317,39 @@ impl<T, S: Sharing> Replicas<T, S> {
         };
         actions.push(Action::Infer {
             queue,
-            worker: self.devices.worker(device),
+            device: self.slots.device(slot),
             requests,
             earliest: ready,
             latest: NEVER,
             expected,
-            id: self.devices.send(now, device, ready, batch),
+            id: self.slots.send(now, slot, ready, batch),
         });
     }
 
     /// Takes the first requests of a lane and keeps every sum true.
-    fn take(&mut self, device: u32, lane: u32, count: usize) -> Vec<Request<T>> {
-        let of = &mut self.stations[device as usize].lanes[lane as usize];
+    fn take(&mut self, slot: SlotIx, lane: u32, count: usize) -> Vec<Request<T>> {
+        let of = &mut self.stations[slot].lanes[lane as usize];
         let queue = of.queue;
         let requests = of.requests.take(0, count);
         self.left(queue, requests)
     }
 
     /// Requests leave the scheduler.
-    fn left(&mut self, queue: u32, mut requests: Vec<Request<T>>) -> Vec<Request<T>> {
+    fn left(&mut self, queue: QueueIx, mut requests: Vec<Request<T>>) -> Vec<Request<T>> {
         let mut rows = 0;
         for request in &mut requests {
             request.deadline = self.delay.outward(request.deadline);
             rows += request.rows;
         }
         self.waiting -= requests.len();
-        if let Some(Some(of)) = self.queues.get_mut(queue as usize) {
+        if let Some(of) = self.queues.known_mut(queue) {
             of.rows -= rows;
             of.seats.count(of.rows, &mut self.queued);
         }
         requests
     }
 
-    /// Drops what has waited for a device until its deadline.
+    /// Drops what has waited for a slot until its deadline.
     fn expire(&mut self, now: Nanos, actions: &mut Actions<T>) {
         while let Some((at, queue)) = self.expiries.first()
             && at <= now

@@ -1,17 +1,18 @@
-//! The requests of models that are loaded nowhere.
+//! The requests of variants that are loaded nowhere.
 
 use std::collections::BTreeSet;
 
 use sextant_schedule::{IndexedHeap, NEVER, Nanos, Request, RequestQueue};
+use sextant_types::index::{IndexVec, VariantIx};
 
-/// Requests by model, in order of their deadlines.
+/// Requests by variant, in order of their deadlines.
 #[derive(Debug)]
 pub(super) struct Cold<T> {
-    queues: Vec<RequestQueue<T>>,
-    /// By model: when its first request cannot be helped any more.
-    expiries: IndexedHeap,
-    /// Models for which something waits.
-    models: BTreeSet<u32>,
+    queues: IndexVec<VariantIx, RequestQueue<T>>,
+    /// By variant: when its first request cannot be helped any more.
+    expiries: IndexedHeap<VariantIx>,
+    /// Variants for which something waits.
+    variants: BTreeSet<VariantIx>,
     waiting: usize,
 }
 
@@ -20,9 +21,9 @@ pub(super) struct Cold<T> {
 impl<T> Default for Cold<T> {
     fn default() -> Self {
         Self {
-            queues: Vec::new(),
+            queues: IndexVec::default(),
             expiries: IndexedHeap::default(),
-            models: BTreeSet::new(),
+            variants: BTreeSet::new(),
             waiting: 0,
         }
     }
@@ -33,54 +34,48 @@ impl<T> Cold<T> {
         self.waiting
     }
 
-    /// The models for which something waits.
-    pub fn models(&self) -> Vec<u32> {
-        self.models.iter().copied().collect()
+    /// The variants for which something waits.
+    pub fn variants(&self) -> Vec<VariantIx> {
+        self.variants.iter().copied().collect()
     }
 
-    /// Requests of one model.
-    pub fn len_of(&self, model: u32) -> usize {
-        self.queues.get(model as usize).map_or(0, RequestQueue::len)
+    /// Requests of one variant.
+    pub fn len_of(&self, variant: VariantIx) -> usize {
+        self.queues.get(variant).map_or(0, RequestQueue::len)
     }
 
-    /// Rows of one model's requests.
-    pub fn rows_of(&self, model: u32) -> u32 {
-        self.queues
-            .get(model as usize)
-            .map_or(0, RequestQueue::rows)
+    /// Rows of one variant's requests.
+    pub fn rows_of(&self, variant: VariantIx) -> u32 {
+        self.queues.get(variant).map_or(0, RequestQueue::rows)
     }
 
-    pub fn push(&mut self, now: Nanos, model: u32, request: Request<T>) {
-        let at = model as usize;
-        if self.queues.len() <= at {
-            self.queues.resize_with(at + 1, RequestQueue::default);
-        }
-        self.queues[at].push(now, request);
-        self.models.insert(model);
+    pub fn push(&mut self, now: Nanos, variant: VariantIx, request: Request<T>) {
+        self.queues.grown(variant).push(now, request);
+        self.variants.insert(variant);
         self.waiting += 1;
     }
 
-    /// The first request of a model.
-    pub fn first(&self, model: u32) -> Option<&Request<T>> {
-        self.queues.get(model as usize)?.first()
+    /// The first request of a variant.
+    pub fn first(&self, variant: VariantIx) -> Option<&Request<T>> {
+        self.queues.get(variant)?.first()
     }
 
-    pub fn pop(&mut self, model: u32) -> Option<Request<T>> {
-        let queue = self.queues.get_mut(model as usize)?;
+    pub fn pop(&mut self, variant: VariantIx) -> Option<Request<T>> {
+        let queue = self.queues.get_mut(variant)?;
         let request = queue.pop()?;
         if queue.is_empty() {
-            self.models.remove(&model);
+            self.variants.remove(&variant);
         }
         self.waiting -= 1;
         Some(request)
     }
 
-    /// The first request of a model can be helped until `last`, [`NEVER`] for as long as it takes;
+    /// The first request of a variant can be helped until `last`, [`NEVER`] for as long as it takes;
     /// `None` when there is none.
-    pub fn expect(&mut self, model: u32, last: Option<Nanos>) {
+    pub fn expect(&mut self, variant: VariantIx, last: Option<Nanos>) {
         match last {
-            None | Some(NEVER) => drop(self.expiries.remove(model)),
-            Some(last) => self.expiries.set(model, last + 1),
+            None | Some(NEVER) => drop(self.expiries.remove(variant)),
+            Some(last) => self.expiries.set(variant, last + 1),
         }
     }
 
@@ -88,9 +83,9 @@ impl<T> Cold<T> {
         self.expiries.first().map(|(at, _)| at)
     }
 
-    /// A model whose first request cannot be helped at `now`.
-    pub fn expired(&self, now: Nanos) -> Option<u32> {
+    /// A variant whose first request cannot be helped at `now`.
+    pub fn expired(&self, now: Nanos) -> Option<VariantIx> {
         let first = self.expiries.first().filter(|(at, _)| *at <= now);
-        first.map(|(_, model)| model)
+        first.map(|(_, variant)| variant)
     }
 }

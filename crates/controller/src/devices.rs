@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Actions, BatchId, Controller, Device, DeviceSpec, Nanos, pools::Content};
 use sextant_placement as placement;
-use sextant_schedule::WorkerSpec;
+use sextant_schedule as schedule;
+use sextant_types::index::{DeviceIx, KindIx};
 
 impl<T> Controller<T> {
     /// A device is up, with nothing loaded and nothing running; tells the batches that were under
@@ -12,25 +13,21 @@ impl<T> Controller<T> {
     pub fn on_device_up(
         &mut self,
         now: Nanos,
-        device: u32,
+        device: DeviceIx,
         spec: DeviceSpec,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
         let lost = self.on_device_down(now, device, actions);
-        let at = device as usize;
-        if self.devices.len() <= at {
-            self.devices.resize_with(at + 1, || None);
-        }
         let empty = Content::default();
         let known = self.pools.find(spec.kind, empty);
         let pool = known.unwrap_or_else(|| self.open(now, spec.kind, empty, BTreeSet::new()));
         self.pools.join(pool);
         self.changed_pools.add(pool);
-        self.devices[at] = Some(Device { spec, pool });
+        *self.devices.grown(device) = Some(Device { spec, pool });
         let slots = spec.slots;
-        let worker = WorkerSpec { pool, slots };
+        let seated = schedule::DeviceSpec { pool, slots };
         self.scheduler
-            .on_worker_up(now, device, worker, &mut self.actions);
+            .on_device_up(now, device, seated, &mut self.actions);
         let placed = placement::DeviceSpec {
             kind: spec.kind,
             pages: spec.pages,
@@ -42,21 +39,21 @@ impl<T> Controller<T> {
     }
 
     /// A device is gone; tells the batches that were under way on it. Their requests are with the
-    /// caller, who may hand them in again. What waited for the models on it waits on, unless no
+    /// caller, who may hand them in again. What waited for the variants on it waits on, unless no
     /// other device could load them.
     pub fn on_device_down(
         &mut self,
         now: Nanos,
-        device: u32,
+        device: DeviceIx,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
-        let gone = self.devices.get_mut(device as usize);
+        let gone = self.devices.get_mut(device);
         let Some(of) = gone.and_then(Option::take) else {
             return Vec::new();
         };
         let lost = self
             .scheduler
-            .on_worker_down(now, device, &mut self.actions);
+            .on_device_down(now, device, &mut self.actions);
         for batch in &lost {
             let known = std::mem::take(&mut self.batches[batch.at as usize]);
             if known.number != 0 {
@@ -65,19 +62,25 @@ impl<T> Controller<T> {
         }
         self.placement.on_device_down(now, device, &mut self.moves);
         self.leave(now, of.pool);
-        for model in self.cold.models() {
-            self.expect_expiry(model);
+        for variant in self.cold.variants() {
+            self.expect_expiry(variant);
         }
         self.carry_out(now, actions);
-        for model in self.cold.models() {
-            self.give_up_if_hopeless(now, model, actions);
+        for variant in self.cold.variants() {
+            self.give_up_if_hopeless(now, variant, actions);
         }
         lost
     }
 
     /// A device that is up is of another kind from now on.
-    pub fn on_device_kind(&mut self, now: Nanos, device: u32, kind: u32, actions: &mut Actions<T>) {
-        let Some(Some(of)) = self.devices.get_mut(device as usize) else {
+    pub fn on_device_kind(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        kind: KindIx,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(of) = self.devices.known_mut(device) else {
             return;
         };
         if std::mem::replace(&mut of.spec.kind, kind) == kind {
@@ -87,8 +90,8 @@ impl<T> Controller<T> {
         let content = self.pools.content(from);
         let known = self.pools.find(kind, content);
         let to = known.unwrap_or_else(|| {
-            let models = self.pools.models(from);
-            self.open(now, kind, content, models)
+            let variants = self.pools.variants(from);
+            self.open(now, kind, content, variants)
         });
         self.placement.on_device_kind(now, device, kind);
         self.transfer(now, device, to);

@@ -4,38 +4,39 @@ use super::{
     Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Shape, Tagged,
 };
 use sextant_profile::Run;
+use sextant_types::index::{DeviceIx, QueueIx, VariantIx};
 
 impl<T> Controller<T> {
-    /// A request arrives for a model whose queries come in one size. One that no device can load is
+    /// A request arrives for a variant whose queries come in one size. One that no device can load is
     /// dropped at once.
     pub fn on_request(
         &mut self,
         now: Nanos,
-        model: u32,
+        variant: VariantIx,
         request: Request<T>,
         actions: &mut Actions<T>,
     ) {
-        self.on_shaped_request(now, (model, Shape::default()), request, actions);
+        self.on_shaped_request(now, (variant, Shape::default()), request, actions);
     }
 
-    /// A request of a shape arrives for a model. One that no device can load is dropped at once.
+    /// A request of a shape arrives for a variant. One that no device can load is dropped at once.
     pub fn on_shaped_request(
         &mut self,
         now: Nanos,
-        (model, shape): (u32, Shape),
+        (variant, shape): (VariantIx, Shape),
         request: Request<T>,
         actions: &mut Actions<T>,
     ) {
-        let accepted = self.accept(now, model, request.rows);
+        let accepted = self.accept(now, variant, request.rows);
         let queue = accepted.and_then(|()| {
-            let queue = self.queue_for(now, model, shape);
+            let queue = self.queue_for(now, variant, shape);
             queue.ok_or(DropReason::Gone)
         });
         let queue = match queue {
             Ok(queue) => queue,
             Err(reason) => {
                 return actions.push(Action::Drop {
-                    model,
+                    variant,
                     request,
                     reason,
                 });
@@ -43,22 +44,22 @@ impl<T> Controller<T> {
         };
         self.count_request(now, queue, request.rows);
         self.placement
-            .on_request(now, model, request.deadline, &mut self.moves);
+            .on_request(now, variant, request.deadline, &mut self.moves);
         // What the placement unloads must be gone before the scheduler chooses.
         self.carry_out_moves(now, actions);
         self.admit(now, tagged(queue, request), DropReason::Infeasible);
         self.carry_out(now, actions);
-        let of = self.models.get(model as usize).and_then(Option::as_ref);
+        let of = self.variants.known(variant);
         for pool in of.iter().flat_map(|of| &of.pools) {
             self.changed_pools.add(*pool);
         }
     }
 
-    /// A request was turned away that the model would have met if it had been loaded: it counts as
+    /// A request was turned away that the variant would have met if it had been loaded: it counts as
     /// asked for, and is loaded where what has to go for it is worth less.
-    pub fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
-        if self.model(model).is_some_and(|of| !of.retired) && !self.is_loaded(model) {
-            self.placement.on_missed(now, model, &mut self.moves);
+    pub fn on_missed(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
+        if self.variant(variant).is_some_and(|of| !of.retired) && !self.is_loaded(variant) {
+            self.placement.on_missed(now, variant, &mut self.moves);
             self.carry_out(now, actions);
         }
     }
@@ -78,83 +79,96 @@ impl<T> Controller<T> {
             return;
         }
         let of = std::mem::take(known);
-        let model = self.model_of(of.queue);
+        let variant = self.variant_of(of.queue);
         self.count_running(of.queue, false);
         if let Some(pool) = self.pool_of(of.device) {
             self.changed_pools.add(pool);
         }
         self.scheduler.on_result(now, batch, &mut self.actions);
-        // What is sent next counts before the model may be taken for idle.
+        // What is sent next counts before the variant may be taken for idle.
         self.carry_out(now, actions);
         self.placement
-            .on_finished(now, of.device, model, &mut self.moves);
+            .on_finished(now, of.device, variant, &mut self.moves);
         self.carry_out(now, actions);
         if let Some(run) = run {
             self.learn_run(now, (of.device, of.queue), run, actions);
         }
     }
 
-    /// A LOAD has ended, or a model was found on a device. Where no device is left to try, what
-    /// waits for the model is given up.
+    /// A LOAD has ended, or a variant was found on a device. Where no device is left to try, what
+    /// waits for the variant is given up.
     pub fn on_load_result(
         &mut self,
         now: Nanos,
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
         loaded: Loaded,
         actions: &mut Actions<T>,
     ) {
         if let Loaded::After(nanos) = loaded {
-            self.learn_load(now, device, model, nanos);
+            self.learn_load(now, device, variant, nanos);
         }
         let ok = loaded != Loaded::Failed;
         self.placement
-            .on_load_result(now, device, model, ok, &mut self.moves);
+            .on_load_result(now, device, variant, ok, &mut self.moves);
         self.carry_out_moves(now, actions);
-        self.activate(now, device, model);
-        self.expect_expiry(model);
+        self.activate(now, device, variant);
+        self.expect_expiry(variant);
         self.carry_out(now, actions);
         if !ok {
-            self.give_up_if_hopeless(now, model, actions);
+            self.give_up_if_hopeless(now, variant, actions);
         }
         self.give_up_crowded_out(now, actions);
     }
 
-    /// Something else slows a model down on a device: it moves to the first of `to` that can take it;
+    /// Something else slows a variant down on a device: it moves to the first of `to` that can take it;
     /// see [`placement::Placement::on_relocate`](sextant_placement::Placement::on_relocate).
     pub fn on_relocate(
         &mut self,
         now: Nanos,
-        (model, from): (u32, u32),
-        to: &[u32],
+        (variant, from): (VariantIx, DeviceIx),
+        to: &[DeviceIx],
         actions: &mut Actions<T>,
     ) {
         self.placement
-            .on_relocate(now, model, from, to, &mut self.moves);
+            .on_relocate(now, variant, from, to, &mut self.moves);
         self.carry_out(now, actions);
     }
 
-    /// An UNLOAD was carried out, or a device has lost a model.
-    pub fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions<T>) {
-        self.deactivate(now, device, model);
+    /// An UNLOAD was carried out, or a device has lost a variant.
+    pub fn on_unloaded(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions<T>,
+    ) {
+        self.deactivate(now, device, variant);
         self.placement
-            .on_unloaded(now, device, model, &mut self.moves);
-        self.expect_expiry(model);
+            .on_unloaded(now, device, variant, &mut self.moves);
+        self.expect_expiry(variant);
         self.carry_out(now, actions);
     }
 
-    /// A device takes no work for a model any more: it is not asked to load it again for a while.
-    pub fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions<T>) {
-        self.deactivate(now, device, model);
-        self.placement.on_lost(now, device, model, &mut self.moves);
-        self.expect_expiry(model);
+    /// A device takes no work for a variant any more: it is not asked to load it again for a while.
+    pub fn on_lost(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions<T>,
+    ) {
+        self.deactivate(now, device, variant);
+        self.placement
+            .on_lost(now, device, variant, &mut self.moves);
+        self.expect_expiry(variant);
         self.carry_out(now, actions);
     }
 
     /// Time has passed.
     pub fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>) {
-        while let Some(model) = self.cold.expired(now) {
-            self.expire(now, model, actions);
+        while let Some(variant) = self.cold.expired(now) {
+            self.expire(now, variant, actions);
         }
         let is_due = |next: Option<Nanos>| next.is_some_and(|at| at <= now);
         if is_due(self.placement.next_timer()) {
@@ -168,59 +182,64 @@ impl<T> Controller<T> {
         self.refresh(now, actions);
     }
 
-    /// Whether a model takes so many rows more, or why not. The scheduler refuses too, but knows
-    /// nothing of a model that is loaded nowhere.
-    fn accept(&self, now: Nanos, model: u32, rows: u32) -> Result<(), DropReason> {
-        let of = self.model(model).filter(|of| !of.retired);
+    /// Whether a variant takes so many rows more, or why not. The scheduler refuses too, but knows
+    /// nothing of a variant that is loaded nowhere.
+    fn accept(&self, now: Nanos, variant: VariantIx, rows: u32) -> Result<(), DropReason> {
+        let of = self.variant(variant).filter(|of| !of.retired);
         let of = of.ok_or(DropReason::Gone)?;
-        if of.pools.is_empty() && !self.placement.may_load(now, model) {
+        if of.pools.is_empty() && !self.placement.may_load(now, variant) {
             return Err(DropReason::Gone);
         }
-        if self.is_full(model, rows) {
+        if self.is_full(variant, rows) {
             return Err(DropReason::QueueFull);
         }
-        match self.is_loaded(model) {
+        match self.is_loaded(variant) {
             true => Ok(()),
-            false => self.accept_cold(model, rows),
+            false => self.accept_cold(variant, rows),
         }
     }
 
-    /// Gives up what waits for a model if no device could load it now.
-    pub(super) fn give_up_if_hopeless(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
-        if self.cold.len_of(model) > 0 && !self.placement.may_load(now, model) {
-            self.give_up(now, model, actions);
+    /// Gives up what waits for a variant if no device could load it now.
+    pub(super) fn give_up_if_hopeless(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        actions: &mut Actions<T>,
+    ) {
+        if self.cold.len_of(variant) > 0 && !self.placement.may_load(now, variant) {
+            self.give_up(now, variant, actions);
         }
     }
 
-    /// Gives up what waits for models that have no room left beside what is pinned.
+    /// Gives up what waits for variants that have no room left beside what is pinned.
     pub(super) fn give_up_crowded_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
         if !self.placement.pins() {
             return;
         }
-        for model in self.cold.models() {
-            self.give_up_if_hopeless(now, model, actions);
+        for variant in self.cold.variants() {
+            self.give_up_if_hopeless(now, variant, actions);
         }
     }
 
-    /// No LOAD of a model is to be expected any more: everything that waits for one is dropped as
-    /// [`DropReason::Gone`]. What a device that has the model will run is left alone.
-    pub(super) fn give_up(&mut self, now: Nanos, model: u32, actions: &mut Actions<T>) {
-        while let Some(request) = self.cold.pop(model) {
+    /// No LOAD of a variant is to be expected any more: everything that waits for one is dropped as
+    /// [`DropReason::Gone`]. What a device that has the variant will run is left alone.
+    pub(super) fn give_up(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
+        while let Some(request) = self.cold.pop(variant) {
             self.count_left(request.payload.queue, 1, request.rows);
             self.placement
-                .on_dropped(now, model, request.deadline, &mut self.moves);
+                .on_dropped(now, variant, request.deadline, &mut self.moves);
             actions.push(Action::Drop {
-                model,
+                variant,
                 request: super::exchange::untagged(request),
                 reason: DropReason::Gone,
             });
         }
-        self.cold.expect(model, None);
+        self.cold.expect(variant, None);
         self.carry_out(now, actions);
     }
 }
 
-fn tagged<T>(queue: u32, request: Request<T>) -> Request<Tagged<T>> {
+fn tagged<T>(queue: QueueIx, request: Request<T>) -> Request<Tagged<T>> {
     Request {
         payload: Tagged {
             queue,

@@ -5,6 +5,7 @@ use super::{
 };
 use sextant_placement::{Action as Move, Presence};
 use sextant_schedule::Action as Decided;
+use sextant_types::index::{DeviceIx, VariantIx};
 
 impl<T> Controller<T> {
     /// Carries out what was decided, until nothing follows from it. What the placement wants comes
@@ -33,8 +34,8 @@ impl<T> Controller<T> {
         let mut moves = std::mem::take(&mut self.moves);
         for step in moves.drain(..) {
             match step {
-                Move::Unload { device, model } => self.deactivate(now, device, model),
-                Move::Load { model, .. } => self.expect_expiry(model),
+                Move::Unload { device, variant } => self.deactivate(now, device, variant),
+                Move::Load { variant, .. } => self.expect_expiry(variant),
             }
             out.push(Action::Move(step));
         }
@@ -45,16 +46,16 @@ impl<T> Controller<T> {
         match action {
             Decided::Infer {
                 queue,
-                worker: device,
+                device,
                 requests,
                 earliest,
                 latest,
                 expected,
                 id,
             } => {
-                let model = self.model_of(queue);
-                if self.placement.presence(device, model) != Presence::Loaded {
-                    return self.take_back(now, device, model, requests, id);
+                let variant = self.variant_of(queue);
+                if self.placement.presence(device, variant) != Presence::Loaded {
+                    return self.take_back(now, device, variant, requests, id);
                 }
                 let rows = requests.iter().map(|request| request.rows).sum();
                 self.count_left(queue, requests.len() as u32, rows);
@@ -63,7 +64,7 @@ impl<T> Controller<T> {
                 let deadlines = requests.iter().map(|request| request.deadline);
                 self.deadlines.extend(deadlines);
                 self.placement
-                    .on_served(now, device, model, &self.deadlines, &mut self.moves);
+                    .on_served(now, device, variant, &self.deadlines, &mut self.moves);
                 if let Some(pool) = self.pool_of(device) {
                     self.changed_pools.add(pool);
                 }
@@ -78,7 +79,7 @@ impl<T> Controller<T> {
                 };
                 out.push(Action::Infer {
                     device,
-                    model,
+                    variant,
                     requests: requests.into_iter().map(untagged).collect(),
                     earliest,
                     latest,
@@ -89,17 +90,17 @@ impl<T> Controller<T> {
             Decided::Drop {
                 request,
                 reason: DropReason::Gone,
-            } if !self.is_retired(self.model_of(request.payload.queue)) => {
+            } if !self.is_retired(self.variant_of(request.payload.queue)) => {
                 self.admit(now, request, DropReason::Expired);
             }
             Decided::Drop { request, reason } => {
                 let queue = request.payload.queue;
-                let model = self.model_of(queue);
+                let variant = self.variant_of(queue);
                 self.count_left(queue, 1, request.rows);
                 self.placement
-                    .on_dropped(now, model, request.deadline, &mut self.moves);
+                    .on_dropped(now, variant, request.deadline, &mut self.moves);
                 out.push(Action::Drop {
-                    model,
+                    variant,
                     request: untagged(request),
                     reason,
                 });
@@ -107,17 +108,17 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A batch of a model that the placement has unloaded in the same moment: its requests wait
+    /// A batch of a variant that the placement has unloaded in the same moment: its requests wait
     /// again.
     fn take_back(
         &mut self,
         now: Nanos,
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
         requests: Vec<Request<Tagged<T>>>,
         id: BatchId,
     ) {
-        self.deactivate(now, device, model);
+        self.deactivate(now, device, variant);
         for request in requests {
             self.admit(now, request, DropReason::Expired);
         }
@@ -128,81 +129,81 @@ impl<T> Controller<T> {
     /// no LOAD could help it.
     pub(super) fn admit(&mut self, now: Nanos, request: Request<Tagged<T>>, late: DropReason) {
         let queue = request.payload.queue;
-        let model = self.model_of(queue);
-        if self.is_loaded(model) {
+        let variant = self.variant_of(queue);
+        if self.is_loaded(variant) {
             self.scheduler
                 .on_request(now, queue, request, &mut self.actions);
             return;
         }
-        if self.is_retired(model) {
+        if self.is_retired(variant) {
             let reason = DropReason::Gone;
             self.actions.push(Decided::Drop { request, reason });
             return;
         }
         let ready_by = self.ready_by(&request);
-        let helped = ready_by.map(|by| self.placement.last_chance(model, by));
+        let helped = ready_by.map(|by| self.placement.last_chance(variant, by));
         if helped.is_none_or(|last| last < now) {
             let reason = late;
             self.actions.push(Decided::Drop { request, reason });
             return;
         }
-        self.cold.push(now, model, request);
-        self.expect_expiry(model);
+        self.cold.push(now, variant, request);
+        self.expect_expiry(variant);
     }
 
-    fn is_retired(&self, model: u32) -> bool {
-        self.model(model).is_none_or(|of| of.retired)
+    fn is_retired(&self, variant: VariantIx) -> bool {
+        self.variant(variant).is_none_or(|of| of.retired)
     }
 
-    /// Whether a model that is loaded nowhere takes so many rows more, or why not.
-    pub(super) fn accept_cold(&self, model: u32, rows: u32) -> Result<(), DropReason> {
-        let of = self.model(model).ok_or(DropReason::Gone)?;
+    /// Whether a variant that is loaded nowhere takes so many rows more, or why not.
+    pub(super) fn accept_cold(&self, variant: VariantIx, rows: u32) -> Result<(), DropReason> {
+        let of = self.variant(variant).ok_or(DropReason::Gone)?;
         let queue = &of.spec.queue;
         if rows > queue.max_rows.max(1) {
             return Err(DropReason::Infeasible);
         }
-        let rows = self.cold.rows_of(model).saturating_add(rows);
+        let rows = self.cold.rows_of(variant).saturating_add(rows);
         match rows > queue.max_waiting_rows {
             true => Err(DropReason::QueueFull),
             false => Ok(()),
         }
     }
 
-    /// By when its model has to be loaded for a request to be met; `None` when it would be late even
+    /// By when its variant has to be loaded for a request to be met; `None` when it would be late even
     /// if it were loaded.
     fn ready_by(&self, request: &Request<Tagged<T>>) -> Option<Nanos> {
         let (deadline, rows) = (request.deadline, request.rows);
         if deadline == NEVER {
             return Some(NEVER);
         }
-        let run = self.queues[request.payload.queue as usize].latency.of(rows);
+        let run = self.queues[request.payload.queue].latency.of(rows);
         let run = self.delay.before_start(rows) + run + self.delay.response;
         deadline.checked_sub(run)
     }
 
-    /// Until when a LOAD helps the first request that waits for a model.
-    fn last_chance(&self, model: u32) -> Option<Nanos> {
-        let ready_by = self.ready_by(self.cold.first(model)?);
-        Some(ready_by.map_or(0, |by| self.placement.last_chance(model, by)))
+    /// Until when a LOAD helps the first request that waits for a variant.
+    fn last_chance(&self, variant: VariantIx) -> Option<Nanos> {
+        let ready_by = self.ready_by(self.cold.first(variant)?);
+        Some(ready_by.map_or(0, |by| self.placement.last_chance(variant, by)))
     }
 
-    pub(super) fn expect_expiry(&mut self, model: u32) {
-        if self.cold.len_of(model) > 0 {
-            let last = self.last_chance(model);
-            self.cold.expect(model, last);
+    pub(super) fn expect_expiry(&mut self, variant: VariantIx) {
+        if self.cold.len_of(variant) > 0 {
+            let last = self.last_chance(variant);
+            self.cold.expect(variant, last);
         }
     }
 
-    /// Drops the requests of a model that no LOAD can help any more.
-    pub(super) fn expire(&mut self, now: Nanos, model: u32, out: &mut Actions<T>) {
-        while self.last_chance(model).is_some_and(|last| last < now)
-            && let Some(request) = self.cold.pop(model)
+    /// Drops the requests of a variant that no LOAD can help any more.
+    pub(super) fn expire(&mut self, now: Nanos, variant: VariantIx, out: &mut Actions<T>) {
+        while self.last_chance(variant).is_some_and(|last| last < now)
+            && let Some(request) = self.cold.pop(variant)
         {
             let reason = DropReason::Expired;
             self.actions.push(Decided::Drop { request, reason });
         }
-        let last = self.last_chance(model);
-        self.cold.expect(model, last);
+        let last = self.last_chance(variant);
+        self.cold.expect(variant, last);
         self.carry_out(now, out);
     }
 }

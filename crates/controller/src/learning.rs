@@ -2,6 +2,7 @@
 
 use super::{Actions, BatchId, Controller, NEVER, Nanos, PoolIx};
 use sextant_profile::{RollingKey, Run};
+use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
 /// Estimates that no run has confirmed for this long go back to the profile, ns.
 const PATIENCE: Nanos = 5_000_000_000;
@@ -14,7 +15,7 @@ const LOOK: Nanos = 1_000_000_000;
 pub enum Loaded {
     /// It took so long, ns.
     After(Nanos),
-    /// The model was found loaded, whoever had it loaded.
+    /// The variant was found loaded, whoever had it loaded.
     Found,
     /// It failed.
     Failed,
@@ -31,21 +32,24 @@ impl<T> Controller<T> {
         Some(self.estimates.profile(kind, queue)?.of(rows))
     }
 
-    /// Where a model may run: pool, kind of device, and how much longer than by its profile a lone
-    /// request takes there, ns; for a model whose queries come in several sizes [`Self::excesses`]
+    /// Where a variant may run: pool, kind of device, and how much longer than by its profile a lone
+    /// request takes there, ns; for a variant whose queries come in several sizes [`Self::excesses`]
     /// tells that.
-    pub fn runs_on(&self, model: u32) -> impl Iterator<Item = (PoolIx, u32, Nanos)> + Clone {
-        let pools = self.pools_of(model).iter();
+    pub fn runs_on(
+        &self,
+        variant: VariantIx,
+    ) -> impl Iterator<Item = (PoolIx, KindIx, Nanos)> + Clone {
+        let pools = self.pools_of(variant).iter();
         pools.filter_map(move |pool| {
             let kind = self.pools.kind(*pool)?;
-            let of = self.model(model)?;
+            let of = self.variant(variant)?;
             let plain = of.queues.first().filter(|_| of.spec.surface.is_none());
             let excess = plain.map_or(0, |queue| self.excess(kind, *queue));
             Some((*pool, kind, excess))
         })
     }
 
-    pub(super) fn excess(&self, kind: u32, queue: u32) -> Nanos {
+    pub(super) fn excess(&self, kind: KindIx, queue: QueueIx) -> Nanos {
         let known = self.estimates.table(kind, queue);
         let profile = self.estimates.profile(kind, queue);
         let both = known.zip(profile);
@@ -58,7 +62,7 @@ impl<T> Controller<T> {
     pub(super) fn learn_run(
         &mut self,
         now: Nanos,
-        (device, queue): (u32, u32),
+        (device, queue): (DeviceIx, QueueIx),
         run: Run,
         actions: &mut Actions<T>,
     ) {
@@ -74,19 +78,25 @@ impl<T> Controller<T> {
     }
 
     /// Learns from a LOAD.
-    pub(super) fn learn_load(&mut self, now: Nanos, device: u32, model: u32, nanos: Nanos) {
+    pub(super) fn learn_load(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        nanos: Nanos,
+    ) {
         let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
             return;
         };
         let Some(loads) = &mut self.loads else { return };
         let key = RollingKey {
-            variant: model,
+            of: variant,
             rows: 0,
-            device: kind,
+            kind,
         };
         loads.observe(key, nanos);
         if let Some(load) = loads.estimate(key) {
-            self.placement.on_load_estimate(now, kind, model, load);
+            self.placement.on_load_estimate(now, kind, variant, load);
         }
     }
 
@@ -106,8 +116,8 @@ impl<T> Controller<T> {
     }
 
     /// Run times on a kind are others from now on.
-    fn tell_latency(&mut self, now: Nanos, kind: u32, queue: u32) {
-        for pool in self.pools_of(self.model_of(queue)).to_vec() {
+    fn tell_latency(&mut self, now: Nanos, kind: KindIx, queue: QueueIx) {
+        for pool in self.pools_of(self.variant_of(queue)).to_vec() {
             if self.pools.kind(pool) == Some(kind) {
                 self.seat_queue(now, pool, queue);
             }

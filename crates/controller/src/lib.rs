@@ -1,18 +1,18 @@
 //! One controller: which batch runs where and when, what is loaded where, and what both cost.
 //!
 //! A [`Controller`] joins a scheduler and a placement with the estimates that they work with, with
-//! what may run where, and with what is wanted loaded. It takes requests for any model. Those of
-//! models that are loaded somewhere go to the scheduler; those of others wait here, by deadline,
-//! until a LOAD has made their model ready, or until no LOAD could help them. What the scheduler
-//! hands back because a model was unloaded waits again. It alone orders LOADs and UNLOADs.
+//! what may run where, and with what is wanted loaded. It takes requests for any variant. Those of
+//! variants that are loaded somewhere go to the scheduler; those of others wait here, by deadline,
+//! until a LOAD has made their variant ready, or until no LOAD could help them. What the scheduler
+//! hands back because a variant was unloaded waits again. It alone orders LOADs and UNLOADs.
 //!
-//! **Pools.** Devices of one kind on which the same models are ready form a pool of the scheduler,
+//! **Pools.** Devices of one kind on which the same variants are ready form a pool of the scheduler,
 //! however many they are: what is true of one is true of all, so a request looks at its pools and at
 //! no device. When what is loaded on a device changes, the device changes its pool, with what runs
-//! on it. A kind is named by the caller: devices of a kind are to run and load a model alike, and
+//! on it. A kind is named by the caller: devices of a kind are to run and load a variant alike, and
 //! what is learnt on one counts for all.
 //!
-//! **Queues.** A model whose queries come in several sizes has a queue of the scheduler for each size
+//! **Queues.** A variant whose queries come in several sizes has a queue of the scheduler for each size
 //! that shares batches, opened by its first request.
 //!
 //! Two shells drive it: the dispatcher, with a lock, a clock and messages, and the simulator, with a
@@ -33,6 +33,7 @@ use sextant_schedule::{
     Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolIx, PoolLoad, QueueSpec,
     Request, Scheduler, ahead,
 };
+use sextant_types::index::{DeviceIx, IndexVec, KindIx, QueueIx, VariantIx};
 
 mod cold;
 mod devices;
@@ -40,10 +41,10 @@ mod events;
 mod exchange;
 mod learning;
 mod marks;
-mod models;
 mod pools;
 mod queues;
 mod residence;
+mod variants;
 
 use cold::Cold;
 use marks::Marks;
@@ -58,7 +59,7 @@ pub use queues::{Excess, Shape, Sharing};
 pub struct Options {
     /// Which batch runs when.
     pub scheduling: schedule::Options,
-    /// Which model is loaded where.
+    /// Which variant is loaded where.
     pub placing: placement::Options,
     /// How run times and LOAD times are estimated.
     pub estimation: Estimation,
@@ -67,7 +68,7 @@ pub struct Options {
 /// A request's payload with its queue, which a scheduler does not tell of what it drops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tagged<T> {
-    queue: u32,
+    queue: QueueIx,
     payload: T,
 }
 
@@ -77,9 +78,9 @@ pub enum Action<T> {
     /// Run a batch; as [`schedule::Action::Infer`]. To be answered by [`Controller::on_result`].
     Infer {
         /// On which device.
-        device: u32,
-        /// Of which model.
-        model: u32,
+        device: DeviceIx,
+        /// Of which variant.
+        variant: VariantIx,
         /// Its requests, earliest deadline first.
         requests: Vec<Request<T>>,
         /// Not to be started before this.
@@ -93,14 +94,14 @@ pub enum Action<T> {
     },
     /// Answer with a refusal.
     Drop {
-        /// Of which model.
-        model: u32,
+        /// Of which variant.
+        variant: VariantIx,
         /// The request.
         request: Request<T>,
         /// Why.
         reason: DropReason,
     },
-    /// Load a model, to be answered by [`Controller::on_load_result`], or unload one, to be answered
+    /// Load a variant, to be answered by [`Controller::on_load_result`], or unload one, to be answered
     /// by [`Controller::on_unloaded`].
     Move(placement::Action),
 }
@@ -112,16 +113,16 @@ pub type Actions<T> = Vec<Action<T>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSpec {
     /// Which kind it is of.
-    pub kind: u32,
-    /// Pages for models.
+    pub kind: KindIx,
+    /// Pages for variants.
     pub pages: u32,
     /// Batches that it runs side by side, at least 1; the same for all of a kind.
     pub slots: u16,
 }
 
-/// What there is to know of a model.
+/// What there is to know of a variant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModelSpec {
+pub struct VariantSpec {
     /// Pages that it takes for itself.
     pub pages: u32,
     /// Pages that it takes together with others.
@@ -137,28 +138,28 @@ pub struct ModelSpec {
     pub kinds: Vec<OnKind>,
 }
 
-/// A model on a kind of device.
+/// A variant on a kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnKind {
     /// Which kind.
-    pub kind: u32,
-    /// Run times by the profile; `None` for those of the model's queue.
+    pub kind: KindIx,
+    /// Run times by the profile; `None` for those of the variant's queue.
     pub latency: Option<LatencyTable>,
-    /// Run times by rows and size; `None` for the model's.
+    /// Run times by rows and size; `None` for the variant's.
     pub surface: Option<Surface>,
-    /// Time of a LOAD by the profile, ns; 0 for the model's.
+    /// Time of a LOAD by the profile, ns; 0 for the variant's.
     pub load: Nanos,
     /// Price of a slot's time on such a device, in any unit, the same for all kinds.
     pub price: f32,
 }
 
 #[derive(Debug)]
-struct Model {
-    spec: ModelSpec,
+struct Variant {
+    spec: VariantSpec,
     /// Pools on which the scheduler may use it.
     pools: SmallVec<[PoolIx; 2]>,
     /// Its queues; the first is that of all requests where there is no surface.
-    queues: SmallVec<[u32; 1]>,
+    queues: SmallVec<[QueueIx; 1]>,
     /// Rows of requests that are neither in a batch nor dropped.
     waiting_rows: u64,
     /// Asked for no more.
@@ -176,11 +177,11 @@ struct Device {
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     number: u64,
-    device: u32,
-    queue: u32,
+    device: DeviceIx,
+    queue: QueueIx,
 }
 
-/// Requests, models and devices together.
+/// Requests, variants and devices together.
 ///
 /// Contract: that of [`Scheduler`] and of [`Placement`]; every request leaves once, in a batch or
 /// dropped, whatever is loaded and lost meanwhile. `now` never decreases.
@@ -189,18 +190,18 @@ pub struct Controller<T> {
     scheduler: Box<dyn Scheduler<Tagged<T>>>,
     placement: Box<dyn Placement>,
     delay: Delay,
-    models: Vec<Option<Model>>,
-    devices: Vec<Option<Device>>,
-    queues: Vec<Queue>,
-    vacant_queues: Vec<u32>,
-    /// The queues of models with a surface.
-    shaped: BTreeMap<(u32, Key), u32>,
+    variants: IndexVec<VariantIx, Option<Variant>>,
+    devices: IndexVec<DeviceIx, Option<Device>>,
+    queues: IndexVec<QueueIx, Queue>,
+    vacant_queues: Vec<QueueIx>,
+    /// The queues of variants with a surface.
+    shaped: BTreeMap<(VariantIx, Key), QueueIx>,
     pools: Pools,
     cold: Cold<Tagged<T>>,
     /// Run times by kind and queue.
     estimates: Estimates,
-    /// LOAD times by kind and model, where they are estimated.
-    loads: Option<Rolling10>,
+    /// LOAD times by kind and variant, where they are estimated.
+    loads: Option<Rolling10<VariantIx>>,
     /// When estimates that nothing confirms are looked at next.
     refresh_at: Nanos,
     /// By [`BatchId`]'s position.
@@ -209,22 +210,22 @@ pub struct Controller<T> {
     actions: schedule::Actions<Tagged<T>>,
     moves: placement::Actions,
     deadlines: Vec<Nanos>,
-    /// Pools whose load is another one, and models that have other pools or run times, since that
+    /// Pools whose load is another one, and variants that have other pools or run times, since that
     /// was last asked for.
     changed_pools: Marks<PoolIx>,
-    changed_models: Marks,
+    changed_variants: Marks<VariantIx>,
 }
 
 impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
-    /// A controller without devices and models, after the policies that the options name.
+    /// A controller without devices and variants, after the policies that the options name.
     pub fn new(options: &Options) -> Self {
         Self {
             scheduler: sextant_baselines::build(&options.scheduling),
             placement: placement::build(&options.placing),
             delay: options.scheduling.delay,
-            models: Vec::new(),
-            devices: Vec::new(),
-            queues: Vec::new(),
+            variants: IndexVec::default(),
+            devices: IndexVec::default(),
+            queues: IndexVec::default(),
             vacant_queues: Vec::new(),
             shaped: BTreeMap::new(),
             pools: Pools::default(),
@@ -237,7 +238,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             moves: placement::Actions::new(),
             deadlines: Vec::new(),
             changed_pools: Marks::default(),
-            changed_models: Marks::default(),
+            changed_variants: Marks::default(),
         }
     }
 }
@@ -253,18 +254,18 @@ impl<T> Controller<T> {
         self.cold.len()
     }
 
-    /// Whether batches of a model may run somewhere now.
-    pub fn is_loaded(&self, model: u32) -> bool {
-        !self.pools_of(model).is_empty()
+    /// Whether batches of a variant may run somewhere now.
+    pub fn is_loaded(&self, variant: VariantIx) -> bool {
+        !self.pools_of(variant).is_empty()
     }
 
-    /// The pools on which batches of a model may run now.
-    pub fn pools_of(&self, model: u32) -> &[PoolIx] {
-        self.model(model).map_or(&[], |of| &of.pools)
+    /// The pools on which batches of a variant may run now.
+    pub fn pools_of(&self, variant: VariantIx) -> &[PoolIx] {
+        self.variant(variant).map_or(&[], |of| &of.pools)
     }
 
     /// The pool of a device that is up.
-    pub fn pool_of(&self, device: u32) -> Option<PoolIx> {
+    pub fn pool_of(&self, device: DeviceIx) -> Option<PoolIx> {
         self.device(device).map(|of| of.pool)
     }
 
@@ -281,20 +282,20 @@ impl<T> Controller<T> {
         backlogs
     }
 
-    /// Whose a model is; `None` for one that is not known.
-    pub fn tenant(&self, model: u32) -> Option<u32> {
-        Some(self.model(model)?.spec.queue.tenant)
+    /// Whose a variant is; `None` for one that is not known.
+    pub fn tenant(&self, variant: VariantIx) -> Option<u32> {
+        Some(self.variant(variant)?.spec.queue.tenant)
     }
 
-    /// Device time that goes before a request of a model that comes now, on a slot of a pool, ns.
-    pub fn ahead(&self, pool: PoolIx, model: u32) -> Nanos {
+    /// Device time that goes before a request of a variant that comes now, on a slot of a pool, ns.
+    pub fn ahead(&self, pool: PoolIx, variant: VariantIx) -> Nanos {
         let load = self.load(pool);
         if load.queued == 0 {
             return 0;
         }
         let backlogs = self.backlogs(pool);
         let fair = self
-            .tenant(model)
+            .tenant(variant)
             .and_then(|tenant| ahead(tenant, backlogs.iter().copied()));
         let slots = Nanos::from(load.slots.max(1));
         fair.map_or(load.queued, |work| load.queued.min(work / slots))
@@ -305,18 +306,18 @@ impl<T> Controller<T> {
         self.changed_pools.take(pools);
     }
 
-    /// The models that have other pools, or other run times there, than at the last call.
-    pub fn take_changed_models(&mut self, models: &mut Vec<u32>) {
-        self.changed_models.take(models);
+    /// The variants that have other pools, or other run times there, than at the last call.
+    pub fn take_changed_variants(&mut self, variants: &mut Vec<VariantIx>) {
+        self.changed_variants.take(variants);
     }
 
     /// The devices that are up.
-    pub fn devices(&self) -> impl Iterator<Item = (u32, &DeviceSpec)> {
-        let numbered = (0..).zip(&self.devices);
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceIx, &DeviceSpec)> {
+        let numbered = self.devices.numbered();
         numbered.filter_map(|(at, device)| Some((at, &device.as_ref()?.spec)))
     }
 
-    /// The placement: presence of models, free pages, demand.
+    /// The placement: presence of variants, free pages, demand.
     pub fn placement(&self) -> &dyn Placement {
         self.placement.as_ref()
     }
@@ -332,25 +333,25 @@ impl<T> Controller<T> {
         next.into_iter().flatten().min()
     }
 
-    fn model(&self, model: u32) -> Option<&Model> {
-        self.models.get(model as usize)?.as_ref()
+    fn variant(&self, variant: VariantIx) -> Option<&Variant> {
+        self.variants.known(variant)
     }
 
-    fn device(&self, device: u32) -> Option<&Device> {
-        self.devices.get(device as usize)?.as_ref()
+    fn device(&self, device: DeviceIx) -> Option<&Device> {
+        self.devices.known(device)
     }
 }
 
-// === impl Model ===
+// === impl Variant ===
 
-impl Model {
+impl Variant {
     /// What its profile says of a kind of device, if it can run there.
-    fn on(&self, kind: u32) -> Option<&OnKind> {
+    fn on(&self, kind: KindIx) -> Option<&OnKind> {
         self.spec.kinds.iter().find(|on| on.kind == kind)
     }
 
     /// Run times of a queue on a kind of device by the profile.
-    fn profile(&self, kind: u32, queue: &Queue) -> LatencyTable {
+    fn profile(&self, kind: KindIx, queue: &Queue) -> LatencyTable {
         let on = self.on(kind);
         match &self.spec.surface {
             None => {
@@ -365,9 +366,9 @@ impl Model {
     }
 }
 
-impl ModelSpec {
-    fn placed(&self) -> placement::ModelSpec {
-        placement::ModelSpec {
+impl VariantSpec {
+    fn placed(&self) -> placement::VariantSpec {
+        placement::VariantSpec {
             pages: self.pages,
             shared: self.shared,
             load: self.load,

@@ -3,7 +3,7 @@
 use sextant_types::index::Number;
 
 #[derive(Debug)]
-pub(super) struct Marks<I = u32> {
+pub(super) struct Marks<I> {
     list: Vec<I>,
     marked: Vec<bool>,
 }

@@ -1,19 +1,19 @@
-//! The pools of a controller: devices of one kind on which the same models are ready.
+//! The pools of a controller: devices of one kind on which the same variants are ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sextant_types::index::{IndexVec, PoolIx};
+use sextant_types::index::{IndexVec, KindIx, PoolIx, VariantIx};
 
-/// A set of models as one number: the exclusive or of their marks. Two sets are taken to be the same
+/// A set of variants as one number: the exclusive or of their marks. Two sets are taken to be the same
 /// when their numbers are: among a million pools, differing ones meet with a chance of 1 in 10^26.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Content(u128);
 
 #[derive(Debug, Default)]
 struct Pool {
-    kind: u32,
+    kind: KindIx,
     content: Content,
-    models: BTreeSet<u32>,
+    variants: BTreeSet<VariantIx>,
     devices: u32,
 }
 
@@ -22,16 +22,16 @@ struct Pool {
 pub(super) struct Pools {
     list: IndexVec<PoolIx, Option<Pool>>,
     vacant: Vec<PoolIx>,
-    by_content: BTreeMap<(u32, Content), PoolIx>,
+    by_content: BTreeMap<(KindIx, Content), PoolIx>,
 }
 
 // === impl Content ===
 
 impl Content {
-    /// With a model more, or less.
-    pub fn with(self, model: u32) -> Self {
-        let low = u128::from(mixed(u64::from(model) << 1));
-        let high = u128::from(mixed(u64::from(model) << 1 | 1));
+    /// With a variant more, or less.
+    pub fn with(self, variant: VariantIx) -> Self {
+        let low = u128::from(mixed(u64::from(variant.get()) << 1));
+        let high = u128::from(mixed(u64::from(variant.get()) << 1 | 1));
         Self(self.0 ^ (high << 64 | low))
     }
 }
@@ -48,43 +48,48 @@ fn mixed(value: u64) -> u64 {
 
 impl Pools {
     /// The pool of devices of a kind with this content.
-    pub fn find(&self, kind: u32, content: Content) -> Option<PoolIx> {
+    pub fn find(&self, kind: KindIx, content: Content) -> Option<PoolIx> {
         self.by_content.get(&(kind, content)).copied()
     }
 
     /// A new pool without devices.
-    pub fn open(&mut self, kind: u32, content: Content, models: BTreeSet<u32>) -> PoolIx {
+    pub fn open(
+        &mut self,
+        kind: KindIx,
+        content: Content,
+        variants: BTreeSet<VariantIx>,
+    ) -> PoolIx {
         let at = self.vacant.pop();
         let at = at.unwrap_or_else(|| self.list.push(None));
         self.list[at] = Some(Pool {
             kind,
             content,
-            models,
+            variants,
             devices: 0,
         });
         self.by_content.insert((kind, content), at);
         at
     }
 
-    /// A pool is gone; tells the models that were on it.
-    pub fn close(&mut self, pool: PoolIx) -> BTreeSet<u32> {
+    /// A pool is gone; tells the variants that were on it.
+    pub fn close(&mut self, pool: PoolIx) -> BTreeSet<VariantIx> {
         let Some(of) = self.list.get_mut(pool).and_then(Option::take) else {
             return BTreeSet::new();
         };
         self.by_content.remove(&(of.kind, of.content));
         self.vacant.push(pool);
-        of.models
+        of.variants
     }
 
-    /// What is on the devices of a pool changes by one model, on all of them.
-    pub fn change(&mut self, pool: PoolIx, model: u32) {
+    /// What is on the devices of a pool changes by one variant, on all of them.
+    pub fn change(&mut self, pool: PoolIx, variant: VariantIx) {
         let Some(Some(of)) = self.list.get_mut(pool) else {
             return;
         };
         self.by_content.remove(&(of.kind, of.content));
-        of.content = of.content.with(model);
-        if !of.models.remove(&model) {
-            of.models.insert(model);
+        of.content = of.content.with(variant);
+        if !of.variants.remove(&variant) {
+            of.variants.insert(variant);
         }
         self.by_content.insert((of.kind, of.content), pool);
     }
@@ -109,7 +114,7 @@ impl Pools {
         self.get(pool).map_or(0, |of| of.devices)
     }
 
-    pub fn kind(&self, pool: PoolIx) -> Option<u32> {
+    pub fn kind(&self, pool: PoolIx) -> Option<KindIx> {
         self.get(pool).map(|of| of.kind)
     }
 
@@ -117,14 +122,15 @@ impl Pools {
         self.get(pool).map_or(Content::default(), |of| of.content)
     }
 
-    pub fn has(&self, pool: PoolIx, model: u32) -> bool {
-        self.get(pool).is_some_and(|of| of.models.contains(&model))
+    pub fn has(&self, pool: PoolIx, variant: VariantIx) -> bool {
+        self.get(pool)
+            .is_some_and(|of| of.variants.contains(&variant))
     }
 
-    /// The models on a pool.
-    pub fn models(&self, pool: PoolIx) -> BTreeSet<u32> {
+    /// The variants on a pool.
+    pub fn variants(&self, pool: PoolIx) -> BTreeSet<VariantIx> {
         self.get(pool)
-            .map_or(BTreeSet::new(), |of| of.models.clone())
+            .map_or(BTreeSet::new(), |of| of.variants.clone())
     }
 
     fn get(&self, pool: PoolIx) -> Option<&Pool> {

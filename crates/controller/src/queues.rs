@@ -1,20 +1,21 @@
-//! The queues of a model: one where its queries come in one size, and otherwise one for each size that
+//! The queues of a variant: one where its queries come in one size, and otherwise one for each size that
 //! shares batches, with the run times of that size. So a long query waits with long ones, and what it
 //! takes says nothing of short ones.
 
 use smallvec::SmallVec;
 
 use super::{
-    Controller, LatencyTable, ModelSpec, Nanos, OnKind, PoolIx, QueueSpec, Request, Tagged,
+    Controller, LatencyTable, Nanos, OnKind, PoolIx, QueueSpec, Request, Tagged, VariantSpec,
 };
+use sextant_types::index::{KindIx, QueueIx, VariantIx};
 
-/// Most queues of one model, until they are looked through for one that nobody uses.
+/// Most queues of one variant, until they are looked through for one that nobody uses.
 const MOST: usize = 64;
 
 /// What of a query's inputs decides how long it runs, and with which others it shares a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Shape {
-    /// Elements of one of its rows. Says nothing for a model without a
+    /// Elements of one of its rows. Says nothing for a variant without a
     /// [`Surface`](sextant_profile::Surface).
     pub size: u64,
     /// Which queries it may share a batch with.
@@ -31,7 +32,7 @@ pub enum Sharing {
     Equal(u64),
 }
 
-/// What tells the queues of a model apart.
+/// What tells the queues of a variant apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// All queries are alike.
@@ -47,7 +48,7 @@ pub(super) enum Key {
 /// A queue of the scheduler.
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub model: u32,
+    pub variant: VariantIx,
     key: Key,
     /// The smallest and the largest size.
     pub sizes: (u64, u64),
@@ -62,11 +63,16 @@ pub(super) struct Queue {
 }
 
 impl<T> Controller<T> {
-    /// The queue for a request of a model that is known.
-    pub(super) fn queue_for(&mut self, now: Nanos, model: u32, shape: Shape) -> Option<u32> {
-        let of = self.model(model)?;
+    /// The queue for a request of a variant that is known.
+    pub(super) fn queue_for(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        shape: Shape,
+    ) -> Option<QueueIx> {
+        let of = self.variant(variant)?;
         let Some(surface) = &of.spec.surface else {
-            // Made with the model.
+            // Made with the variant.
             return of.queues.first().copied();
         };
         let bucket = surface.bucket(shape.size);
@@ -74,62 +80,65 @@ impl<T> Controller<T> {
             Sharing::Near => (Key::Near(bucket.1), bucket),
             Sharing::Equal(dims) => (Key::Equal(dims), (shape.size, shape.size)),
         };
-        if let Some(known) = self.shaped.get(&(model, key)) {
+        if let Some(known) = self.shaped.get(&(variant, key)) {
             return Some(*known);
         }
-        if of.queues.len() >= MOST && !self.close_idle(now, model) && key != Key::Near(bucket.1) {
+        if of.queues.len() >= MOST && !self.close_idle(now, variant) && key != Key::Near(bucket.1) {
             let key = Key::Alone(bucket.1);
-            let known = self.shaped.get(&(model, key)).copied();
-            return known.or_else(|| self.open_queue(now, model, key, bucket));
+            let known = self.shaped.get(&(variant, key)).copied();
+            return known.or_else(|| self.open_queue(now, variant, key, bucket));
         }
-        self.open_queue(now, model, key, sizes)
+        self.open_queue(now, variant, key, sizes)
     }
 
-    /// A new queue of a model that is known, with a seat wherever the model is ready.
-    fn open_queue(&mut self, now: Nanos, model: u32, key: Key, sizes: (u64, u64)) -> Option<u32> {
+    /// A new queue of a variant that is known, with a seat wherever the variant is ready.
+    fn open_queue(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        key: Key,
+        sizes: (u64, u64),
+    ) -> Option<QueueIx> {
         let queue = Queue {
-            model,
+            variant,
             key,
             sizes,
-            latency: self.model(model)?.spec.latency(sizes.1),
+            latency: self.variant(variant)?.spec.latency(sizes.1),
             requests: 0,
             running: 0,
             used: now,
         };
         let at = match self.vacant_queues.pop() {
             Some(at) => {
-                self.queues[at as usize] = queue;
+                self.queues[at] = queue;
                 at
             }
-            None => {
-                self.queues.push(queue);
-                self.queues.len() as u32 - 1
-            }
+            None => self.queues.push(queue),
         };
         if key != Key::All {
-            self.shaped.insert((model, key), at);
+            self.shaped.insert((variant, key), at);
         }
-        if let Some(Some(of)) = self.models.get_mut(model as usize) {
+        if let Some(of) = self.variants.known_mut(variant) {
             of.queues.push(at);
         }
         self.seed(now, at);
-        for pool in self.pools_of(model).to_vec() {
+        for pool in self.pools_of(variant).to_vec() {
             self.seat_queue(now, pool, at);
         }
         Some(at)
     }
 
-    /// Ends the queue of a model that was not used for longest, of those in which nothing waits or
+    /// Ends the queue of a variant that was not used for longest, of those in which nothing waits or
     /// runs; tells whether there was one.
-    fn close_idle(&mut self, now: Nanos, model: u32) -> bool {
-        let Some(of) = self.model(model) else {
+    fn close_idle(&mut self, now: Nanos, variant: VariantIx) -> bool {
+        let Some(of) = self.variant(variant) else {
             return false;
         };
         let idle = of
             .queues
             .iter()
-            .filter(|queue| self.queues[**queue as usize].is_idle());
-        let oldest = idle.min_by_key(|queue| self.queues[**queue as usize].used);
+            .filter(|queue| self.queues[**queue].is_idle());
+        let oldest = idle.min_by_key(|queue| self.queues[**queue].used);
         match oldest.copied() {
             Some(queue) => self.close_queue(now, queue),
             None => return false,
@@ -138,79 +147,82 @@ impl<T> Controller<T> {
     }
 
     /// Ends a queue in which nothing waits or runs.
-    pub(super) fn close_queue(&mut self, now: Nanos, queue: u32) {
-        let Queue { model, key, .. } = self.queues[queue as usize];
-        for pool in self.pools_of(model).to_vec() {
+    pub(super) fn close_queue(&mut self, now: Nanos, queue: QueueIx) {
+        let Queue { variant, key, .. } = self.queues[queue];
+        for pool in self.pools_of(variant).to_vec() {
             self.scheduler
                 .on_unloaded(now, pool, queue, &mut self.actions);
         }
-        for kind in self.kinds_of(model) {
+        for kind in self.kinds_of(variant) {
             self.estimates.forget(kind, queue);
         }
-        self.shaped.remove(&(model, key));
-        if let Some(Some(of)) = self.models.get_mut(model as usize) {
+        self.shaped.remove(&(variant, key));
+        if let Some(of) = self.variants.known_mut(variant) {
             of.queues.retain(|known| *known != queue);
         }
         self.vacant_queues.push(queue);
-        self.changed_models.add(model);
+        self.changed_variants.add(variant);
     }
 
-    /// The queues of a model.
-    pub(super) fn queues_of(&self, model: u32) -> SmallVec<[u32; 1]> {
-        let of = self.model(model);
+    /// The queues of a variant.
+    pub(super) fn queues_of(&self, variant: VariantIx) -> SmallVec<[QueueIx; 1]> {
+        let of = self.variant(variant);
         of.map_or_else(SmallVec::new, |of| of.queues.clone())
     }
 
-    fn kinds_of(&self, model: u32) -> SmallVec<[u32; 4]> {
-        let kinds = self.model(model).into_iter().flat_map(|of| &of.spec.kinds);
+    fn kinds_of(&self, variant: VariantIx) -> SmallVec<[KindIx; 4]> {
+        let kinds = self
+            .variant(variant)
+            .into_iter()
+            .flat_map(|of| &of.spec.kinds);
         kinds.map(|on| on.kind).collect()
     }
 
-    /// The model of a queue.
-    pub(super) fn model_of(&self, queue: u32) -> u32 {
-        self.queues[queue as usize].model
+    /// The variant of a queue.
+    pub(super) fn variant_of(&self, queue: QueueIx) -> VariantIx {
+        self.queues[queue].variant
     }
 
-    /// Tells the estimates of a queue on every kind of device that can run its model.
-    pub(super) fn seed(&mut self, now: Nanos, queue: u32) {
-        let of = &self.queues[queue as usize];
-        let Some(Some(model)) = self.models.get(of.model as usize) else {
+    /// Tells the estimates of a queue on every kind of device that can run its variant.
+    pub(super) fn seed(&mut self, now: Nanos, queue: QueueIx) {
+        let of = &self.queues[queue];
+        let Some(variant) = self.variants.known(of.variant) else {
             return;
         };
-        for on in &model.spec.kinds {
-            let profile = model.profile(on.kind, of);
+        for on in &variant.spec.kinds {
+            let profile = variant.profile(on.kind, of);
             self.estimates.seed(now, on.kind, queue, &profile);
         }
     }
 
     /// A request has come for a queue.
-    pub(super) fn count_request(&mut self, now: Nanos, queue: u32, rows: u32) {
-        let of = &mut self.queues[queue as usize];
+    pub(super) fn count_request(&mut self, now: Nanos, queue: QueueIx, rows: u32) {
+        let of = &mut self.queues[queue];
         if of.key == Key::All {
             return;
         }
         of.requests += 1;
         of.used = now;
-        if let Some(Some(model)) = self.models.get_mut(of.model as usize) {
-            model.waiting_rows += u64::from(rows);
+        if let Some(variant) = self.variants.known_mut(of.variant) {
+            variant.waiting_rows += u64::from(rows);
         }
     }
 
     /// Requests of so many rows have left a queue.
-    pub(super) fn count_left(&mut self, queue: u32, requests: u32, rows: u32) {
-        let of = &mut self.queues[queue as usize];
+    pub(super) fn count_left(&mut self, queue: QueueIx, requests: u32, rows: u32) {
+        let of = &mut self.queues[queue];
         if of.key == Key::All {
             return;
         }
         of.requests -= requests;
-        if let Some(Some(model)) = self.models.get_mut(of.model as usize) {
-            model.waiting_rows = model.waiting_rows.saturating_sub(u64::from(rows));
+        if let Some(variant) = self.variants.known_mut(of.variant) {
+            variant.waiting_rows = variant.waiting_rows.saturating_sub(u64::from(rows));
         }
     }
 
     /// A batch of a queue is under way, or not any more.
-    pub(super) fn count_running(&mut self, queue: u32, begins: bool) {
-        let of = &mut self.queues[queue as usize];
+    pub(super) fn count_running(&mut self, queue: QueueIx, begins: bool) {
+        let of = &mut self.queues[queue];
         match begins {
             _ if of.key == Key::All => {}
             true => of.running += 1,
@@ -218,43 +230,45 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Whether a model whose queries come in several sizes has no room for as many rows more: the
+    /// Whether a variant whose queries come in several sizes has no room for as many rows more: the
     /// scheduler looks at one queue at a time.
-    pub(super) fn is_full(&self, model: u32, rows: u32) -> bool {
-        self.model(model).is_some_and(|of| {
+    pub(super) fn is_full(&self, variant: VariantIx, rows: u32) -> bool {
+        self.variant(variant).is_some_and(|of| {
             let rows = of.waiting_rows + u64::from(rows);
             of.spec.surface.is_some() && rows > u64::from(of.spec.queue.max_waiting_rows)
         })
     }
 
-    /// What is known of a model is new: its queues have other run times, and a model that came in one
+    /// What is known of a variant is new: its queues have other run times, and a variant that came in one
     /// size comes in several, or the other way round.
-    pub(super) fn renew_queues(&mut self, now: Nanos, model: u32) {
-        let Some(of) = self.model(model) else { return };
+    pub(super) fn renew_queues(&mut self, now: Nanos, variant: VariantIx) {
+        let Some(of) = self.variant(variant) else {
+            return;
+        };
         let plain = of.spec.surface.is_none();
         for queue in of.queues.clone() {
-            let of = &self.queues[queue as usize];
+            let of = &self.queues[queue];
             if plain && of.is_idle() {
                 self.close_queue(now, queue);
                 continue;
             }
             let to = of.sizes.1;
-            if let Some(latency) = self.model(model).map(|of| of.spec.latency(to)) {
-                self.queues[queue as usize].latency = latency;
+            if let Some(latency) = self.variant(variant).map(|of| of.spec.latency(to)) {
+                self.queues[queue].latency = latency;
             }
         }
         if !plain {
             return;
         }
-        let queues = self.queues_of(model);
-        let all = |queue: &u32| self.queues[*queue as usize].key == Key::All;
+        let queues = self.queues_of(variant);
+        let all = |queue: &QueueIx| self.queues[*queue].key == Key::All;
         let known = queues.iter().copied().find(all);
-        let open = || self.open_queue(now, model, Key::All, (0, u64::MAX));
+        let open = || self.open_queue(now, variant, Key::All, (0, u64::MAX));
         let Some(first) = known.or_else(open) else {
             return;
         };
         // The first is where requests go.
-        if let Some(Some(of)) = self.models.get_mut(model as usize)
+        if let Some(of) = self.variants.known_mut(variant)
             && let Some(at) = of.queues.iter().position(|known| *known == first)
         {
             of.queues.swap(0, at);
@@ -262,30 +276,30 @@ impl<T> Controller<T> {
     }
 
     /// What the scheduler is told of a queue on a pool: the run times that are known best.
-    pub(super) fn queue_on(&self, pool: PoolIx, queue: u32) -> Option<QueueSpec> {
-        let of = &self.queues[queue as usize];
-        let (model, kind) = (self.model(of.model)?, self.pools.kind(pool)?);
+    pub(super) fn queue_on(&self, pool: PoolIx, queue: QueueIx) -> Option<QueueSpec> {
+        let of = &self.queues[queue];
+        let (variant, kind) = (self.variant(of.variant)?, self.pools.kind(pool)?);
         let known = self.estimates.table(kind, queue).cloned();
-        let spec = &model.spec.queue;
+        let spec = &variant.spec.queue;
         Some(QueueSpec {
-            latency: known.unwrap_or_else(|| model.profile(kind, of)),
-            price: model.on(kind).map_or(spec.price, |on| on.price),
+            latency: known.unwrap_or_else(|| variant.profile(kind, of)),
+            price: variant.on(kind).map_or(spec.price, |on| on.price),
             batched: spec.batched && !matches!(of.key, Key::Alone(_)),
             ..spec.clone()
         })
     }
 
-    /// Where a model whose queries come in several sizes runs slower than by its profile: kind of
+    /// Where a variant whose queries come in several sizes runs slower than by its profile: kind of
     /// device, smallest and largest size, and how much longer a lone request takes, ns.
-    pub fn excesses(&self, model: u32) -> impl Iterator<Item = Excess> {
-        let kinds = self.kinds_of(model);
-        let queues = self.queues_of(model).into_iter();
-        let shaped = queues.filter(|queue| self.queues[*queue as usize].key != Key::All);
+    pub fn excesses(&self, variant: VariantIx) -> impl Iterator<Item = Excess> {
+        let kinds = self.kinds_of(variant);
+        let queues = self.queues_of(variant).into_iter();
+        let shaped = queues.filter(|queue| self.queues[*queue].key != Key::All);
         shaped.flat_map(move |queue| {
             let kinds = kinds.clone().into_iter();
             kinds.filter_map(move |kind| {
                 let excess = self.excess(kind, queue);
-                let sizes = self.queues[queue as usize].sizes;
+                let sizes = self.queues[queue].sizes;
                 (excess > 0).then_some(Excess {
                     kind,
                     sizes,
@@ -295,11 +309,13 @@ impl<T> Controller<T> {
         })
     }
 
-    pub(super) fn forget_kinds(&mut self, model: u32, known: &[OnKind]) {
-        let Some(of) = self.model(model) else { return };
+    pub(super) fn forget_kinds(&mut self, variant: VariantIx, known: &[OnKind]) {
+        let Some(of) = self.variant(variant) else {
+            return;
+        };
         let gone = known.iter().filter(|gone| of.on(gone.kind).is_none());
-        let gone: SmallVec<[u32; 4]> = gone.map(|gone| gone.kind).collect();
-        for queue in self.queues_of(model) {
+        let gone: SmallVec<[KindIx; 4]> = gone.map(|gone| gone.kind).collect();
+        for queue in self.queues_of(variant) {
             for kind in &gone {
                 self.estimates.forget(*kind, queue);
             }
@@ -327,18 +343,18 @@ impl Queue {
     }
 }
 
-/// Where a model runs slower than by its profile.
+/// Where a variant runs slower than by its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
     /// The kind of device.
-    pub kind: u32,
+    pub kind: KindIx,
     /// The smallest and the largest size that it is known of.
     pub sizes: (u64, u64),
     /// How much longer a lone request takes, ns.
     pub excess: Nanos,
 }
 
-impl ModelSpec {
+impl VariantSpec {
     /// Run times of queries of a size where nothing is known of the kind of device.
     pub(super) fn latency(&self, size: u64) -> LatencyTable {
         match &self.surface {

@@ -5,79 +5,80 @@ use std::collections::BTreeSet;
 use super::{Controller, DropReason, Nanos, PoolIx};
 use sextant_placement::Presence;
 use sextant_schedule::Action;
+use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
 impl<T> Controller<T> {
-    /// Lets the scheduler use a model on a device that has it, with all that waits for it: together,
+    /// Lets the scheduler use a variant on a device that has it, with all that waits for it: together,
     /// so that the first batch is not the first request alone.
-    pub(super) fn activate(&mut self, now: Nanos, device: u32, model: u32) {
-        if self.placement.presence(device, model) != Presence::Loaded {
+    pub(super) fn activate(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
+        if self.placement.presence(device, variant) != Presence::Loaded {
             return;
         }
         let Some(from) = self.pool_of(device) else {
             return;
         };
-        if self.model(model).is_none() || self.pools.has(from, model) {
+        if self.variant(variant).is_none() || self.pools.has(from, variant) {
             return;
         }
-        self.change_content(now, device, model);
-        self.admit_cold(now, model);
+        self.change_content(now, device, variant);
+        self.admit_cold(now, variant);
     }
 
-    /// Lets the scheduler use a model on a device no more.
-    pub(super) fn deactivate(&mut self, now: Nanos, device: u32, model: u32) {
+    /// Lets the scheduler use a variant on a device no more.
+    pub(super) fn deactivate(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         let Some(from) = self.pool_of(device) else {
             return;
         };
-        if self.pools.has(from, model) {
-            self.change_content(now, device, model);
+        if self.pools.has(from, variant) {
+            self.change_content(now, device, variant);
         }
     }
 
-    /// A model comes to a device or goes from it. A device that is alone in its pool takes the pool
+    /// A variant comes to a device or goes from it. A device that is alone in its pool takes the pool
     /// along, unless there is another pool with the new content.
-    fn change_content(&mut self, now: Nanos, device: u32, model: u32) {
+    fn change_content(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         let Some(of) = self.device(device).copied() else {
             return;
         };
         let (from, kind) = (of.pool, of.spec.kind);
-        let content = self.pools.content(from).with(model);
+        let content = self.pools.content(from).with(variant);
         if let Some(to) = self.pools.find(kind, content) {
             return self.transfer(now, device, to);
         }
         if self.pools.devices(from) == 1 {
-            let had = self.pools.has(from, model);
-            self.pools.change(from, model);
+            let had = self.pools.has(from, variant);
+            self.pools.change(from, variant);
             return match had {
-                true => self.unseat(now, from, model),
-                false => self.seat(now, from, model),
+                true => self.unseat(now, from, variant),
+                false => self.seat(now, from, variant),
             };
         }
-        let mut models = self.pools.models(from);
-        if !models.remove(&model) {
-            models.insert(model);
+        let mut variants = self.pools.variants(from);
+        if !variants.remove(&variant) {
+            variants.insert(variant);
         }
-        let to = self.open(now, kind, content, models);
+        let to = self.open(now, kind, content, variants);
         self.transfer(now, device, to);
     }
 
-    /// A new pool, with a seat for each of its models.
+    /// A new pool, with a seat for each of its variants.
     pub(super) fn open(
         &mut self,
         now: Nanos,
-        kind: u32,
+        kind: KindIx,
         content: super::pools::Content,
-        models: BTreeSet<u32>,
+        variants: BTreeSet<VariantIx>,
     ) -> PoolIx {
-        let pool = self.pools.open(kind, content, models.clone());
-        for model in models {
-            self.seat(now, pool, model);
+        let pool = self.pools.open(kind, content, variants.clone());
+        for variant in variants {
+            self.seat(now, pool, variant);
         }
         pool
     }
 
     /// A device changes its pool.
-    pub(super) fn transfer(&mut self, now: Nanos, device: u32, to: PoolIx) {
-        let Some(Some(of)) = self.devices.get_mut(device as usize) else {
+    pub(super) fn transfer(&mut self, now: Nanos, device: DeviceIx, to: PoolIx) {
+        let Some(of) = self.devices.known_mut(device) else {
             return;
         };
         let from = std::mem::replace(&mut of.pool, to);
@@ -88,7 +89,7 @@ impl<T> Controller<T> {
         self.changed_pools.add(from);
         self.changed_pools.add(to);
         self.scheduler
-            .on_worker_moved(now, device, to, &mut self.actions);
+            .on_device_moved(now, device, to, &mut self.actions);
         self.leave(now, from);
     }
 
@@ -98,53 +99,53 @@ impl<T> Controller<T> {
         if self.pools.leave(pool) > 0 {
             return;
         }
-        for model in self.pools.close(pool) {
-            self.unseat(now, pool, model);
+        for variant in self.pools.close(pool) {
+            self.unseat(now, pool, variant);
         }
     }
 
-    /// The scheduler may use a model on a pool.
-    fn seat(&mut self, now: Nanos, pool: PoolIx, model: u32) {
-        let Some(Some(of)) = self.models.get_mut(model as usize) else {
+    /// The scheduler may use a variant on a pool.
+    fn seat(&mut self, now: Nanos, pool: PoolIx, variant: VariantIx) {
+        let Some(of) = self.variants.known_mut(variant) else {
             return;
         };
         if !of.pools.contains(&pool) {
             of.pools.push(pool);
         }
-        self.changed_models.add(model);
+        self.changed_variants.add(variant);
         self.changed_pools.add(pool);
-        for queue in self.queues_of(model) {
+        for queue in self.queues_of(variant) {
             self.seat_queue(now, pool, queue);
         }
     }
 
-    fn unseat(&mut self, now: Nanos, pool: PoolIx, model: u32) {
-        if let Some(Some(of)) = self.models.get_mut(model as usize) {
+    fn unseat(&mut self, now: Nanos, pool: PoolIx, variant: VariantIx) {
+        if let Some(of) = self.variants.known_mut(variant) {
             of.pools.retain(|known| *known != pool);
         }
-        self.changed_models.add(model);
-        for queue in self.queues_of(model) {
+        self.changed_variants.add(variant);
+        for queue in self.queues_of(variant) {
             self.scheduler
                 .on_unloaded(now, pool, queue, &mut self.actions);
         }
     }
 
-    /// Tells the scheduler what a queue is like on a pool that has its model.
-    pub(super) fn seat_queue(&mut self, now: Nanos, pool: PoolIx, queue: u32) {
+    /// Tells the scheduler what a queue is like on a pool that has its variant.
+    pub(super) fn seat_queue(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx) {
         if let Some(spec) = self.queue_on(pool, queue) {
-            self.changed_models.add(self.model_of(queue));
+            self.changed_variants.add(self.variant_of(queue));
             self.scheduler
                 .on_loaded(now, pool, queue, spec, &mut self.actions);
         }
     }
 
     /// Gives what waited for a LOAD to the scheduler, but what is too late by now.
-    fn admit_cold(&mut self, now: Nanos, model: u32) {
-        let Some(pool) = self.pools_of(model).first().copied() else {
+    fn admit_cold(&mut self, now: Nanos, variant: VariantIx) {
+        let Some(pool) = self.pools_of(variant).first().copied() else {
             return;
         };
-        let mut requests = Vec::with_capacity(self.cold.len_of(model));
-        while let Some(request) = self.cold.pop(model) {
+        let mut requests = Vec::with_capacity(self.cold.len_of(variant));
+        while let Some(request) = self.cold.pop(variant) {
             let spec = self.queue_on(pool, request.payload.queue);
             let run = spec.map_or(0, |spec| spec.latency.of(request.rows));
             let run = self.delay.before_start(request.rows) + run + self.delay.response;
@@ -155,7 +156,7 @@ impl<T> Controller<T> {
                 requests.push(request);
             }
         }
-        self.cold.expect(model, None);
+        self.cold.expect(variant, None);
         self.hand_in(now, requests);
     }
 }

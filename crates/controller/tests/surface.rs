@@ -4,10 +4,11 @@
 
 use proptest::{collection::vec, prelude::*};
 use sextant_controller::{
-    Action, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options, Shape, Sharing,
+    Action, Controller, DeviceSpec, Loaded, OnKind, Options, Shape, Sharing, VariantSpec,
 };
 use sextant_profile::{BUCKET, Run, Surface};
 use sextant_schedule::{LatencyTable, NEVER, QueueSpec, Request};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 const ROWS: u32 = 8;
 
@@ -107,12 +108,12 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
     let mut actions = Vec::new();
     let surface = linear(0, 100_000, &[8, 16, 64, 512]);
     let spec = DeviceSpec {
-        kind: 0,
+        kind: KindIx::new(0),
         pages: 8,
         slots: 1,
     };
-    controller.on_device_up(0, 0, spec, &mut actions);
-    let model = ModelSpec {
+    controller.on_device_up(0, DeviceIx::new(0), spec, &mut actions);
+    let variant = VariantSpec {
         pages: 1,
         shared: None,
         queue: QueueSpec {
@@ -129,15 +130,21 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
         surface: Some(surface.clone()),
         load: 1,
         kinds: vec![OnKind {
-            kind: 0,
+            kind: KindIx::new(0),
             latency: None,
             surface: None,
             load: 0,
             price: 1.0,
         }],
     };
-    controller.on_model(0, 0, model, &mut actions);
-    controller.on_load_result(0, 0, 0, Loaded::Found, &mut actions);
+    controller.on_variant(0, VariantIx::new(0), variant, &mut actions);
+    controller.on_load_result(
+        0,
+        DeviceIx::new(0),
+        VariantIx::new(0),
+        Loaded::Found,
+        &mut actions,
+    );
     let mut now = 0;
     let mut run = |size: u64, slower: u64| {
         let shape = Shape {
@@ -150,7 +157,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
             deadline: NEVER,
         };
         let mut actions = Vec::new();
-        controller.on_shaped_request(now, (0, shape), request, &mut actions);
+        controller.on_shaped_request(now, (VariantIx::new(0), shape), request, &mut actions);
         let Some(Action::Infer { expected, id, .. }) = actions.pop() else {
             panic!("the device is idle: {actions:?}");
         };
@@ -162,7 +169,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
             mhz: None,
         };
         controller.on_result(now, id, Some(ran), &mut actions);
-        let excesses: Vec<_> = controller.excesses(0).collect();
+        let excesses: Vec<_> = controller.excesses(VariantIx::new(0)).collect();
         (expected, excesses)
     };
     run(8, 1);

@@ -10,6 +10,7 @@
 //!
 //! Meanwhile queries go to workers first that nothing slows down.
 
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 use std::collections::BTreeMap;
 
 /// Share of a core's time beyond which others use it too much to move there.
@@ -41,13 +42,13 @@ impl Default for Patience {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Place {
     /// The caller's number of it.
-    pub worker: u32,
+    pub worker: DeviceIx,
     /// The caller's number of its type.
-    pub kind: u32,
+    pub kind: KindIx,
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
     /// The variants of it that are interfered; none where nothing slows it down.
-    pub interfered: Vec<u32>,
+    pub interfered: Vec<VariantIx>,
 }
 
 /// What has to be done.
@@ -56,17 +57,17 @@ pub enum Order {
     /// A worker is to keep to other cores. To be answered by [`Relief::on_repinned`].
     Repin {
         /// Which worker.
-        worker: u32,
+        worker: DeviceIx,
     },
     /// A variant is to move to one of these workers, the best first. Ordered at each look until it is
     /// interfered no more.
     Move {
         /// Which variant.
-        variant: u32,
+        variant: VariantIx,
         /// From which worker.
-        from: u32,
+        from: DeviceIx,
         /// To which.
-        to: Vec<u32>,
+        to: Vec<DeviceIx>,
     },
 }
 
@@ -82,7 +83,7 @@ struct Told {
 #[derive(Debug, Clone, Default)]
 pub struct Relief {
     patience: Patience,
-    told: BTreeMap<u32, Told>,
+    told: BTreeMap<DeviceIx, Told>,
 }
 
 /// How much others use a core.
@@ -131,14 +132,14 @@ impl Relief {
     }
 
     /// A worker has said whether it keeps to other cores now.
-    pub fn on_repinned(&mut self, worker: u32, found: bool) {
+    pub fn on_repinned(&mut self, worker: DeviceIx, found: bool) {
         if let Some(told) = self.told.get_mut(&worker) {
             told.found = Some(found);
         }
     }
 
     /// A worker is gone, or another one has its number.
-    pub fn forget(&mut self, worker: u32) {
+    pub fn forget(&mut self, worker: DeviceIx) {
         self.told.remove(&worker);
     }
 
@@ -159,7 +160,7 @@ fn moves(from: &Place, places: &[Place]) -> Vec<Order> {
         let by_load = a.busy_share.total_cmp(&b.busy_share);
         by_load.then_with(|| a.worker.cmp(&b.worker))
     });
-    let to: Vec<u32> = quiet.iter().map(|place| place.worker).collect();
+    let to: Vec<DeviceIx> = quiet.iter().map(|place| place.worker).collect();
     if to.is_empty() {
         return Vec::new();
     }

@@ -2,21 +2,22 @@
 
 use proptest::prelude::*;
 use sextant_health::interference::{CoreUse, Order, Patience, Place, Relief, quieter_cores};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
-fn place(worker: u32, busy_share: f64, interfered: &[u32]) -> Place {
+fn place(worker: DeviceIx, busy_share: f64, interfered: &[u32]) -> Place {
     Place {
         worker,
-        kind: 0,
+        kind: KindIx::new(0),
         busy_share,
-        interfered: interfered.to_vec(),
+        interfered: interfered.iter().copied().map(VariantIx::new).collect(),
     }
 }
 
-fn to(variant: u32, from: u32, to: &[u32]) -> Order {
+fn to(variant: VariantIx, from: DeviceIx, to: &[u32]) -> Order {
     Order::Move {
         variant,
         from,
-        to: to.to_vec(),
+        to: to.iter().copied().map(DeviceIx::new).collect(),
     }
 }
 
@@ -27,38 +28,58 @@ fn other_cores_come_first_then_the_least_busy_worker_that_is_alike() {
         again_ms: 60_000,
     });
     let other_kind = Place {
-        kind: 1,
-        ..place(5, 0.0, &[])
+        kind: KindIx::new(1),
+        ..place(DeviceIx::new(5), 0.0, &[])
     };
     let places = [
-        place(0, 0.2, &[7, 8]),
-        place(1, 0.6, &[]),
-        place(2, 0.1, &[]),
-        place(3, 0.0, &[9]),
+        place(DeviceIx::new(0), 0.2, &[7, 8]),
+        place(DeviceIx::new(1), 0.6, &[]),
+        place(DeviceIx::new(2), 0.1, &[]),
+        place(DeviceIx::new(3), 0.0, &[9]),
         other_kind,
     ];
-    let repins = [0, 3].map(|worker| Order::Repin { worker });
+    let repins = [0, 3].map(|worker| Order::Repin {
+        worker: DeviceIx::new(worker),
+    });
     assert_eq!(relief.look(0, &places), repins);
     assert_eq!(relief.look(5_000, &places), [], "they have not answered");
-    relief.on_repinned(0, false);
-    relief.on_repinned(3, true);
-    let moves = [to(7, 0, &[2, 1]), to(8, 0, &[2, 1])];
+    relief.on_repinned(DeviceIx::new(0), false);
+    relief.on_repinned(DeviceIx::new(3), true);
+    let moves = [
+        to(VariantIx::new(7), DeviceIx::new(0), &[2, 1]),
+        to(VariantIx::new(8), DeviceIx::new(0), &[2, 1]),
+    ];
     assert_eq!(relief.look(6_000, &places), moves);
     // What has recovered needs nothing; other cores have not helped worker 3.
-    let later = [place(0, 0.2, &[]), place(1, 0.6, &[]), place(3, 0.0, &[9])];
+    let later = [
+        place(DeviceIx::new(0), 0.2, &[]),
+        place(DeviceIx::new(1), 0.6, &[]),
+        place(DeviceIx::new(3), 0.0, &[9]),
+    ];
     assert_eq!(relief.look(9_999, &later), []);
-    assert_eq!(relief.look(10_000, &later), [to(9, 3, &[0, 1])]);
+    assert_eq!(
+        relief.look(10_000, &later),
+        [to(VariantIx::new(9), DeviceIx::new(3), &[0, 1])]
+    );
     // Cores are looked for again after a minute.
-    assert_eq!(relief.look(60_000, &later), [Order::Repin { worker: 3 }]);
+    assert_eq!(
+        relief.look(60_000, &later),
+        [Order::Repin {
+            worker: DeviceIx::new(3)
+        }]
+    );
 }
 
 #[test]
 fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
     let mut relief = Relief::default();
-    let places = [place(0, 0.2, &[7]), place(1, 0.2, &[7])];
+    let places = [
+        place(DeviceIx::new(0), 0.2, &[7]),
+        place(DeviceIx::new(1), 0.2, &[7]),
+    ];
     assert_eq!(relief.look(0, &places).len(), 2);
-    relief.on_repinned(0, false);
-    relief.on_repinned(1, false);
+    relief.on_repinned(DeviceIx::new(0), false);
+    relief.on_repinned(DeviceIx::new(1), false);
     assert_eq!(relief.look(1, &places), []);
     assert_eq!(relief.look(1, &places[..1]), []);
 }
@@ -66,14 +87,22 @@ fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
 #[test]
 fn a_worker_that_comes_back_is_told_again() {
     let mut relief = Relief::default();
-    let places = [place(0, 0.2, &[7]), place(1, 0.2, &[])];
-    let repin = [Order::Repin { worker: 0 }];
+    let places = [
+        place(DeviceIx::new(0), 0.2, &[7]),
+        place(DeviceIx::new(1), 0.2, &[]),
+    ];
+    let repin = [Order::Repin {
+        worker: DeviceIx::new(0),
+    }];
     assert_eq!(relief.look(0, &places), repin);
-    relief.on_repinned(0, false);
-    relief.forget(0);
+    relief.on_repinned(DeviceIx::new(0), false);
+    relief.forget(DeviceIx::new(0));
     assert_eq!(relief.look(1, &places), repin);
     // One that never answers does not hold the move up for ever.
-    assert_eq!(relief.look(30_000, &places), [to(7, 0, &[1])]);
+    assert_eq!(
+        relief.look(30_000, &places),
+        [to(VariantIx::new(7), DeviceIx::new(0), &[1])]
+    );
 }
 
 fn cores(others: &[f64]) -> Vec<CoreUse> {

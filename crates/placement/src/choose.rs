@@ -7,11 +7,12 @@ use super::{
     rule::{Rule, There},
 };
 use sextant_schedule::NEVER;
+use sextant_types::index::{DeviceIx, VariantIx};
 
-/// Wanted models that found no room on a device before it is left alone.
+/// Wanted variants that found no room on a device before it is left alone.
 const MOST_WITHOUT_ROOM: usize = 16;
 
-/// How often a model that has replicas is offered, and a device on which room is missing is asked,
+/// How often a variant that has replicas is offered, and a device on which room is missing is asked,
 /// within a look-ahead.
 const OFFERS_PER_LOOK_AHEAD: Nanos = 5;
 
@@ -20,14 +21,14 @@ const OFFERS_PER_LOOK_AHEAD: Nanos = 5;
 type Fit = (bool, u64, Nanos);
 
 impl<R: Rule> Machine<R> {
-    /// Offers a model, about which something has changed, to the devices that found nothing. A model
+    /// Offers a variant, about which something has changed, to the devices that found nothing. A variant
     /// that has replicas, but not enough, is not offered again with each of its requests.
-    pub(super) fn consider(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        if self.wanted.key(model).is_none() {
+    pub(super) fn consider(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        if self.wanted.key(variant).is_none() {
             return;
         }
         let pause = self.pause();
-        if let Some(of) = self.model_mut(model)
+        if let Some(of) = self.variant_mut(variant)
             && !of.replicas.is_empty()
         {
             if now < of.offer_again_at {
@@ -35,14 +36,14 @@ impl<R: Rule> Machine<R> {
             }
             of.offer_again_at = now.saturating_add(pause);
         }
-        while self.wanted.key(model).is_some() {
+        while self.wanted.key(variant).is_some() {
             self.park_ready(now);
-            let mut best: Option<(f64, Fit, u32)> = None;
+            let mut best: Option<(f64, Fit, DeviceIx)> = None;
             for device in self.parked.iter().copied() {
-                let Ok(fit) = self.fit(now, device, model) else {
+                let Ok(fit) = self.fit(now, device, variant) else {
                     continue;
                 };
-                let gain = self.gain(now, device, model);
+                let gain = self.gain(now, device, variant);
                 let better =
                     best.is_none_or(|(most, best, _)| gain > most || (gain == most && fit < best));
                 if gain > 0.0 && better {
@@ -50,10 +51,10 @@ impl<R: Rule> Machine<R> {
                 }
             }
             let Some((_, _, device)) = best else {
-                self.note_shortage(now, model);
+                self.note_shortage(now, variant);
                 return;
             };
-            self.load(now, device, model, actions);
+            self.load(now, device, variant, actions);
         }
     }
 
@@ -62,7 +63,7 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Lets a device take LOADs as long as it may.
-    pub(super) fn attempt(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+    pub(super) fn attempt(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
         let ahead = self.look_ahead;
         loop {
             let Some(of) = self.device_mut(device) else {
@@ -77,12 +78,12 @@ impl<R: Rule> Machine<R> {
                 return;
             }
             let best = self.best_for(now, device);
-            let Some(model) = best.or_else(|| self.next_kept(now, device)) else {
+            let Some(variant) = best.or_else(|| self.next_kept(now, device)) else {
                 self.busy.remove(device);
                 self.parked.insert(device);
                 return;
             };
-            self.load(now, device, model, actions);
+            self.load(now, device, variant, actions);
         }
     }
 
@@ -103,11 +104,11 @@ impl<R: Rule> Machine<R> {
         first.filter(|at| *at < NEVER && !self.wanted.is_empty())
     }
 
-    /// Whether a model may be loaded on a device, and how well that suits: without unloading
+    /// Whether a variant may be loaded on a device, and how well that suits: without unloading
     /// anything is better, then where what has to go is worth least, then by load. The error tells
     /// whether only room is missing.
-    fn fit(&self, now: Nanos, device: u32, model: u32) -> Result<Fit, bool> {
-        let (Some(on), Some(of)) = (self.device(device), self.model(model)) else {
+    fn fit(&self, now: Nanos, device: DeviceIx, variant: VariantIx) -> Result<Fit, bool> {
+        let (Some(on), Some(of)) = (self.device(device), self.variant(variant)) else {
             return Err(false);
         };
         let taken = of.replicas.on(device).is_some()
@@ -130,9 +131,9 @@ impl<R: Rule> Machine<R> {
         Ok((full, lost, self.demand.load(device)))
     }
 
-    fn note_shortage(&mut self, now: Nanos, model: u32) {
-        let short = |device: &u32| self.fit(now, *device, model) == Err(true);
-        let short: Vec<u32> = self.parked.iter().copied().filter(short).collect();
+    fn note_shortage(&mut self, now: Nanos, variant: VariantIx) {
+        let short = |device: &DeviceIx| self.fit(now, *device, variant) == Err(true);
+        let short: Vec<DeviceIx> = self.parked.iter().copied().filter(short).collect();
         for device in short {
             if let Some(of) = self.device_mut(device) {
                 of.short = true;
@@ -140,45 +141,46 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// The wanted model that a device should load next.
-    fn best_for(&mut self, now: Nanos, device: u32) -> Option<u32> {
+    /// The wanted variant that a device should load next.
+    fn best_for(&mut self, now: Nanos, device: DeviceIx) -> Option<VariantIx> {
         let (mut aside, mut without_room) = (Vec::new(), 0);
-        let mut best: Option<(f64, u32)> = None;
+        let mut best: Option<(f64, VariantIx)> = None;
         let mut compared = 0;
         while compared < self.rule.breadth()
             && without_room < MOST_WITHOUT_ROOM
-            && let Some((key, model)) = self.wanted.first()
+            && let Some((key, variant)) = self.wanted.first()
         {
-            self.rank(now, model);
-            let Some(again) = self.wanted.key(model).filter(|again| *again <= key) else {
+            self.rank(now, variant);
+            let Some(again) = self.wanted.key(variant).filter(|again| *again <= key) else {
                 continue;
             };
-            self.wanted.remove(model);
-            aside.push((model, again));
-            match self.fit(now, device, model) {
+            self.wanted.remove(variant);
+            aside.push((variant, again));
+            match self.fit(now, device, variant) {
                 Ok(_) => {
-                    let gain = self.gain(now, device, model);
+                    let gain = self.gain(now, device, variant);
                     compared += usize::from(gain > 0.0);
                     if gain > best.map_or(0.0, |(most, _)| most) {
-                        best = Some((gain, model));
+                        best = Some((gain, variant));
                     }
                 }
                 Err(true) => without_room += 1,
                 Err(false) => {}
             }
         }
-        for (model, key) in aside {
-            self.wanted.set(model, key);
+        for (variant, key) in aside {
+            self.wanted.set(variant, key);
         }
         if let Some(of) = self.device_mut(device) {
             of.short = without_room > 0;
         }
-        best.map(|(_, model)| model)
+        best.map(|(_, variant)| variant)
     }
 
-    fn gain(&self, now: Nanos, device: u32, model: u32) -> f64 {
-        let priority = self.demand.priority(model);
-        let (Some(view), Some(on)) = (self.view(now, model, priority), self.device(device)) else {
+    fn gain(&self, now: Nanos, device: DeviceIx, variant: VariantIx) -> f64 {
+        let priority = self.demand.priority(variant);
+        let (Some(view), Some(on)) = (self.view(now, variant, priority), self.device(device))
+        else {
             return 0.0;
         };
         let load = view.of.load_on(on.kind);

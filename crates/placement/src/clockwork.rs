@@ -1,7 +1,7 @@
 //! Placement as in Clockwork (OSDI 2020, section 5.3).
 //!
-//! The model with the most unfulfilled demand is loaded first; one with none is not loaded. So a hot
-//! model gets a further replica when the devices that have it are overloaded, and a cold one as soon
+//! The variant with the most unfulfilled demand is loaded first; one with none is not loaded. So a hot
+//! variant gets a further replica when the devices that have it are overloaded, and a cold one as soon
 //! as its requests add up to more than what others lack. What was used longest ago goes.
 //!
 //! `capacity_g` is not defined in the paper. It is taken to be the work that a device can do within
@@ -16,9 +16,10 @@
 
 use super::{
     Nanos,
-    model::Model,
     rule::{Rule, View},
+    variant::Variant,
 };
+use sextant_types::index::VariantIx;
 
 /// The rule of `clockwork`.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Rule for Clockwork {
         Some(most_first(view.priority))
     }
 
-    fn worth(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
+    fn worth(&self, _: Nanos, _: VariantIx, _: &Variant, used: Nanos) -> u64 {
         used
     }
 }

@@ -1,49 +1,50 @@
-//! Demand, allocation and priority (Clockwork, section 5.3), kept up to date model by model.
+//! Demand, allocation and priority (Clockwork, section 5.3), kept up to date variant by variant.
 //!
-//! - `d_m`, the demand of a model, is given by the caller;
+//! - `d_m`, the demand of a variant, is given by the caller;
 //! - `a_{m,g}`, its allocation to a device that has it, with `sum_g a_{m,g} = d_m`;
 //! - `l_g = sum_m a_{m,g}`, the load of a device;
-//! - `p_m = d_m - sum_g a_{m,g} * capacity / l_g`, what the devices that have the model leave
+//! - `p_m = d_m - sum_g a_{m,g} * capacity / l_g`, what the devices that have the variant leave
 //!   unfulfilled. Without a replica it is `d_m`; on a device with less than its capacity to do it
 //!   is negative.
 //!
 //! The paper splits a demand in proportion to `1 / l_g`, and `l_g` contains the very share that is
 //! to be found: taken by the letter, shares swap places with every event. Here a share goes by what
-//! *other* models load a device with, plus [`FLOOR`]. Everything but the priority is in whole
+//! *other* variants load a device with, plus [`FLOOR`]. Everything but the priority is in whole
 //! nanoseconds, so that sums stay exact however long they are kept.
 
 use smallvec::SmallVec;
 
 use super::Nanos;
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 /// A device without load counts as loaded with this much, ns, when demands are split: 1 ms.
 const FLOOR: Nanos = 1_000_000;
 
 /// A demand on more devices than this is *wide*: it is taken to be spread evenly over all devices,
-/// so that a request costs the same however many there are. A model on so many is on nearly all of
+/// so that a request costs the same however many there are. A variant on so many is on nearly all of
 /// them, or what others load them with evens out.
 const MOST_SHARES: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 struct Share {
-    device: u32,
+    device: DeviceIx,
     work: Nanos,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Model {
+struct Variant {
     work: Nanos,
     shares: SmallVec<[Share; 2]>,
 }
 
-/// The demands of all models and their allocation to devices. Each change concerns one model and
+/// The demands of all variants and their allocation to devices. Each change concerns one variant and
 /// costs O(1).
 #[derive(Debug, Clone)]
 pub struct Demand {
     capacity: Nanos,
-    models: Vec<Model>,
+    variants: IndexVec<VariantIx, Variant>,
     /// By device, without what is wide.
-    loads: Vec<Nanos>,
+    loads: IndexVec<DeviceIx, Nanos>,
     /// Their sum.
     total: Nanos,
     /// What is wide, together.
@@ -55,12 +56,12 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Without models; every device can fulfil `capacity` ns.
+    /// Without variants; every device can fulfil `capacity` ns.
     pub fn new(capacity: Nanos) -> Self {
         Self {
             capacity,
-            models: Vec::new(),
-            loads: Vec::new(),
+            variants: IndexVec::default(),
+            loads: IndexVec::default(),
             total: 0,
             wide: 0,
             devices: 0,
@@ -68,9 +69,9 @@ impl Demand {
         }
     }
 
-    /// The demand of a model, `d_m`, ns.
-    pub fn of(&self, model: u32) -> Nanos {
-        self.models.get(model as usize).map_or(0, |of| of.work)
+    /// The demand of a variant, `d_m`, ns.
+    pub fn of(&self, variant: VariantIx) -> Nanos {
+        self.variants.get(variant).map_or(0, |of| of.work)
     }
 
     /// So many devices are up.
@@ -79,15 +80,15 @@ impl Demand {
     }
 
     /// The part of it that is allocated to a device, `a_{m,g}`, ns; 0 for a wide one.
-    pub fn allocation(&self, model: u32, device: u32) -> Nanos {
-        let of = self.models.get(model as usize);
+    pub fn allocation(&self, variant: VariantIx, device: DeviceIx) -> Nanos {
+        let of = self.variants.get(variant);
         let share = of.and_then(|of| of.shares.iter().find(|share| share.device == device));
         share.map_or(0, |share| share.work)
     }
 
     /// What is allocated to a device, `l_g`, ns.
-    pub fn load(&self, device: u32) -> Nanos {
-        let own = self.loads.get(device as usize).copied().unwrap_or(0);
+    pub fn load(&self, device: DeviceIx) -> Nanos {
+        let own = self.loads.get(device).copied().unwrap_or(0);
         own + self.wide_load()
     }
 
@@ -96,10 +97,10 @@ impl Demand {
         self.wide / self.devices.max(1) as Nanos
     }
 
-    /// The unfulfilled part of a model's demand, `p_m`, ns, after the present loads; negative where
+    /// The unfulfilled part of a variant's demand, `p_m`, ns, after the present loads; negative where
     /// there is capacity to spare.
-    pub fn priority(&self, model: u32) -> f64 {
-        let Some(of) = self.models.get(model as usize) else {
+    pub fn priority(&self, variant: VariantIx) -> f64 {
+        let Some(of) = self.variants.get(variant) else {
             return 0.0;
         };
         let capacity = self.capacity as f64;
@@ -120,50 +121,48 @@ impl Demand {
         self.devices > self.crowded && self.wide_load() < self.capacity
     }
 
-    /// The demand of a model is `work` ns from now on.
-    pub fn set(&mut self, model: u32, work: Nanos) {
-        let of = self.know(model);
+    /// The demand of a variant is `work` ns from now on.
+    pub fn set(&mut self, variant: VariantIx, work: Nanos) {
+        let of = self.know(variant);
         let before = std::mem::replace(&mut of.work, work);
         match of.is_wide() {
             true => self.wide = self.wide - before + work,
-            false => self.split(model),
+            false => self.split(variant),
         }
     }
 
-    /// A device has the model from now on.
-    pub fn place(&mut self, model: u32, device: u32) {
-        if self.loads.len() <= device as usize {
-            self.loads.resize(device as usize + 1, 0);
-        }
-        let of = self.know(model);
+    /// A device has the variant from now on.
+    pub fn place(&mut self, variant: VariantIx, device: DeviceIx) {
+        self.loads.grown(device);
+        let of = self.know(variant);
         if of.shares.iter().any(|share| share.device == device) {
             return;
         }
         if of.shares.len() == MOST_SHARES {
-            self.widen(model);
+            self.widen(variant);
         }
-        let of = &mut self.models[model as usize];
+        let of = &mut self.variants[variant];
         of.shares.push(Share { device, work: 0 });
         if !of.is_wide() {
-            self.split(model);
+            self.split(variant);
         }
     }
 
     /// What was split is wide from now on.
-    fn widen(&mut self, model: u32) {
-        let mut shares = std::mem::take(&mut self.models[model as usize].shares);
+    fn widen(&mut self, variant: VariantIx) {
+        let mut shares = std::mem::take(&mut self.variants[variant].shares);
         for share in &mut shares {
             let work = std::mem::take(&mut share.work);
             self.set_load(share.device, |load| load - work);
         }
-        let of = &mut self.models[model as usize];
+        let of = &mut self.variants[variant];
         of.shares = shares;
         self.wide += of.work;
     }
 
-    /// A device has not the model any more.
-    pub fn displace(&mut self, model: u32, device: u32) {
-        let Some(of) = self.models.get_mut(model as usize) else {
+    /// A device has not the variant any more.
+    pub fn displace(&mut self, variant: VariantIx, device: DeviceIx) {
+        let Some(of) = self.variants.get_mut(variant) else {
             return;
         };
         let Some(at) = of.shares.iter().position(|share| share.device == device) else {
@@ -177,26 +176,24 @@ impl Demand {
             self.wide -= work;
         }
         if !is_wide {
-            self.split(model);
+            self.split(variant);
         }
     }
 
-    fn know(&mut self, model: u32) -> &mut Model {
-        let at = model as usize;
-        if self.models.len() <= at {
-            self.models.resize_with(at + 1, Model::default);
-        }
-        &mut self.models[at]
+    fn know(&mut self, variant: VariantIx) -> &mut Variant {
+        self.variants.grown(variant)
     }
 
     /// Allocates a demand again; what rounding leaves goes to the first device.
-    fn split(&mut self, model: u32) {
-        let mut shares = std::mem::take(&mut self.models[model as usize].shares);
-        let work = self.models[model as usize].work;
+    fn split(&mut self, variant: VariantIx) {
+        let mut shares = std::mem::take(&mut self.variants[variant].shares);
+        let work = self.variants[variant].work;
         for share in &shares {
             self.set_load(share.device, |load| load - share.work);
         }
-        let weight = |loads: &[Nanos], device: u32| 1.0 / (loads[device as usize] + FLOOR) as f64;
+        let weight = |loads: &IndexVec<DeviceIx, Nanos>, device: DeviceIx| {
+            1.0 / (loads[device] + FLOOR) as f64
+        };
         let weights = shares.iter().map(|share| weight(&self.loads, share.device));
         let total: f64 = weights.sum();
         let mut rest = work;
@@ -211,11 +208,11 @@ impl Demand {
         for share in &shares {
             self.set_load(share.device, |load| load + share.work);
         }
-        self.models[model as usize].shares = shares;
+        self.variants[variant].shares = shares;
     }
 
-    fn set_load(&mut self, device: u32, to: impl Fn(Nanos) -> Nanos) {
-        let load = &mut self.loads[device as usize];
+    fn set_load(&mut self, device: DeviceIx, to: impl Fn(Nanos) -> Nanos) {
+        let load = &mut self.loads[device];
         let was_crowded = *load >= self.capacity;
         self.total -= *load;
         *load = to(*load);
@@ -225,9 +222,9 @@ impl Demand {
     }
 }
 
-// === impl Model ===
+// === impl Variant ===
 
-impl Model {
+impl Variant {
     fn is_wide(&self) -> bool {
         self.shares.len() > MOST_SHARES
     }

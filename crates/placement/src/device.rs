@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{ModelSpec, Nanos, Shared};
+use super::{Nanos, Shared, VariantSpec};
 use sextant_schedule::{IndexedHeap, NEVER};
+use sextant_types::index::{KindIx, VariantIx};
 
 /// A LOAD that is not answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    pub model: u32,
+    pub variant: VariantIx,
     /// When it starts as far as is known.
     pub start: Nanos,
     pub expected: Nanos,
@@ -16,37 +17,37 @@ pub(super) struct Load {
 
 #[derive(Debug)]
 pub(super) struct Device {
-    /// Which kind it is of: all of a kind load and run a model alike.
-    pub kind: u32,
+    /// Which kind it is of: all of a kind load and run a variant alike.
+    pub kind: KindIx,
     pub pages: u32,
     /// Pages that nothing holds; below zero where more was found than there should be room for, as
     /// on a device that shares more than these books know.
     free: i64,
-    /// Models with a replica here in any form.
-    here: BTreeSet<u32>,
+    /// Variants with a replica here in any form.
+    here: BTreeSet<VariantIx>,
     /// Those that hold pages, and which.
-    residents: BTreeMap<u32, Footprint>,
+    residents: BTreeMap<VariantIx, Footprint>,
     groups: BTreeMap<u32, Group>,
     /// What may be unloaded, by what it is worth to keep it.
-    victims: IndexedHeap,
+    victims: IndexedHeap<VariantIx>,
     /// Pages that are free once all of those are gone, beside the free ones.
     evictable: u32,
     /// LOADs under way, in the order in which they run.
     pub loads: VecDeque<Load>,
-    /// Whether a wanted model found no room here.
+    /// Whether a wanted variant found no room here.
     pub short: bool,
     /// When it was last asked for its next LOAD.
     pub attempted: Nanos,
 }
 
-/// What a model takes on a device.
+/// What a variant takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Footprint {
     pages: u32,
     shared: Option<Shared>,
 }
 
-/// Models here that hold pages together.
+/// Variants here that hold pages together.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     pages: u32,
@@ -58,7 +59,7 @@ struct Group {
 // === impl Footprint ===
 
 impl Footprint {
-    pub fn of(spec: &ModelSpec) -> Self {
+    pub fn of(spec: &VariantSpec) -> Self {
         Self {
             pages: spec.pages,
             shared: spec.shared,
@@ -83,7 +84,7 @@ impl Load {
 // === impl Device ===
 
 impl Device {
-    pub fn new(kind: u32, pages: u32) -> Self {
+    pub fn new(kind: KindIx, pages: u32) -> Self {
         Self {
             kind,
             pages,
@@ -104,7 +105,7 @@ impl Device {
         u32::try_from(self.free).unwrap_or(0)
     }
 
-    /// Pages that a model takes in addition to what is there.
+    /// Pages that a variant takes in addition to what is there.
     pub fn missing(&self, footprint: Footprint) -> u32 {
         match footprint.shared {
             Some(shared) if self.groups.contains_key(&shared.group) => footprint.pages,
@@ -112,15 +113,15 @@ impl Device {
         }
     }
 
-    /// Whether a model would fit without unloading anything.
+    /// Whether a variant would fit without unloading anything.
     pub fn is_free_for(&self, footprint: Footprint) -> bool {
         self.free >= i64::from(self.missing(footprint))
     }
 
-    /// Whether a model would fit once everything is gone that may be unloaded.
+    /// Whether a variant would fit once everything is gone that may be unloaded.
     pub fn has_room(&self, footprint: Footprint) -> bool {
         let all = self.free + i64::from(self.evictable);
-        // What it shares with models that may all be unloaded has to stay, or to come again.
+        // What it shares with variants that may all be unloaded has to stay, or to come again.
         let group = footprint.shared.map(|shared| shared.group);
         let group = group.and_then(|group| self.groups.get(&group));
         match group {
@@ -129,12 +130,16 @@ impl Device {
         }
     }
 
-    /// Whether a model would fit once everything is gone but what `stays`.
-    pub fn has_room_beside(&self, footprint: Footprint, stays: impl Fn(&u32) -> bool) -> bool {
+    /// Whether a variant would fit once everything is gone but what `stays`.
+    pub fn has_room_beside(
+        &self,
+        footprint: Footprint,
+        stays: impl Fn(&VariantIx) -> bool,
+    ) -> bool {
         let mut groups = BTreeMap::new();
         let mut taken = 0u32;
-        for (model, held) in &self.residents {
-            if stays(model) {
+        for (variant, held) in &self.residents {
+            if stays(variant) {
                 taken = taken.saturating_add(held.pages);
                 groups.extend(held.shared.map(|shared| (shared.group, shared.pages)));
             }
@@ -149,10 +154,10 @@ impl Device {
     }
 
     /// A replica comes; for now it may not be unloaded.
-    pub fn admit(&mut self, model: u32, footprint: Footprint) {
+    pub fn admit(&mut self, variant: VariantIx, footprint: Footprint) {
         self.free -= i64::from(self.missing(footprint));
-        self.here.insert(model);
-        self.residents.insert(model, footprint);
+        self.here.insert(variant);
+        self.residents.insert(variant, footprint);
         if let Some(shared) = footprint.shared {
             let group = self.groups.entry(shared.group).or_insert(Group {
                 pages: shared.pages,
@@ -168,10 +173,10 @@ impl Device {
     }
 
     /// A replica's pages are given back.
-    pub fn release(&mut self, model: u32) {
+    pub fn release(&mut self, variant: VariantIx) {
         // Counted as one that must stay, it leaves the sums of the others alone.
-        self.protect(model);
-        let Some(footprint) = self.residents.remove(&model) else {
+        self.protect(variant);
+        let Some(footprint) = self.residents.remove(&variant) else {
             return;
         };
         self.free += i64::from(footprint.pages);
@@ -192,11 +197,11 @@ impl Device {
     }
 
     /// A replica may be unloaded, and to keep it is worth so much.
-    pub fn offer(&mut self, model: u32, worth: u64) {
-        let Some(footprint) = self.residents.get(&model) else {
+    pub fn offer(&mut self, variant: VariantIx, worth: u64) {
+        let Some(footprint) = self.residents.get(&variant) else {
             return;
         };
-        if self.victims.key(model).is_none() {
+        if self.victims.key(variant).is_none() {
             self.evictable += footprint.pages;
             let shared = footprint.shared.map(|shared| shared.group);
             if let Some(group) = shared.and_then(|group| self.groups.get_mut(&group)) {
@@ -206,15 +211,15 @@ impl Device {
                 }
             }
         }
-        self.victims.set(model, worth);
+        self.victims.set(variant, worth);
     }
 
     /// A replica may not be unloaded.
-    pub fn protect(&mut self, model: u32) {
-        let Some(footprint) = self.residents.get(&model) else {
+    pub fn protect(&mut self, variant: VariantIx) {
+        let Some(footprint) = self.residents.get(&variant) else {
             return;
         };
-        if self.victims.remove(model).is_none() {
+        if self.victims.remove(variant).is_none() {
             return;
         }
         self.evictable -= footprint.pages;
@@ -228,24 +233,24 @@ impl Device {
     }
 
     /// What is worth least of what may be unloaded, and what it is worth.
-    pub fn cheapest(&self) -> Option<(u64, u32)> {
+    pub fn cheapest(&self) -> Option<(u64, VariantIx)> {
         self.victims.first()
     }
 
-    /// What a model is worth that may be unloaded, as it was last valued.
-    pub fn worth_of(&self, model: u32) -> Option<u64> {
-        self.victims.key(model)
+    /// What a variant is worth that may be unloaded, as it was last valued.
+    pub fn worth_of(&self, variant: VariantIx) -> Option<u64> {
+        self.victims.key(variant)
     }
 
-    /// The models that are here in any form.
-    pub fn residents(&self) -> Vec<u32> {
+    /// The variants that are here in any form.
+    pub fn residents(&self) -> Vec<VariantIx> {
         self.here.iter().copied().collect()
     }
 
-    /// A model is gone.
-    pub fn forget(&mut self, model: u32) {
-        self.release(model);
-        self.here.remove(&model);
+    /// A variant is gone.
+    pub fn forget(&mut self, variant: VariantIx) {
+        self.release(variant);
+        self.here.remove(&variant);
     }
 
     /// From when one more LOAD may be issued: with less than `ahead` outstanding, 0 for at once.
@@ -274,8 +279,8 @@ impl Device {
     }
 
     /// A LOAD has ended; those behind it follow from now on.
-    pub fn loaded(&mut self, now: Nanos, model: u32) {
-        let Some(at) = self.loads.iter().position(|load| load.model == model) else {
+    pub fn loaded(&mut self, now: Nanos, variant: VariantIx) {
+        let Some(at) = self.loads.iter().position(|load| load.variant == variant) else {
             return;
         };
         self.loads.remove(at);
@@ -288,7 +293,7 @@ impl Device {
         }
     }
 
-    /// What the most valuable of the victims is worth that have to go for a model; `None` when there
+    /// What the most valuable of the victims is worth that have to go for a variant; `None` when there
     /// are not enough.
     pub fn dearest_victim(&mut self, footprint: Footprint) -> Option<u64> {
         let (mut aside, mut gone) = (Vec::new(), BTreeMap::new());
@@ -323,7 +328,7 @@ impl Device {
     }
 
     /// Pages that come free when a victim goes after those that are `gone`, to which it is added.
-    fn freed_by(&self, victim: u32, gone: &mut BTreeMap<u32, u32>) -> u32 {
+    fn freed_by(&self, victim: VariantIx, gone: &mut BTreeMap<u32, u32>) -> u32 {
         let Some(footprint) = self.residents.get(&victim) else {
             return 0;
         };

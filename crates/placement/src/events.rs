@@ -1,32 +1,35 @@
 //! What the machinery makes of a placement's events.
 
 use super::{
-    Actions, Demand, DeviceSpec, ModelSpec, Nanos, Placement, Presence, Wanted,
+    Actions, Demand, DeviceSpec, Nanos, Placement, Presence, VariantSpec, Wanted,
     device::{Device, Footprint},
     machine::Machine,
-    model::Model,
     replicas::Replica,
     rule::Rule,
+    variant::Variant,
 };
-use sextant_schedule::{IndexedHeap, NEVER};
+use sextant_schedule::NEVER;
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 impl<R: Rule> Placement for Machine<R> {
-    fn on_device_up(&mut self, now: Nanos, device: u32, spec: DeviceSpec, actions: &mut Actions) {
+    fn on_device_up(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        spec: DeviceSpec,
+        actions: &mut Actions,
+    ) {
         self.on_device_down(now, device, actions);
-        let at = device as usize;
-        if self.devices.len() <= at {
-            self.devices.resize_with(at + 1, || None);
-        }
-        self.devices[at] = Some(Device::new(spec.kind, spec.pages));
+        *self.devices.grown(device) = Some(Device::new(spec.kind, spec.pages));
         self.kinds.add(spec.kind, spec.pages);
-        for of in self.models.iter_mut().flatten() {
+        for of in self.variants.iter_mut().flatten() {
             of.forgive(device);
         }
         self.devices_changed(now, true);
         self.attempt(now, device, actions);
     }
 
-    fn on_device_kind(&mut self, now: Nanos, device: u32, kind: u32) {
+    fn on_device_kind(&mut self, now: Nanos, device: DeviceIx, kind: KindIx) {
         let Some(of) = self.device_mut(device) else {
             return;
         };
@@ -38,8 +41,8 @@ impl<R: Rule> Placement for Machine<R> {
         }
     }
 
-    fn on_device_down(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
-        let Some(gone) = self.devices.get_mut(device as usize).and_then(Option::take) else {
+    fn on_device_down(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
+        let Some(gone) = self.devices.get_mut(device).and_then(Option::take) else {
             return;
         };
         self.kinds.remove(gone.kind, gone.pages);
@@ -47,40 +50,42 @@ impl<R: Rule> Placement for Machine<R> {
         self.busy.remove(device);
         self.again.remove(device);
         let residents = gone.residents();
-        for model in &residents {
-            self.remove(now, device, *model);
-            self.finish_relocations(now, *model, actions);
+        for variant in &residents {
+            self.remove(now, device, *variant);
+            self.finish_relocations(now, *variant, actions);
         }
         self.devices_changed(now, false);
-        for model in residents {
-            self.consider(now, model, actions);
+        for variant in residents {
+            self.consider(now, variant, actions);
         }
     }
 
-    fn on_model(&mut self, now: Nanos, model: u32, spec: ModelSpec, actions: &mut Actions) {
-        let at = model as usize;
-        if self.models.len() <= at {
-            self.models.resize_with(at + 1, || None);
-        }
-        match &mut self.models[at] {
+    fn on_variant(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        spec: VariantSpec,
+        actions: &mut Actions,
+    ) {
+        match self.variants.grown(variant) {
             Some(of) => (of.spec, of.retired) = (spec, false),
-            none => *none = Some(Model::new(spec)),
+            none => *none = Some(Variant::new(spec)),
         }
-        self.compare_loads(model);
-        self.rank(now, model);
-        self.expect_expiry(model);
-        self.revalue(now, model, actions);
-        self.consider(now, model, actions);
+        self.compare_loads(variant);
+        self.rank(now, variant);
+        self.expect_expiry(variant);
+        self.revalue(now, variant, actions);
+        self.consider(now, variant, actions);
     }
 
-    fn on_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        self.retire(now, model, actions);
+    fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        self.retire(now, variant, actions);
     }
 
     fn on_wanted(
         &mut self,
         now: Nanos,
-        wanted: &[(u32, Wanted)],
+        wanted: &[(VariantIx, Wanted)],
         idle_unload: Nanos,
         actions: &mut Actions,
     ) {
@@ -88,31 +93,43 @@ impl<R: Rule> Placement for Machine<R> {
         self.keep_wanted(now, wanted, actions);
     }
 
-    fn on_kinds(&mut self, now: Nanos, model: u32, kinds: &[(u32, Nanos)], actions: &mut Actions) {
-        if let Some(of) = self.model_mut(model) {
+    fn on_kinds(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        kinds: &[(KindIx, Nanos)],
+        actions: &mut Actions,
+    ) {
+        if let Some(of) = self.variant_mut(variant) {
             of.kinds.set(kinds);
-            self.compare_loads(model);
-            self.rank(now, model);
-            self.consider(now, model, actions);
+            self.compare_loads(variant);
+            self.rank(now, variant);
+            self.consider(now, variant, actions);
             self.offer_kept(now, actions);
         }
     }
 
-    fn on_load_estimate(&mut self, _: Nanos, kind: u32, model: u32, load: Nanos) {
-        if let Some(of) = self.model_mut(model) {
+    fn on_load_estimate(&mut self, _: Nanos, kind: KindIx, variant: VariantIx, load: Nanos) {
+        if let Some(of) = self.variant_mut(variant) {
             of.kinds.learn(kind, load);
-            self.compare_loads(model);
+            self.compare_loads(variant);
         }
     }
 
-    fn on_request(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions) {
-        let Some(Some(of)) = self.models.get_mut(model as usize) else {
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        deadline: Nanos,
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.variants.known_mut(variant) else {
             return;
         };
-        self.rule.requested(now, model, of);
+        self.rule.requested(now, variant, of);
         let spec = of.spec;
         let counted = self.counted(&spec);
-        let Some(of) = self.model_mut(model) else {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
         let first = of.waiting == 0;
@@ -121,24 +138,24 @@ impl<R: Rule> Placement for Machine<R> {
         of.hope(now, deadline, counted);
         let in_front = of.deadlines().is_some_and(|(first, _)| first == deadline);
         if !hoped || in_front {
-            self.expect_expiry(model);
+            self.expect_expiry(variant);
         }
-        if first && self.has_few(model) {
-            self.value(now, model);
+        if first && self.has_few(variant) {
+            self.value(now, variant);
         }
-        self.rank(now, model);
-        self.consider(now, model, actions);
+        self.rank(now, variant);
+        self.consider(now, variant, actions);
     }
 
     fn on_served(
         &mut self,
         now: Nanos,
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
         deadlines: &[Nanos],
         actions: &mut Actions,
     ) {
-        let Some(of) = self.model_mut(model) else {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
         deadlines.iter().for_each(|deadline| of.leave(*deadline));
@@ -146,74 +163,92 @@ impl<R: Rule> Placement for Machine<R> {
             replica.running += 1;
             replica.used = now;
         }
-        self.rank(now, model);
-        self.revalue_on(now, model, device, actions);
+        self.rank(now, variant);
+        self.revalue_on(now, variant, device, actions);
     }
 
-    fn on_finished(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+    fn on_finished(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
         let replica = self
-            .model_mut(model)
+            .variant_mut(variant)
             .and_then(|of| of.replicas.on_mut(device));
         let Some(replica) = replica else { return };
         replica.running = replica.running.saturating_sub(1);
         if replica.running == 0 {
-            self.revalue_on(now, model, device, actions);
-            self.clear_retired(now, model, actions);
-            self.finish_relocations(now, model, actions);
+            self.revalue_on(now, variant, device, actions);
+            self.clear_retired(now, variant, actions);
+            self.finish_relocations(now, variant, actions);
         }
     }
 
-    fn on_dropped(&mut self, now: Nanos, model: u32, deadline: Nanos, actions: &mut Actions) {
-        if let Some(of) = self.model_mut(model) {
+    fn on_dropped(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        deadline: Nanos,
+        actions: &mut Actions,
+    ) {
+        if let Some(of) = self.variant_mut(variant) {
             of.leave(deadline);
-            self.rank(now, model);
-            if self.has_few(model) {
-                self.revalue(now, model, actions);
+            self.rank(now, variant);
+            if self.has_few(variant) {
+                self.revalue(now, variant, actions);
             }
-            self.clear_retired(now, model, actions);
+            self.clear_retired(now, variant, actions);
         }
     }
 
-    fn on_missed(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        let Some(Some(of)) = self.models.get_mut(model as usize) else {
+    fn on_missed(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        let Some(of) = self.variants.known_mut(variant) else {
             return;
         };
-        self.rule.requested(now, model, of);
-        self.bring(now, model, actions);
+        self.rule.requested(now, variant, of);
+        self.bring(now, variant, actions);
     }
 
     fn on_load_result(
         &mut self,
         now: Nanos,
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
         ok: bool,
         actions: &mut Actions,
     ) {
-        match self.presence(device, model) {
+        match self.presence(device, variant) {
             Presence::Loading if ok => {
-                self.loaded(now, device, model, actions);
-                self.clear_retired(now, model, actions);
-                self.finish_relocations(now, model, actions);
+                self.loaded(now, device, variant, actions);
+                self.clear_retired(now, variant, actions);
+                self.finish_relocations(now, variant, actions);
                 self.attempt(now, device, actions);
             }
-            Presence::Loading => self.failed(now, device, model, actions),
+            Presence::Loading => self.failed(now, device, variant, actions),
             Presence::Absent if ok => {
-                self.found(now, device, model, actions);
-                self.clear_retired(now, model, actions);
+                self.found(now, device, variant, actions);
+                self.clear_retired(now, variant, actions);
             }
             Presence::Absent | Presence::Loaded | Presence::Leaving => {}
         }
     }
 
-    fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        match self.presence(device, model) {
+    fn on_unloaded(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        match self.presence(device, variant) {
             Presence::Absent => {}
-            Presence::Loading => self.failed(now, device, model, actions),
+            Presence::Loading => self.failed(now, device, variant, actions),
             Presence::Loaded | Presence::Leaving => {
-                self.remove(now, device, model);
-                self.finish_relocations(now, model, actions);
-                self.consider(now, model, actions);
+                self.remove(now, device, variant);
+                self.finish_relocations(now, variant, actions);
+                self.consider(now, variant, actions);
                 self.attempt_if_short(now, device, actions);
                 if !self.to_keep.is_empty() && self.parked.contains(&device) {
                     self.attempt(now, device, actions);
@@ -222,39 +257,39 @@ impl<R: Rule> Placement for Machine<R> {
         }
     }
 
-    fn on_lost(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+    fn on_lost(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
         let look_ahead = self.look_ahead;
-        if let Some(of) = self.model_mut(model) {
+        if let Some(of) = self.variant_mut(variant) {
             let again_at = of.refuse_on(now, device, look_ahead);
-            self.retries.set(model, again_at);
+            self.retries.set(variant, again_at);
         }
-        self.on_unloaded(now, device, model, actions);
+        self.on_unloaded(now, device, variant, actions);
     }
 
     fn on_relocate(
         &mut self,
         now: Nanos,
-        model: u32,
-        from: u32,
-        to: &[u32],
+        variant: VariantIx,
+        from: DeviceIx,
+        to: &[DeviceIx],
         actions: &mut Actions,
     ) {
-        self.relocate(now, (model, from), to, actions);
+        self.relocate(now, (variant, from), to, actions);
     }
 
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {
-        while let Some((at, model)) = self.expiries.first()
+        while let Some((at, variant)) = self.expiries.first()
             && at <= now
         {
-            self.rank(now, model);
-            self.expect_expiry(model);
+            self.rank(now, variant);
+            self.expect_expiry(variant);
         }
-        while let Some((at, model)) = self.retries.first()
+        while let Some((at, variant)) = self.retries.first()
             && at <= now
         {
-            self.retries.remove(model);
-            self.rank(now, model);
-            self.consider(now, model, actions);
+            self.retries.remove(variant);
+            self.rank(now, variant);
+            self.consider(now, variant, actions);
             self.offer_kept(now, actions);
         }
         while let Some((at, device)) = self.again.first()
@@ -273,26 +308,27 @@ impl<R: Rule> Placement for Machine<R> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let first = |heap: &IndexedHeap| heap.first().map_or(NEVER, |(at, _)| at);
-        let next = first(&self.expiries)
-            .min(first(&self.retries))
-            .min(first(&self.again))
-            .min(self.next_ready().unwrap_or(NEVER))
-            .min(self.rule.next_foreseen().unwrap_or(NEVER))
-            .min(self.sweep_at);
-        (next < NEVER).then_some(next)
+        let next = [
+            self.expiries.first_key(),
+            self.retries.first_key(),
+            self.again.first_key(),
+            self.next_ready(),
+            self.rule.next_foreseen(),
+            Some(self.sweep_at),
+        ];
+        next.into_iter().flatten().min().filter(|at| *at < NEVER)
     }
 
-    fn last_chance(&self, model: u32, ready_by: Nanos) -> Nanos {
-        let Some(of) = self.model(model) else {
+    fn last_chance(&self, variant: VariantIx, ready_by: Nanos) -> Nanos {
+        let Some(of) = self.variant(variant) else {
             return 0;
         };
         if ready_by == NEVER {
             return NEVER;
         }
-        let loading = |device: u32| {
+        let loading = |device: DeviceIx| {
             let loads = &self.device(device)?.loads;
-            let load = loads.iter().find(|load| load.model == model)?;
+            let load = loads.iter().find(|load| load.variant == variant)?;
             Some(load.end())
         };
         let loadings = of
@@ -306,13 +342,13 @@ impl<R: Rule> Placement for Machine<R> {
         }
     }
 
-    fn presence(&self, device: u32, model: u32) -> Presence {
-        let replica = self.model(model).and_then(|of| of.replicas.on(device));
+    fn presence(&self, device: DeviceIx, variant: VariantIx) -> Presence {
+        let replica = self.variant(variant).and_then(|of| of.replicas.on(device));
         replica.map_or(Presence::Absent, |replica| replica.presence)
     }
 
-    fn may_load(&self, now: Nanos, model: u32) -> bool {
-        let Some(of) = self.model(model).filter(|of| !of.retired) else {
+    fn may_load(&self, now: Nanos, variant: VariantIx) -> bool {
+        let Some(of) = self.variant(variant).filter(|of| !of.retired) else {
             return false;
         };
         if of.replicas.staying() > 0 {
@@ -337,7 +373,7 @@ impl<R: Rule> Placement for Machine<R> {
         self.pins
     }
 
-    fn free_pages(&self, device: u32) -> u32 {
+    fn free_pages(&self, device: DeviceIx) -> u32 {
         self.device(device).map_or(0, Device::free)
     }
 
@@ -347,34 +383,40 @@ impl<R: Rule> Placement for Machine<R> {
 }
 
 impl<R: Rule> Machine<R> {
-    /// Devices that could load a model of so many pages. Only asked for one whose LOADs have failed.
-    fn able(&self, of: &Model, pages: u32) -> usize {
+    /// Devices that could load a variant of so many pages. Only asked for one whose LOADs have failed.
+    fn able(&self, of: &Variant, pages: u32) -> usize {
         let devices = self.devices.iter().flatten();
         let able = |on: &&Device| on.pages >= pages && of.kinds.is_able(on.kind);
         devices.filter(able).count()
     }
 
     /// As [`Self::revalue`], after an event of one replica.
-    fn revalue_on(&mut self, now: Nanos, model: u32, device: u32, actions: &mut Actions) {
-        if self.has_few(model) {
-            return self.revalue(now, model, actions);
+    fn revalue_on(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        device: DeviceIx,
+        actions: &mut Actions,
+    ) {
+        if self.has_few(variant) {
+            return self.revalue(now, variant, actions);
         }
-        self.value_on(now, model, device);
+        self.value_on(now, variant, device);
         self.attempt_if_short(now, device, actions);
     }
 
-    /// Makes again what a model's replicas are worth; a device that lacked room may have it now.
-    fn revalue(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        self.value(now, model);
+    /// Makes again what a variant's replicas are worth; a device that lacked room may have it now.
+    fn revalue(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        self.value(now, variant);
         let mut at = 0;
-        while let Some(replica) = self.model(model).and_then(|of| of.replicas.at(at)) {
+        while let Some(replica) = self.variant(variant).and_then(|of| of.replicas.at(at)) {
             self.attempt_if_short(now, replica.device, actions);
             at += 1;
         }
     }
 
     /// Asks a device again on which room was missing, though not with every batch that ends there.
-    fn attempt_if_short(&mut self, now: Nanos, device: u32, actions: &mut Actions) {
+    fn attempt_if_short(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
         let Some(of) = self.device(device).filter(|of| of.short) else {
             return;
         };
@@ -389,39 +431,39 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    fn loaded(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        if let Some(of) = self.model_mut(model) {
+    fn loaded(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
+        if let Some(of) = self.variant_mut(variant) {
             of.replicas.set_presence(device, Presence::Loaded);
             of.forgive(device);
         }
         if let Some(of) = self.device_mut(device) {
-            of.loaded(now, model);
+            of.loaded(now, variant);
         }
-        self.revalue(now, model, actions);
+        self.revalue(now, variant, actions);
     }
 
-    fn failed(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
+    fn failed(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
         let look_ahead = self.look_ahead;
-        if let Some(of) = self.model_mut(model) {
+        if let Some(of) = self.variant_mut(variant) {
             let again_at = of.refuse(now, device, look_ahead);
-            self.retries.set(model, again_at);
+            self.retries.set(variant, again_at);
         }
-        self.remove(now, device, model);
-        self.finish_relocations(now, model, actions);
-        self.consider(now, model, actions);
+        self.remove(now, device, variant);
+        self.finish_relocations(now, variant, actions);
+        self.consider(now, variant, actions);
         self.attempt(now, device, actions);
     }
 
-    /// A model was on the device already.
-    fn found(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let Some(footprint) = self.model(model).map(|of| Footprint::of(&of.spec)) else {
+    /// A variant was on the device already.
+    fn found(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
+        let Some(footprint) = self.variant(variant).map(|of| Footprint::of(&of.spec)) else {
             return;
         };
         let Some(on) = self.device_mut(device) else {
             return;
         };
-        on.admit(model, footprint);
-        if let Some(of) = self.model_mut(model) {
+        on.admit(variant, footprint);
+        if let Some(of) = self.variant_mut(variant) {
             of.replicas.insert(Replica {
                 device,
                 presence: Presence::Loaded,
@@ -430,27 +472,27 @@ impl<R: Rule> Machine<R> {
             });
             of.forgive(device);
         }
-        self.demand.place(model, device);
-        self.count_kept(model);
-        self.rank(now, model);
-        self.revalue(now, model, actions);
+        self.demand.place(variant, device);
+        self.count_kept(variant);
+        self.rank(now, variant);
+        self.revalue(now, variant, actions);
     }
 
-    fn compare_loads(&mut self, model: u32) {
-        if let Some(Some(of)) = self.models.get_mut(model as usize) {
+    fn compare_loads(&mut self, variant: VariantIx) {
+        if let Some(of) = self.variants.known_mut(variant) {
             of.compare_loads(self.kinds.up());
         }
     }
 
-    /// Which devices are up has changed: so may have the fastest of each model.
+    /// Which devices are up has changed: so may have the fastest of each variant.
     fn devices_changed(&mut self, now: Nanos, more: bool) {
         self.demand.set_devices(self.kinds.devices());
-        for model in 0..self.models.len() as u32 {
-            self.compare_loads(model);
-            self.count_kept(model);
+        for variant in self.variants.numbers() {
+            self.compare_loads(variant);
+            self.count_kept(variant);
             if more {
                 // What is everywhere else may be loaded here.
-                self.rank(now, model);
+                self.rank(now, variant);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
 
 use super::{
-    Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, model::Model, rule::Rule,
+    Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, rule::Rule,
+    variant::Variant,
 };
 use sextant_schedule::NEVER;
+use sextant_types::index::{DeviceIx, VariantIx};
 
-/// Models that found no room on a device before the rest of the list is left alone.
+/// Variants that found no room on a device before the rest of the list is left alone.
 const MOST_WITHOUT_ROOM: usize = 16;
 
 /// Looks at what is unused in the time after which it may be unloaded.
@@ -16,15 +18,15 @@ impl<R: Rule> Machine<R> {
     pub(super) fn keep_wanted(
         &mut self,
         now: Nanos,
-        list: &[(u32, Wanted)],
+        list: &[(VariantIx, Wanted)],
         actions: &mut Actions,
     ) {
         self.pins = list.iter().any(|(_, wanted)| wanted.pinned);
         let mut changed = Vec::new();
-        for model in 0..self.models.len() as u32 {
-            let at = list.binary_search_by_key(&model, |(model, _)| *model);
+        for variant in self.variants.numbers() {
+            let at = list.binary_search_by_key(&variant, |(variant, _)| *variant);
             let wanted = at.ok().map(|at| list[at].1);
-            let Some(of) = self.model_mut(model) else {
+            let Some(of) = self.variant_mut(variant) else {
                 continue;
             };
             let before = std::mem::replace(&mut of.wanted, wanted);
@@ -32,13 +34,13 @@ impl<R: Rule> Machine<R> {
                 continue;
             }
             if let Some(before) = before {
-                self.to_keep.remove(&(before.order, model));
+                self.to_keep.remove(&(before.order, variant));
             }
-            self.count_kept(model);
-            changed.push(model);
+            self.count_kept(variant);
+            changed.push(variant);
         }
-        for model in changed {
-            self.value(now, model);
+        for variant in changed {
+            self.value(now, variant);
         }
         self.offer_kept(now, actions);
     }
@@ -49,21 +51,21 @@ impl<R: Rule> Machine<R> {
             return;
         }
         self.park_ready(now);
-        let idle: Vec<u32> = self.parked.iter().copied().collect();
+        let idle: Vec<DeviceIx> = self.parked.iter().copied().collect();
         for device in idle {
             self.attempt(now, device, actions);
         }
     }
 
-    /// The first model that a device lacks and should have, and has free pages for.
-    pub(super) fn next_kept(&mut self, now: Nanos, device: u32) -> Option<u32> {
+    /// The first variant that a device lacks and should have, and has free pages for.
+    pub(super) fn next_kept(&mut self, now: Nanos, device: DeviceIx) -> Option<VariantIx> {
         let on = self.device(device)?;
         if !on.loads.is_empty() {
             return None;
         }
         let mut without_room = 0;
-        for (_, model) in &self.to_keep {
-            let Some(of) = self.model(*model) else {
+        for (_, variant) in &self.to_keep {
+            let Some(of) = self.variant(*variant) else {
                 continue;
             };
             if !of.kinds.is_able(on.kind)
@@ -75,7 +77,7 @@ impl<R: Rule> Machine<R> {
             let footprint = Footprint::of(&of.spec);
             let pinned = of.wanted.is_some_and(|wanted| wanted.pinned);
             if on.is_free_for(footprint) || (pinned && on.has_room(footprint)) {
-                return Some(*model);
+                return Some(*variant);
             }
             without_room += 1;
             if without_room >= MOST_WITHOUT_ROOM {
@@ -85,12 +87,12 @@ impl<R: Rule> Machine<R> {
         None
     }
 
-    /// Whether a device that can run a model has room for it beside what is pinned there: everything
+    /// Whether a device that can run a variant has room for it beside what is pinned there: everything
     /// else can go.
-    pub(super) fn has_room_beside_pinned(&self, of: &Model) -> bool {
+    pub(super) fn has_room_beside_pinned(&self, of: &Variant) -> bool {
         let footprint = Footprint::of(&of.spec);
-        let pinned = |model: &u32| {
-            let of = self.model(*model);
+        let pinned = |variant: &VariantIx| {
+            let of = self.variant(*variant);
             of.is_some_and(|of| of.wanted.is_some_and(|wanted| wanted.pinned))
         };
         let devices = self.devices.iter().flatten();
@@ -115,45 +117,47 @@ impl<R: Rule> Machine<R> {
         }
         self.sweep_at = now.saturating_add((self.idle_unload / LOOKS).max(1));
         let mut idle = Vec::new();
-        for (model, of) in (0..).zip(&self.models) {
+        for (variant, of) in self.variants.numbered() {
             let Some(of) = of else { continue };
             let kept = of.wanted.map_or(0, |wanted| wanted.devices as usize);
             let spare = of.replicas.staying().saturating_sub(kept);
             let unused = of.replicas.iter().filter(|replica| {
                 of.is_evictable(replica) && replica.used.saturating_add(self.idle_unload) <= now
             });
-            idle.extend(unused.take(spare).map(|replica| (replica.device, model)));
+            idle.extend(unused.take(spare).map(|replica| (replica.device, variant)));
         }
-        for (device, model) in idle {
-            self.unload(now, device, model, actions);
+        for (device, variant) in idle {
+            self.unload(now, device, variant, actions);
         }
     }
 
-    /// A model is asked for no more.
-    pub(super) fn retire(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        let Some(of) = self.model_mut(model) else {
+    /// A variant is asked for no more.
+    pub(super) fn retire(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
         of.retired = true;
         if let Some(wanted) = of.wanted.take() {
-            self.to_keep.remove(&(wanted.order, model));
+            self.to_keep.remove(&(wanted.order, variant));
         }
-        self.rank(now, model);
-        self.clear_retired(now, model, actions);
+        self.rank(now, variant);
+        self.clear_retired(now, variant, actions);
     }
 
-    /// Unloads what is left of a retired model once nothing waits for it, where it does not run.
-    pub(super) fn clear_retired(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        let of = self.model(model).filter(|of| of.retired && of.waiting == 0);
+    /// Unloads what is left of a retired variant once nothing waits for it, where it does not run.
+    pub(super) fn clear_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        let of = self
+            .variant(variant)
+            .filter(|of| of.retired && of.waiting == 0);
         let Some(of) = of else { return };
         let still = |presence: Presence| presence == Presence::Loaded;
         let idle = of
             .replicas
             .iter()
             .filter(|of| still(of.presence) && of.running == 0);
-        let devices: Vec<u32> = idle.map(|of| of.device).collect();
+        let devices: Vec<DeviceIx> = idle.map(|of| of.device).collect();
         for device in devices {
-            self.unload(now, device, model, actions);
+            self.unload(now, device, variant, actions);
         }
     }
 }

@@ -1,30 +1,31 @@
-//! The kinds of devices: how many of each are up, and what a model can expect of them.
+//! The kinds of devices: how many of each are up, and what a variant can expect of them.
 
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
 use super::Nanos;
+use sextant_types::index::KindIx;
 
 /// Which devices are up.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     /// By kind and pages: devices that are up.
-    up: BTreeMap<(u32, u32), u32>,
+    up: BTreeMap<(KindIx, u32), u32>,
     devices: usize,
 }
 
-/// A kind of device that can run a model.
+/// A kind of device that can run a variant.
 #[derive(Debug, Clone, Copy)]
 struct Able {
-    kind: u32,
+    kind: KindIx,
     /// Time of a LOAD by the profile, ns; 0 where nothing but the spec is known.
     told: Nanos,
     /// The same as it was learnt.
     learnt: Option<Nanos>,
 }
 
-/// The kinds of devices that can run a model.
+/// The kinds of devices that can run a variant.
 #[derive(Debug, Default)]
 pub(super) struct ByKind(SmallVec<[Able; 1]>);
 
@@ -32,13 +33,13 @@ pub(super) struct ByKind(SmallVec<[Able; 1]>);
 
 impl Kinds {
     /// A device comes.
-    pub fn add(&mut self, kind: u32, pages: u32) {
+    pub fn add(&mut self, kind: KindIx, pages: u32) {
         *self.up.entry((kind, pages)).or_default() += 1;
         self.devices += 1;
     }
 
     /// A device goes.
-    pub fn remove(&mut self, kind: u32, pages: u32) {
+    pub fn remove(&mut self, kind: KindIx, pages: u32) {
         if let Some(count) = self.up.get_mut(&(kind, pages)) {
             *count -= 1;
             self.devices -= 1;
@@ -54,12 +55,12 @@ impl Kinds {
     }
 
     /// The kinds of which a device is up.
-    pub fn up(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn up(&self) -> impl Iterator<Item = KindIx> + '_ {
         self.up.keys().map(|(kind, _)| *kind)
     }
 
     /// The kinds of which a device with at least so many pages is up.
-    pub fn with_pages(&self, least: u32) -> impl Iterator<Item = u32> + '_ {
+    pub fn with_pages(&self, least: u32) -> impl Iterator<Item = KindIx> + '_ {
         let large = self.up.keys().filter(move |(_, pages)| *pages >= least);
         large.map(|(kind, _)| *kind)
     }
@@ -70,7 +71,7 @@ impl Kinds {
 impl ByKind {
     /// Only these kinds can run it, with these times of a LOAD, 0 for the spec's. What was learnt of
     /// a kind is kept while its profile stays.
-    pub fn set(&mut self, kinds: &[(u32, Nanos)]) {
+    pub fn set(&mut self, kinds: &[(KindIx, Nanos)]) {
         let again = kinds.iter().map(|(kind, told)| {
             let known = self.of(*kind).filter(|known| known.told == *told);
             Able {
@@ -83,24 +84,24 @@ impl ByKind {
     }
 
     /// Time of a LOAD, ns, where it is known; 0 elsewhere.
-    pub fn load(&self, kind: u32) -> Nanos {
+    pub fn load(&self, kind: KindIx) -> Nanos {
         let of = self.of(kind);
         of.map_or(0, |able| able.learnt.unwrap_or(able.told))
     }
 
     /// A LOAD there is expected to take so long.
-    pub fn learn(&mut self, kind: u32, load: Nanos) {
+    pub fn learn(&mut self, kind: KindIx, load: Nanos) {
         if let Some(able) = self.0.iter_mut().find(|able| able.kind == kind) {
             able.learnt = Some(load);
         }
     }
 
-    /// Whether a model can run there.
-    pub fn is_able(&self, kind: u32) -> bool {
+    /// Whether a variant can run there.
+    pub fn is_able(&self, kind: KindIx) -> bool {
         self.of(kind).is_some()
     }
 
-    fn of(&self, kind: u32) -> Option<&Able> {
+    fn of(&self, kind: KindIx) -> Option<&Able> {
         self.0.iter().find(|able| able.kind == kind)
     }
 }

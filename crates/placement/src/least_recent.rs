@@ -1,11 +1,12 @@
-//! Placement on demand: the model that has waited longest is loaded next, what was used longest ago
+//! Placement on demand: the variant that has waited longest is loaded next, what was used longest ago
 //! goes, and nothing is loaded twice. What a cache in front of a slow store does, as a baseline.
 
 use super::{
     Nanos,
-    model::Model,
     rule::{Rule, View},
+    variant::Variant,
 };
+use sextant_types::index::VariantIx;
 
 /// The rule of `lru`.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl Rule for LeastRecent {
         alone.then(|| view.key.unwrap_or(view.now))
     }
 
-    fn worth(&self, _: Nanos, _: u32, _: &Model, used: Nanos) -> u64 {
+    fn worth(&self, _: Nanos, _: VariantIx, _: &Variant, used: Nanos) -> u64 {
         used
     }
 }

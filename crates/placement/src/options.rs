@@ -32,7 +32,7 @@ pub struct Options {
     pub margin: Nanos,
     /// `sextant`: time over which request rates are forgotten, ns.
     pub memory: Nanos,
-    /// `sextant`: whether models with a period are loaded before their next burst.
+    /// `sextant`: whether variants with a period are loaded before their next burst.
     pub prefetch: bool,
 }
 

@@ -8,31 +8,38 @@ use super::{
     rule::Rule,
 };
 use sextant_schedule::NEVER;
+use sextant_types::index::{DeviceIx, VariantIx};
 
 impl<R: Rule> Machine<R> {
     /// Issues a LOAD, with the UNLOADs that it needs before it.
-    pub(super) fn load(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let (Some(of), Some(on)) = (self.model(model), self.device(device)) else {
+    pub(super) fn load(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        let (Some(of), Some(on)) = (self.variant(variant), self.device(device)) else {
             return;
         };
         let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(on.kind));
         let before_end = of.spec.run.saturating_add(expected);
         let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
         self.make_room(now, device, footprint, actions);
-        let Some(Some(on)) = self.devices.get_mut(device as usize) else {
+        let Some(on) = self.devices.known_mut(device) else {
             return;
         };
         let start = on.free_at(now);
-        on.admit(model, footprint);
+        on.admit(variant, footprint);
         on.loads.push_back(Load {
-            model,
+            variant,
             start,
             expected,
         });
         let ready_at = on.ready_at(self.look_ahead);
         self.parked.remove(&device);
         self.busy.set(device, ready_at);
-        if let Some(of) = self.model_mut(model) {
+        if let Some(of) = self.variant_mut(variant) {
             of.replicas.insert(Replica {
                 device,
                 presence: Presence::Loading,
@@ -40,12 +47,12 @@ impl<R: Rule> Machine<R> {
                 used: now,
             });
         }
-        self.demand.place(model, device);
-        self.count_kept(model);
-        self.rank(now, model);
+        self.demand.place(variant, device);
+        self.count_kept(variant);
+        self.rank(now, variant);
         actions.push(Action::Load {
             device,
-            model,
+            variant,
             earliest: start,
             latest: match deadline {
                 NEVER => NEVER,
@@ -55,8 +62,14 @@ impl<R: Rule> Machine<R> {
         });
     }
 
-    /// Unloads what is worth least until a model fits.
-    fn make_room(&mut self, now: Nanos, device: u32, footprint: Footprint, actions: &mut Actions) {
+    /// Unloads what is worth least until a variant fits.
+    fn make_room(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        footprint: Footprint,
+        actions: &mut Actions,
+    ) {
         while let Some(on) = self.device_mut(device)
             && !on.is_free_for(footprint)
             && let Some((worth, victim)) = on.cheapest()
@@ -69,52 +82,64 @@ impl<R: Rule> Machine<R> {
 
     /// Whether a victim is worth more by now than it was when it was last valued; it has its new
     /// place then.
-    fn is_worth_more(&mut self, now: Nanos, device: u32, model: u32, worth: u64) -> bool {
-        let is_wanted = self.model(model).is_some_and(|of| of.wanted.is_some());
-        if self.has_few(model) && !is_wanted {
+    fn is_worth_more(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        worth: u64,
+    ) -> bool {
+        let is_wanted = self.variant(variant).is_some_and(|of| of.wanted.is_some());
+        if self.has_few(variant) && !is_wanted {
             return false;
         }
-        self.value_on(now, model, device);
-        let again = self.device(device).and_then(|on| on.worth_of(model));
+        self.value_on(now, variant, device);
+        let again = self.device(device).and_then(|on| on.worth_of(variant));
         again.is_none_or(|again| again > worth)
     }
 
     /// Issues an UNLOAD; the pages are free at once.
-    pub(super) fn unload(&mut self, now: Nanos, device: u32, model: u32, actions: &mut Actions) {
-        let Some(of) = self.model_mut(model) else {
+    pub(super) fn unload(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
         of.replicas.set_presence(device, Presence::Leaving);
-        self.demand.displace(model, device);
+        self.demand.displace(variant, device);
         if let Some(on) = self.device_mut(device) {
-            on.release(model);
+            on.release(variant);
         }
-        self.lost_one(now, model);
-        actions.push(Action::Unload { device, model });
+        self.lost_one(now, variant);
+        actions.push(Action::Unload { device, variant });
     }
 
     /// Takes a replica away that is not there any more.
-    pub(super) fn remove(&mut self, now: Nanos, device: u32, model: u32) {
-        let Some(of) = self.model_mut(model) else {
+    pub(super) fn remove(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
         if !of.replicas.remove(device) {
             return;
         }
-        self.demand.displace(model, device);
+        self.demand.displace(variant, device);
         if let Some(on) = self.device_mut(device) {
-            on.forget(model);
-            on.loaded(now, model);
+            on.forget(variant);
+            on.loaded(now, variant);
         }
-        self.lost_one(now, model);
+        self.lost_one(now, variant);
     }
 
-    /// A model has a replica less: the last that is left may have to stay.
-    fn lost_one(&mut self, now: Nanos, model: u32) {
-        if self.has_few(model) {
-            self.value(now, model);
+    /// A variant has a replica less: the last that is left may have to stay.
+    fn lost_one(&mut self, now: Nanos, variant: VariantIx) {
+        if self.has_few(variant) {
+            self.value(now, variant);
         }
-        self.count_kept(model);
-        self.rank(now, model);
+        self.count_kept(variant);
+        self.rank(now, variant);
     }
 }

@@ -6,46 +6,49 @@ use super::{
     machine::Machine,
     rule::{Foreseen, Rule},
 };
+use sextant_types::index::{DeviceIx, VariantIx};
 
-/// A model for which there was no place is tried again after this, ns.
+/// A variant for which there was no place is tried again after this, ns.
 const AGAIN: Nanos = 100_000_000;
 
 impl<R: Rule> Machine<R> {
-    /// Loads the models that have to be ready soon: on a device that loads nothing and has nothing
+    /// Loads the variants that have to be ready soon: on a device that loads nothing and has nothing
     /// else to load, into free pages or in exchange for what is worth less.
     pub(super) fn prefetch(&mut self, now: Nanos, actions: &mut Actions) {
         while let Some(foreseen) = self.rule.take_foreseen(now) {
-            let (model, until) = match foreseen {
-                Foreseen::Burst { model, until } => (model, until),
-                Foreseen::Ebb { model } => (model, now),
+            let (variant, until) = match foreseen {
+                Foreseen::Burst { variant, until } => (variant, until),
+                Foreseen::Ebb { variant } => (variant, now),
             };
             // It is worth more, or less, than it was.
-            self.value(now, model);
-            let Some(of) = self.model(model) else {
+            self.value(now, variant);
+            let Some(of) = self.variant(variant) else {
                 continue;
             };
             if until <= now || !of.replicas.is_empty() {
                 continue;
             }
-            let worth = self.rule.worth(now, model, of, now);
+            let worth = self.rule.worth(now, variant, of, now);
             let footprint = Footprint::of(&of.spec);
-            match self.place_for(now, model, footprint, worth) {
-                Some(device) => self.load(now, device, model, actions),
-                None => self.rule.postpone(model, now + AGAIN),
+            match self.place_for(now, variant, footprint, worth) {
+                Some(device) => self.load(now, device, variant, actions),
+                None => self.rule.postpone(variant, now + AGAIN),
             }
         }
     }
 
-    /// Loads a model that nobody waits for, if it is nowhere and there is a place for it.
-    pub(super) fn bring(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        let Some(of) = self.model(model) else { return };
+    /// Loads a variant that nobody waits for, if it is nowhere and there is a place for it.
+    pub(super) fn bring(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        let Some(of) = self.variant(variant) else {
+            return;
+        };
         if !of.replicas.is_empty() || of.retired {
             return;
         }
-        let worth = self.rule.worth(now, model, of, now);
+        let worth = self.rule.worth(now, variant, of, now);
         let footprint = Footprint::of(&of.spec);
-        if let Some(device) = self.place_for(now, model, footprint, worth) {
-            self.load(now, device, model, actions);
+        if let Some(device) = self.place_for(now, variant, footprint, worth) {
+            self.load(now, device, variant, actions);
         }
     }
 
@@ -54,15 +57,15 @@ impl<R: Rule> Machine<R> {
     fn place_for(
         &mut self,
         now: Nanos,
-        model: u32,
+        variant: VariantIx,
         footprint: Footprint,
         worth: u64,
-    ) -> Option<u32> {
+    ) -> Option<DeviceIx> {
         self.park_ready(now);
-        let idle: Vec<u32> = self.parked.iter().copied().collect();
+        let idle: Vec<DeviceIx> = self.parked.iter().copied().collect();
         let mut best = None;
         for device in idle {
-            let of = self.model(model)?;
+            let of = self.variant(variant)?;
             let kind = self.device(device).map(|on| on.kind);
             let able = kind.is_some_and(|kind| of.kinds.is_able(kind));
             let refused = !able || of.is_refused(now, device);

@@ -1,30 +1,31 @@
-//! A model changes its device, because something else slows it down where it is: it is loaded on
+//! A variant changes its device, because something else slows it down where it is: it is loaded on
 //! another one first, and unloaded where it was once it does not run there.
 
 use super::{Actions, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule};
+use sextant_types::index::{DeviceIx, VariantIx};
 
-/// A model that left a device is not loaded there again before, ns: what slowed it down may still be
+/// A variant that left a device is not loaded there again before, ns: what slowed it down may still be
 /// there.
 const AWAY: Nanos = 60_000_000_000;
 
-/// A model on its way from one device to another.
+/// A variant on its way from one device to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Relocation {
-    pub from: u32,
-    pub to: u32,
+    pub from: DeviceIx,
+    pub to: DeviceIx,
 }
 
 impl<R: Rule> Machine<R> {
-    /// Begins to move a model to the first of `to` that can take it into free pages. Nothing happens
+    /// Begins to move a variant to the first of `to` that can take it into free pages. Nothing happens
     /// where there is none, or while it moves from there already.
     pub(super) fn relocate(
         &mut self,
         now: Nanos,
-        (model, from): (u32, u32),
-        to: &[u32],
+        (variant, from): (VariantIx, DeviceIx),
+        to: &[DeviceIx],
         actions: &mut Actions,
     ) {
-        let Some(of) = self.model(model).filter(|of| !of.retired) else {
+        let Some(of) = self.variant(variant).filter(|of| !of.retired) else {
             return;
         };
         let is_here = of
@@ -35,18 +36,22 @@ impl<R: Rule> Machine<R> {
         if !is_here || moves {
             return;
         }
-        let Some(to) = to.iter().copied().find(|to| self.is_free(now, *to, model)) else {
+        let Some(to) = to
+            .iter()
+            .copied()
+            .find(|to| self.is_free(now, *to, variant))
+        else {
             return;
         };
-        if let Some(of) = self.model_mut(model) {
+        if let Some(of) = self.variant_mut(variant) {
             of.relocations.push(Relocation { from, to });
         }
-        self.load(now, to, model, actions);
+        self.load(now, to, variant, actions);
     }
 
-    /// Whether a device could begin to load a model now without unloading anything.
-    fn is_free(&self, now: Nanos, device: u32, model: u32) -> bool {
-        let (Some(on), Some(of)) = (self.device(device), self.model(model)) else {
+    /// Whether a device could begin to load a variant now without unloading anything.
+    fn is_free(&self, now: Nanos, device: DeviceIx, variant: VariantIx) -> bool {
+        let (Some(on), Some(of)) = (self.device(device), self.variant(variant)) else {
             return false;
         };
         on.loads.is_empty()
@@ -56,13 +61,18 @@ impl<R: Rule> Machine<R> {
             && on.is_free_for(Footprint::of(&of.spec))
     }
 
-    /// Unloads a model from devices that it has moved away from and on which it does not run, and
+    /// Unloads a variant from devices that it has moved away from and on which it does not run, and
     /// forgets moves that came to nothing.
-    pub(super) fn finish_relocations(&mut self, now: Nanos, model: u32, actions: &mut Actions) {
-        let Some(of) = self.model_mut(model) else {
+    pub(super) fn finish_relocations(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.variant_mut(variant) else {
             return;
         };
-        let presence = |device: u32| of.replicas.on(device).map(|replica| replica.presence);
+        let presence = |device: DeviceIx| of.replicas.on(device).map(|replica| replica.presence);
         let mut done = Vec::new();
         let still = of.relocations.iter().filter(|it| {
             let arrives = presence(it.to);
@@ -82,12 +92,12 @@ impl<R: Rule> Machine<R> {
         of.relocations = still.copied().collect();
         for device in done {
             let until = now.saturating_add(AWAY);
-            if let Some(of) = self.model_mut(model) {
+            if let Some(of) = self.variant_mut(variant) {
                 of.avoid(device, until);
             }
-            let sooner = self.retries.key(model).map_or(until, |at| at.min(until));
-            self.retries.set(model, sooner);
-            self.unload(now, device, model, actions);
+            let sooner = self.retries.key(variant).map_or(until, |at| at.min(until));
+            self.retries.set(variant, sooner);
+            self.unload(now, device, variant, actions);
         }
     }
 }

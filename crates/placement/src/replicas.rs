@@ -1,13 +1,14 @@
-//! The replicas of one model, by device.
+//! The replicas of one variant, by device.
 
 use smallvec::SmallVec;
 
 use super::{Nanos, Presence};
+use sextant_types::index::DeviceIx;
 
-/// A model on a device.
+/// A variant on a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replica {
-    pub device: u32,
+    pub device: DeviceIx,
     pub presence: Presence,
     /// Batches under way.
     pub running: u32,
@@ -54,17 +55,17 @@ impl Replicas {
         self.list.get(position)
     }
 
-    pub fn on(&self, device: u32) -> Option<&Replica> {
+    pub fn on(&self, device: DeviceIx) -> Option<&Replica> {
         self.list.get(self.position(device).ok()?)
     }
 
     /// Changes what is known of a replica but its presence.
-    pub fn on_mut(&mut self, device: u32) -> Option<&mut Replica> {
+    pub fn on_mut(&mut self, device: DeviceIx) -> Option<&mut Replica> {
         let at = self.position(device).ok()?;
         self.list.get_mut(at)
     }
 
-    pub fn set_presence(&mut self, device: u32, presence: Presence) {
+    pub fn set_presence(&mut self, device: DeviceIx, presence: Presence) {
         let Ok(at) = self.position(device) else {
             return;
         };
@@ -82,7 +83,7 @@ impl Replicas {
     }
 
     /// Whether there was one.
-    pub fn remove(&mut self, device: u32) -> bool {
+    pub fn remove(&mut self, device: DeviceIx) -> bool {
         let Ok(at) = self.position(device) else {
             return false;
         };
@@ -91,7 +92,7 @@ impl Replicas {
         true
     }
 
-    fn position(&self, device: u32) -> Result<usize, usize> {
+    fn position(&self, device: DeviceIx) -> Result<usize, usize> {
         self.list
             .binary_search_by_key(&device, |replica| replica.device)
     }

@@ -1,8 +1,8 @@
-//! Whether a model is asked for with a period, and when next.
+//! Whether a variant is asked for with a period, and when next.
 //!
 //! Functions that run on a schedule are called in bursts, every 5, 15 or 60 minutes. A *burst*
 //! begins with a request after [`QUIET`] without one. The last eight intervals between beginnings
-//! are kept; the model has a period when, without the shortest and the longest where there are
+//! are kept; the variant has a period when, without the shortest and the longest where there are
 //! enough to leave them out, they differ by no more than a small part of their median. The part
 //! grows with the number of intervals: few that agree closely say as much as many that agree
 //! roughly, and intervals of requests that come at random do neither.
@@ -11,7 +11,7 @@
 
 use super::Nanos;
 
-/// A request after this long without one begins a burst, ns. Models with a shorter period are kept
+/// A request after this long without one begins a burst, ns. Variants with a shorter period are kept
 /// by their rate.
 const QUIET: Nanos = 20_000_000_000;
 
@@ -32,7 +32,7 @@ pub struct Expected {
     pub until: Nanos,
 }
 
-/// The beginnings of a model's last bursts.
+/// The beginnings of a variant's last bursts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rhythm {
     last_request: Option<Nanos>,

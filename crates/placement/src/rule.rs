@@ -1,24 +1,25 @@
 //! What a placement policy decides; the machinery around it is common.
 
-use super::{Nanos, model::Model};
+use super::{Nanos, variant::Variant};
+use sextant_types::index::VariantIx;
 
-/// A model that would rather be loaded, as a rule sees it.
+/// A variant that would rather be loaded, as a rule sees it.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub now: Nanos,
-    pub of: &'a Model,
+    pub of: &'a Variant,
     /// Unfulfilled demand, ns.
     pub priority: f64,
-    /// Its key among the wanted models until now.
+    /// Its key among the wanted variants until now.
     pub key: Option<u64>,
     /// Whether a device has capacity to spare.
     pub spare: bool,
 }
 
-/// A device that could load a model.
+/// A device that could load a variant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct There {
-    /// When the model would be ready.
+    /// When the variant would be ready.
     pub ready: Nanos,
     /// Time of the LOAD, ns.
     pub load: Nanos,
@@ -26,14 +27,14 @@ pub(super) struct There {
     pub crowding: f64,
 }
 
-/// What a rule has foreseen of a model, now that its time has come.
+/// What a rule has foreseen of a variant, now that its time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreseen {
     /// It has to be ready soon, though nobody waits for it; from `until` on that will have been in
     /// vain.
-    Burst { model: u32, until: Nanos },
+    Burst { variant: VariantIx, until: Nanos },
     /// It is worth less from now on.
-    Ebb { model: u32 },
+    Ebb { variant: VariantIx },
 }
 
 /// A placement policy's decisions.
@@ -42,24 +43,24 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     fn margin(&self) -> Nanos;
 
     /// A request came.
-    fn requested(&mut self, _now: Nanos, _model: u32, _of: &Model) {}
+    fn requested(&mut self, _now: Nanos, _variant: VariantIx, _of: &Variant) {}
 
-    /// Where the model stands among the wanted, least first; `None` when it is not wanted.
+    /// Where the variant stands among the wanted, least first; `None` when it is not wanted.
     fn want(&self, view: &View<'_>) -> Option<u64>;
 
-    /// How many of the first wanted models are compared by [`Self::gain`] on a device; the first is
+    /// How many of the first wanted variants are compared by [`Self::gain`] on a device; the first is
     /// taken with 1.
     fn breadth(&self) -> usize {
         1
     }
 
-    /// What is gained by loading a model of the wanted there; it is not loaded for nothing.
+    /// What is gained by loading a variant of the wanted there; it is not loaded for nothing.
     fn gain(&self, _view: &View<'_>, _there: &There) -> f64 {
         1.0
     }
 
     /// What a replica is worth; the least is unloaded first.
-    fn worth(&self, now: Nanos, model: u32, of: &Model, used: Nanos) -> u64;
+    fn worth(&self, now: Nanos, variant: VariantIx, of: &Variant, used: Nanos) -> u64;
 
     /// Whether of several devices the one is preferred on which what has to go is worth least.
     fn compares_victims(&self) -> bool {
@@ -76,6 +77,6 @@ pub(super) trait Rule: std::fmt::Debug + Send {
         None
     }
 
-    /// There was no place for a model now; its burst is foreseen again at `at`.
-    fn postpone(&mut self, _model: u32, _at: Nanos) {}
+    /// There was no place for a variant now; its burst is foreseen again at `at`.
+    fn postpone(&mut self, _variant: VariantIx, _at: Nanos) {}
 }

@@ -1,67 +1,68 @@
 //! Our placement: LOAD time and pages go where they save most requests.
 //!
-//! **What is loaded.** LOAD time is what runs out when many cold models are asked for: one device
-//! loads a hundred models a second. So a LOAD is worth the requests that it saves per unit of its
-//! time, on that device: those of the model's waiting requests that are still in time when it ends,
-//! and of them only the share that the devices which have the model leave unfulfilled
-//! ([`super::Demand`]). A model loaded nowhere counts with all; one whose devices keep up, with
-//! none. Clockwork's priority counts device time instead: a slow model before three fast ones.
+//! **What is loaded.** LOAD time is what runs out when many cold variants are asked for: one device
+//! loads a hundred variants a second. So a LOAD is worth the requests that it saves per unit of its
+//! time, on that device: those of the variant's waiting requests that are still in time when it ends,
+//! and of them only the share that the devices which have the variant leave unfulfilled
+//! ([`super::Demand`]). A variant loaded nowhere counts with all; one whose devices keep up, with
+//! none. Clockwork's priority counts device time instead: a slow variant before three fast ones.
 //! Among the wanted that stand first, the device compares those it can help; of equals the one goes
 //! first whose requests expire first. A further replica is worth only what the device has capacity
 //! to spare for: where every device is crowded it would move requests about and save none, while it
-//! drives other models out. A request stops being hopeful a margin earlier than the arithmetic says:
+//! drives other variants out. A request stops being hopeful a margin earlier than the arithmetic says:
 //! the device may run a batch when the LOAD ends, and a LOAD that comes just too late costs as much
 //! as one in time. Demand counts the run time of a batch of one, as in the paper: with the time in a
-//! good batch, a device of many models, whose batches stay small, passes for idle when it is full.
+//! good batch, a device of many variants, whose batches stay small, passes for idle when it is full.
 //!
 //! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon:
 //! `load time x expected rate / pages`, the LOAD time per page that the replica saves. The rate is
-//! one of *episodes*: requests within a second count once, because a model that is away is missed
+//! one of *episodes*: requests within a second count once, because a variant that is away is missed
 //! once by all of them; a burst of five says nothing of the next one. Episodes are forgotten
-//! exponentially. All models forget at the same pace, so the order of two models changes only when
+//! exponentially. All variants forget at the same pace, so the order of two variants changes only when
 //! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
-//! models asked for once this is LRU; a model in steady use outlives any number of others that were
+//! variants asked for once this is LRU; a variant in steady use outlives any number of others that were
 //! used once after it, which is where LRU fails. A further replica counts with the requests, all of
 //! them, that the others cannot take: they are not delayed but lost while it is away.
 //!
 //! What is wanted loaded, whoever asks for it, counts as asked for once a while ago, namely the time
 //! that is remembered: it goes after what nobody has asked for since, and before what is in use.
 //!
-//! **What is foreseen.** A model with a period ([`super::Rhythm`]) is worth little from the ebb of
+//! **What is foreseen.** A variant with a period ([`super::Rhythm`]) is worth little from the ebb of
 //! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
 //! nothing else to load, and only into free pages or in exchange for what is worth less than one
 //! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
 
 use super::{
     Nanos, Options, Rhythm,
-    model::Model,
     rule::{Foreseen, Rule, There, View},
+    variant::Variant,
 };
 use sextant_schedule::{IndexedHeap, RateMeter};
+use sextant_types::index::{IndexVec, VariantIx};
 
-/// How long before a burst its model is loaded, ns: some LOADs, in case that others come between.
+/// How long before a burst its variant is loaded, ns: some LOADs, in case that others come between.
 const LEAD: Nanos = 250_000_000;
 
-/// Wanted models compared for a device.
+/// Wanted variants compared for a device.
 const BREADTH: usize = 8;
 
-/// Worth of a model with a period while its next burst is not due, over what its rate says.
+/// Worth of a variant with a period while its next burst is not due, over what its rate says.
 const BETWEEN_BURSTS: f64 = 0.01;
 
 /// A burst has ended when nothing was asked for this long, ns.
 const EBB: Nanos = 5_000_000_000;
 
-/// Requests that follow each other faster than this count as one, ns: a model is missed once by all
+/// Requests that follow each other faster than this count as one, ns: a variant is missed once by all
 /// of them.
 const EPISODE: Nanos = 1_000_000_000;
 
 /// Worth of a replica that the others could do without, over that of one that is needed.
 const SPARE: f64 = 0.01;
 
-/// Share of a device that a model can be expected to use well.
+/// Share of a device that a variant can be expected to use well.
 const USABLE_SHARE: f64 = 0.7;
 
-/// What is remembered of a model's requests.
+/// What is remembered of a variant's requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     /// Logarithm of the sum of `exp(arrival / memory)` over its episodes: what stands still between
@@ -79,9 +80,9 @@ pub(super) struct Sextant {
     margin: Nanos,
     memory: f64,
     prefetch: bool,
-    models: Vec<Memory>,
-    /// By model: when it should be loaded ahead of its next burst.
-    due: IndexedHeap,
+    variants: IndexVec<VariantIx, Memory>,
+    /// By variant: when it should be loaded ahead of its next burst.
+    due: IndexedHeap<VariantIx>,
 }
 
 impl Sextant {
@@ -90,15 +91,15 @@ impl Sextant {
             margin: options.margin,
             memory: options.memory.max(1) as f64,
             prefetch: options.prefetch,
-            models: Vec::new(),
+            variants: IndexVec::default(),
             due: IndexedHeap::default(),
         }
     }
 
     /// Logarithm of the remembered episodes, comparable at any time.
-    fn log_episodes(&self, now: Nanos, model: u32) -> f64 {
+    fn log_episodes(&self, now: Nanos, variant: VariantIx) -> f64 {
         let at = now as f64 / self.memory;
-        let memory = self.models.get(model as usize).copied().unwrap_or_default();
+        let memory = self.variants.get(variant).copied().unwrap_or_default();
         // One that was never asked for is worth less than one that was long ago.
         let log_sum = memory.log_sum.unwrap_or(at - 10.0);
         let Some(expected) = memory.rhythm.expected().filter(|_| self.prefetch) else {
@@ -119,8 +120,8 @@ impl Sextant {
 
     /// Logarithm of the requests in the time that is remembered which `others` replicas cannot take,
     /// comparable with [`Self::log_episodes`].
-    fn log_overflow(&self, now: Nanos, model: u32, of: &Model, others: f64) -> f64 {
-        let memory = self.models.get(model as usize);
+    fn log_overflow(&self, now: Nanos, variant: VariantIx, of: &Variant, others: f64) -> f64 {
+        let memory = self.variants.get(variant);
         let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
         let needed = rate * of.spec.run as f64 / USABLE_SHARE;
         let share = (needed - others) / needed.max(f64::MIN_POSITIVE);
@@ -134,13 +135,9 @@ impl Rule for Sextant {
         self.margin
     }
 
-    fn requested(&mut self, now: Nanos, model: u32, _: &Model) {
-        let at = model as usize;
-        if self.models.len() <= at {
-            self.models.resize_with(at + 1, Memory::default);
-        }
+    fn requested(&mut self, now: Nanos, variant: VariantIx, _: &Variant) {
         let moment = now as f64 / self.memory;
-        let memory = &mut self.models[at];
+        let memory = self.variants.grown(variant);
         let log_sum = match memory.log_sum {
             None => moment,
             Some(sum) if now < memory.counted.saturating_add(EPISODE) => sum,
@@ -153,8 +150,8 @@ impl Rule for Sextant {
         memory.requests.add(now, 1);
         if memory.rhythm.add(now) && self.prefetch {
             match memory.rhythm.expected() {
-                Some(_) => self.due.set(model, now + EBB),
-                None => drop(self.due.remove(model)),
+                Some(_) => self.due.set(variant, now + EBB),
+                None => drop(self.due.remove(variant)),
             }
         }
     }
@@ -192,13 +189,13 @@ impl Rule for Sextant {
         saved * able / there.load.max(1) as f64
     }
 
-    fn worth(&self, now: Nanos, model: u32, of: &Model, _: Nanos) -> u64 {
+    fn worth(&self, now: Nanos, variant: VariantIx, of: &Variant, _: Nanos) -> u64 {
         let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
         let copies = of.replicas.loaded();
         let missed = if copies > 1 {
-            self.log_overflow(now, model, of, (copies - 1) as f64)
+            self.log_overflow(now, variant, of, (copies - 1) as f64)
         } else {
-            self.log_episodes(now, model)
+            self.log_episodes(now, variant)
         };
         let missed = match of.wanted {
             Some(_) => missed.max(now as f64 / self.memory - 1.0),
@@ -217,25 +214,25 @@ impl Rule for Sextant {
     }
 
     fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
-        let (_, model) = self.due.first().filter(|(at, _)| *at <= now)?;
-        self.due.remove(model);
-        let rhythm = self.models.get(model as usize)?.rhythm;
+        let (_, variant) = self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.remove(variant);
+        let rhythm = self.variants.get(variant)?.rhythm;
         let expected = rhythm.expected()?;
         let last = rhythm.last_request()?;
         if now < last.saturating_add(EBB) {
             // The burst goes on.
-            self.due.set(model, last.saturating_add(EBB));
+            self.due.set(variant, last.saturating_add(EBB));
         } else if now < expected.from.saturating_sub(LEAD) {
-            self.due.set(model, expected.from.saturating_sub(LEAD));
+            self.due.set(variant, expected.from.saturating_sub(LEAD));
         } else {
             let until = expected.until;
-            return Some(Foreseen::Burst { model, until });
+            return Some(Foreseen::Burst { variant, until });
         }
-        Some(Foreseen::Ebb { model })
+        Some(Foreseen::Ebb { variant })
     }
 
-    fn postpone(&mut self, model: u32, at: Nanos) {
-        self.due.set(model, at);
+    fn postpone(&mut self, variant: VariantIx, at: Nanos) {
+        self.due.set(variant, at);
     }
 }
 

@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use sextant_schedule::{LatencyTable, Nanos};
 
 use super::{Rolling10, RollingKey, Tracker, TrackerOptions};
+use sextant_types::index::{KindIx, QueueIx};
 
 /// How run times are estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,9 +45,9 @@ pub struct Run {
 #[derive(Debug, Default)]
 pub struct Estimates {
     how: Estimation,
-    /// By pool and queue.
-    seats: BTreeMap<(u32, u32), Seat>,
-    rolling: Rolling10,
+    /// By kind and queue.
+    seats: BTreeMap<(KindIx, QueueIx), Seat>,
+    rolling: Rolling10<QueueIx>,
 }
 
 #[derive(Debug)]
@@ -111,15 +112,15 @@ impl Estimates {
         }
     }
 
-    /// `queue` runs on `pool` as `profile` says. A known pair keeps what was learnt about it, unless
+    /// `queue` runs on `kind` as `profile` says. A known pair keeps what was learnt about it, unless
     /// its profile is another one.
-    pub fn seed(&mut self, now: Nanos, pool: u32, queue: u32, profile: &LatencyTable) {
-        let known = self.seats.get(&(pool, queue));
+    pub fn seed(&mut self, now: Nanos, kind: KindIx, queue: QueueIx, profile: &LatencyTable) {
+        let known = self.seats.get(&(kind, queue));
         if known.is_some_and(|seat| seat.profile == *profile) {
             return;
         }
         if self.how == Estimation::Clockwork {
-            fill(&mut self.rolling, pool, queue, profile, 1);
+            fill(&mut self.rolling, kind, queue, profile, 1);
         }
         let seat = Seat {
             tracker: (self.how == Estimation::Sextant)
@@ -129,23 +130,29 @@ impl Estimates {
             observed: now,
             clocked: false,
         };
-        self.seats.insert((pool, queue), seat);
+        self.seats.insert((kind, queue), seat);
     }
 
-    /// `queue` does not run on `pool` any more.
-    pub fn forget(&mut self, pool: u32, queue: u32) {
-        if let Some(seat) = self.seats.remove(&(pool, queue))
+    /// `queue` does not run on `kind` any more.
+    pub fn forget(&mut self, kind: KindIx, queue: QueueIx) {
+        if let Some(seat) = self.seats.remove(&(kind, queue))
             && self.how == Estimation::Clockwork
         {
             for rows in 1..=seat.profile.measured_rows() {
-                self.rolling.forget(key(pool, queue, rows));
+                self.rolling.forget(key(kind, queue, rows));
             }
         }
     }
 
-    /// A batch of `queue` ran on `pool`. The new table, when it has changed enough to matter.
-    pub fn observe(&mut self, now: Nanos, pool: u32, queue: u32, run: Run) -> Option<LatencyTable> {
-        let seat = self.seats.get_mut(&(pool, queue))?;
+    /// A batch of `queue` ran on `kind`. The new table, when it has changed enough to matter.
+    pub fn observe(
+        &mut self,
+        now: Nanos,
+        kind: KindIx,
+        queue: QueueIx,
+        run: Run,
+    ) -> Option<LatencyTable> {
+        let seat = self.seats.get_mut(&(kind, queue))?;
         seat.observed = now;
         let table = match self.how {
             Estimation::Profile => None,
@@ -158,12 +165,12 @@ impl Estimates {
                 let mhz = run.mhz.unwrap_or(1);
                 if run.mhz.is_some() && !seat.clocked {
                     // The profile is taken to be of the clock of the first run.
-                    fill(&mut self.rolling, pool, queue, &seat.profile, mhz);
+                    fill(&mut self.rolling, kind, queue, &seat.profile, mhz);
                     seat.clocked = true;
                 }
                 self.rolling
-                    .observe_at_clock(key(pool, queue, run.rows), run.nanos, mhz);
-                let table = rolled(&self.rolling, pool, queue, &seat.profile, run.mhz);
+                    .observe_at_clock(key(kind, queue, run.rows), run.nanos, mhz);
+                let table = rolled(&self.rolling, kind, queue, &seat.profile, run.mhz);
                 (table != seat.current).then_some(table)
             }
         };
@@ -175,11 +182,11 @@ impl Estimates {
 
     /// Takes back to their profiles what has not run for `patience`, ns; the pairs with tables that
     /// change by it, in order.
-    pub fn refresh(&mut self, now: Nanos, patience: Nanos) -> Vec<(u32, u32, LatencyTable)> {
+    pub fn refresh(&mut self, now: Nanos, patience: Nanos) -> Vec<(KindIx, QueueIx, LatencyTable)> {
         let stale = |seat: &Seat| {
             seat.current != seat.profile && now.saturating_sub(seat.observed) >= patience
         };
-        let pairs: Vec<(u32, u32)> = self
+        let pairs: Vec<(KindIx, QueueIx)> = self
             .seats
             .iter()
             .filter(|(_, seat)| stale(seat))
@@ -187,11 +194,11 @@ impl Estimates {
             .collect();
         pairs
             .into_iter()
-            .filter_map(|(pool, queue)| {
-                let profile = self.seats.get(&(pool, queue))?.profile.clone();
-                self.forget(pool, queue);
-                self.seed(now, pool, queue, &profile);
-                Some((pool, queue, profile))
+            .filter_map(|(kind, queue)| {
+                let profile = self.seats.get(&(kind, queue))?.profile.clone();
+                self.forget(kind, queue);
+                self.seed(now, kind, queue, &profile);
+                Some((kind, queue, profile))
             })
             .collect()
     }
@@ -203,28 +210,34 @@ impl Estimates {
     }
 
     /// The table of a pair as it was last given out.
-    pub fn table(&self, pool: u32, queue: u32) -> Option<&LatencyTable> {
-        Some(&self.seats.get(&(pool, queue))?.current)
+    pub fn table(&self, kind: KindIx, queue: QueueIx) -> Option<&LatencyTable> {
+        Some(&self.seats.get(&(kind, queue))?.current)
     }
 
     /// The profile of a pair.
-    pub fn profile(&self, pool: u32, queue: u32) -> Option<&LatencyTable> {
-        Some(&self.seats.get(&(pool, queue))?.profile)
+    pub fn profile(&self, kind: KindIx, queue: QueueIx) -> Option<&LatencyTable> {
+        Some(&self.seats.get(&(kind, queue))?.profile)
     }
 }
 
-fn key(pool: u32, queue: u32, rows: u32) -> RollingKey {
+fn key(kind: KindIx, queue: QueueIx, rows: u32) -> RollingKey<QueueIx> {
     RollingKey {
-        variant: queue,
+        of: queue,
         rows,
-        device: pool,
+        kind,
     }
 }
 
 /// Seeds the rolling estimates of all sizes with a profile.
-fn fill(rolling: &mut Rolling10, pool: u32, queue: u32, profile: &LatencyTable, mhz: u32) {
+fn fill(
+    rolling: &mut Rolling10<QueueIx>,
+    kind: KindIx,
+    queue: QueueIx,
+    profile: &LatencyTable,
+    mhz: u32,
+) {
     for rows in 1..=profile.measured_rows() {
-        let key = key(pool, queue, rows);
+        let key = key(kind, queue, rows);
         rolling.forget(key);
         rolling.observe_at_clock(key, profile.of(rows), mhz);
     }
@@ -232,14 +245,14 @@ fn fill(rolling: &mut Rolling10, pool: u32, queue: u32, profile: &LatencyTable, 
 
 /// The rolling estimates of all sizes as a table that never decreases.
 fn rolled(
-    rolling: &Rolling10,
-    pool: u32,
-    queue: u32,
+    rolling: &Rolling10<QueueIx>,
+    kind: KindIx,
+    queue: QueueIx,
     profile: &LatencyTable,
     mhz: Option<u32>,
 ) -> LatencyTable {
     LatencyTable::rising(profile.measured_rows(), |rows| {
-        let known = rolling.estimate_at_clock(key(pool, queue, rows), mhz.unwrap_or(1));
+        let known = rolling.estimate_at_clock(key(kind, queue, rows), mhz.unwrap_or(1));
         known.unwrap_or_else(|| profile.of(rows))
     })
 }
@@ -265,52 +278,68 @@ mod tests {
     #[test]
     fn a_slower_device_slows_every_size_and_silence_brings_the_profile_back() {
         let mut estimates = Estimates::new(Estimation::Sextant);
-        estimates.seed(0, 0, 7, &profile());
+        estimates.seed(0, KindIx::new(0), QueueIx::new(7), &profile());
         for step in 1..40 {
-            estimates.observe(step * MS, 0, 7, run(1, 4 * MS));
+            estimates.observe(step * MS, KindIx::new(0), QueueIx::new(7), run(1, 4 * MS));
         }
-        let table = estimates.table(0, 7).unwrap();
+        let table = estimates.table(KindIx::new(0), QueueIx::new(7)).unwrap();
         assert!(table.of(1) >= 4 * MS && table.of(3) > 7 * MS, "{table:?}");
         assert!(estimates.refresh(50 * MS, 100 * MS).is_empty());
         let back = estimates.refresh(200 * MS, 100 * MS);
-        assert_eq!(back, [(0, 7, profile())]);
+        assert_eq!(back, [(KindIx::new(0), QueueIx::new(7), profile())]);
         assert!(estimates.refresh(400 * MS, 100 * MS).is_empty());
     }
 
     #[test]
     fn clockwork_knows_each_size_by_itself() {
         let mut estimates = Estimates::new(Estimation::Clockwork);
-        estimates.seed(0, 0, 0, &profile());
+        estimates.seed(0, KindIx::new(0), QueueIx::new(0), &profile());
         for step in 1..30 {
-            estimates.observe(step * MS, 0, 0, run(3, 8 * MS));
+            estimates.observe(step * MS, KindIx::new(0), QueueIx::new(0), run(3, 8 * MS));
         }
-        let table = estimates.table(0, 0).unwrap();
+        let table = estimates.table(KindIx::new(0), QueueIx::new(0)).unwrap();
         assert_eq!((table.of(1), table.of(3)), (2 * MS, 8 * MS));
     }
 
     #[test]
     fn a_clock_that_drops_rescales_at_once() {
         let mut estimates = Estimates::new(Estimation::Clockwork);
-        estimates.seed(0, 0, 0, &LatencyTable::new(vec![MS, 3 * MS]).unwrap());
+        estimates.seed(
+            0,
+            KindIx::new(0),
+            QueueIx::new(0),
+            &LatencyTable::new(vec![MS, 3 * MS]).unwrap(),
+        );
         let at = |nanos, mhz| Run {
             rows: 1,
             nanos,
             mhz: Some(mhz),
         };
         for step in 0..10 {
-            estimates.observe(step, 0, 0, at(2 * MS, 1000));
+            estimates.observe(step, KindIx::new(0), QueueIx::new(0), at(2 * MS, 1000));
         }
-        let slower = estimates.observe(11, 0, 0, at(4 * MS, 500)).unwrap();
+        let slower = estimates
+            .observe(11, KindIx::new(0), QueueIx::new(0), at(4 * MS, 500))
+            .unwrap();
         assert_eq!((slower.of(1), slower.of(2)), (4 * MS, 6 * MS));
     }
 
     #[test]
     fn the_profile_is_kept_where_it_is_asked_for() {
         let mut estimates = Estimates::new(Estimation::Profile);
-        estimates.seed(0, 0, 0, &profile());
-        assert_eq!(estimates.observe(1, 0, 0, run(1, 90 * MS)), None);
-        assert_eq!(estimates.observe(1, 1, 0, run(1, 90 * MS)), None);
-        assert_eq!(estimates.table(0, 0), Some(&profile()));
+        estimates.seed(0, KindIx::new(0), QueueIx::new(0), &profile());
+        assert_eq!(
+            estimates.observe(1, KindIx::new(0), QueueIx::new(0), run(1, 90 * MS)),
+            None
+        );
+        assert_eq!(
+            estimates.observe(1, KindIx::new(1), QueueIx::new(0), run(1, 90 * MS)),
+            None
+        );
+        assert_eq!(
+            estimates.table(KindIx::new(0), QueueIx::new(0)),
+            Some(&profile())
+        );
     }
 
     #[test]

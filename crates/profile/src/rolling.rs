@@ -5,26 +5,27 @@ use std::collections::BTreeMap;
 use sextant_schedule::Nanos;
 
 use super::quantile;
+use sextant_types::index::{KindIx, Number};
 
 /// Whose runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RollingKey {
-    /// The variant.
-    pub variant: u32,
+pub struct RollingKey<I> {
+    /// What runs: a variant, or a queue of one.
+    pub of: I,
     /// Rows of the batch.
     pub rows: u32,
-    /// The device.
-    pub device: u32,
+    /// The kind of device.
+    pub kind: KindIx,
 }
 
-/// Last ten durations per variant, batch size and device; the estimate is their 99th percentile,
+/// Last ten durations of a thing by batch size and kind of device; the estimate is their 99th percentile,
 /// linear between neighbours (Clockwork, section 4.2).
 ///
 /// The profile's value is the first of the ten, so it counts less with each run. With a clock given,
 /// what is kept is the duration times the clock: cycles, which a change of the clock leaves alone.
-#[derive(Debug, Clone, Default)]
-pub struct Rolling10 {
-    windows: BTreeMap<RollingKey, Window>,
+#[derive(Debug, Clone)]
+pub struct Rolling10<I> {
+    windows: BTreeMap<RollingKey<I>, Window>,
 }
 
 /// Runs that are remembered.
@@ -41,31 +42,39 @@ struct Window {
 
 // === impl Rolling10 ===
 
-impl Rolling10 {
+impl<I> Default for Rolling10<I> {
+    fn default() -> Self {
+        Self {
+            windows: BTreeMap::new(),
+        }
+    }
+}
+
+impl<I: Number> Rolling10<I> {
     /// A run of `nanos` ns.
-    pub fn observe(&mut self, key: RollingKey, nanos: Nanos) {
+    pub fn observe(&mut self, key: RollingKey<I>, nanos: Nanos) {
         self.observe_at_clock(key, nanos, 1);
     }
 
     /// A run of `nanos` ns while the device ran at `mhz`. One key has to be used with clocks
     /// always or never.
-    pub fn observe_at_clock(&mut self, key: RollingKey, nanos: Nanos, mhz: u32) {
+    pub fn observe_at_clock(&mut self, key: RollingKey<I>, nanos: Nanos, mhz: u32) {
         let cycles = nanos.max(1) as f64 * f64::from(mhz.max(1));
         self.windows.entry(key).or_default().push(cycles);
     }
 
     /// Nothing is known of `key` any more.
-    pub fn forget(&mut self, key: RollingKey) {
+    pub fn forget(&mut self, key: RollingKey<I>) {
         self.windows.remove(&key);
     }
 
     /// Expected run time, ns; `None` for a key without a run or a seed.
-    pub fn estimate(&self, key: RollingKey) -> Option<Nanos> {
+    pub fn estimate(&self, key: RollingKey<I>) -> Option<Nanos> {
         self.estimate_at_clock(key, 1)
     }
 
     /// Expected run time at a clock of `mhz`, ns.
-    pub fn estimate_at_clock(&self, key: RollingKey, mhz: u32) -> Option<Nanos> {
+    pub fn estimate_at_clock(&self, key: RollingKey<I>, mhz: u32) -> Option<Nanos> {
         let cycles = self.windows.get(&key)?.percentile()?;
         Some(((cycles / f64::from(mhz.max(1))).round() as Nanos).max(1))
     }

@@ -8,6 +8,7 @@ use sextant_profile::{
     table_of,
 };
 use sextant_schedule::{LatencyTable, Nanos};
+use sextant_types::index::{KindIx, VariantIx};
 
 const ALPHA: f64 = 1_053_000.0;
 const BETA: f64 = 5_072_000.0;
@@ -175,10 +176,10 @@ proptest! {
     }
 }
 
-const KEY: RollingKey = RollingKey {
-    variant: 3,
+const KEY: RollingKey<VariantIx> = RollingKey {
+    of: VariantIx::new(3),
     rows: 4,
-    device: 1,
+    kind: KindIx::new(1),
 };
 
 #[test]
@@ -203,8 +204,11 @@ fn the_rolling_estimate_is_the_99th_percentile_of_the_last_ten() {
         Some(891),
         "the first is forgotten"
     );
-    let other = RollingKey { device: 2, ..KEY };
-    assert_eq!(most_first.estimate(other), None, "devices are kept apart");
+    let other = RollingKey {
+        kind: KindIx::new(2),
+        ..KEY
+    };
+    assert_eq!(most_first.estimate(other), None, "kinds are kept apart");
 }
 
 #[test]
@@ -242,9 +246,9 @@ impl Compared {
         let mut tracker = Tracker::new(profile(), TrackerOptions::default());
         let mut rolling = Rolling10::default();
         let key = |rows| RollingKey {
-            variant: 0,
+            of: VariantIx::new(0),
             rows,
-            device: 0,
+            kind: KindIx::new(0),
         };
         (1..=16).for_each(|rows| rolling.observe(key(rows), profile().of(rows)));
         let mut compared = Self::default();

@@ -13,7 +13,7 @@ mod ranks;
 use queues::{Queue, Seat};
 use ranks::{Entries, Ranks};
 
-use sextant_types::index::{IndexVec, PoolIx};
+use sextant_types::index::{IndexVec, PoolIx, QueueIx};
 
 use super::{
     Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, LatencyTable,
@@ -29,7 +29,7 @@ pub struct Candidates<T, R: Rule> {
     delay: Delay,
     fleet: Fleet,
     ranks: IndexVec<PoolIx, Ranks>,
-    queues: Vec<Option<Queue<T, R::Memory>>>,
+    queues: IndexVec<QueueIx, Option<Queue<T, R::Memory>>>,
     waiting: usize,
     /// Pools whose first candidate left without taking the free slots that it waited for.
     unblocked: Vec<PoolIx>,
@@ -51,14 +51,14 @@ enum Start {
 }
 
 impl<T, R: Rule> Candidates<T, R> {
-    /// A scheduler without workers or queues.
+    /// A scheduler without devices or queues.
     pub fn new(rule: R, delay: Delay) -> Self {
         Self {
             rule,
             delay,
             fleet: Fleet::default(),
             ranks: IndexVec::default(),
-            queues: Vec::new(),
+            queues: IndexVec::default(),
             waiting: 0,
             unblocked: Vec::new(),
             timers: IndexedHeap::default(),
@@ -87,8 +87,8 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    fn queue(&mut self, queue: u32) -> Option<&mut Queue<T, R::Memory>> {
-        self.queues.get_mut(queue as usize)?.as_mut()
+    fn queue(&mut self, queue: QueueIx) -> Option<&mut Queue<T, R::Memory>> {
+        self.queues.known_mut(queue)
     }
 
     fn ranks_mut(&mut self, pool: PoolIx) -> &mut Ranks {
@@ -97,11 +97,10 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Forms the candidates of a queue again and starts what is ready and finds a slot.
-    fn refresh(&mut self, now: Nanos, queue: u32, mut cause: Cause, actions: &mut Actions<T>) {
+    fn refresh(&mut self, now: Nanos, queue: QueueIx, mut cause: Cause, actions: &mut Actions<T>) {
         let seats = self
             .queues
-            .get(queue as usize)
-            .and_then(Option::as_ref)
+            .known(queue)
             .map_or(0, |queue| queue.seats.len());
         let mut at = 0;
         while at < seats {
@@ -121,7 +120,7 @@ impl<T, R: Rule> Candidates<T, R> {
     fn refresh_seat(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         at: usize,
         cause: Cause,
         actions: &mut Actions<T>,
@@ -148,7 +147,7 @@ impl<T, R: Rule> Candidates<T, R> {
     fn place_seat(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         at: usize,
         (mut cause, mut wake): (Cause, Nanos),
         actions: &mut Actions<T>,
@@ -159,7 +158,7 @@ impl<T, R: Rule> Candidates<T, R> {
             };
             self.mark(pool);
             let may_start = formed.is_some_and(|formed| self.may_start(now, pool, &formed));
-            let of = self.queues[queue as usize].as_mut().expect("formed above");
+            let of = self.queues[queue].as_mut().expect("formed above");
             let seat = &mut of.seats[at];
             let Some(formed) = formed else {
                 self.ranks[pool].remove(queue, &mut seat.entries);
@@ -196,7 +195,7 @@ impl<T, R: Rule> Candidates<T, R> {
 
     /// The common case of a request that joins a candidate: nothing starts and nothing is dropped,
     /// so only the candidate's keys change. `false` when there is more to do on some seat.
-    fn joined(&mut self, now: Nanos, queue: u32) -> bool {
+    fn joined(&mut self, now: Nanos, queue: QueueIx) -> bool {
         let seats = self.queue(queue).map_or(0, |of| of.seats.len());
         let joined = (0..seats).all(|at| self.joined_seat(now, queue, at));
         if joined && let Some(of) = self.queue(queue) {
@@ -205,8 +204,8 @@ impl<T, R: Rule> Candidates<T, R> {
         joined
     }
 
-    fn joined_seat(&mut self, now: Nanos, queue: u32, at: usize) -> bool {
-        let of = self.queues[queue as usize].as_mut().expect("just pushed");
+    fn joined_seat(&mut self, now: Nanos, queue: QueueIx, at: usize) -> bool {
+        let of = self.queues[queue].as_mut().expect("just pushed");
         let seat = &mut of.seats[at];
         let pool = seat.pool;
         let ranks = &mut self.ranks[pool];
@@ -288,13 +287,13 @@ impl<T, R: Rule> Candidates<T, R> {
     fn form(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         at: usize,
         cause: Cause,
         free_at: Nanos,
         actions: &mut Actions<T>,
     ) -> Option<(PoolIx, Option<Formed>)> {
-        let of = self.queues.get_mut(queue as usize)?.as_mut()?;
+        let of = self.queues.known_mut(queue)?;
         let seat = of.seats.get_mut(at)?;
         let pool = seat.pool;
         if of.requests.is_empty() {
@@ -320,7 +319,7 @@ impl<T, R: Rule> Candidates<T, R> {
         // A slot that is not free yet may be too late for requests that another one is in time for:
         // it passes them over, as a slower device does.
         if at == 0 && free_at <= now && formed.passed > 0 {
-            let seats = &self.queues[queue as usize].as_ref()?.seats;
+            let seats = &self.queues[queue].as_ref()?.seats;
             let free =
                 |seat: &Seat<R::Memory>| self.fleet.pool(seat.pool).is_some_and(Pool::has_free);
             // What could still be met is for another pool that has a device to spare.
@@ -332,14 +331,20 @@ impl<T, R: Rule> Candidates<T, R> {
         Some((pool, (formed.rows > 0).then_some(formed)))
     }
 
-    fn give_up(&mut self, queue: u32, count: usize, reason: DropReason, actions: &mut Actions<T>) {
+    fn give_up(
+        &mut self,
+        queue: QueueIx,
+        count: usize,
+        reason: DropReason,
+        actions: &mut Actions<T>,
+    ) {
         for request in self.take(queue, 0, count, false) {
             actions.push(Action::Drop { request, reason });
         }
     }
 
     /// Takes requests out of a queue and keeps every sum true.
-    fn take(&mut self, queue: u32, from: usize, count: usize, served: bool) -> Vec<Request<T>> {
+    fn take(&mut self, queue: QueueIx, from: usize, count: usize, served: bool) -> Vec<Request<T>> {
         let delay = self.delay;
         let Some(of) = self.queue(queue) else {
             return Vec::new();
@@ -363,7 +368,7 @@ impl<T, R: Rule> Candidates<T, R> {
     fn start(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         at: usize,
         place: Place,
         actions: &mut Actions<T>,
@@ -397,7 +402,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let requests = self.take(queue, formed.passed, count, true);
         let start = earliest(self.delay, now, place.free_at, rows);
         let until = start.saturating_add(expected);
-        let worker = place.worker;
+        let device = place.device;
         let lead = self.delay.before_start(rows);
         let of = self.fleet.pool_mut(pool);
         of.observe(now);
@@ -413,7 +418,7 @@ impl<T, R: Rule> Candidates<T, R> {
         self.pool_changed(pool);
         actions.push(Action::Infer {
             queue,
-            worker,
+            device,
             requests,
             earliest: start,
             latest: formed.latest.max(start),
@@ -469,8 +474,8 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Whether the candidate of a seat is kept back for the sake of other tenants.
-    fn keeps_back(&mut self, queue: u32, at: usize, pool: PoolIx) -> bool {
-        let of = self.queues.get(queue as usize).and_then(Option::as_ref);
+    fn keeps_back(&mut self, queue: QueueIx, at: usize, pool: PoolIx) -> bool {
+        let of = self.queues.known(queue);
         let seat = of.and_then(|of| of.seats.get(at));
         let ranks = &mut self.ranks[pool];
         seat.is_some_and(|seat| ranks.keeps_back(&seat.spec, self.fleet.pool(pool)))
@@ -479,8 +484,14 @@ impl<T, R: Rule> Candidates<T, R> {
     /// Corrects the place of a candidate whose latest start has passed while it was ready: what is
     /// left of it may start later than others. Its old place was never too far back. Tells whether
     /// it lost the first place.
-    fn rank_again(&mut self, now: Nanos, queue: u32, at: usize, actions: &mut Actions<T>) -> bool {
-        let Some(of) = self.queues.get(queue as usize).and_then(Option::as_ref) else {
+    fn rank_again(
+        &mut self,
+        now: Nanos,
+        queue: QueueIx,
+        at: usize,
+        actions: &mut Actions<T>,
+    ) -> bool {
+        let Some(of) = self.queues.known(queue) else {
             return false;
         };
         if now <= of.seats[at].latest {
@@ -500,8 +511,8 @@ impl<T, R: Rule> Candidates<T, R> {
         self.set_timers();
     }
 
-    fn seat_of(&self, queue: u32, pool: PoolIx) -> Option<(usize, u16)> {
-        let of = self.queues.get(queue as usize)?.as_ref()?;
+    fn seat_of(&self, queue: QueueIx, pool: PoolIx) -> Option<(usize, u16)> {
+        let of = self.queues.known(queue)?;
         let at = of.seats.iter().position(|seat| seat.pool == pool)?;
         Some((at, of.seats[at].spec.slots))
     }
@@ -513,8 +524,8 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    fn count_work(&mut self, queue: u32) {
-        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+    fn count_work(&mut self, queue: QueueIx) {
+        let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
         let work = of.estimate_work() / of.seats.len().max(1) as Nanos;

@@ -6,7 +6,7 @@ use sextant_types::index::Number;
 ///
 /// Four children share a cache line, and most changes of a scheduler move an entry by one level.
 #[derive(Debug, Clone)]
-pub struct IndexedHeap<I = u32> {
+pub struct IndexedHeap<I> {
     entries: Vec<(u64, I)>,
     /// By id: position in `entries`, or `ABSENT`.
     position: Vec<u32>,
@@ -25,11 +25,17 @@ impl<I> Default for IndexedHeap<I> {
     }
 }
 
-impl<I: Number + Ord> IndexedHeap<I> {
+impl<I: Number> IndexedHeap<I> {
     /// The least (key, id).
     #[inline]
     pub fn first(&self) -> Option<(u64, I)> {
         self.entries.first().copied()
+    }
+
+    /// The least key.
+    #[inline]
+    pub fn first_key(&self) -> Option<u64> {
+        self.entries.first().map(|(key, _)| *key)
     }
 
     /// The key of `id`.

@@ -1,6 +1,6 @@
 //! Which batch runs on which device, and when.
 //!
-//! A [`Scheduler`] owns the requests that wait, knows which workers are up and what they run, and
+//! A [`Scheduler`] owns the requests that wait, knows which devices are up and what they run, and
 //! answers every event with [`Action`]s. It does no I/O and keeps no clock: the live dispatcher and
 //! the simulator call the same methods, one on tokio's time, one on a virtual clock. Requests
 //! travel through it as an opaque payload, so each leaves exactly once: in a batch or dropped.
@@ -16,14 +16,16 @@
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons.
 
+use sextant_types::index::{DeviceIx, QueueIx};
+
 mod candidates;
 mod heap;
 mod latency;
+mod numbers;
 mod pool;
 mod queue;
 mod rule;
 mod shares;
-mod slots;
 mod spec;
 
 pub use candidates::Candidates;
@@ -69,10 +71,10 @@ pub struct QueueSpec {
     pub price: f32,
 }
 
-/// What a worker offers.
+/// What a device offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerSpec {
-    /// The pool it belongs to: workers of the same kind with the same variants loaded.
+pub struct DeviceSpec {
+    /// The pool it belongs to: devices of the same kind with the same variants loaded.
     pub pool: PoolIx,
     /// Batches it runs side by side, at least 1.
     pub slots: u16,
@@ -100,7 +102,7 @@ pub enum DropReason {
     Shed,
     /// The queue is full.
     QueueFull,
-    /// The variant is not loaded on any worker any more.
+    /// The variant is not loaded on any device any more.
     Gone,
 }
 
@@ -110,19 +112,19 @@ pub enum Action<T> {
     /// Run a batch.
     Infer {
         /// Of which queue.
-        queue: u32,
-        /// On which worker.
-        worker: u32,
+        queue: QueueIx,
+        /// On which device.
+        device: DeviceIx,
         /// Its requests, earliest deadline first.
         requests: Vec<Request<T>>,
-        /// Not to be started before this: the worker is busy until then, or the inputs are not
+        /// Not to be started before this: the device is busy until then, or the inputs are not
         /// there; at most now when it can start at once.
         earliest: Nanos,
         /// Not to be started after this; [`NEVER`] without a target.
         latest: Nanos,
         /// Expected run time, ns.
         expected: Nanos,
-        /// To be handed to [`Scheduler::on_result`] when the batch has left the worker.
+        /// To be handed to [`Scheduler::on_result`] when the batch has left the device.
         id: BatchId,
     },
     /// Answer with a refusal.
@@ -140,7 +142,7 @@ pub type Actions<T> = Vec<Action<T>>;
 /// What selection wants to know of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolLoad {
-    /// Slots of workers that are up.
+    /// Slots of devices that are up.
     pub slots: u32,
     /// Slots on which nothing runs.
     pub idle: u32,
@@ -158,47 +160,63 @@ pub struct PoolLoad {
 /// profile. The caller calls [`Self::on_timer`] no earlier than [`Self::next_timer`] says and as
 /// soon after as it can; calling it too early or twice does no harm.
 pub trait Scheduler<T>: std::fmt::Debug + Send {
-    /// A worker is up, with everything of its pool loaded and nothing running. Of a worker that was
-    /// up already everything under way is forgotten first, as by [`Self::on_worker_down`].
-    fn on_worker_up(
+    /// A device is up, with everything of its pool loaded and nothing running. Of a device that was
+    /// up already everything under way is forgotten first, as by [`Self::on_device_down`].
+    fn on_device_up(
         &mut self,
         now: Nanos,
-        worker: u32,
-        spec: WorkerSpec,
+        device: DeviceIx,
+        spec: DeviceSpec,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId>;
 
-    /// A worker is gone; tells the batches that were under way on it. Their requests are with the
+    /// A device is gone; tells the batches that were under way on it. Their requests are with the
     /// caller, who may hand them in again. Late results of these batches are ignored.
-    fn on_worker_down(&mut self, now: Nanos, worker: u32, actions: &mut Actions<T>)
-    -> Vec<BatchId>;
+    fn on_device_down(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        actions: &mut Actions<T>,
+    ) -> Vec<BatchId>;
 
-    /// A worker that is up belongs to another pool from now on, with what runs on it: what is loaded
+    /// A device that is up belongs to another pool from now on, with what runs on it: what is loaded
     /// on it has changed. Changes nothing for one that is not up or is there already.
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>);
+    fn on_device_moved(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        pool: PoolIx,
+        actions: &mut Actions<T>,
+    );
 
     /// A queue may use a pool from now on. Replaces the spec of a known pair.
     fn on_loaded(
         &mut self,
         now: Nanos,
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
         spec: QueueSpec,
         actions: &mut Actions<T>,
     );
 
     /// A queue may not use a pool any more; without any pool left its requests are handed back.
-    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>);
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>);
 
     /// A request arrives.
-    fn on_request(&mut self, now: Nanos, queue: u32, request: Request<T>, actions: &mut Actions<T>);
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        queue: QueueIx,
+        request: Request<T>,
+        actions: &mut Actions<T>,
+    );
 
     /// Several requests of one queue arrive together: the first batch is not the first of them
     /// alone.
     fn on_requests(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         requests: Vec<Request<T>>,
         actions: &mut Actions<T>,
     ) {
@@ -207,7 +225,7 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         }
     }
 
-    /// A batch has left its worker, whatever became of it.
+    /// A batch has left its device, whatever became of it.
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>);
 
     /// Time has passed.

@@ -32,14 +32,14 @@ named! {
     ClipperQuantile = "clipper-quantile",
 }
 
-/// What a message costs between the scheduler, the worker and the client (Symphony, section 4.6).
+/// What a message costs between the scheduler, the device and the client (Symphony, section 4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delay {
-    /// Scheduler to worker, ns.
+    /// Scheduler to device, ns.
     pub control: Nanos,
     /// Gathering the inputs, ns per row.
     pub data_per_row: Nanos,
-    /// Worker to client, ns.
+    /// Device to client, ns.
     pub response: Nanos,
 }
 
@@ -102,7 +102,7 @@ impl Options {
 // === impl Delay ===
 
 impl Delay {
-    /// A deadline as the worker has to meet it: the answer still has to travel.
+    /// A deadline as the device has to meet it: the answer still has to travel.
     #[inline]
     pub fn inward(&self, deadline: Nanos) -> Nanos {
         match deadline {

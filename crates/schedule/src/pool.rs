@@ -1,6 +1,7 @@
 //! The devices of one kind: which are free, and until when the others run.
 
-use super::{IndexedHeap, Nanos, slots::SlotSet};
+use super::{IndexedHeap, Nanos, numbers::NumberSet};
+use sextant_types::index::{DeviceIx, IndexVec, SlotIx};
 
 mod fleet;
 mod offers;
@@ -12,17 +13,17 @@ pub use fleet::{BatchId, Fleet, Running};
 /// What a batch occupies once it is placed.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The worker.
-    pub worker: u32,
+    /// The device.
+    pub device: DeviceIx,
     /// When its slots are free.
     pub free_at: Nanos,
-    slot: u32,
-    more: Vec<u32>,
+    slot: SlotIx,
+    more: Vec<SlotIx>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    worker: u32,
+    device: DeviceIx,
     /// Batches sent and not answered; 2 while one waits behind another.
     batches: u8,
     /// When the last of them should end.
@@ -36,19 +37,19 @@ struct Slot {
 /// a processor has as many as cores.
 ///
 /// Of several free slots the one with the least number is taken, so that at low load the last
-/// devices stay idle as a whole and can be given back. A batch of several slots goes to the worker
+/// devices stay idle as a whole and can be given back. A batch of several slots goes to the device
 /// on which the fewest others are free, for the same reason.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
-    slots: Vec<Slot>,
-    vacant: Vec<u32>,
+    slots: IndexVec<SlotIx, Slot>,
+    vacant: Vec<SlotIx>,
     /// Idle slots.
-    free: SlotSet,
+    free: NumberSet<SlotIx>,
     /// Slots that will be idle within the lead.
-    soon: SlotSet,
+    soon: NumberSet<SlotIx>,
     /// Busy slots by the time from which they may take their next batch.
-    grantable: IndexedHeap,
-    /// Workers with several slots, by how many of them a batch could have.
+    grantable: IndexedHeap<SlotIx>,
+    /// Devices with several slots, by how many of them a batch could have.
     offers: Offers,
     /// How long before its end the next batch may be sent.
     lead: Nanos,
@@ -78,7 +79,7 @@ pub const CROWDING_STEP: Nanos = 250_000_000;
 // === impl Pool ===
 
 impl Pool {
-    /// Slots of workers that are up.
+    /// Slots of devices that are up.
     pub fn slots(&self) -> u32 {
         self.up
     }
@@ -138,7 +139,7 @@ impl Pool {
     /// When the next busy slot ends, as far as is known; `None` when none is busy.
     pub fn next_free(&self) -> Option<Nanos> {
         let (_, slot) = self.grantable.first()?;
-        Some(self.slots[slot as usize].until)
+        Some(self.slots[slot].until)
     }
 
     /// A batch was sent that takes `lead` to arrive. The pool's lead follows the largest of the
@@ -164,37 +165,37 @@ impl Pool {
         {
             self.grantable.remove(slot);
             self.soon.insert(slot);
-            self.offers.more(self.slots[slot as usize].worker);
+            self.offers.more(self.slots[slot].device);
         }
     }
 
-    /// Where a batch of `slots` slots could run now; it takes all of a worker that has fewer. Does
+    /// Where a batch of `slots` slots could run now; it takes all of a device that has fewer. Does
     /// not take it.
     pub fn find(&self, slots: u16) -> Option<Place> {
         if slots <= 1 || !self.offers.has_several() {
             let slot = self.free.first().or_else(|| self.soon.first())?;
             return Some(self.place(&[slot]));
         }
-        let (worker, slots) = self.offers.find(slots)?;
-        let of_worker = self.offers.slots_of(worker).iter().copied();
-        let free = of_worker.filter(|slot| self.offers(*slot));
-        let free: Vec<u32> = free.take(usize::from(slots)).collect();
+        let (device, slots) = self.offers.find(slots)?;
+        let of_device = self.offers.slots_of(device).iter().copied();
+        let free = of_device.filter(|slot| self.offers(*slot));
+        let free: Vec<SlotIx> = free.take(usize::from(slots)).collect();
         Some(self.place(&free))
     }
 
-    fn offers(&self, slot: u32) -> bool {
+    fn offers(&self, slot: SlotIx) -> bool {
         self.free.contains(slot) || self.soon.contains(slot)
     }
 
-    fn place(&self, slots: &[u32]) -> Place {
+    fn place(&self, slots: &[SlotIx]) -> Place {
         let free_at = slots
             .iter()
-            .map(|slot| self.slots[*slot as usize])
+            .map(|slot| self.slots[*slot])
             .map(|slot| if slot.batches == 0 { 0 } else { slot.until })
             .max()
             .unwrap_or(0);
         Place {
-            worker: self.slots[slots[0] as usize].worker,
+            device: self.slots[slots[0]].device,
             free_at,
             slot: slots[0],
             more: slots[1..].to_vec(),
@@ -202,9 +203,9 @@ impl Pool {
     }
 
     /// A batch, which stands at `running`, takes a slot.
-    fn occupy(&mut self, slot: u32, until: Nanos, running: u32) {
+    fn occupy(&mut self, slot: SlotIx, until: Nanos, running: u32) {
         let offered = self.offers(slot);
-        let state = &mut self.slots[slot as usize];
+        let state = &mut self.slots[slot];
         if state.batches == 0 {
             self.idle -= 1;
         }
@@ -215,7 +216,7 @@ impl Pool {
         }
         let behind = state.batches > 1;
         if offered {
-            self.offers.fewer(state.worker);
+            self.offers.fewer(state.device);
         }
         self.free.remove(slot);
         self.soon.remove(slot);
@@ -224,9 +225,9 @@ impl Pool {
         }
     }
 
-    fn release(&mut self, slot: u32, running: u32) {
+    fn release(&mut self, slot: SlotIx, running: u32) {
         let offered = self.offers(slot);
-        let state = &mut self.slots[slot as usize];
+        let state = &mut self.slots[slot];
         if !state.up {
             return;
         }
@@ -240,7 +241,7 @@ impl Pool {
             self.soon.remove(slot);
             self.free.insert(slot);
             if !offered {
-                self.offers.more(state.worker);
+                self.offers.more(state.device);
             }
         } else {
             let at = state.until.saturating_sub(self.lead);
@@ -255,15 +256,13 @@ impl Pool {
         self.shared_until = before.shared_until;
     }
 
-    /// Adds the slots of a worker, in the state in which they come; tells their numbers here.
-    fn admit(&mut self, worker: u32, slots: Vec<Slot>) -> Vec<u32> {
+    /// Adds the slots of a device, in the state in which they come; tells their numbers here.
+    fn admit(&mut self, device: DeviceIx, slots: Vec<Slot>) -> Vec<SlotIx> {
         let mut numbers = Vec::with_capacity(slots.len());
         for state in slots {
-            let slot = self.vacant.pop().unwrap_or_else(|| {
-                self.slots.push(Slot::default());
-                self.slots.len() as u32 - 1
-            });
-            self.slots[slot as usize] = state;
+            let vacant = self.vacant.pop();
+            let slot = vacant.unwrap_or_else(|| self.slots.push(Slot::default()));
+            self.slots[slot] = state;
             self.up += 1;
             if state.batches == 0 {
                 self.idle += 1;
@@ -275,19 +274,19 @@ impl Pool {
             numbers.push(slot);
         }
         let offered = numbers.iter().filter(|slot| self.offers(**slot)).count();
-        self.offers.admit(worker, numbers.clone(), offered as u16);
+        self.offers.admit(device, numbers.clone(), offered as u16);
         numbers
     }
 
-    /// Takes the slots of a worker away; tells their numbers and the state in which they go.
-    fn dismiss(&mut self, worker: u32, slots: &[u32]) -> Vec<Slot> {
-        self.offers.dismiss(worker);
+    /// Takes the slots of a device away; tells their numbers and the state in which they go.
+    fn dismiss(&mut self, device: DeviceIx, slots: &[SlotIx]) -> Vec<Slot> {
+        self.offers.dismiss(device);
         let mut states = Vec::with_capacity(slots.len());
         for slot in slots {
             self.free.remove(*slot);
             self.soon.remove(*slot);
             self.grantable.remove(*slot);
-            let state = std::mem::take(&mut self.slots[*slot as usize]);
+            let state = std::mem::take(&mut self.slots[*slot]);
             self.up -= 1;
             self.idle -= u32::from(state.batches == 0);
             self.vacant.push(*slot);

@@ -22,6 +22,7 @@ use std::{cmp, collections::BTreeMap};
 use smallvec::SmallVec;
 
 use super::{LatencyTable, NEVER, Nanos, QueueSpec};
+use sextant_types::index::QueueIx;
 
 /// What waits of a tenant on a pool, and what it may count on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +60,7 @@ const FIXED: f64 = 4.0;
 struct Tenant {
     priority: u8,
     weight: f32,
-    queues: SmallVec<[u32; 2]>,
+    queues: SmallVec<[QueueIx; 2]>,
     finish: Nanos,
     work: Nanos,
     batch: Nanos,
@@ -88,7 +89,7 @@ pub(super) struct Shares {
     classes: BTreeMap<u8, Class>,
     work: Nanos,
     /// Queues of tenants that are not kept back any more.
-    due: Vec<u32>,
+    due: Vec<QueueIx>,
 }
 
 /// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
@@ -148,7 +149,7 @@ impl Default for Class {
 
 impl Shares {
     /// A queue has a seat on the pool.
-    pub fn enter(&mut self, queue: u32, spec: &QueueSpec) {
+    pub fn enter(&mut self, queue: QueueIx, spec: &QueueSpec) {
         let time = self.classes.entry(spec.priority).or_default().time;
         let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
         let tenant = self.tenants.entry(spec.tenant).or_insert(Tenant {
@@ -172,7 +173,7 @@ impl Shares {
     }
 
     /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
-    pub fn leave(&mut self, queue: u32, tenant: u32) {
+    pub fn leave(&mut self, queue: QueueIx, tenant: u32) {
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
         };
@@ -276,7 +277,7 @@ impl Shares {
     }
 
     /// A queue whose candidates need not be kept back any more.
-    pub fn next_due(&mut self) -> Option<u32> {
+    pub fn next_due(&mut self) -> Option<QueueIx> {
         self.due.pop()
     }
 

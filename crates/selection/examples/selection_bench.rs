@@ -9,6 +9,7 @@ use std::{hint::black_box, time::Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_selection::{Decision, Demand, Entry, Index, Load, Readiness, select};
+use sextant_types::index::{KindIx, VariantIx};
 
 const SEED: u64 = 20_190_530;
 const QUERIES: usize = 20_000;
@@ -16,11 +17,11 @@ const QUERIES: usize = 20_000;
 struct Waits(Vec<f64>);
 
 impl Load for Waits {
-    fn wait_ms(&self, ordinal: u32, _kind: u32) -> f64 {
-        self.0[ordinal as usize]
+    fn wait_ms(&self, ordinal: VariantIx, _kind: KindIx) -> f64 {
+        self.0[ordinal.get() as usize]
     }
 
-    fn extra_ms(&self, _ordinal: u32, _kind: u32, _rows: u32) -> f64 {
+    fn extra_ms(&self, _ordinal: VariantIx, _kind: KindIx, _rows: u32) -> f64 {
         0.0
     }
 }
@@ -35,8 +36,8 @@ fn entries(count: u32, rng: &mut ChaCha8Rng) -> Vec<Entry> {
         .map(|ordinal| {
             let latency_ms = spread(rng, 1.5, 5700.0);
             Entry {
-                ordinal,
-                kind: 0,
+                ordinal: VariantIx::new(ordinal),
+                kind: KindIx::new(0),
                 quality_bound: rng.random_range(0.566..0.825),
                 latency_ms,
                 load_ms: spread(rng, 590.0, 11_000.0),
@@ -64,7 +65,7 @@ fn demands(rng: &mut ChaCha8Rng) -> Vec<Demand> {
         .collect()
 }
 
-fn brute_force(entries: &[Entry], demand: &Demand, load: &Waits) -> Option<u32> {
+fn brute_force(entries: &[Entry], demand: &Demand, load: &Waits) -> Option<VariantIx> {
     let time = |entry: &Entry| match entry.readiness {
         Readiness::Active => entry.latency_ms + load.wait_ms(entry.ordinal, entry.kind),
         _ => entry.latency_ms + entry.load_ms,
@@ -94,7 +95,7 @@ fn median_us<T>(demands: &[Demand], mut one: impl FnMut(&Demand) -> T) -> f64 {
     nanos[nanos.len() / 2] as f64 / 1e3
 }
 
-fn chosen(decision: &Decision) -> Option<u32> {
+fn chosen(decision: &Decision) -> Option<VariantIx> {
     match decision {
         Decision::Use { ordinal } | Decision::LoadThenUse { ordinal } => Some(*ordinal),
         _ => None,

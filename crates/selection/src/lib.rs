@@ -36,6 +36,7 @@
 
 pub mod budget;
 
+use sextant_types::index::{KindIx, VariantIx};
 use std::{cmp::Ordering, collections::BTreeSet};
 
 /// Entries in one block of a column.
@@ -76,9 +77,9 @@ impl Readiness {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The caller's number for the variant; it has an entry for each kind of device.
-    pub ordinal: u32,
+    pub ordinal: VariantIx,
     /// The caller's number for the kind of device.
-    pub kind: u32,
+    pub kind: KindIx,
     /// Lower bound of the measured quality (larger is better).
     pub quality_bound: f64,
     /// 99th percentile of a lone query's run, ms, slow-down included.
@@ -111,10 +112,10 @@ pub struct Demand {
 /// The part of the state that changes with every query, asked for candidates only.
 pub trait Load {
     /// Time until the least-loaded device of this kind could start a new batch of a variant, ms.
-    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64;
+    fn wait_ms(&self, ordinal: VariantIx, kind: KindIx) -> f64;
 
     /// Time that a batch of `rows` takes there beyond a batch of one row, ms.
-    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64;
+    fn extra_ms(&self, ordinal: VariantIx, kind: KindIx, rows: u32) -> f64;
 }
 
 /// What to do with a query.
@@ -123,45 +124,45 @@ pub enum Decision {
     /// An instance is ready: send the query there.
     Use {
         /// Which variant.
-        ordinal: u32,
+        ordinal: VariantIx,
     },
     /// Load it, wait, send the query there: even so the targets are met.
     LoadThenUse {
         /// Which variant.
-        ordinal: u32,
+        ordinal: VariantIx,
     },
     /// Once loaded it would meet the targets, though not for this query: load it, refuse with
     /// a hint to try again.
     Warming {
         /// Which variant.
-        ordinal: u32,
+        ordinal: VariantIx,
         /// Expected load time, ms.
         load_ms: f64,
     },
     /// Loaded variants could meet the targets if they were less busy.
     Busy {
         /// Which variant would be free first.
-        ordinal: u32,
+        ordinal: VariantIx,
         /// When, ms.
         wait_ms: f64,
     },
     /// Variants could meet the targets, and no worker can load them.
     Unavailable {
         /// The cheapest of them.
-        ordinal: u32,
+        ordinal: VariantIx,
     },
     /// Nothing registered can meet the targets.
     Infeasible {
         /// The closest variants, best first, at most [`SUGGESTIONS`].
-        closest: Vec<u32>,
+        closest: Vec<VariantIx>,
     },
 }
 
 /// One readiness class in order of cost.
 #[derive(Debug, Default)]
 struct Class {
-    ordinal: Vec<u32>,
-    kind: Vec<u32>,
+    ordinal: Vec<VariantIx>,
+    kind: Vec<KindIx>,
     quality: Vec<f64>,
     latency: Vec<f64>,
     cost: Vec<f64>,
@@ -214,7 +215,7 @@ pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
 
 /// The variant to use although it misses a target: the closest one, loaded ones first. `None`
 /// only when the index is empty or no variant takes that many rows.
-pub fn best_effort(index: &Index, demand: &Demand) -> Option<u32> {
+pub fn best_effort(index: &Index, demand: &Demand) -> Option<VariantIx> {
     let ready = index.closest(demand, |entry| {
         matches!(entry.readiness, Readiness::Active | Readiness::Degraded)
     });
@@ -380,7 +381,7 @@ impl Index {
     }
 
     /// The first entry of a variant.
-    pub fn entry(&self, ordinal: u32) -> Option<&Entry> {
+    pub fn entry(&self, ordinal: VariantIx) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.ordinal == ordinal)
     }
 
@@ -415,8 +416,8 @@ impl Index {
         Decision::Infeasible { closest }
     }
 
-    fn closest(&self, demand: &Demand, filter: impl Fn(&Entry) -> bool) -> Vec<u32> {
-        let mut near: Vec<(f64, f64, u32)> = self
+    fn closest(&self, demand: &Demand, filter: impl Fn(&Entry) -> bool) -> Vec<VariantIx> {
+        let mut near: Vec<(f64, f64, VariantIx)> = self
             .entries
             .iter()
             .filter(|entry| entry.max_rows >= demand.rows && filter(entry))
@@ -528,11 +529,11 @@ impl Class {
 struct NoWait<'a, L>(&'a L);
 
 impl<L: Load> Load for NoWait<'_, L> {
-    fn wait_ms(&self, _ordinal: u32, _kind: u32) -> f64 {
+    fn wait_ms(&self, _ordinal: VariantIx, _kind: KindIx) -> f64 {
         0.0
     }
 
-    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
+    fn extra_ms(&self, ordinal: VariantIx, kind: KindIx, rows: u32) -> f64 {
         self.0.extra_ms(ordinal, kind, rows)
     }
 }

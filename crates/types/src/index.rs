@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The number of one kind of thing, by its position in a table of them.
-pub trait Number: Copy {
+pub trait Number: Copy + Ord {
     /// The number of the thing at a position.
     fn new(at: u32) -> Self;
 
@@ -42,6 +42,17 @@ macro_rules! number {
             pub const fn get(self) -> u32 {
                 self.0
             }
+
+            /// The first numbers there are.
+            pub const fn first<const N: usize>() -> [Self; N] {
+                let mut numbers = [Self(0); N];
+                let mut at = 0;
+                while at < N {
+                    numbers[at] = Self(at as u32);
+                    at += 1;
+                }
+                numbers
+            }
         }
 
         impl Number for $name {
@@ -63,8 +74,33 @@ macro_rules! number {
 }
 
 number! {
+    /// A variant, as those who decide know it.
+    VariantIx
+}
+
+number! {
+    /// A device, and the worker that owns it.
+    DeviceIx
+}
+
+number! {
+    /// A kind of device: all of a kind run and load a variant alike.
+    KindIx
+}
+
+number! {
     /// A pool of a scheduler: devices that are alike and have the same variants ready.
     PoolIx
+}
+
+number! {
+    /// A slot: room on a device for one batch.
+    SlotIx
+}
+
+number! {
+    /// A queue of a scheduler, where queries of one variant (and size) wait.
+    QueueIx
 }
 
 /// A table whose rows have numbers of the type `I` alone.
@@ -131,6 +167,44 @@ impl<I: Number, T> IndexVec<I, T> {
     /// The numbers of all rows.
     pub fn numbers(&self) -> impl Iterator<Item = I> + use<I, T> {
         (0..self.list.len() as u32).map(I::new)
+    }
+
+    /// The rows.
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.list.iter()
+    }
+
+    /// The rows.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.list.iter_mut()
+    }
+
+    /// The rows with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (I, &T)> {
+        self.numbers().zip(&self.list)
+    }
+}
+
+impl<I: Number, T> IndexVec<I, Option<T>> {
+    /// The row that is there under a number.
+    #[inline]
+    pub fn known(&self, number: I) -> Option<&T> {
+        self.get(number)?.as_ref()
+    }
+
+    /// The row that is there under a number.
+    #[inline]
+    pub fn known_mut(&mut self, number: I) -> Option<&mut T> {
+        self.get_mut(number)?.as_mut()
+    }
+}
+
+impl<I, T> FromIterator<T> for IndexVec<I, T> {
+    fn from_iter<R: IntoIterator<Item = T>>(rows: R) -> Self {
+        Self {
+            list: rows.into_iter().collect(),
+            numbers: PhantomData,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
+use sextant_types::index::VariantIx;
 use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
 
 /// Most rows of queries that were queued; the others are kept for those that were not, and for what
@@ -55,7 +56,7 @@ struct Rows {
 struct Key {
     application: u32,
     class: TargetClass,
-    variant: Option<u32>,
+    variant: Option<VariantIx>,
 }
 
 /// Queries of an application with like targets that went to one variant, or to none.
@@ -112,7 +113,7 @@ impl Counts {
         &self,
         (application, application_id): (u32, &ApplicationId),
         class: TargetClass,
-        variant: Option<(u32, &VariantId)>,
+        variant: Option<(VariantIx, &VariantId)>,
         query: (Ended, u32, Duration),
         latency_ms: Option<f64>,
     ) {
@@ -433,11 +434,11 @@ mod tests {
 
     fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
         let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
-        let variant = variant.zip(id.as_ref());
+        let variant = variant.map(VariantIx::new).zip(id.as_ref());
         let ended = (ended, 2, Duration::from_millis(3));
         let of = name(application);
         let target = application == 0;
-        let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of)));
+        let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of.get())));
         counts.add(
             (application, &of),
             TargetClass::default(),

@@ -20,12 +20,13 @@ use crate::{
     loads::LoadOrder,
     pending::{Done, Pending, Refusal, Reply},
 };
+use sextant_types::index::{DeviceIx, VariantIx};
 
 /// A batch on its way through a worker.
 struct Batch {
     id: BatchId,
-    device: u32,
-    model: u32,
+    device: DeviceIx,
+    number: VariantIx,
     /// Of the worker that it was sent to.
     life: u64,
     rows: u32,
@@ -54,8 +55,8 @@ struct Bill {
 /// A batch that was not sent to its device.
 pub(super) struct Unsent {
     pub(super) id: BatchId,
-    pub(super) device: u32,
-    pub(super) model: u32,
+    pub(super) device: DeviceIx,
+    pub(super) variant: VariantIx,
     /// Those of its requests that somebody still waits for.
     pub(super) requests: Vec<Request<Pending>>,
 }
@@ -71,7 +72,7 @@ impl Driver {
             }
             Action::Infer {
                 device,
-                model,
+                variant: number,
                 requests,
                 earliest,
                 latest,
@@ -81,7 +82,7 @@ impl Driver {
                 let batch = Batch {
                     id,
                     device,
-                    model,
+                    number,
                     life: 0,
                     rows: 0,
                     expected,
@@ -96,9 +97,16 @@ impl Driver {
 
     /// Has a variant loaded or unloaded; of one that is known no more nothing is left to do.
     fn order(&self, step: placement::Action) {
-        let (placement::Action::Load { device, model, .. }
-        | placement::Action::Unload { device, model }) = step;
-        let Some(variant) = self.loads.variant(model) else {
+        let (placement::Action::Load {
+            device,
+            variant: number,
+            ..
+        }
+        | placement::Action::Unload {
+            device,
+            variant: number,
+        }) = step;
+        let Some(variant) = self.loads.variant(number) else {
             return;
         };
         let order = match step {
@@ -108,7 +116,7 @@ impl Driver {
                 expected,
                 ..
             } => LoadOrder::Load {
-                model,
+                variant: number,
                 load: Load {
                     variant,
                     earliest: self.clock.instant(earliest),
@@ -117,11 +125,11 @@ impl Driver {
                 },
             },
             placement::Action::Unload { .. } => LoadOrder::Unload {
-                model,
-                variant: variant.id.clone(),
+                variant: number,
+                id: variant.id.clone(),
             },
         };
-        self.loads.send(device as usize, order);
+        self.loads.send(device, order);
     }
 
     fn send(
@@ -135,13 +143,13 @@ impl Driver {
         // Who holds a driver keeps it: only its own end finds nobody to answer to.
         let driver = self.this.upgrade()?;
         let members = self.workers.load();
-        let member = members.get(batch.device as usize);
+        let member = members.get(batch.device);
         let receiver = member.and_then(|of| Some((of, of.client.clone()?)));
         let (Some((member, client)), Some(first)) = (receiver, requests.first()) else {
             return Some(Unsent {
                 id: batch.id,
                 device: batch.device,
-                model: batch.model,
+                variant: batch.number,
                 requests,
             });
         };
@@ -151,8 +159,8 @@ impl Driver {
         let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
         let offline = requests.iter().filter(|request| !request.payload.online);
         let bill = Bill {
-            tariff: self.tariff(batch.device as usize),
-            slots: self.slots_of(batch.model, &variant),
+            tariff: self.tariff(batch.device),
+            slots: self.slots_of(batch.number, &variant),
             offline_rows: offline.map(|request| request.rows).sum(),
             variant: Arc::clone(&variant),
         };
@@ -190,8 +198,8 @@ impl Driver {
         None
     }
 
-    fn slots_of(&self, model: u32, variant: &Variant) -> u16 {
-        let chosen = self.gauges.slots(model);
+    fn slots_of(&self, number: VariantIx, variant: &Variant) -> u16 {
+        let chosen = self.gauges.slots(number);
         chosen.unwrap_or(variant.spec.threads.max(1))
     }
 
@@ -209,15 +217,12 @@ impl Driver {
         self.step(|controller, now, actions| {
             if let Err(error) = &outcome
                 && is_seat_lost(error)
-                && self
-                    .workers
-                    .client_in(batch.device as usize, batch.life)
-                    .is_some()
+                && self.workers.client_in(batch.device, batch.life).is_some()
             {
-                let (device, model) = (batch.device, batch.model);
+                let (device, number) = (batch.device, batch.number);
                 match error {
-                    InferError::ShuttingDown => controller.on_lost(now, device, model, actions),
-                    _ => controller.on_unloaded(now, device, model, actions),
+                    InferError::ShuttingDown => controller.on_lost(now, device, number, actions),
+                    _ => controller.on_unloaded(now, device, number, actions),
                 }
             }
             let known = run.and_then(|run| controller.profiled(batch.id, run.rows));
@@ -234,7 +239,7 @@ impl Driver {
             }
             Ok(result) => {
                 self.gauges
-                    .add_run(batch.model, run.map_or(0, |run| run.nanos));
+                    .add_run(batch.number, run.map_or(0, |run| run.nanos));
                 let online = waiting.iter().filter(|one| one.online).count();
                 let of_all = (online, waiting.len());
                 self.online

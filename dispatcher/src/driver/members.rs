@@ -12,11 +12,12 @@ use crate::{
     loads::{LoadOutcome, Outcomes},
     pending::Pending,
 };
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Hears of the moves of a worker during one of its lives.
 struct Listener {
     driver: Weak<Driver>,
-    at: usize,
+    at: DeviceIx,
     life: u64,
 }
 
@@ -51,7 +52,7 @@ impl Driver {
             return;
         }
         self.step(|controller, now, actions| {
-            let up: Vec<u32> = controller.devices().map(|(device, _)| device).collect();
+            let up: Vec<DeviceIx> = controller.devices().map(|(device, _)| device).collect();
             for device in up {
                 controller.on_device_down(now, device, actions);
             }
@@ -61,7 +62,7 @@ impl Driver {
 
     /// The worker at position `at`, of this kind, takes batches from now on, with nothing loaded as
     /// far as is known. Must be called within a runtime.
-    pub(crate) fn on_worker_up(&self, at: usize, life: u64, kind: u32) {
+    pub(crate) fn on_worker_up(&self, at: DeviceIx, life: u64, kind: KindIx) {
         let Some(client) = self.workers.client_in(at, life) else {
             return;
         };
@@ -77,7 +78,7 @@ impl Driver {
             // Who takes it away, or stops giving work out, says so first and tells the controller
             // after.
             if self.leads() && self.workers.client_in(at, life).is_some() {
-                controller.on_device_up(now, at as u32, spec, actions);
+                controller.on_device_up(now, at, spec, actions);
                 self.count_slots(controller);
             }
         });
@@ -85,29 +86,29 @@ impl Driver {
 
     /// The worker at position `at` is gone or takes nothing new. What runs on it is answered by its
     /// client, which calls back for every batch whatever happens.
-    pub(crate) fn on_worker_down(&self, at: usize) {
+    pub(crate) fn on_worker_down(&self, at: DeviceIx) {
         self.loads.end(at);
         self.step(|controller, now, actions| {
-            controller.on_device_down(now, at as u32, actions);
+            controller.on_device_down(now, at, actions);
             self.count_slots(controller);
         });
     }
 
     /// The worker at position `at` is of another kind from now on.
-    pub(crate) fn on_worker_kind(&self, at: usize, kind: u32) {
+    pub(crate) fn on_worker_kind(&self, at: DeviceIx, kind: KindIx) {
         self.step(|controller, now, actions| {
-            controller.on_device_kind(now, at as u32, kind, actions);
+            controller.on_device_kind(now, at, kind, actions);
         });
     }
 
     /// Something else slows a variant down on the worker at position `from`: it moves to one of these,
     /// the best first, if it can.
-    pub(crate) fn relocate(&self, model: u32, from: u32, to: &[u32]) {
+    pub(crate) fn relocate(&self, variant: VariantIx, from: DeviceIx, to: &[DeviceIx]) {
         self.step(|controller, now, actions| {
             let before = actions.len();
-            controller.on_relocate(now, (model, from), to, actions);
+            controller.on_relocate(now, (variant, from), to, actions);
             let began = actions[before..].iter().any(|action| {
-                let load = |of: &placement::Action| matches!(of, placement::Action::Load { model: it, .. } if *it == model);
+                let load = |of: &placement::Action| matches!(of, placement::Action::Load { variant: it, .. } if *it == variant);
                 matches!(action, Action::Move(step) if load(step))
             });
             if began {

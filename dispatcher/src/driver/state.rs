@@ -4,8 +4,9 @@ use sextant_controller::{Actions, Controller, Options};
 use sextant_schedule::{NEVER, Nanos, PoolIx};
 
 use crate::pending::Pending;
+use sextant_types::index::VariantIx;
 
-/// See the module. A device is a worker by its position, a model a variant by its ordinal.
+/// See the module. A device is a worker by its position, a variant goes by its ordinal.
 pub(super) struct State {
     pub(super) controller: Controller<Pending>,
     /// When the next timer is due.
@@ -14,7 +15,7 @@ pub(super) struct State {
     last: Nanos,
     /// Lists that are filled with what has changed.
     pub(super) pools: Vec<PoolIx>,
-    pub(super) models: Vec<u32>,
+    pub(super) variants: Vec<VariantIx>,
 }
 
 impl State {
@@ -24,7 +25,7 @@ impl State {
             next: NEVER,
             last: 0,
             pools: Vec::new(),
-            models: Vec::new(),
+            variants: Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use sextant_controller::{ModelSpec, OnKind};
+use sextant_controller::{OnKind, VariantSpec};
 use sextant_metadata::InstanceState;
 use sextant_placement::Shared;
 use sextant_profile::Surface;
@@ -12,16 +12,17 @@ use sextant_types::{DeviceTypeName, Profile, Variant};
 
 use super::{Surroundings, Usable};
 use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, extent::Extent};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// One published variant.
 pub(crate) struct Known {
-    pub(crate) ordinal: u32,
+    pub(crate) ordinal: VariantIx,
     /// The number of its application.
     pub(crate) application: u32,
     pub(crate) variant: Arc<Variant>,
     pub(crate) readiness: Readiness,
     /// Positions of the workers that serve it.
-    pub(crate) workers: Vec<usize>,
+    pub(crate) workers: Vec<DeviceIx>,
     /// 99th percentile of a batch by rows, where it was registered.
     pub(super) latency: LatencyTable,
     /// The same by rows and size, where queries come in several sizes.
@@ -40,11 +41,11 @@ pub(crate) struct Known {
 /// A variant on a kind of device.
 pub(crate) struct Host {
     /// Which kind; [`NOWHERE`] for none.
-    pub(crate) kind: u32,
+    pub(crate) kind: KindIx,
     /// The type of its devices, where they say so.
     pub(crate) device_type: Option<DeviceTypeName>,
     /// Positions of the workers that serve it.
-    pub(crate) workers: Vec<usize>,
+    pub(crate) workers: Vec<DeviceIx>,
     pub(crate) readiness: Readiness,
     /// 99th percentile of a batch by rows.
     latency: LatencyTable,
@@ -60,7 +61,7 @@ pub(crate) struct Host {
 }
 
 /// The kind of a device that no worker has.
-const NOWHERE: u32 = u32::MAX;
+const NOWHERE: KindIx = KindIx::new(u32::MAX);
 
 /// How many times as long runs take on a worker that is slowed down, until they are measured there:
 /// about where instances begin to count as interfered.
@@ -71,14 +72,14 @@ const SLOWED: f64 = 2.0;
 impl Known {
     /// From the states of its instances by position, and the workers that have its engine.
     pub(super) fn new(
-        ordinal: u32,
+        ordinal: VariantIx,
         variant: &Arc<Variant>,
-        (instances, able): (&[(usize, InstanceState)], &[Usable<'_>]),
+        (instances, able): (&[(DeviceIx, InstanceState)], &[Usable<'_>]),
         around: &Surroundings<'_>,
     ) -> Self {
         let serving = instances.iter().filter(|(_, state)| state.is_serving());
-        let workers: Vec<usize> = serving.map(|(at, _)| *at).collect();
-        let positions: Vec<usize> = able.iter().map(|worker| worker.at).collect();
+        let workers: Vec<DeviceIx> = serving.map(|(at, _)| *at).collect();
+        let positions: Vec<DeviceIx> = able.iter().map(|worker| worker.at).collect();
         Self {
             ordinal,
             application: 0,
@@ -146,13 +147,13 @@ impl Known {
     }
 
     /// The type of a kind of device, where its workers say so.
-    pub(crate) fn type_of(&self, kind: u32) -> Option<&DeviceTypeName> {
+    pub(crate) fn type_of(&self, kind: KindIx) -> Option<&DeviceTypeName> {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host?.device_type.as_ref()
     }
 
     /// Whether what is expected of a query of this size on a kind of device was not measured.
-    pub(crate) fn is_estimated(&self, kind: u32, extent: Extent) -> bool {
+    pub(crate) fn is_estimated(&self, kind: KindIx, extent: Extent) -> bool {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.is_some_and(|host| {
             let name = host.device_type.as_ref();
@@ -179,7 +180,7 @@ impl Known {
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
     /// as it ran where it was registered.
-    pub(crate) fn on_kind(&self, kind: u32) -> OnKind {
+    pub(crate) fn on_kind(&self, kind: KindIx) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
         OnKind {
@@ -197,20 +198,20 @@ impl Known {
 
     /// What the controller needs to know of it, for pages of `page_bytes` and these kinds of devices
     /// that can run it. Variants with the same `weights` hold them once.
-    pub(crate) fn model_spec(
+    pub(crate) fn spec(
         &self,
         config: &Config,
         page_bytes: u64,
         weights: u32,
         kinds: Vec<OnKind>,
-    ) -> ModelSpec {
+    ) -> VariantSpec {
         let profile = &self.variant.profile;
         let pages =
             |bytes: u64| u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(u32::MAX);
         let session = profile
             .peak_memory_bytes
             .saturating_sub(profile.weights_bytes);
-        ModelSpec {
+        VariantSpec {
             pages: pages(session),
             shared: Some(Shared {
                 group: weights,
@@ -244,7 +245,7 @@ impl Known {
 
 /// The best state of the instances decides, and where nothing is loaded whether a worker of `hosts`
 /// may still do so.
-fn readiness(instances: &[(usize, InstanceState)], hosts: &[usize]) -> Readiness {
+fn readiness(instances: &[(DeviceIx, InstanceState)], hosts: &[DeviceIx]) -> Readiness {
     let of = |state: InstanceState| match state {
         // How long runs take there now is known; another variant is slowed down as much.
         InstanceState::Active | InstanceState::Interfered => Readiness::Active,
@@ -255,7 +256,7 @@ fn readiness(instances: &[(usize, InstanceState)], hosts: &[usize]) -> Readiness
     };
     let best = instances.iter().map(|(_, state)| of(*state)).min();
     let best = best.unwrap_or(Readiness::Failed);
-    let has_failed = |at: &usize| instances.contains(&(*at, InstanceState::Failed));
+    let has_failed = |at: &DeviceIx| instances.contains(&(*at, InstanceState::Failed));
     match best {
         Readiness::Failed if !hosts.iter().all(has_failed) => Readiness::Inactive,
         best => best,
@@ -265,17 +266,17 @@ fn readiness(instances: &[(usize, InstanceState)], hosts: &[usize]) -> Readiness
 /// A variant on each kind of the workers that have its engine, sorted by kind.
 fn hosts(
     variant: &Variant,
-    instances: &[(usize, InstanceState)],
+    instances: &[(DeviceIx, InstanceState)],
     able: &[Usable<'_>],
     around: &Surroundings<'_>,
 ) -> Vec<Host> {
-    let mut by_kind: BTreeMap<u32, Vec<Usable<'_>>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<KindIx, Vec<Usable<'_>>> = BTreeMap::new();
     for worker in able {
         by_kind.entry(worker.kind).or_default().push(*worker);
     }
     let hosts = by_kind.iter().filter_map(|(kind, workers)| {
         let name = workers.first()?.device_type;
-        let positions: Vec<usize> = workers.iter().map(|worker| worker.at).collect();
+        let positions: Vec<DeviceIx> = workers.iter().map(|worker| worker.at).collect();
         let here = instances.iter().filter(|(at, _)| positions.contains(at));
         let here: Vec<_> = here.copied().collect();
         let slowed = workers.first()?.slowed;
@@ -301,7 +302,7 @@ fn hosts(
 impl Host {
     /// A worker that does not say its type is taken for one of where the variant was registered.
     fn new(
-        (kind, readiness): (u32, Readiness),
+        (kind, readiness): (KindIx, Readiness),
         variant: &Variant,
         (name, slowed): (Option<&DeviceTypeName>, bool),
         around: &Surroundings<'_>,

@@ -5,6 +5,7 @@ use sextant_selection::Load;
 
 use super::Snapshot;
 use crate::{driver::Driver, extent::Extent};
+use sextant_types::index::{KindIx, VariantIx};
 
 /// The state that selection reads while it chooses.
 pub(crate) struct LiveLoad<'a> {
@@ -18,7 +19,7 @@ pub(crate) struct LiveLoad<'a> {
 impl Load for LiveLoad<'_> {
     /// The wait where the variant would start first, and by how much its run now takes longer than
     /// profiled.
-    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
+    fn wait_ms(&self, ordinal: VariantIx, kind: KindIx) -> f64 {
         let of = (kind, self.extent.size());
         match self.driver.gauges().wait(ordinal, of, self.now) {
             NEVER => f64::INFINITY,
@@ -26,7 +27,7 @@ impl Load for LiveLoad<'_> {
         }
     }
 
-    fn extra_ms(&self, ordinal: u32, kind: u32, rows: u32) -> f64 {
+    fn extra_ms(&self, ordinal: VariantIx, kind: KindIx, rows: u32) -> f64 {
         if rows <= 1 {
             return 0.0;
         }

@@ -18,13 +18,14 @@ use sextant_types::{VariantId, WorkerId};
 
 use super::{Updater, present::Present};
 use crate::driver::Driver;
+use sextant_types::index::DeviceIx;
 
 /// A worker that was told and does not drain is told again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Workers that somebody has taken out, as long as they are reached, by position and life.
 #[derive(Default)]
-pub(super) struct Leavers(BTreeMap<(usize, u64), Leaver>);
+pub(super) struct Leavers(BTreeMap<(DeviceIx, u64), Leaver>);
 
 struct Leaver {
     since: Instant,
@@ -53,11 +54,11 @@ impl Updater {
         let present = self.kinds.present(&driver, view);
         let stay = staying(view, &present);
         let alone = alone(view, &stay);
-        let to: Vec<u32> = stay.iter().map(|one| one.at as u32).collect();
+        let to: Vec<DeviceIx> = stay.iter().map(|one| one.at).collect();
         for of in &alone {
             if let Some(from) = present.iter().find(|one| one.id == *of.on) {
                 let variant = self.interner.ordinal(of.variant);
-                driver.relocate(variant, from.at as u32, &to);
+                driver.relocate(variant, from.at, &to);
             }
         }
         let needed: BTreeSet<&WorkerId> = alone.iter().map(|of| of.on).collect();

@@ -8,6 +8,7 @@ use sextant_rpc::WorkerInfo;
 use sextant_types::{DeviceTypeName, EngineName, VariantId, WorkerId};
 
 use crate::{demand::class_of, driver::Driver, index::Usable};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Kinds of workers, by number.
 #[derive(Default)]
@@ -24,17 +25,17 @@ struct Kind {
     page_bytes: u64,
     /// The position of a worker that something else slows down. While others like it are not, it is a
     /// kind of its own: what it takes says nothing about them, and batches go to them first.
-    slowed: Option<usize>,
+    slowed: Option<DeviceIx>,
 }
 
 /// A worker that can be reached.
 pub(super) struct Present {
-    pub(super) at: usize,
+    pub(super) at: DeviceIx,
     pub(super) id: WorkerId,
     pub(super) life: u64,
-    pub(super) kind: u32,
+    pub(super) kind: KindIx,
     /// The number of its kind if nothing slowed it down.
-    alike: u32,
+    alike: KindIx,
     /// Whether its kind is one of its own because something slows it down.
     pub(super) slowed: bool,
     pub(super) device_type: Option<DeviceTypeName>,
@@ -51,7 +52,7 @@ impl Kinds {
     pub(super) fn present(&mut self, driver: &Driver, view: &View) -> Vec<Present> {
         let slowed = interfered(view);
         let members = driver.workers().load();
-        let reachable = members.iter().enumerate().filter_map(|(at, member)| {
+        let reachable = members.numbered().filter_map(|(at, member)| {
             let info = member.client.as_ref()?.info();
             Some((at, member, info))
         });
@@ -65,7 +66,7 @@ impl Kinds {
                 at,
                 id: member.id.clone(),
                 life: member.life,
-                kind: 0,
+                kind: KindIx::new(0),
                 alike: self.number_of(&kind),
                 slowed: false,
                 device_type,
@@ -84,13 +85,13 @@ impl Kinds {
     }
 
     /// The number of a kind, a new one for one that was not seen before.
-    fn number_of(&mut self, kind: &Kind) -> u32 {
+    fn number_of(&mut self, kind: &Kind) -> KindIx {
         let known = self.0.iter().position(|known| known == kind);
         let at = known.unwrap_or_else(|| {
             self.0.push(kind.clone());
             self.0.len() - 1
         });
-        at as u32
+        KindIx::new(at as u32)
     }
 }
 
@@ -98,14 +99,14 @@ impl Kinds {
 pub(super) fn places(
     view: &View,
     present: &[Present],
-    mut number: impl FnMut(&VariantId) -> u32,
+    mut number: impl FnMut(&VariantId) -> VariantIx,
 ) -> Vec<Place> {
     let slowed = interfered(view);
     let usable = present.iter().filter(|one| one.is_usable(view));
     let places = usable.map(|one| {
         let of = slowed.get(&one.id).into_iter().flatten();
         Place {
-            worker: one.at as u32,
+            worker: one.at,
             kind: one.alike,
             busy_share: one.info.utilization,
             interfered: of.map(|variant| number(variant)).collect(),

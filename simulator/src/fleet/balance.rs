@@ -8,6 +8,7 @@ use super::{
     devices::{Device, Held, State},
     world::{Event, World, nanos},
 };
+use sextant_types::index::{DeviceIx, VariantIx};
 
 impl World<'_> {
     /// The devices that are there when the run begins.
@@ -172,9 +173,13 @@ impl World<'_> {
             .map(|(at, of)| (of.busy_share, at))
             .collect();
         to.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let to: Vec<u32> = to.into_iter().map(|(_, at)| at).collect();
+        let to: Vec<_> = to.into_iter().map(|(_, at)| DeviceIx::new(at)).collect();
         for variant in alone {
-            self.control.relocate(self.now, (*variant, from), &to);
+            self.control.relocate(
+                self.now,
+                (VariantIx::new(*variant), DeviceIx::new(from)),
+                &to,
+            );
         }
     }
 
@@ -182,8 +187,8 @@ impl World<'_> {
     fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = u32> + 'a {
         let wanted = self.control.wanted().iter();
         let wanted = wanted.filter(|(_, wanted)| wanted.devices > 0);
-        let here = wanted.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
-        here.map(|(variant, _)| *variant)
+        let here = wanted.filter(|(variant, _)| of.held.get(&variant.get()) == Some(&Held::Loaded));
+        here.map(|(variant, _)| variant.get())
     }
 
     /// By wanted variant: devices that stay on which it is loaded.

@@ -1,7 +1,7 @@
 //! Which variant answers a query, and the controller that runs it: the dispatcher's part.
 
 use sextant_controller as controller;
-use sextant_controller::{Actions, Controller, DeviceSpec, ModelSpec, OnKind};
+use sextant_controller::{Actions, Controller, DeviceSpec, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_placement::Wanted;
 use sextant_schedule::{NEVER, Nanos, QueueSpec};
@@ -9,6 +9,7 @@ use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
 
 use super::{Policy, Setting, variants::Presences};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(super) struct Control {
     /// By application.
     indices: Vec<Index>,
     /// What is wanted, as the controller was told.
-    wanted: Vec<(u32, Wanted)>,
+    wanted: Vec<(VariantIx, Wanted)>,
 }
 
 /// What selection asks about the load.
@@ -56,7 +57,7 @@ impl Control {
                     actions,
                     ..
                 } = &mut control;
-                controller.on_model(0, at, spec, actions);
+                controller.on_variant(0, VariantIx::new(at), spec, actions);
             }
         }
         let applications = setting.applications.len();
@@ -68,18 +69,18 @@ impl Control {
     pub(super) fn device_up(&mut self, now: Nanos, device: u32, setting: &Setting, kind: usize) {
         let of = &setting.types[kind];
         let spec = DeviceSpec {
-            kind: kind as u32,
+            kind: KindIx::new(kind as u32),
             pages: of.memory_mb,
             slots: of.slots.max(1),
         };
         self.controller
-            .on_device_up(now, device, spec, &mut self.actions);
+            .on_device_up(now, DeviceIx::new(device), spec, &mut self.actions);
     }
 
     /// A device takes no new work.
     pub(super) fn device_down(&mut self, now: Nanos, device: u32) {
         self.controller
-            .on_device_down(now, device, &mut self.actions);
+            .on_device_down(now, DeviceIx::new(device), &mut self.actions);
     }
 
     /// What is loaded where is another thing for an application.
@@ -120,7 +121,12 @@ impl Control {
     }
 
     /// What is wanted loaded now, by variant in order.
-    pub(super) fn want(&mut self, now: Nanos, wanted: Vec<(u32, Wanted)>, idle_unload: Nanos) {
+    pub(super) fn want(
+        &mut self,
+        now: Nanos,
+        wanted: Vec<(VariantIx, Wanted)>,
+        idle_unload: Nanos,
+    ) {
         if self.wanted != wanted {
             self.controller
                 .on_wanted(now, &wanted, idle_unload, &mut self.actions);
@@ -129,25 +135,25 @@ impl Control {
     }
 
     /// Moves a variant from a device to the first of others that can take it.
-    pub(super) fn relocate(&mut self, now: Nanos, of: (u32, u32), to: &[u32]) {
+    pub(super) fn relocate(&mut self, now: Nanos, of: (VariantIx, DeviceIx), to: &[DeviceIx]) {
         self.controller.on_relocate(now, of, to, &mut self.actions);
     }
 
     /// What is wanted, as it was last told.
-    pub(super) fn wanted(&self) -> &[(u32, Wanted)] {
+    pub(super) fn wanted(&self) -> &[(VariantIx, Wanted)] {
         &self.wanted
     }
 }
 
 /// A variant as the controller knows it; `None` where no type of device runs it.
-fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
+fn model_spec(setting: &Setting, at: u32) -> Option<VariantSpec> {
     let variant = &setting.variants[at as usize];
     let tenant = setting.applications[variant.application as usize].tenant;
     let load = (variant.load_ms * 1e6) as Nanos;
     let kinds = variant.on.iter().enumerate().filter_map(|(kind, latency)| {
         let of = &setting.types[kind];
         Some(OnKind {
-            kind: kind as u32,
+            kind: KindIx::new(kind as u32),
             latency: Some((**latency.as_ref()?).clone()),
             surface: None,
             load,
@@ -156,7 +162,7 @@ fn model_spec(setting: &Setting, at: u32) -> Option<ModelSpec> {
     });
     let kinds: Vec<OnKind> = kinds.collect();
     let latency = kinds.first()?.latency.clone()?;
-    Some(ModelSpec {
+    Some(VariantSpec {
         pages: variant.memory_mb,
         shared: None::<placement::Shared>,
         surface: None,
@@ -186,8 +192,8 @@ fn entries(setting: &Setting, at: u32, there: &Presences<'_>) -> Vec<Entry> {
         let Some(latency) = latency else { continue };
         let readiness = there.readiness(at, kind);
         let entry = Entry {
-            ordinal: at,
-            kind: kind as u32,
+            ordinal: VariantIx::new(at),
+            kind: KindIx::new(kind as u32),
             quality_bound: variant.accuracy,
             latency_ms: latency.of(1) as f64 / 1e6,
             load_ms: variant.load_ms,
@@ -211,13 +217,13 @@ fn entries(setting: &Setting, at: u32, there: &Presences<'_>) -> Vec<Entry> {
 }
 
 impl select::Load for Waits<'_> {
-    fn wait_ms(&self, ordinal: u32, kind: u32) -> f64 {
-        let on = self.controller.runs_on(ordinal);
+    fn wait_ms(&self, variant: VariantIx, kind: KindIx) -> f64 {
+        let on = self.controller.runs_on(variant);
         let here = on.filter(|(_, of, _)| *of == kind);
         let waits = here.map(|(pool, _, excess)| {
             let busy = self.controller.load(pool).busy_until;
             let busy = busy.saturating_sub(self.now);
-            let ahead = self.controller.ahead(pool, ordinal);
+            let ahead = self.controller.ahead(pool, variant);
             busy.saturating_add(ahead).saturating_add(excess)
         });
         match waits.min().unwrap_or(NEVER) {
@@ -226,7 +232,7 @@ impl select::Load for Waits<'_> {
         }
     }
 
-    fn extra_ms(&self, _ordinal: u32, _kind: u32, _rows: u32) -> f64 {
+    fn extra_ms(&self, _: VariantIx, _: KindIx, _rows: u32) -> f64 {
         0.0
     }
 }

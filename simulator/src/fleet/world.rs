@@ -222,13 +222,16 @@ impl<'a> World<'a> {
                 match action {
                     Action::Infer {
                         device,
-                        model,
+                        variant,
                         requests,
                         earliest,
                         latest,
                         id,
                         ..
-                    } => self.start((device, model), Batch { id, requests }, (earliest, latest)),
+                    } => {
+                        let on = (device.get(), variant.get());
+                        self.start(on, Batch { id, requests }, (earliest, latest));
+                    }
                     Action::Drop {
                         request, reason, ..
                     } => self.on_drop(&request, reason),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options,
+    Action, Actions, Controller, DeviceSpec, Loaded, OnKind, Options, VariantSpec,
 };
 use sextant_placement as placement;
 use sextant_profile::Run;
@@ -14,6 +14,7 @@ use super::{
     worker::{Order, Window},
 };
 use crate::{Setting, Source};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -48,30 +49,31 @@ impl Control {
         let kind = setting.devices.first().map_or(0, |device| device.kind);
         for (model, queue) in (0..).zip(&self.queues) {
             let residence = paging.residences[model as usize];
-            let spec = ModelSpec {
+            let spec = VariantSpec {
                 pages: residence.pages,
                 shared: None,
                 surface: None,
                 load: residence.load,
                 queue: queue.clone(),
                 kinds: vec![OnKind {
-                    kind,
+                    kind: KindIx::new(kind),
                     latency: None,
                     surface: None,
                     load: 0,
                     price: 1.0,
                 }],
             };
-            self.controller.on_model(0, model, spec, &mut self.actions);
+            self.controller
+                .on_variant(0, VariantIx::new(model), spec, &mut self.actions);
         }
         for device in 0..setting.devices.len() as u32 {
             let spec = DeviceSpec {
-                kind,
+                kind: KindIx::new(kind),
                 pages: paging.pages,
                 slots: 1,
             };
             self.controller
-                .on_device_up(0, device, spec, &mut self.actions);
+                .on_device_up(0, DeviceIx::new(device), spec, &mut self.actions);
         }
     }
 
@@ -85,7 +87,7 @@ impl Control {
 
     pub(super) fn on_request(&mut self, now: Nanos, model: u32, request: Request<Token>) {
         self.controller
-            .on_request(now, model, request, &mut self.actions);
+            .on_request(now, VariantIx::new(model), request, &mut self.actions);
     }
 
     /// A batch has left its device; `run` is how it ran, if it did.
@@ -104,13 +106,22 @@ impl Control {
     ) {
         self.expected.remove(&(device, model));
         let loaded = took.map_or(Loaded::Failed, Loaded::After);
-        self.controller
-            .on_load_result(now, device, model, loaded, &mut self.actions);
+        self.controller.on_load_result(
+            now,
+            DeviceIx::new(device),
+            VariantIx::new(model),
+            loaded,
+            &mut self.actions,
+        );
     }
 
     pub(super) fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32) {
-        self.controller
-            .on_unloaded(now, device, model, &mut self.actions);
+        self.controller.on_unloaded(
+            now,
+            DeviceIx::new(device),
+            VariantIx::new(model),
+            &mut self.actions,
+        );
     }
 
     /// What the LOAD of a model that is under way is expected to take, ns.
@@ -143,7 +154,7 @@ impl PagedWorld<'_> {
             match action {
                 Action::Infer {
                     device,
-                    model,
+                    variant,
                     requests,
                     earliest,
                     latest,
@@ -156,13 +167,15 @@ impl PagedWorld<'_> {
                         requests,
                         expected,
                     };
+                    let (device, model) = (device.get(), variant.get());
                     self.infer(device, model, batch, self.window(earliest, latest));
                 }
                 Action::Drop {
-                    model,
+                    variant,
                     request,
                     reason,
                 } => {
+                    let model = variant.get();
                     let Token {
                         arrived, client, ..
                     } = request.payload;
@@ -180,12 +193,15 @@ impl PagedWorld<'_> {
         let (device, order) = match step {
             placement::Action::Load {
                 device,
-                model,
+                variant,
                 earliest,
                 latest,
                 expected,
             } => {
-                self.control.expected.insert((device, model), expected);
+                let model = variant.get();
+                self.control
+                    .expected
+                    .insert((device.get(), model), expected);
                 let residence = self.paging.residences[model as usize];
                 let order = Order::Load {
                     model,
@@ -195,10 +211,13 @@ impl PagedWorld<'_> {
                 };
                 (device, order)
             }
-            placement::Action::Unload { device, model } => (device, Order::Unload { model }),
+            placement::Action::Unload { device, variant } => {
+                let model = variant.get();
+                (device, Order::Unload { model })
+            }
         };
         let delay = self.network(|delay| delay.control);
-        self.order(device, delay, order);
+        self.order(device.get(), delay, order);
     }
 
     fn window(&self, earliest: Nanos, latest: Nanos) -> Window {

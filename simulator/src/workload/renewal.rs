@@ -26,7 +26,7 @@ pub struct Stream {
 pub struct OpenLoop {
     streams: Vec<State>,
     /// By stream: the time of its next request.
-    next: IndexedHeap,
+    next: IndexedHeap<u32>,
 }
 
 #[derive(Debug)]

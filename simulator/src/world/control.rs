@@ -2,15 +2,16 @@
 
 use sextant_baselines::build;
 use sextant_controller as controller;
-use sextant_controller::{Controller, DeviceSpec, Loaded, ModelSpec, OnKind};
+use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
 use sextant_schedule::{
-    BatchId, DropReason, LatencyTable, Nanos, PoolIx, QueueSpec, Request, Scheduler, WorkerSpec,
+    BatchId, DropReason, LatencyTable, Nanos, PoolIx, QueueSpec, Request, Scheduler,
 };
 
 use super::{Setting, Shape, Token};
+use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
 /// What has to be done.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Control {
             let kinds = (0..).zip(&model.latency).filter_map(|(kind, latency)| {
                 let latency = LatencyTable::clone(latency.as_ref()?);
                 Some(OnKind {
-                    kind,
+                    kind: KindIx::new(kind),
                     latency: Some(latency),
                     surface: None,
                     load: 0,
@@ -75,7 +76,7 @@ impl Control {
             let Some(first) = kinds.first().and_then(|on| on.latency.as_ref()) else {
                 continue;
             };
-            let spec = ModelSpec {
+            let spec = VariantSpec {
                 pages: 1,
                 shared: None,
                 surface: None,
@@ -83,7 +84,7 @@ impl Control {
                 load: 1,
                 kinds,
             };
-            controller.on_model(0, at, spec, &mut actions);
+            controller.on_variant(0, VariantIx::new(at), spec, &mut actions);
         }
         Self::Fleet {
             controller,
@@ -103,7 +104,13 @@ impl Control {
                         price: setting.price(kind) as f32,
                         ..model.queue(latency)
                     };
-                    scheduler.on_loaded(0, PoolIx::new(kind), at, queue, &mut actions);
+                    scheduler.on_loaded(
+                        0,
+                        PoolIx::new(kind),
+                        QueueIx::new(at),
+                        queue,
+                        &mut actions,
+                    );
                 }
             }
         }
@@ -119,14 +126,20 @@ impl Control {
                 actions,
             } => {
                 let spec = DeviceSpec {
-                    kind,
+                    kind: KindIx::new(kind),
                     pages: u32::MAX,
                     slots: 1,
                 };
-                controller.on_device_up(now, device, spec, actions);
+                controller.on_device_up(now, DeviceIx::new(device), spec, actions);
                 for (at, model) in (0..).zip(&setting.models) {
                     if let Some(Some(_)) = model.latency.get(kind as usize) {
-                        controller.on_load_result(now, device, at, Loaded::Found, actions);
+                        controller.on_load_result(
+                            now,
+                            DeviceIx::new(device),
+                            VariantIx::new(at),
+                            Loaded::Found,
+                            actions,
+                        );
                     }
                 }
                 // What the requests that wait asked for is there already.
@@ -134,7 +147,12 @@ impl Control {
             }
             Self::Pool { scheduler, actions } => {
                 let (pool, slots) = (PoolIx::new(kind), 1);
-                scheduler.on_worker_up(now, device, WorkerSpec { pool, slots }, actions);
+                scheduler.on_device_up(
+                    now,
+                    DeviceIx::new(device),
+                    schedule::DeviceSpec { pool, slots },
+                    actions,
+                );
             }
         }
     }
@@ -145,8 +163,10 @@ impl Control {
             Self::Fleet {
                 controller,
                 actions,
-            } => controller.on_device_down(now, device, actions),
-            Self::Pool { scheduler, actions } => scheduler.on_worker_down(now, device, actions),
+            } => controller.on_device_down(now, DeviceIx::new(device), actions),
+            Self::Pool { scheduler, actions } => {
+                scheduler.on_device_down(now, DeviceIx::new(device), actions)
+            }
         }
     }
 
@@ -155,9 +175,9 @@ impl Control {
             Self::Fleet {
                 controller,
                 actions,
-            } => controller.on_request(now, model, request, actions),
+            } => controller.on_request(now, VariantIx::new(model), request, actions),
             Self::Pool { scheduler, actions } => {
-                scheduler.on_request(now, model, request, actions);
+                scheduler.on_request(now, QueueIx::new(model), request, actions);
             }
         }
     }
@@ -207,15 +227,15 @@ impl Order {
         match action {
             controller::Action::Infer {
                 device,
-                model,
+                variant,
                 requests,
                 earliest,
                 latest,
                 id,
                 ..
             } => Some(Self::Infer {
-                model,
-                device,
+                model: variant.get(),
+                device: device.get(),
                 requests,
                 window: (earliest, latest),
                 id,
@@ -232,15 +252,15 @@ impl Order {
         match action {
             schedule::Action::Infer {
                 queue,
-                worker,
+                device,
                 requests,
                 earliest,
                 latest,
                 id,
                 ..
             } => Self::Infer {
-                model: queue,
-                device: worker,
+                model: queue.get(),
+                device: device.get(),
                 requests,
                 window: (earliest, latest),
                 id,

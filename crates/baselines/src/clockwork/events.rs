@@ -1,35 +1,42 @@
 //! What Clockwork makes of a scheduler's events.
 
-use sextant_schedule::{BatchId, PoolIx, PoolLoad, QueueSpec, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, DeviceSpec, PoolIx, PoolLoad, QueueSpec, Scheduler};
 
 use super::{Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
-    fn on_worker_up(
+    fn on_device_up(
         &mut self,
         now: Nanos,
-        worker: u32,
-        spec: WorkerSpec,
+        device: DeviceIx,
+        spec: DeviceSpec,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
         self.know(spec.pool);
-        self.changed.extend(self.devices.pool_of_worker(worker));
-        let lost = self.devices.up(worker, spec);
+        self.changed.extend(self.slots.pool_of_device(device));
+        let lost = self.slots.up(device, spec);
         self.dispatch(now, spec.pool, actions);
         self.expect_grants();
         lost
     }
 
-    fn on_worker_down(&mut self, _: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
-        self.changed.extend(self.devices.pool_of_worker(worker));
-        let lost = self.devices.down(worker);
+    fn on_device_down(&mut self, _: Nanos, device: DeviceIx, _: &mut Actions<T>) -> Vec<BatchId> {
+        self.changed.extend(self.slots.pool_of_device(device));
+        let lost = self.slots.down(device);
         self.expect_grants();
         lost
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>) {
+    fn on_device_moved(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        pool: PoolIx,
+        actions: &mut Actions<T>,
+    ) {
         self.know(pool);
-        if let Some(before) = self.devices.transfer(worker, pool) {
+        if let Some(before) = self.slots.transfer(device, pool) {
             self.changed.push(before);
             self.dispatch(now, pool, actions);
             self.expect_grants();
@@ -41,20 +48,16 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         &mut self,
         now: Nanos,
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
         spec: QueueSpec,
         actions: &mut Actions<T>,
     ) {
         self.know(pool);
-        let at = queue as usize;
-        if self.queues.len() <= at {
-            self.queues.resize_with(at + 1, || None);
-        }
         for size in 0..self.sizes.len() {
-            let id = self.id(queue, size);
+            let id = self.sizes.id(queue, size);
             self.pools[pool].remove(id);
         }
-        let of = self.queues[at].get_or_insert_with(|| Queue {
+        let of = self.queues.grown(queue).get_or_insert_with(|| Queue {
             requests: RequestQueue::default(),
             seats: Seats::default(),
         });
@@ -67,14 +70,14 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.expect_grants();
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>) {
+        let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
         of.seats.count(0, &mut self.queued);
         if of.seats.unload(pool) {
             for size in 0..self.sizes.len() {
-                let id = queue * self.sizes.len() as u32 + size as u32;
+                let id = self.sizes.id(queue, size);
                 self.pools[pool].remove(id);
             }
         }
@@ -90,7 +93,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         for request in self.take(queue, 0, usize::MAX - 1) {
             actions.push(Action::Drop { request, reason });
         }
-        self.queues[queue as usize] = None;
+        self.queues[queue] = None;
         self.expiries.remove(queue);
         self.expect_grants();
     }
@@ -98,7 +101,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
     fn on_request(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         mut request: Request<T>,
         actions: &mut Actions<T>,
     ) {
@@ -115,7 +118,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         let (at, _) = of.requests.push(now, request);
         let last = at + 1 == of.requests.len();
         self.waiting += 1;
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+        let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
         of.seats.count(of.requests.rows(), &mut self.queued);
@@ -133,8 +136,8 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
-        if let Some((device, _)) = self.devices.finish(now, batch) {
-            self.dispatch(now, self.devices.pool_of(device), actions);
+        if let Some((slot, _)) = self.slots.finish(now, batch) {
+            self.dispatch(now, self.slots.pool_of(slot), actions);
             self.expect_grants();
         }
     }
@@ -167,6 +170,6 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
 
     fn load(&self, pool: PoolIx) -> PoolLoad {
         let queued = self.queued.get(pool).copied().unwrap_or(0);
-        self.devices.load(pool, queued)
+        self.slots.load(pool, queued)
     }
 }

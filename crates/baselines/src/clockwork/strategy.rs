@@ -1,6 +1,7 @@
 //! Batch queues and strategies of one queue (Clockwork, section 5.3).
 
 use sextant_schedule::{Delay, NEVER, Nanos, QueueSpec, RequestQueue};
+use sextant_types::index::QueueIx;
 
 /// The sizes that batches may have, 1 first.
 #[derive(Debug)]
@@ -43,6 +44,17 @@ impl Sizes {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Names the strategy of a queue and a size.
+    pub fn id(&self, queue: QueueIx, size: usize) -> u32 {
+        queue.get() * self.len() as u32 + size as u32
+    }
+
+    /// The queue and the size of a strategy.
+    pub fn of(&self, id: u32) -> (QueueIx, usize) {
+        let sizes = self.len() as u32;
+        (QueueIx::new(id / sizes), (id % sizes) as usize)
     }
 
     /// How many of them, from the first on, batches with this spec may have.

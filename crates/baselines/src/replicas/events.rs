@@ -1,33 +1,33 @@
 //! What lanes make of a scheduler's events.
 
-use sextant_schedule::{BatchId, PoolIx, PoolLoad, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, DeviceSpec, PoolIx, PoolLoad, Scheduler};
 
 use super::{
-    Action, Actions, DropReason, IndexedHeap, NEVER, Nanos, Queue, QueueSpec, Replicas, Request,
-    Sharing,
+    Action, Actions, DropReason, NEVER, Nanos, Queue, QueueSpec, Replicas, Request, Sharing,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
-    fn on_worker_up(
+    fn on_device_up(
         &mut self,
         now: Nanos,
-        worker: u32,
-        spec: WorkerSpec,
+        device: DeviceIx,
+        spec: DeviceSpec,
         _: &mut Actions<T>,
     ) -> Vec<BatchId> {
         self.know(spec.pool);
         (self.stale, self.now) = (true, now);
-        self.devices.up(worker, spec)
+        self.slots.up(device, spec)
     }
 
-    fn on_worker_down(&mut self, now: Nanos, worker: u32, _: &mut Actions<T>) -> Vec<BatchId> {
+    fn on_device_down(&mut self, now: Nanos, device: DeviceIx, _: &mut Actions<T>) -> Vec<BatchId> {
         (self.stale, self.now) = (true, now);
-        self.devices.down(worker)
+        self.slots.down(device)
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, _: &mut Actions<T>) {
+    fn on_device_moved(&mut self, now: Nanos, device: DeviceIx, pool: PoolIx, _: &mut Actions<T>) {
         self.know(pool);
-        if self.devices.transfer(worker, pool).is_some() {
+        if self.slots.transfer(device, pool).is_some() {
             (self.stale, self.now) = (true, now);
         }
     }
@@ -36,24 +36,20 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         &mut self,
         now: Nanos,
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
         spec: QueueSpec,
         _: &mut Actions<T>,
     ) {
         self.know(pool);
         (self.stale, self.now) = (true, now);
-        let at = queue as usize;
-        if self.queues.len() <= at {
-            self.queues.resize_with(at + 1, || None);
-        }
-        let of = self.queues[at].get_or_insert_with(Queue::default);
+        let of = self.queues.grown(queue).get_or_insert_with(Queue::default);
         of.seats.count(0, &mut self.queued);
         of.seats.load(pool, spec);
         of.seats.count(of.rows, &mut self.queued);
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>) {
+        let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
         (self.stale, self.now) = (true, now);
@@ -68,13 +64,13 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         for request in self.left(queue, requests) {
             actions.push(Action::Drop { request, reason });
         }
-        self.queues[queue as usize] = None;
+        self.queues[queue] = None;
     }
 
     fn on_request(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         mut request: Request<T>,
         actions: &mut Actions<T>,
     ) {
@@ -90,17 +86,17 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         request.deadline = delay.inward(request.deadline);
         self.count(now, queue, &request);
         self.keep_planned(now, actions);
-        if let Some(device) = self.route(now, queue, request) {
-            self.serve(now, device, actions);
+        if let Some(slot) = self.route(now, queue, request) {
+            self.serve(now, slot, actions);
         }
     }
 
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>) {
         self.now = now;
-        if let Some((device, sent)) = self.devices.finish(now, batch) {
-            self.learn(now, device, &sent);
+        if let Some((slot, sent)) = self.slots.finish(now, batch) {
+            self.learn(now, slot, &sent);
             self.keep_planned(now, actions);
-            self.serve(now, device, actions);
+            self.serve(now, slot, actions);
         }
     }
 
@@ -108,18 +104,18 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         self.now = now;
         self.keep_planned(now, actions);
         self.expire(now, actions);
-        while let Some((at, device)) = self.timers.first()
+        while let Some((at, slot)) = self.timers.first()
             && at <= now
         {
-            self.serve(now, device, actions);
+            self.serve(now, slot, actions);
         }
     }
 
     fn next_timer(&self) -> Option<Nanos> {
         let stale = (self.stale && self.waiting > 0).then_some(self.now);
         let plan = (self.plan_at < NEVER).then_some(self.plan_at);
-        let first = |heap: &IndexedHeap| heap.first().map(|(at, _)| at);
-        [stale, plan, first(&self.timers), first(&self.expiries)]
+        let (timer, expiry) = (self.timers.first_key(), self.expiries.first_key());
+        [stale, plan, timer, expiry]
             .into_iter()
             .flatten()
             .min()
@@ -132,6 +128,6 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
 
     fn load(&self, pool: PoolIx) -> PoolLoad {
         let queued = self.queued.get(pool).copied().unwrap_or(0);
-        self.devices.load(pool, queued)
+        self.slots.load(pool, queued)
     }
 }

@@ -3,9 +3,10 @@
 use sextant_schedule::PoolIx;
 
 use super::{
-    super::devices::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
+    super::slots::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
     RequestQueue, Routes, Seats, Share, Sharing, Station,
 };
+use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
 /// Rates are first taken after this long, then after twice that and so on, all from the first
 /// request on, until an epoch is over: what one second shows is rough.
@@ -15,10 +16,10 @@ const SETTLING: Nanos = 50_000_000;
 
 impl<T, S: Sharing> Replicas<T, S> {
     /// Counts an arrival for rates and targets.
-    pub(super) fn count(&mut self, now: Nanos, queue: u32, request: &Request<T>) {
+    pub(super) fn count(&mut self, now: Nanos, queue: QueueIx, request: &Request<T>) {
         self.requests += 1;
         self.waiting += 1;
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+        let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
         of.rows += request.rows;
@@ -99,26 +100,24 @@ impl<T, S: Sharing> Replicas<T, S> {
     /// Lays out every lane again. What waits in a lane that stays keeps its place; the rest is
     /// routed as if it came now.
     fn lay_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
-        let plans: Vec<_> = self.devices.pools().map(|pool| self.plan(pool)).collect();
+        let plans: Vec<_> = self.slots.pools().map(|pool| self.plan(pool)).collect();
         let mut old = std::mem::take(&mut self.stations);
-        self.stations
-            .resize_with(self.devices.bound(), Station::default);
-        let mut targets = vec![Vec::new(); self.queues.len()];
-        for (device, shares) in plans.into_iter().flatten() {
-            let mut lanes = old
-                .get_mut(device as usize)
-                .map(|of| std::mem::take(&mut of.lanes));
+        let slots = self.slots.numbers();
+        self.stations = slots.map(|_| Station::default()).collect();
+        let mut targets: IndexVec<QueueIx, _> = self.queues.iter().map(|_| Vec::new()).collect();
+        for (slot, shares) in plans.into_iter().flatten() {
+            let mut lanes = old.get_mut(slot).map(|of| std::mem::take(&mut of.lanes));
             for share in shares {
-                let station = &mut self.stations[device as usize];
+                let station = &mut self.stations[slot];
                 let lane = station.lanes.len() as u32;
-                targets[share.queue as usize].push((device, lane, share.weight));
+                targets[share.queue].push((slot, lane, share.weight));
                 station.add(share, lanes.as_mut());
             }
-            if let (Some(lanes), Some(of)) = (lanes, old.get_mut(device as usize)) {
+            if let (Some(lanes), Some(of)) = (lanes, old.get_mut(slot)) {
                 of.lanes = lanes;
             }
         }
-        for (targets, of) in targets.iter().zip(&mut self.queues) {
+        for (targets, of) in targets.iter().zip(self.queues.iter_mut()) {
             if let Some(of) = of {
                 of.routes = Routes::new(targets, self.sharing.frontends());
             }
@@ -126,56 +125,59 @@ impl<T, S: Sharing> Replicas<T, S> {
         for (queue, request) in self.displaced(old) {
             self.route(now, queue, request);
         }
-        for device in 0..self.stations.len() as u32 {
-            if self.devices.is_up(device) {
-                self.serve(now, device, actions);
+        for slot in self.stations.numbers() {
+            if self.slots.is_up(slot) {
+                self.serve(now, slot, actions);
             } else {
-                self.timers.remove(device);
+                self.timers.remove(slot);
             }
         }
     }
 
-    /// The devices of a pool with the queues that each shall serve.
-    fn plan(&self, pool: PoolIx) -> Vec<(u32, Vec<Share>)> {
-        let devices: Vec<u32> = self.devices.of_pool(pool).collect();
-        let numbered = (0..).zip(&self.queues);
+    /// The slots of a pool with the queues that each shall serve.
+    fn plan(&self, pool: PoolIx) -> Vec<(SlotIx, Vec<Share>)> {
+        let slots: Vec<SlotIx> = self.slots.of_pool(pool).collect();
+        let numbered = self.queues.numbered();
         let demands: Vec<Demand<'_>> = numbered
             .filter_map(|(queue, of)| {
                 let of = of.as_ref()?;
                 Some(Demand {
                     queue,
-                    rate: of.rate.map(|rate| rate * self.part(of, devices.len())),
+                    rate: of.rate.map(|rate| rate * self.part(of, slots.len())),
                     target: of.target,
                     spec: &of.seats.on(pool)?.spec,
                     delay: self.delay,
                 })
             })
             .collect();
-        if demands.is_empty() || devices.is_empty() {
+        if demands.is_empty() || slots.is_empty() {
             return Vec::new();
         }
-        let plan = self.sharing.plan(&demands, devices.len() as u32);
-        devices.into_iter().zip(plan).collect()
+        let plan = self.sharing.plan(&demands, slots.len() as u32);
+        slots.into_iter().zip(plan).collect()
     }
 
-    /// The part of a queue's requests that a pool of `devices` devices gets: by devices.
-    fn part(&self, of: &Queue<T>, devices: usize) -> f64 {
+    /// The part of a queue's requests that a pool of `slots` slots gets: by slots.
+    fn part(&self, of: &Queue<T>, slots: usize) -> f64 {
         let all: u32 = of
             .seats
             .iter()
-            .map(|seat| self.devices.load(seat.pool, 0).slots)
+            .map(|seat| self.slots.load(seat.pool, 0).slots)
             .sum();
-        devices as f64 / f64::from(all.max(1))
+        slots as f64 / f64::from(all.max(1))
     }
 
     /// What waits in old lanes and without one, by queue.
-    fn displaced(&mut self, old: Vec<Station<T, S::Memory>>) -> Vec<(u32, Request<T>)> {
+    fn displaced(
+        &mut self,
+        mut old: IndexVec<SlotIx, Station<T, S::Memory>>,
+    ) -> Vec<(QueueIx, Request<T>)> {
         let mut displaced = Vec::new();
-        for mut lane in old.into_iter().flat_map(|station| station.lanes) {
+        for mut lane in old.iter_mut().flat_map(|of| std::mem::take(&mut of.lanes)) {
             let requests = lane.requests.clear();
             displaced.extend(requests.into_iter().map(|request| (lane.queue, request)));
         }
-        for (queue, of) in (0..).zip(&mut self.queues) {
+        for (queue, of) in self.queues.numbers().zip(self.queues.iter_mut()) {
             if let Some(of) = of
                 && !of.stranded.is_empty()
             {
@@ -189,14 +191,14 @@ impl<T, S: Sharing> Replicas<T, S> {
     }
 
     /// Everything that waits of a queue.
-    pub(super) fn recall(&mut self, queue: u32) -> Vec<Request<T>> {
-        let Some(Some(of)) = self.queues.get_mut(queue as usize) else {
+    pub(super) fn recall(&mut self, queue: QueueIx) -> Vec<Request<T>> {
+        let Some(of) = self.queues.known_mut(queue) else {
             return Vec::new();
         };
         self.expiries.remove(queue);
         let mut requests = of.stranded.clear();
-        for (device, lane) in of.routes.targets() {
-            let station = &mut self.stations[*device as usize];
+        for (slot, lane) in of.routes.targets() {
+            let station = &mut self.stations[*slot];
             requests.extend(station.lanes[*lane as usize].requests.clear());
             station.turn.retain(|waiting| waiting != lane);
         }
@@ -205,12 +207,12 @@ impl<T, S: Sharing> Replicas<T, S> {
     }
 
     /// Tells a lane how long its batch ran.
-    pub(super) fn learn(&mut self, now: Nanos, device: u32, sent: &Sent) {
-        let Some(Some(of)) = self.queues.get(sent.queue as usize) else {
+    pub(super) fn learn(&mut self, now: Nanos, slot: SlotIx, sent: &Sent) {
+        let Some(of) = self.queues.known(sent.queue) else {
             return;
         };
         let ran = now.saturating_sub(sent.start);
-        let lanes = self.stations.get_mut(device as usize);
+        let lanes = self.stations.get_mut(slot);
         let lane = lanes.and_then(|of| of.lanes.iter_mut().find(|lane| lane.queue == sent.queue));
         if let Some(lane) = lane {
             self.sharing
@@ -231,7 +233,7 @@ impl<T, M> Default for Station<T, M> {
 }
 
 impl<T, M: Default> Station<T, M> {
-    /// Adds a lane, with what the device's lane of the same queue held before.
+    /// Adds a lane, with what the slot's lane of the same queue held before.
     fn add(&mut self, share: Share, before: Option<&mut Vec<Lane<T, M>>>) {
         let kept = before.and_then(|lanes| {
             let at = lanes.iter().position(|lane| lane.queue == share.queue)?;

@@ -1,22 +1,23 @@
-//! Which of a queue's devices gets the next request: weighted round-robin, for each frontend apart.
+//! Which of a queue's slots gets the next request: weighted round-robin, for each frontend apart.
 
 use sextant_schedule::IndexedHeap;
+use sextant_types::index::SlotIx;
 
-/// The devices of a queue.
+/// The slots of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    /// Device and lane on it.
-    targets: Vec<(u32, u32)>,
+    /// Slot and lane on it.
+    targets: Vec<(SlotIx, u32)>,
     /// How far a target's next turn moves with each request it gets.
     strides: Vec<u64>,
     /// By frontend: targets by their next turn.
-    turns: Vec<IndexedHeap>,
+    turns: Vec<IndexedHeap<u32>>,
 }
 
 impl Routes {
-    /// For `frontends` senders over targets of (device, lane, weight). Each sender begins with
+    /// For `frontends` senders over targets of (slot, lane, weight). Each sender begins with
     /// another target: they don't know of each other, but were not started in step either.
-    pub fn new(targets: &[(u32, u32, f64)], frontends: u32) -> Self {
+    pub fn new(targets: &[(SlotIx, u32, f64)], frontends: u32) -> Self {
         const UNIT: f64 = 1_048_576.0;
         let heaviest = targets
             .iter()
@@ -40,16 +41,16 @@ impl Routes {
         }
     }
 
-    /// The device and lane for a frontend's next request; `None` without any.
-    pub fn next(&mut self, frontend: usize) -> Option<(u32, u32)> {
+    /// The slot and lane for a frontend's next request; `None` without any.
+    pub fn next(&mut self, frontend: usize) -> Option<(SlotIx, u32)> {
         let turns = self.turns.get_mut(frontend)?;
         let (turn, at) = turns.first()?;
         turns.set(at, turn + self.strides[at as usize]);
         self.targets.get(at as usize).copied()
     }
 
-    /// Every device and lane.
-    pub fn targets(&self) -> &[(u32, u32)] {
+    /// Every slot and lane.
+    pub fn targets(&self) -> &[(SlotIx, u32)] {
         &self.targets
     }
 }

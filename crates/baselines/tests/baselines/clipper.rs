@@ -3,6 +3,7 @@
 use sextant_schedule::{DropReason, NEVER, Options, Policy, QueueSpec};
 
 use crate::world::{MS, Sent, World, spec};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 /// Symphony's table 4: (25 ms - beta) / alpha is 18.9 rows.
 fn resnet50() -> QueueSpec {
@@ -22,8 +23,8 @@ fn saturated(policy: Policy, percent: Vec<u64>, batches: usize) -> Vec<u32> {
     world.percent = percent;
     while world.log.len() < batches {
         // The latest target counts, and what waits must not expire: the device would run dry.
-        world.requests(30, 0, 10_000 * MS);
-        world.request(0, 25 * MS);
+        world.requests(30, QueueIx::new(0), 10_000 * MS);
+        world.request(QueueIx::new(0), 25 * MS);
         world.pass(world.now + 20 * MS);
     }
     world.log[batches / 2..].iter().map(Sent::rows).collect()
@@ -58,18 +59,21 @@ fn devices_are_divided_evenly_and_once() {
     let mut world = World::with(&options(Policy::ClipperAimd), 4, &specs);
     for _ in 0..20 {
         for queue in 0..3 {
-            world.request(queue, 100 * MS);
+            world.request(QueueIx::new(queue), 100 * MS);
         }
         world.pass(world.now + 10 * MS);
     }
     world.drain();
-    for worker in 0..4 {
-        let on_it = world.log.iter().filter(|sent| sent.worker == worker);
-        let queues: Vec<u32> = on_it.map(|sent| sent.queue).collect();
+    for device in 0..4 {
+        let on_it = world
+            .log
+            .iter()
+            .filter(|sent| sent.device == DeviceIx::new(device));
+        let queues: Vec<QueueIx> = on_it.map(|sent| sent.queue).collect();
         assert!(!queues.is_empty());
         assert!(
             queues.iter().all(|queue| *queue == queues[0]),
-            "{worker}: {queues:?}"
+            "{device}: {queues:?}"
         );
     }
 }
@@ -82,28 +86,28 @@ fn a_batch_below_the_limit_waits_for_the_delay() {
     };
     let mut world = World::with(&options, 1, &[resnet50()]);
     // The limit begins at one: full at once, and two from then on.
-    world.request(0, 100 * MS);
+    world.request(QueueIx::new(0), 100 * MS);
     assert_eq!(world.log.len(), 1);
     world.drain();
     let from = world.now;
-    world.request(0, 100 * MS);
+    world.request(QueueIx::new(0), 100 * MS);
     world.pass(from + 2 * MS - 1);
     assert_eq!(world.log.len(), 1);
     world.pass(from + 2 * MS);
     assert_eq!(world.log.len(), 2);
     world.drain();
-    world.request(0, 100 * MS);
-    world.request(0, 100 * MS);
+    world.request(QueueIx::new(0), 100 * MS);
+    world.request(QueueIx::new(0), 100 * MS);
     assert_eq!(world.log.len(), 3, "full");
 }
 
 #[test]
 fn only_what_is_past_its_deadline_is_dropped() {
     let mut world = World::with(&options(Policy::ClipperAimd), 1, &[resnet50()]);
-    world.request(0, NEVER);
+    world.request(QueueIx::new(0), NEVER);
     // The device is free after 6.125 ms, and two rows take 7.2 ms more.
-    let soon = world.requests(2, 0, 6_130_000);
-    let past = world.requests(2, 0, 9 * MS);
+    let soon = world.requests(2, QueueIx::new(0), 6_130_000);
+    let past = world.requests(2, QueueIx::new(0), 9 * MS);
     world.drain();
     assert_eq!(
         world.log[1].payloads(),

@@ -3,6 +3,7 @@
 use sextant_schedule::{DropReason, NEVER, Options, Policy};
 
 use crate::world::{MS, World, spec};
+use sextant_types::index::QueueIx;
 
 fn options() -> Options {
     Options::of(Policy::Clockwork)
@@ -13,7 +14,7 @@ fn options() -> Options {
 fn busy() -> World {
     let specs = [spec(4.0, 5.0, 32), spec(1.0, 5.0, 32), spec(1.0, 5.0, 32)];
     let mut world = World::with(&options(), 1, &specs);
-    world.request(0, NEVER);
+    world.request(QueueIx::new(0), NEVER);
     assert_eq!(world.log[0].end, 9 * MS);
     world
 }
@@ -21,7 +22,7 @@ fn busy() -> World {
 #[test]
 fn sixteen_that_wait_grow_into_one_batch() {
     let mut world = busy();
-    world.requests(16, 1, 100 * MS);
+    world.requests(16, QueueIx::new(1), 100 * MS);
     world.pass(8 * MS);
     assert_eq!(world.log[1].rows(), 16);
 }
@@ -29,7 +30,7 @@ fn sixteen_that_wait_grow_into_one_batch() {
 #[test]
 fn a_batch_has_a_size_that_was_compiled() {
     let mut world = busy();
-    world.requests(15, 1, 200 * MS);
+    world.requests(15, QueueIx::new(1), 200 * MS);
     world.drain();
     let rows: Vec<u32> = world.log[1..].iter().map(|sent| sent.rows()).collect();
     assert_eq!(rows, [8, 4, 2, 1]);
@@ -43,7 +44,7 @@ fn any_size_may_be_allowed() {
         ..options()
     };
     let mut world = World::with(&options, 1, &[spec(1.0, 5.0, 32)]);
-    world.requests(14, 0, 200 * MS);
+    world.requests(14, QueueIx::new(0), 200 * MS);
     world.drain();
     let rows: Vec<u32> = world.log.iter().map(|sent| sent.rows()).collect();
     assert_eq!(rows, [1, 13]);
@@ -53,8 +54,8 @@ fn any_size_may_be_allowed() {
 fn a_tight_request_is_not_in_the_large_batch() {
     let mut world = busy();
     // At 4 ms the device is free from 9 ms on: alone it ends at 15 ms, sixteen end at 30 ms.
-    let tight = world.request(1, 20 * MS);
-    let rest: Vec<u64> = world.requests(16, 1, 60 * MS);
+    let tight = world.request(QueueIx::new(1), 20 * MS);
+    let rest: Vec<u64> = world.requests(16, QueueIx::new(1), 60 * MS);
     world.pass(5 * MS);
     assert_eq!(world.log[1].payloads(), rest, "found {:?}", world.log[1]);
     world.drain();
@@ -64,8 +65,8 @@ fn a_tight_request_is_not_in_the_large_batch() {
 #[test]
 fn the_strategy_that_must_start_first_goes_first() {
     let mut world = busy();
-    let late = world.request(1, 80 * MS);
-    let soon = world.request(2, 40 * MS);
+    let late = world.request(QueueIx::new(1), 80 * MS);
+    let soon = world.request(QueueIx::new(2), 40 * MS);
     world.drain();
     assert_eq!(world.log[1].payloads(), [soon]);
     assert_eq!(world.log[2].payloads(), [late]);
@@ -74,15 +75,17 @@ fn the_strategy_that_must_start_first_goes_first() {
 #[test]
 fn what_has_no_deadline_goes_last_and_in_turn() {
     let mut world = busy();
-    let patient: Vec<u64> = [2, 1].map(|queue| world.request(queue, NEVER)).to_vec();
-    let urgent = world.request(1, 500 * MS);
+    let patient: Vec<u64> = [2, 1]
+        .map(|queue| world.request(QueueIx::new(queue), NEVER))
+        .to_vec();
+    let urgent = world.request(QueueIx::new(1), 500 * MS);
     world.drain();
     assert_eq!(world.log[1].payloads(), [urgent, patient[1]]);
     assert_eq!(world.log[2].payloads(), [patient[0]]);
     let mut world = busy();
     let patient = [2, 1].map(|queue| {
         world.pass(world.now + 1);
-        world.request(queue, NEVER)
+        world.request(QueueIx::new(queue), NEVER)
     });
     world.drain();
     assert_eq!(world.log[1].payloads(), [patient[0]]);
@@ -91,7 +94,7 @@ fn what_has_no_deadline_goes_last_and_in_turn() {
 #[test]
 fn a_device_has_less_than_the_look_ahead_before_it() {
     let mut world = busy();
-    world.request(1, 100 * MS);
+    world.request(QueueIx::new(1), 100 * MS);
     world.pass(4 * MS - 1);
     assert_eq!(world.log.len(), 1, "more than 5 ms are left");
     world.pass(4 * MS);
@@ -106,7 +109,7 @@ fn a_stuck_device_gets_no_more_than_the_look_ahead() {
     let mut world = World::with(&options(), 1, &specs);
     world.percent = vec![10_000];
     (0..20).for_each(|_| {
-        world.request(0, NEVER);
+        world.request(QueueIx::new(0), NEVER);
         world.pass(world.now + 3 * MS);
     });
     let behind: u64 = world.log[1..].iter().map(|sent| sent.expected).sum();
@@ -120,10 +123,10 @@ fn a_stuck_device_gets_no_more_than_the_look_ahead() {
 fn what_the_next_free_device_cannot_meet_is_refused_at_once() {
     let mut world = busy();
     // Free at 9 ms, and one row takes 6 ms.
-    let hopeless = world.request(1, 15 * MS - 1);
+    let hopeless = world.request(QueueIx::new(1), 15 * MS - 1);
     assert_eq!(world.dropped, [(hopeless, DropReason::Expired)]);
-    let feasible = world.request(1, 15 * MS);
-    let impossible = world.request(1, 6 * MS - 1);
+    let feasible = world.request(QueueIx::new(1), 15 * MS);
+    let impossible = world.request(QueueIx::new(1), 6 * MS - 1);
     assert_eq!(world.dropped[1..], [(impossible, DropReason::Infeasible)]);
     world.drain();
     assert_eq!(world.log[1].payloads(), [feasible]);

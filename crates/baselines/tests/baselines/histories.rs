@@ -4,6 +4,7 @@ use proptest::{collection::vec, option, prelude::*};
 use sextant_schedule::{Delay, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec};
 
 use crate::world::{MS, World, spec};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 const POLICIES: [Policy; 4] = [
     Policy::Clockwork,
@@ -11,14 +12,14 @@ const POLICIES: [Policy; 4] = [
     Policy::ClipperAimd,
     Policy::ClipperQuantile,
 ];
-/// By worker: its pool and slots.
-const WORKERS: [(u32, u16); 4] = [(0, 1), (0, 1), (1, 2), (2, 1)];
+/// By device: its pool and slots.
+const DEVICES: [(u32, u16); 4] = [(0, 1), (0, 1), (1, 2), (2, 1)];
 const QUEUES: u32 = 4;
 
 #[derive(Debug, Clone)]
 enum Step {
     Arrive {
-        queue: u32,
+        queue: QueueIx,
         rows: u32,
         slack: Option<Nanos>,
     },
@@ -32,14 +33,14 @@ enum Step {
     Move(u32, PoolIx),
 }
 
-fn queue_spec(pool: PoolIx, queue: u32) -> QueueSpec {
+fn queue_spec(pool: PoolIx, queue: QueueIx) -> QueueSpec {
     let slower = 1.0 + f64::from(pool.get());
-    let (max_rows, batched) = [(1, true), (32, true), (5, true), (6, false)][queue as usize];
+    let (max_rows, batched) = [(1, true), (32, true), (5, true), (6, false)][queue.get() as usize];
     QueueSpec {
         batched,
         max_waiting_rows: 64,
         tenant: 0,
-        priority: if queue == 2 { 120 } else { 100 },
+        priority: if queue == QueueIx::new(2) { 120 } else { 100 },
         ..spec(slower, 4.0 * slower, max_rows)
     }
 }
@@ -48,16 +49,16 @@ fn step() -> impl Strategy<Value = Step> {
     let slack = option::weighted(0.9, 0..60 * MS);
     prop_oneof![
         16 => (0..QUEUES, prop_oneof![4 => Just(1u32), 1 => 1..8u32], slack)
-            .prop_map(|(queue, rows, slack)| Step::Arrive { queue, rows, slack }),
+            .prop_map(|(queue, rows, slack)| Step::Arrive { queue: QueueIx::new(queue), rows, slack }),
         10 => (0..8 * MS).prop_map(Step::Pass),
         1 => (0..20usize).prop_map(Step::Zombie),
         2 => Just(Step::Ring),
         1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Load(PoolIx::new(pool), queue)),
         1 => (0..3u32, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload(PoolIx::new(pool), queue)),
-        1 => (0..WORKERS.len() as u32).prop_map(Step::Up),
-        1 => (0..WORKERS.len() as u32).prop_map(Step::Down),
-        1 => (0..WORKERS.len() as u32, 0..3u32)
-            .prop_map(|(worker, pool)| Step::Move(worker, PoolIx::new(pool))),
+        1 => (0..DEVICES.len() as u32).prop_map(Step::Up),
+        1 => (0..DEVICES.len() as u32).prop_map(Step::Down),
+        1 => (0..DEVICES.len() as u32, 0..3u32)
+            .prop_map(|(device, pool)| Step::Move(device, PoolIx::new(pool))),
     ]
 }
 
@@ -98,15 +99,15 @@ fn play(options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
     for (pool, queue) in [(0, 0), (0, 1), (1, 1), (1, 2), (0, 3), (2, 1)] {
         world.load(
             PoolIx::new(pool),
-            queue,
-            queue_spec(PoolIx::new(pool), queue),
+            QueueIx::new(queue),
+            queue_spec(PoolIx::new(pool), QueueIx::new(queue)),
         );
     }
-    let up = |world: &mut World, worker: u32| {
-        let (pool, slots) = WORKERS[worker as usize];
-        world.up(worker, PoolIx::new(pool), slots);
+    let up = |world: &mut World, device: DeviceIx| {
+        let (pool, slots) = DEVICES[device.get() as usize];
+        world.up(device, PoolIx::new(pool), slots);
     };
-    (0..WORKERS.len() as u32).for_each(|worker| up(&mut world, worker));
+    (0..DEVICES.len() as u32).for_each(|device| up(&mut world, DeviceIx::new(device)));
     for step in steps {
         match *step {
             Step::Arrive { queue, rows, slack } => {
@@ -115,15 +116,19 @@ fn play(options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
             Step::Pass(nanos) => world.pass(world.now + nanos),
             Step::Zombie(which) => world.zombie(which),
             Step::Ring => world.ring_in_vain(),
-            Step::Load(pool, queue) => world.load(pool, queue, queue_spec(pool, queue)),
-            Step::Unload(pool, queue) => world.unload(pool, queue),
-            Step::Up(worker) => up(&mut world, worker),
-            Step::Down(worker) => world.down(worker),
-            Step::Move(worker, pool) => world.transfer(worker, pool),
+            Step::Load(pool, queue) => world.load(
+                pool,
+                QueueIx::new(queue),
+                queue_spec(pool, QueueIx::new(queue)),
+            ),
+            Step::Unload(pool, queue) => world.unload(pool, QueueIx::new(queue)),
+            Step::Up(device) => up(&mut world, DeviceIx::new(device)),
+            Step::Down(device) => world.down(DeviceIx::new(device)),
+            Step::Move(device, pool) => world.transfer(DeviceIx::new(device), pool),
         }
     }
-    // Whatever waits for a pool without workers waits for their return.
-    (0..WORKERS.len() as u32).for_each(|worker| up(&mut world, worker));
+    // Whatever waits for a pool without devices waits for their return.
+    (0..DEVICES.len() as u32).for_each(|device| up(&mut world, DeviceIx::new(device)));
     world.drain();
     world
 }

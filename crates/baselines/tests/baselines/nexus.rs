@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_schedule::{DropReason, Nanos, Options, Policy, PoolIx};
 
 use crate::world::{MS, Sent, World, spec};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 fn options() -> Options {
     Options {
@@ -31,7 +32,7 @@ fn load(world: &mut World, seed: u64, seconds: u64, queues: &[(u32, f64, Nanos)]
         }
         let (queue, rate, target) = queues[first];
         world.pass(at);
-        world.request(queue, target);
+        world.request(QueueIx::new(queue), target);
         next[first] += gap(rate);
     }
 }
@@ -42,16 +43,16 @@ fn median_rows<'a>(log: impl IntoIterator<Item = &'a Sent>) -> u32 {
     rows[rows.len() / 2]
 }
 
-/// Batches of queue and worker.
-fn spread(log: &[Sent]) -> BTreeMap<(u32, u32), usize> {
+/// Batches of queue and device.
+fn spread(log: &[Sent]) -> BTreeMap<(QueueIx, DeviceIx), usize> {
     let mut spread = BTreeMap::new();
     for sent in log {
-        *spread.entry((sent.queue, sent.worker)).or_default() += 1;
+        *spread.entry((sent.queue, sent.device)).or_default() += 1;
     }
     spread
 }
 
-fn devices_of(log: &[Sent], queue: u32) -> usize {
+fn devices_of(log: &[Sent], queue: QueueIx) -> usize {
     spread(log).keys().filter(|of| of.0 == queue).count()
 }
 
@@ -79,7 +80,10 @@ fn devices_follow_the_rates() {
         &[(0, 2_500.0, target), (1, 500.0, target)],
     );
     assert_eq!(
-        (devices_of(&world.log, 0), devices_of(&world.log, 1)),
+        (
+            devices_of(&world.log, QueueIx::new(0)),
+            devices_of(&world.log, QueueIx::new(1))
+        ),
         (4, 4)
     );
     load(
@@ -91,8 +95,16 @@ fn devices_follow_the_rates() {
     // By then an epoch is over, and with it the last change.
     let known = world.log.partition_point(|sent| sent.start < 2_100 * MS);
     let later = &world.log[known..];
-    assert!(devices_of(later, 0) >= 6, "{:?}", spread(later));
-    assert!(devices_of(later, 1) <= 2, "{:?}", spread(later));
+    assert!(
+        devices_of(later, QueueIx::new(0)) >= 6,
+        "{:?}",
+        spread(later)
+    );
+    assert!(
+        devices_of(later, QueueIx::new(1)) <= 2,
+        "{:?}",
+        spread(later)
+    );
     assert_eq!(world.scheduler.load(PoolIx::new(0)).slots, 8);
 }
 
@@ -115,9 +127,12 @@ fn more_queues_than_devices_share_them() {
 fn a_window_begins_where_all_of_it_can_be_met() {
     let mut world = World::with(&options(), 1, &[spec(1.0, 5.0, 64)]);
     // The device is busy until 6 ms; two rows would end at 13 ms, one at 12 ms.
-    world.request(0, 50 * MS);
-    let tight = world.request(0, 12 * MS);
-    let rest = [world.request(0, 40 * MS), world.request(0, 40 * MS)];
+    world.request(QueueIx::new(0), 50 * MS);
+    let tight = world.request(QueueIx::new(0), 12 * MS);
+    let rest = [
+        world.request(QueueIx::new(0), 40 * MS),
+        world.request(QueueIx::new(0), 40 * MS),
+    ];
     world.drain();
     assert_eq!(world.dropped, [(tight, DropReason::Shed)]);
     assert_eq!(world.log[1].payloads(), rest);
@@ -143,17 +158,20 @@ fn frontends_that_do_not_know_of_each_other_cost_goodput() {
 #[test]
 fn a_device_that_goes_leaves_its_requests_to_the_others() {
     let mut world = World::with(&options(), 2, &[spec(1.0, 5.0, 64)]);
-    world.requests(4, 0, 50 * MS);
+    world.requests(4, QueueIx::new(0), 50 * MS);
     let lost = world
         .log
         .iter()
-        .find(|sent| sent.worker == 1)
+        .find(|sent| sent.device == DeviceIx::new(1))
         .unwrap()
         .payloads();
-    world.down(1);
+    world.down(DeviceIx::new(1));
     world.drain();
     assert!(world.dropped.is_empty());
-    let served = world.log.iter().filter(|sent| sent.worker == 0);
+    let served = world
+        .log
+        .iter()
+        .filter(|sent| sent.device == DeviceIx::new(0));
     let mut served: Vec<u64> = served.flat_map(Sent::payloads).chain(lost).collect();
     served.sort_unstable();
     assert_eq!(served, [0, 1, 2, 3]);

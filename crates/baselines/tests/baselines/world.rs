@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, PoolIx,
-    QueueSpec, Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options,
+    PoolIx, QueueSpec, Request, Scheduler,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -15,8 +16,8 @@ pub const MS: Nanos = 1_000_000;
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub id: BatchId,
-    pub queue: u32,
-    pub worker: u32,
+    pub queue: QueueIx,
+    pub device: DeviceIx,
     pub requests: Vec<Request<u64>>,
     pub latest: Nanos,
     pub expected: Nanos,
@@ -37,9 +38,9 @@ impl Sent {
     }
 }
 
-/// A worker with its slots' ends and what lies on it.
+/// A device with its slots' ends and what lies on it.
 #[derive(Debug, Default)]
-struct Worker {
+struct Device {
     slots: Vec<Nanos>,
     running: VecDeque<Sent>,
 }
@@ -47,7 +48,7 @@ struct Worker {
 pub struct World {
     pub scheduler: Box<dyn Scheduler<u64>>,
     pub now: Nanos,
-    /// Everything that was sent to a worker, in order.
+    /// Everything that was sent to a device, in order.
     pub log: Vec<Sent>,
     pub dropped: Vec<(u64, DropReason)>,
     /// Number of requests so far; the next one's payload.
@@ -55,9 +56,9 @@ pub struct World {
     pub delay: Delay,
     /// Run time over the profile's, in percent: taken in turn.
     pub percent: Vec<u64>,
-    workers: BTreeMap<u32, Worker>,
+    devices: BTreeMap<DeviceIx, Device>,
     specs: BTreeMap<(PoolIx, u32), QueueSpec>,
-    pools: BTreeMap<u32, PoolIx>,
+    pools: BTreeMap<DeviceIx, PoolIx>,
     ended: usize,
 }
 
@@ -86,80 +87,80 @@ impl World {
             requests: 0,
             delay: options.delay,
             percent: vec![100],
-            workers: BTreeMap::new(),
+            devices: BTreeMap::new(),
             specs: BTreeMap::new(),
             pools: BTreeMap::new(),
             ended: 0,
         }
     }
 
-    /// With `workers` devices in pool 0 and these queues on it.
-    pub fn with(options: &Options, workers: u32, specs: &[QueueSpec]) -> Self {
+    /// With `devices` devices in pool 0 and these queues on it.
+    pub fn with(options: &Options, devices: u32, specs: &[QueueSpec]) -> Self {
         let mut world = Self::new(options);
         for (queue, spec) in (0..).zip(specs) {
-            world.load(PoolIx::new(0), queue, spec.clone());
+            world.load(PoolIx::new(0), QueueIx::new(queue), spec.clone());
         }
-        (0..workers).for_each(|worker| world.up(worker, PoolIx::new(0), 1));
+        (0..devices).for_each(|device| world.up(DeviceIx::new(device), PoolIx::new(0), 1));
         world
     }
 
-    pub fn load(&mut self, pool: PoolIx, queue: u32, spec: QueueSpec) {
-        self.specs.insert((pool, queue), spec.clone());
+    pub fn load(&mut self, pool: PoolIx, queue: QueueIx, spec: QueueSpec) {
+        self.specs.insert((pool, queue.get()), spec.clone());
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_loaded(now, pool, queue, spec, actions));
     }
 
-    pub fn unload(&mut self, pool: PoolIx, queue: u32) {
-        self.specs.remove(&(pool, queue));
+    pub fn unload(&mut self, pool: PoolIx, queue: QueueIx) {
+        self.specs.remove(&(pool, queue.get()));
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_unloaded(now, pool, queue, actions));
     }
 
-    pub fn up(&mut self, worker: u32, pool: PoolIx, slots: u16) {
-        let expected = self.lose(worker);
-        self.pools.insert(worker, pool);
+    pub fn up(&mut self, device: DeviceIx, pool: PoolIx, slots: u16) {
+        let expected = self.lose(device);
+        self.pools.insert(device, pool);
         let ends = vec![self.now; usize::from(slots)];
         let running = VecDeque::new();
-        self.workers.insert(
-            worker,
-            Worker {
+        self.devices.insert(
+            device,
+            Device {
                 slots: ends,
                 running,
             },
         );
-        let (now, spec) = (self.now, WorkerSpec { pool, slots });
+        let (now, spec) = (self.now, DeviceSpec { pool, slots });
         let mut lost = Vec::new();
-        self.act(|scheduler, actions| lost = scheduler.on_worker_up(now, worker, spec, actions));
+        self.act(|scheduler, actions| lost = scheduler.on_device_up(now, device, spec, actions));
         assert_eq!(lost, expected, "batches lost by a restart");
     }
 
-    pub fn down(&mut self, worker: u32) {
-        let expected = self.lose(worker);
+    pub fn down(&mut self, device: DeviceIx) {
+        let expected = self.lose(device);
         let (now, mut lost) = (self.now, Vec::new());
-        self.act(|scheduler, actions| lost = scheduler.on_worker_down(now, worker, actions));
-        assert_eq!(lost, expected, "batches lost with a worker");
+        self.act(|scheduler, actions| lost = scheduler.on_device_down(now, device, actions));
+        assert_eq!(lost, expected, "batches lost with a device");
     }
 
-    /// What is loaded on a worker has changed.
-    pub fn transfer(&mut self, worker: u32, pool: PoolIx) {
-        if self.workers.contains_key(&worker) {
-            self.pools.insert(worker, pool);
+    /// What is loaded on a device has changed.
+    pub fn transfer(&mut self, device: DeviceIx, pool: PoolIx) {
+        if self.devices.contains_key(&device) {
+            self.pools.insert(device, pool);
         }
         let now = self.now;
-        self.act(|scheduler, actions| scheduler.on_worker_moved(now, worker, pool, actions));
+        self.act(|scheduler, actions| scheduler.on_device_moved(now, device, pool, actions));
     }
 
-    fn lose(&mut self, worker: u32) -> Vec<BatchId> {
-        let gone = self.workers.remove(&worker).unwrap_or_default();
+    fn lose(&mut self, device: DeviceIx) -> Vec<BatchId> {
+        let gone = self.devices.remove(&device).unwrap_or_default();
         let mut lost: Vec<_> = gone.running.iter().map(|sent| sent.id).collect();
         lost.sort_unstable();
         lost
     }
 
-    /// A result of a batch that is long over, or was lost with its worker.
+    /// A result of a batch that is long over, or was lost with its device.
     pub fn zombie(&mut self, which: usize) {
         let running = |id| {
-            self.workers
+            self.devices
                 .values()
                 .any(|of| of.running.iter().any(|s| s.id == id))
         };
@@ -181,16 +182,16 @@ impl World {
     }
 
     /// A request of one row with `slack` ns, [`NEVER`] for no deadline; tells its payload.
-    pub fn request(&mut self, queue: u32, slack: Nanos) -> u64 {
+    pub fn request(&mut self, queue: QueueIx, slack: Nanos) -> u64 {
         self.request_of(queue, 1, slack)
     }
 
     /// `count` of them at once.
-    pub fn requests(&mut self, count: u32, queue: u32, slack: Nanos) -> Vec<u64> {
+    pub fn requests(&mut self, count: u32, queue: QueueIx, slack: Nanos) -> Vec<u64> {
         (0..count).map(|_| self.request(queue, slack)).collect()
     }
 
-    pub fn request_of(&mut self, queue: u32, rows: u32, slack: Nanos) -> u64 {
+    pub fn request_of(&mut self, queue: QueueIx, rows: u32, slack: Nanos) -> u64 {
         let payload = self.requests;
         self.requests += 1;
         let deadline = self.now.saturating_add(slack);
@@ -208,9 +209,9 @@ impl World {
     pub fn pass(&mut self, until: Nanos) {
         loop {
             let ends = self
-                .workers
+                .devices
                 .iter()
-                .filter_map(|(worker, of)| of.running.iter().map(|sent| (sent.end, *worker)).min());
+                .filter_map(|(device, of)| of.running.iter().map(|sent| (sent.end, *device)).min());
             let end = ends.min();
             let timer = self.scheduler.next_timer();
             let next = end.map_or(NEVER, |(at, _)| at).min(timer.unwrap_or(NEVER));
@@ -219,7 +220,7 @@ impl World {
             }
             self.now = self.now.max(next);
             match end {
-                Some((at, worker)) if at == next => self.finish(worker, at),
+                Some((at, device)) if at == next => self.finish(DeviceIx::new(device.get()), at),
                 _ => self.ring(),
             }
         }
@@ -229,7 +230,7 @@ impl World {
     /// Lets everything end that was sent or waits.
     pub fn drain(&mut self) {
         for _ in 0..10_000 {
-            let ends = self.workers.values().flat_map(|of| &of.running);
+            let ends = self.devices.values().flat_map(|of| &of.running);
             let end = ends.map(|sent| sent.end).min();
             let next = end.into_iter().chain(self.scheduler.next_timer()).min();
             let Some(next) = next else { return };
@@ -261,8 +262,8 @@ impl World {
         );
     }
 
-    fn finish(&mut self, worker: u32, at: Nanos) {
-        let of = self.workers.get_mut(&worker).expect("it runs something");
+    fn finish(&mut self, device: DeviceIx, at: Nanos) {
+        let of = self.devices.get_mut(&device).expect("it runs something");
         let ended = of.running.iter().position(|sent| sent.end == at);
         let sent = ended.and_then(|at| of.running.remove(at));
         let sent = sent.expect("it ends now");
@@ -278,7 +279,7 @@ impl World {
                 Action::Drop { request, reason } => self.dropped.push((request.payload, reason)),
                 Action::Infer {
                     queue,
-                    worker,
+                    device,
                     requests,
                     earliest,
                     latest,
@@ -288,7 +289,7 @@ impl World {
                     let sent = Sent {
                         id,
                         queue,
-                        worker,
+                        device,
                         requests,
                         latest,
                         expected,
@@ -302,10 +303,10 @@ impl World {
     }
 
     fn start(&mut self, mut sent: Sent) {
-        let pool = self.pools[&sent.worker];
+        let pool = self.pools[&sent.device];
         let spec = self
             .specs
-            .get(&(pool, sent.queue))
+            .get(&(pool, sent.queue.get()))
             .expect("a queue that is loaded");
         assert!(sent.rows() <= spec.max_rows, "a batch over its maximum");
         assert!(
@@ -316,9 +317,9 @@ impl World {
         assert_eq!(sent.expected, spec.latency.of(sent.rows()));
         assert!(sent.start >= self.now + self.delay.before_start(sent.rows()));
         let of = self
-            .workers
-            .get_mut(&sent.worker)
-            .expect("a worker that is up");
+            .devices
+            .get_mut(&sent.device)
+            .expect("a device that is up");
         let slot = of.slots.iter_mut().min().expect("a slot");
         sent.start = sent.start.max(*slot);
         let percent = self.percent[self.ended % self.percent.len()];

@@ -32,7 +32,7 @@ const LOAD: f64 = 0.7;
 /// How much there is to schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Queues, each of a model of its own.
+    /// Queues, each of a variant of its own.
     pub queues: u32,
     /// Devices, all of one kind.
     pub devices: u32,

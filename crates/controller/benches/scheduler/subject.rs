@@ -4,13 +4,14 @@ use rand::{SeedableRng, seq::index};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines::build;
 use sextant_controller as controller;
-use sextant_controller::{Controller, DeviceSpec, Loaded, ModelSpec, OnKind};
+use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::{Estimation, Run};
 use sextant_schedule as schedule;
-use sextant_schedule::{BatchId, Nanos, Options, PoolIx, Request, Scheduler, WorkerSpec};
+use sextant_schedule::{BatchId, Nanos, Options, PoolIx, Request, Scheduler};
 
 use super::{SEED, Size, spec};
+use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
 /// What is driven, and which variants its devices hold. Devices have one slot each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,14 +75,14 @@ impl Subject {
         let mut scheduler = build(options);
         let mut actions = schedule::Actions::with_capacity(64);
         for queue in 0..size.queues {
-            scheduler.on_loaded(0, PoolIx::new(0), queue, spec(), &mut actions);
+            scheduler.on_loaded(0, PoolIx::new(0), QueueIx::new(queue), spec(), &mut actions);
         }
-        for worker in 0..size.devices {
-            let spec = WorkerSpec {
+        for device in 0..size.devices {
+            let spec = schedule::DeviceSpec {
                 pool: PoolIx::new(0),
                 slots: 1,
             };
-            scheduler.on_worker_up(0, worker, spec, &mut actions);
+            scheduler.on_device_up(0, DeviceIx::new(device), spec, &mut actions);
         }
         Self::Pool(scheduler, actions)
     }
@@ -94,15 +95,15 @@ impl Subject {
             estimation: Estimation::default(),
         }));
         let mut actions = controller::Actions::with_capacity(64);
-        for model in 0..size.queues {
+        for variant in 0..size.queues {
             let on = OnKind {
-                kind: 0,
+                kind: KindIx::new(0),
                 latency: None,
                 surface: None,
                 load: 0,
                 price: 1.0,
             };
-            let spec = ModelSpec {
+            let spec = VariantSpec {
                 pages: 1,
                 shared: None,
                 surface: None,
@@ -110,27 +111,38 @@ impl Subject {
                 load: 8_000_000,
                 kinds: vec![on],
             };
-            controller.on_model(0, model, spec, &mut actions);
+            controller.on_variant(0, VariantIx::new(variant), spec, &mut actions);
         }
-        for (device, held) in (0..).zip(held) {
+        for (device, held) in (0..).map(DeviceIx::new).zip(held) {
             let spec = DeviceSpec {
-                kind: 0,
+                kind: KindIx::new(0),
                 pages: u32::MAX,
                 slots: 1,
             };
             controller.on_device_up(0, device, spec, &mut actions);
-            for model in held {
-                controller.on_load_result(0, device, *model, Loaded::Found, &mut actions);
+            for variant in held {
+                controller.on_load_result(
+                    0,
+                    device,
+                    VariantIx::new(*variant),
+                    Loaded::Found,
+                    &mut actions,
+                );
             }
         }
         Self::Fleet(controller, actions)
     }
 
+    /// A request for the queue or the variant of this number.
     #[inline]
-    pub fn request(&mut self, at: Nanos, queue: u32, request: Request<u64>) {
+    pub fn request(&mut self, at: Nanos, number: u32, request: Request<u64>) {
         match self {
-            Self::Pool(scheduler, actions) => scheduler.on_request(at, queue, request, actions),
-            Self::Fleet(controller, actions) => controller.on_request(at, queue, request, actions),
+            Self::Pool(scheduler, actions) => {
+                scheduler.on_request(at, QueueIx::new(number), request, actions);
+            }
+            Self::Fleet(controller, actions) => {
+                controller.on_request(at, VariantIx::new(number), request, actions);
+            }
         }
     }
 

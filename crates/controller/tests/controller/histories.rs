@@ -7,9 +7,10 @@ use sextant_schedule as schedule;
 use sextant_schedule::{Delay, NEVER};
 
 use crate::world::{Answer, Setting, Step, World};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 const DEVICES: u32 = 3;
-const MODELS: u32 = 7;
+const VARIANTS: u32 = 7;
 
 /// The scheduling policies that serve nothing late on devices that keep to their times.
 const IN_TIME: [schedule::Policy; 6] = [
@@ -23,28 +24,28 @@ const IN_TIME: [schedule::Policy; 6] = [
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        14 => (0..MODELS, 1..3u32, option::weighted(0.9, 0..4_000u64))
-            .prop_map(|(model, rows, slack)| Step::Arrive { model, rows, slack }),
+        14 => (0..VARIANTS, 1..3u32, option::weighted(0.9, 0..4_000u64))
+            .prop_map(|(variant, rows, slack)| Step::Arrive { variant: VariantIx::new(variant), rows, slack }),
         8 => (0..400u64).prop_map(|nanos| Step::Pass { nanos }),
         8 => (0..4usize).prop_map(|which| Step::Finish { which }),
         6 => (0..3usize, prop::bool::weighted(0.8))
             .prop_map(|(which, ok)| Step::EndLoad { which, ok }),
         4 => (0..3usize).prop_map(|which| Step::Confirm { which }),
-        1 => (0..DEVICES, 0..MODELS).prop_map(|(device, model)| Step::Lose { device, model }),
-        1 => (0..DEVICES, 0..MODELS).prop_map(|(device, model)| Step::Find { device, model }),
-        1 => (0..MODELS).prop_map(|model| Step::Respecify { model }),
+        1 => (0..DEVICES, 0..VARIANTS).prop_map(|(device, variant)| Step::Lose { device: DeviceIx::new(device), variant: VariantIx::new(variant) }),
+        1 => (0..DEVICES, 0..VARIANTS).prop_map(|(device, variant)| Step::Find { device: DeviceIx::new(device), variant: VariantIx::new(variant) }),
+        1 => (0..VARIANTS).prop_map(|variant| Step::Respecify { variant: VariantIx::new(variant) }),
         2 => Just(Step::Ring),
-        1 => (0..DEVICES).prop_map(|device| Step::Up { device }),
-        1 => (0..DEVICES).prop_map(|device| Step::Down { device }),
-        1 => (0..DEVICES, 0..3u32).prop_map(|(device, kind)| Step::Kind { device, kind }),
+        1 => (0..DEVICES).prop_map(|device| Step::Up { device: DeviceIx::new(device) }),
+        1 => (0..DEVICES).prop_map(|device| Step::Down { device: DeviceIx::new(device) }),
+        1 => (0..DEVICES, 0..3u32).prop_map(|(device, kind)| Step::Kind { device: DeviceIx::new(device), kind: KindIx::new(kind) }),
         1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
             .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
-        1 => (0..MODELS).prop_map(|model| Step::Retire { model }),
-        2 => (0..MODELS, 0..DEVICES).prop_map(|(model, from)| Step::Relocate { model, from }),
+        1 => (0..VARIANTS).prop_map(|variant| Step::Retire { variant: VariantIx::new(variant) }),
+        2 => (0..VARIANTS, 0..DEVICES).prop_map(|(variant, from)| Step::Relocate { variant: VariantIx::new(variant), from: DeviceIx::new(from) }),
     ]
 }
 
-fn wanted() -> impl Strategy<Value = Vec<(u32, Wanted)>> {
+fn wanted() -> impl Strategy<Value = Vec<(VariantIx, Wanted)>> {
     let one = (
         prop_oneof![1..4u32, Just(u32::MAX)],
         prop::bool::weighted(0.2),
@@ -55,8 +56,9 @@ fn wanted() -> impl Strategy<Value = Vec<(u32, Wanted)>> {
             pinned,
             order,
         });
-    let listed = prop::sample::subsequence((0..MODELS).collect::<Vec<_>>(), 0..4);
-    (listed, vec(one, 4)).prop_map(|(models, of)| models.into_iter().zip(of).collect())
+    let listed = prop::sample::subsequence((0..VARIANTS).collect::<Vec<_>>(), 0..4);
+    (listed, vec(one, 4))
+        .prop_map(|(variants, of)| variants.into_iter().map(VariantIx::new).zip(of).collect())
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
@@ -88,7 +90,7 @@ fn setting() -> impl Strategy<Value = Setting> {
                 ..placement::Options::of(placing)
             },
             devices: vec![(6, 1), (8, 2), (5, 1)],
-            models: vec![
+            variants: vec![
                 (1, 60, 100, 10),
                 (2, 120, 100, 10),
                 (3, 180, 200, 20),

@@ -6,17 +6,18 @@ use sextant_schedule as schedule;
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
+use sextant_types::index::VariantIx;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Devices with room for two of the models each.
-fn world(policy: Policy, devices: usize, models: usize) -> World {
+/// Devices with room for two of the variants each.
+fn world(policy: Policy, devices: usize, variants: usize) -> World {
     World::new(Setting {
         scheduling: schedule::Options::of(schedule::Policy::Eager),
         placing: placement::Options::of(policy),
         devices: vec![(8, 1); devices],
-        models: vec![(4, 8 * MS, 2 * MS, 2 * MS); models],
+        variants: vec![(4, 8 * MS, 2 * MS, 2 * MS); variants],
         shared: vec![],
         max_rows: 4,
         shaped: Vec::new(),
@@ -36,10 +37,12 @@ fn everywhere(order: u32) -> Wanted {
 fn what_is_wanted_is_loaded_where_there_is_room_and_stays() {
     for policy in Policy::ALL {
         let mut world = world(*policy, 3, 4);
-        let list: Vec<_> = (0..4).map(|model| (model, everywhere(model))).collect();
+        let list: Vec<_> = (0..4)
+            .map(|at| (VariantIx::new(at), everywhere(at)))
+            .collect();
         world.want(&list, NEVER);
         world.pass(SECOND);
-        let replicas = [0, 1, 2, 3].map(|model| world.replicas(model));
+        let replicas = [0, 1, 2, 3].map(|variant| world.replicas(VariantIx::new(variant)));
         assert_eq!(replicas, [3, 3, 0, 0], "{policy}: by their order");
         let loads = world.loads;
         world.pass(60 * SECOND);
@@ -58,13 +61,19 @@ fn what_has_no_room_beside_what_is_pinned_is_refused() {
             pinned: true,
             ..everywhere(order)
         };
-        world.want(&[(0, pinned(0)), (1, pinned(1))], NEVER);
+        world.want(
+            &[
+                (VariantIx::new(0), pinned(0)),
+                (VariantIx::new(1), pinned(1)),
+            ],
+            NEVER,
+        );
         world.pass(SECOND);
-        let refused = world.arrive(2, 1, None);
+        let refused = world.arrive(VariantIx::new(2), 1, None);
         let gone = Answer::Dropped(schedule::DropReason::Gone);
         assert_eq!(world.answers.get(&refused), Some(&gone), "{policy}");
-        world.want(&[(0, pinned(0))], NEVER);
-        let again = world.arrive(2, 1, None);
+        world.want(&[(VariantIx::new(0), pinned(0))], NEVER);
+        let again = world.arrive(VariantIx::new(2), 1, None);
         world.pass(2 * SECOND);
         assert!(
             matches!(world.answers[&again], Answer::Served { .. }),
@@ -80,23 +89,25 @@ fn so_many_replicas_as_are_wanted() {
         devices: 2,
         ..everywhere(0)
     };
-    world.want(&[(1, two)], NEVER);
+    world.want(&[(VariantIx::new(1), two)], NEVER);
     world.pass(SECOND);
-    assert_eq!((world.replicas(1), world.loads), (2, 2));
+    assert_eq!((world.replicas(VariantIx::new(1)), world.loads), (2, 2));
 }
 
-/// Memory for half of the models, all of them wanted, four of them asked for: what is asked for is
+/// Memory for half of the variants, all of them wanted, four of them asked for: what is asked for is
 /// loaded once and nothing goes back and forth.
 #[test]
 fn what_is_asked_for_and_what_is_wanted_do_not_drive_each_other_out() {
     let mut world = world(Policy::Sextant, 2, 8);
-    let list: Vec<_> = (0..8).map(|model| (model, everywhere(model))).collect();
+    let list: Vec<_> = (0..8)
+        .map(|at| (VariantIx::new(at), everywhere(at)))
+        .collect();
     world.want(&list, 600 * SECOND);
     world.pass(SECOND);
     let ask = |world: &mut World, rounds: u32| {
         for _ in 0..rounds {
-            for model in 4..8 {
-                world.arrive(model, 1, Some(200 * MS));
+            for variant in 4..8 {
+                world.arrive(VariantIx::new(variant), 1, Some(200 * MS));
                 world.pass(world.now + 50 * MS);
             }
         }
@@ -111,59 +122,73 @@ fn what_is_asked_for_and_what_is_wanted_do_not_drive_each_other_out() {
 #[test]
 fn what_nobody_wants_or_uses_goes_after_a_while_and_makes_room() {
     let mut world = world(Policy::Sextant, 1, 4);
-    world.arrive(2, 1, Some(SECOND));
-    world.arrive(3, 1, Some(SECOND));
+    world.arrive(VariantIx::new(2), 1, Some(SECOND));
+    world.arrive(VariantIx::new(3), 1, Some(SECOND));
     world.pass(SECOND);
-    assert_eq!((world.replicas(2), world.replicas(3)), (1, 1));
-    world.want(&[(0, everywhere(0)), (3, everywhere(1))], 10 * SECOND);
+    assert_eq!(
+        (
+            world.replicas(VariantIx::new(2)),
+            world.replicas(VariantIx::new(3))
+        ),
+        (1, 1)
+    );
+    world.want(
+        &[
+            (VariantIx::new(0), everywhere(0)),
+            (VariantIx::new(3), everywhere(1)),
+        ],
+        10 * SECOND,
+    );
     world.pass(6 * SECOND);
-    assert_eq!(world.replicas(0), 0, "no room yet");
+    assert_eq!(world.replicas(VariantIx::new(0)), 0, "no room yet");
     world.pass(20 * SECOND);
-    let replicas = [0, 2, 3].map(|model| world.replicas(model));
+    let replicas = [0, 2, 3].map(|variant| world.replicas(VariantIx::new(variant)));
     assert_eq!(replicas, [1, 0, 1], "what is wanted stays, unused");
 }
 
 #[test]
-fn a_pinned_model_is_loaded_though_others_have_to_go_and_never_goes() {
+fn a_pinned_variant_is_loaded_though_others_have_to_go_and_never_goes() {
     let mut world = world(Policy::Sextant, 1, 4);
-    world.arrive(1, 1, Some(SECOND));
-    world.arrive(2, 1, Some(SECOND));
+    world.arrive(VariantIx::new(1), 1, Some(SECOND));
+    world.arrive(VariantIx::new(2), 1, Some(SECOND));
     world.pass(SECOND);
     let pinned = Wanted {
         pinned: true,
         ..everywhere(0)
     };
-    world.want(&[(0, pinned)], NEVER);
+    world.want(&[(VariantIx::new(0), pinned)], NEVER);
     world.pass(2 * SECOND);
-    assert_eq!(world.replicas(0), 1);
+    assert_eq!(world.replicas(VariantIx::new(0)), 1);
     for round in 0..20 {
-        world.arrive(1 + round % 3, 1, Some(SECOND));
+        world.arrive(VariantIx::new(1 + round % 3), 1, Some(SECOND));
         world.pass(world.now + SECOND);
-        assert_eq!(world.replicas(0), 1);
+        assert_eq!(world.replicas(VariantIx::new(0)), 1);
     }
 }
 
 #[test]
-fn a_retired_model_goes_at_once_and_is_asked_for_in_vain() {
+fn a_retired_variant_goes_at_once_and_is_asked_for_in_vain() {
     let mut world = world(Policy::Sextant, 2, 2);
-    world.want(&[(0, everywhere(0))], NEVER);
+    world.want(&[(VariantIx::new(0), everywhere(0))], NEVER);
     world.pass(SECOND);
-    world.play(&Step::Retire { model: 0 });
+    world.play(&Step::Retire {
+        variant: VariantIx::new(0),
+    });
     world.pass(2 * SECOND);
-    assert_eq!((world.replicas(0), world.unloads), (0, 2));
-    let number = world.arrive(0, 1, None);
+    assert_eq!((world.replicas(VariantIx::new(0)), world.unloads), (0, 2));
+    let number = world.arrive(VariantIx::new(0), 1, None);
     let gone = Answer::Dropped(schedule::DropReason::Gone);
     assert_eq!(world.answers.get(&number), Some(&gone));
 }
 #[test]
-fn a_model_that_was_missed_is_loaded_where_what_goes_is_worth_less() {
+fn a_variant_that_was_missed_is_loaded_where_what_goes_is_worth_less() {
     let mut world = world(Policy::Sextant, 1, 3);
-    for model in [0, 1] {
-        world.arrive(model, 1, Some(SECOND));
+    for variant in [0, 1] {
+        world.arrive(VariantIx::new(variant), 1, Some(SECOND));
         world.pass(world.now + SECOND);
     }
-    world.miss(2);
+    world.miss(VariantIx::new(2));
     world.pass(world.now + SECOND);
-    let replicas = [0, 1, 2].map(|model| world.replicas(model));
+    let replicas = [0, 1, 2].map(|variant| world.replicas(VariantIx::new(variant)));
     assert_eq!(replicas, [0, 1, 1], "what was used longest ago went");
 }

@@ -1,4 +1,4 @@
-//! A model moves from a device that something else slows down.
+//! A variant moves from a device that something else slows down.
 
 use sextant_placement as placement;
 use sextant_placement::{Policy, Presence, Wanted};
@@ -6,17 +6,18 @@ use sextant_schedule as schedule;
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
+use sextant_types::index::{DeviceIx, VariantIx};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Devices of so many pages; models of four pages that take 8 ms to load.
-fn world(policy: Policy, devices: &[u32], models: usize) -> World {
+/// Devices of so many pages; variants of four pages that take 8 ms to load.
+fn world(policy: Policy, devices: &[u32], variants: usize) -> World {
     World::new(Setting {
         scheduling: schedule::Options::of(schedule::Policy::Eager),
         placing: placement::Options::of(policy),
         devices: devices.iter().map(|pages| (*pages, 1)).collect(),
-        models: vec![(4, 8 * MS, 2 * MS, 2 * MS); models],
+        variants: vec![(4, 8 * MS, 2 * MS, 2 * MS); variants],
         shared: vec![],
         max_rows: 4,
         shaped: Vec::new(),
@@ -24,37 +25,41 @@ fn world(policy: Policy, devices: &[u32], models: usize) -> World {
     })
 }
 
-fn on(world: &World, model: u32) -> Vec<u32> {
+fn on(world: &World, variant: VariantIx) -> Vec<u32> {
     let placement = world.controller.placement();
-    let there = |device: &u32| placement.presence(*device, model) == Presence::Loaded;
-    (0..4).filter(there).collect()
+    let there = |device: &DeviceIx| placement.presence(*device, variant) == Presence::Loaded;
+    let on = DeviceIx::first::<4>().into_iter().filter(there);
+    on.map(DeviceIx::get).collect()
 }
 
-fn relocate(world: &mut World, model: u32, from: u32) {
-    world.play(&Step::Relocate { model, from });
+fn relocate(world: &mut World, variant: VariantIx, from: DeviceIx) {
+    world.play(&Step::Relocate { variant, from });
 }
 
 #[test]
-fn a_model_is_loaded_elsewhere_before_it_goes_and_nothing_is_lost() {
+fn a_variant_is_loaded_elsewhere_before_it_goes_and_nothing_is_lost() {
     for policy in Policy::ALL {
         let mut world = world(*policy, &[8, 8], 1);
-        world.arrive(0, 1, Some(SECOND));
+        world.arrive(VariantIx::new(0), 1, Some(SECOND));
         world.pass(100 * MS);
-        let first = on(&world, 0);
+        let first = on(&world, VariantIx::new(0));
         assert_eq!(first.len(), 1, "{policy}");
         let sent: Vec<u64> = (0..200)
             .map(|number| {
                 if number == 20 {
-                    relocate(&mut world, 0, first[0]);
+                    relocate(&mut world, VariantIx::new(0), DeviceIx::new(first[0]));
                 }
-                let query = world.arrive(0, 1, Some(30 * MS));
+                let query = world.arrive(VariantIx::new(0), 1, Some(30 * MS));
                 world.pass(world.now + 5 * MS);
-                assert!(!on(&world, 0).is_empty(), "{policy}: loaded nowhere");
+                assert!(
+                    !on(&world, VariantIx::new(0)).is_empty(),
+                    "{policy}: loaded nowhere"
+                );
                 query
             })
             .collect();
         world.pass(world.now + SECOND);
-        assert_eq!(on(&world, 0), [1 - first[0]], "{policy}");
+        assert_eq!(on(&world, VariantIx::new(0)), [1 - first[0]], "{policy}");
         let served = |query: &u64| {
             matches!(
                 world.answers.get(query),
@@ -74,22 +79,22 @@ fn as_many_as_are_wanted_stay_and_the_device_is_left_alone_for_a_minute() {
         pinned: true,
         order: 0,
     };
-    world.want(&[(0, two)], NEVER);
+    world.want(&[(VariantIx::new(0), two)], NEVER);
     world.pass(SECOND);
-    assert_eq!(on(&world, 0), [0, 1]);
-    relocate(&mut world, 0, 1);
+    assert_eq!(on(&world, VariantIx::new(0)), [0, 1]);
+    relocate(&mut world, VariantIx::new(0), DeviceIx::new(1));
     world.pass(2 * SECOND);
-    assert_eq!(on(&world, 0), [0, 2]);
+    assert_eq!(on(&world, VariantIx::new(0)), [0, 2]);
     let all = Wanted { devices: 3, ..two };
-    world.want(&[(0, all)], NEVER);
+    world.want(&[(VariantIx::new(0), all)], NEVER);
     world.pass(50 * SECOND);
     assert_eq!(
-        on(&world, 0),
+        on(&world, VariantIx::new(0)),
         [0, 2],
         "the device that it has left is not tried yet"
     );
     world.pass(90 * SECOND);
-    assert_eq!(on(&world, 0), [0, 1, 2]);
+    assert_eq!(on(&world, VariantIx::new(0)), [0, 1, 2]);
 }
 
 #[test]
@@ -103,39 +108,49 @@ fn nothing_moves_where_nothing_is_free_or_to_a_device_that_has_it() {
     world.want(
         &[
             (
-                0,
+                VariantIx::new(0),
                 Wanted {
                     devices: 2,
                     ..one(0)
                 },
             ),
-            (1, one(1)),
+            (VariantIx::new(1), one(1)),
         ],
         NEVER,
     );
     world.pass(SECOND);
-    assert_eq!((on(&world, 0), on(&world, 1)), (vec![0, 1], vec![2]));
-    for (model, from) in [(0, 0), (1, 2), (1, 0), (9, 9)] {
-        relocate(&mut world, model, from);
+    assert_eq!(
+        (on(&world, VariantIx::new(0)), on(&world, VariantIx::new(1))),
+        (vec![0, 1], vec![2])
+    );
+    for (variant, from) in [(0, 0), (1, 2), (1, 0), (9, 9)] {
+        relocate(&mut world, VariantIx::new(variant), DeviceIx::new(from));
     }
     world.pass(2 * SECOND);
-    assert_eq!((on(&world, 0), on(&world, 1)), (vec![0, 1], vec![2]));
+    assert_eq!(
+        (on(&world, VariantIx::new(0)), on(&world, VariantIx::new(1))),
+        (vec![0, 1], vec![2])
+    );
     assert_eq!((world.loads, world.unloads), (3, 0));
 }
 
 #[test]
-fn a_move_that_comes_to_nothing_leaves_the_model_where_it_is() {
+fn a_move_that_comes_to_nothing_leaves_the_variant_where_it_is() {
     let mut world = world(Policy::Sextant, &[8, 8], 1);
-    world.arrive(0, 1, Some(SECOND));
+    world.arrive(VariantIx::new(0), 1, Some(SECOND));
     world.pass(100 * MS);
-    let first = on(&world, 0);
-    relocate(&mut world, 0, first[0]);
+    let first = on(&world, VariantIx::new(0));
+    relocate(&mut world, VariantIx::new(0), DeviceIx::new(first[0]));
     let other = 1 - first[0];
-    world.play(&Step::Down { device: other });
+    world.play(&Step::Down {
+        device: DeviceIx::new(other),
+    });
     world.pass(SECOND);
-    assert_eq!(on(&world, 0), first);
-    world.play(&Step::Up { device: other });
-    relocate(&mut world, 0, first[0]);
+    assert_eq!(on(&world, VariantIx::new(0)), first);
+    world.play(&Step::Up {
+        device: DeviceIx::new(other),
+    });
+    relocate(&mut world, VariantIx::new(0), DeviceIx::new(first[0]));
     world.pass(2 * SECOND);
-    assert_eq!(on(&world, 0), [other]);
+    assert_eq!(on(&world, VariantIx::new(0)), [other]);
 }

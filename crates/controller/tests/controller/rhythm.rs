@@ -6,6 +6,7 @@ use sextant_placement::{Options, Policy, Rhythm};
 use sextant_schedule as schedule;
 
 use crate::world::{Setting, World};
+use sextant_types::index::{DeviceIx, VariantIx};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -75,7 +76,7 @@ fn world(pages: u32, prefetch: bool) -> World {
             ..Options::of(Policy::Sextant)
         },
         devices: vec![(pages, 1)],
-        models: vec![(4, 8 * MS, 3 * MS, MS); 12],
+        variants: vec![(4, 8 * MS, 3 * MS, MS); 12],
         shared: vec![],
         max_rows: 8,
         shaped: Vec::new(),
@@ -83,23 +84,23 @@ fn world(pages: u32, prefetch: bool) -> World {
     })
 }
 
-/// Model 0 every five minutes, one LOAD of something else for every free page in between; tells
+/// Variant 0 every five minutes, one LOAD of something else for every free page in between; tells
 /// before how many of the last five bursts it was loaded.
 fn ready(mut world: World) -> u32 {
     let mut ready = 0;
     for burst in 1..=12u64 {
         let begin = burst * 5 * MINUTE + burst % 3 * SECOND;
         world.pass(begin - 2 * MINUTE);
-        for model in 1..8 {
-            world.arrive(model, 1, Some(100 * MS));
+        for variant in 1..8 {
+            world.arrive(VariantIx::new(variant), 1, Some(100 * MS));
             world.pass(world.now + SECOND);
         }
         world.pass(begin);
         if burst > 7 {
-            ready += world.replicas(0) as u32;
+            ready += world.replicas(VariantIx::new(0)) as u32;
         }
         for _ in 0..5 {
-            world.arrive(0, 1, Some(100 * MS));
+            world.arrive(VariantIx::new(0), 1, Some(100 * MS));
             world.pass(world.now + 200 * MS);
         }
     }
@@ -107,8 +108,8 @@ fn ready(mut world: World) -> u32 {
 }
 
 #[test]
-fn a_model_with_a_period_is_loaded_before_its_next_burst() {
-    // Room for four models, and seven others between the bursts.
+fn a_variant_with_a_period_is_loaded_before_its_next_burst() {
+    // Room for four variants, and seven others between the bursts.
     assert_eq!(ready(world(16, false)), 0);
     assert_eq!(ready(world(16, true)), 5);
 }
@@ -119,18 +120,20 @@ fn what_is_foreseen_takes_free_pages_without_unloading() {
     for burst in 1..=8u64 {
         world.pass(burst * 5 * MINUTE);
         if burst == 8 {
-            assert_eq!(world.replicas(0), 1);
+            assert_eq!(world.replicas(VariantIx::new(0)), 1);
         }
-        world.arrive(0, 1, Some(100 * MS));
+        world.arrive(VariantIx::new(0), 1, Some(100 * MS));
         world.pass(world.now + SECOND);
         // The device is restarted: everything is free again.
-        world.play(&crate::world::Step::Up { device: 0 });
+        world.play(&crate::world::Step::Up {
+            device: DeviceIx::new(0),
+        });
     }
     assert_eq!(world.unloads, 0);
 }
 
 #[test]
-fn a_model_asked_for_at_random_is_not_loaded_ahead() {
+fn a_variant_asked_for_at_random_is_not_loaded_ahead() {
     let mut ahead = 0;
     for seed in 0..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -138,10 +141,12 @@ fn a_model_asked_for_at_random_is_not_loaded_ahead() {
         for _ in 0..40 {
             let next = world.now + exponential(&mut random, 5 * MINUTE);
             world.pass(next);
-            ahead += world.replicas(0);
-            world.arrive(0, 1, Some(100 * MS));
+            ahead += world.replicas(VariantIx::new(0));
+            world.arrive(VariantIx::new(0), 1, Some(100 * MS));
             world.pass(world.now + SECOND);
-            world.play(&crate::world::Step::Up { device: 0 });
+            world.play(&crate::world::Step::Up {
+                device: DeviceIx::new(0),
+            });
         }
     }
     assert!(ahead <= 1, "{ahead} of 200 loads, seeds 0 to 4");

@@ -5,20 +5,21 @@ use sextant_placement as placement;
 use sextant_schedule as schedule;
 
 use crate::world::{Answer, Setting, World};
+use sextant_types::index::{DeviceIx, VariantIx};
 
-/// One device on which one model is loaded: a query of size 100 takes 100 ns, two in a batch 110.
+/// One device on which one variant is loaded: a query of size 100 takes 100 ns, two in a batch 110.
 fn world() -> World {
     let mut world = World::new(Setting {
         scheduling: schedule::Options::of(schedule::Policy::Sextant),
         placing: placement::Options::default(),
         devices: vec![(4, 1)],
-        models: vec![(1, 1, 100, 10)],
+        variants: vec![(1, 1, 100, 10)],
         shared: vec![],
         max_rows: 8,
         shaped: vec![0],
         exact: true,
     });
-    world.find(0, 0);
+    world.find(DeviceIx::new(0), VariantIx::new(0));
     world
 }
 
@@ -43,7 +44,7 @@ fn batches(mut world: World) -> Vec<Vec<u64>> {
 fn near_sizes_share_a_batch_and_far_ones_do_not() {
     let mut world = world();
     for size in [100, 51, 200, 52, 198, 53] {
-        world.arrive_shaped(0, near(size), 1, None);
+        world.arrive_shaped(VariantIx::new(0), near(size), 1, None);
     }
     let mut sizes = batches(world);
     sizes.iter_mut().for_each(|batch| batch.sort_unstable());
@@ -55,7 +56,7 @@ fn near_sizes_share_a_batch_and_far_ones_do_not() {
 fn without_padding_only_equal_dimensions_share_a_batch() {
     let mut world = world();
     for (size, dims) in [(100, 9), (100, 1), (100, 2), (100, 1), (100, 2)] {
-        world.arrive_shaped(0, equal(size, dims), 1, None);
+        world.arrive_shaped(VariantIx::new(0), equal(size, dims), 1, None);
     }
     let sizes = batches(world);
     assert_eq!(sizes, [vec![100, 100], vec![100, 100]]);
@@ -64,10 +65,10 @@ fn without_padding_only_equal_dimensions_share_a_batch() {
 #[test]
 fn a_query_that_is_too_long_for_its_target_is_refused_and_a_short_one_is_not() {
     let mut world = world();
-    let long = world.arrive_shaped(0, near(400), 1, Some(150));
-    let short = world.arrive_shaped(0, near(60), 1, Some(150));
+    let long = world.arrive_shaped(VariantIx::new(0), near(400), 1, Some(150));
+    let short = world.arrive_shaped(VariantIx::new(0), near(60), 1, Some(150));
     // Beyond what was measured: at least in proportion.
-    let longest = world.arrive_shaped(0, near(4_000), 1, Some(3_900));
+    let longest = world.arrive_shaped(VariantIx::new(0), near(4_000), 1, Some(3_900));
     world.drain();
     let refused = Answer::Dropped(schedule::DropReason::Infeasible);
     assert_eq!(world.answers[&long], refused);
@@ -82,7 +83,7 @@ fn a_query_that_is_too_long_for_its_target_is_refused_and_a_short_one_is_not() {
 fn queues_of_ever_new_dimensions_are_used_again() {
     let mut world = world();
     for dims in 0..1_000 {
-        world.arrive_shaped(0, equal(50 + dims % 300, dims), 1, None);
+        world.arrive_shaped(VariantIx::new(0), equal(50 + dims % 300, dims), 1, None);
         if dims % 100 == 0 {
             world.pass(world.now + 1_000);
         }
@@ -98,7 +99,7 @@ fn queues_of_ever_new_dimensions_are_used_again() {
     // All of them have left: there is room for as many again, and equal ones share a batch.
     let before = world.answers.len();
     for _ in 0..400 {
-        world.arrive_shaped(0, equal(60, 5_000), 1, None);
+        world.arrive_shaped(VariantIx::new(0), equal(60, 5_000), 1, None);
     }
     world.drain();
     let answers = world.answers.values().filter(|it| **it == full);
@@ -116,7 +117,7 @@ fn queues_of_ever_new_dimensions_are_used_again() {
 fn the_rows_of_all_sizes_together_are_limited() {
     let mut world = world();
     for number in 0..600 {
-        world.arrive_shaped(0, near(50 + number % 300), 1, None);
+        world.arrive_shaped(VariantIx::new(0), near(50 + number % 300), 1, None);
     }
     let full = Answer::Dropped(schedule::DropReason::QueueFull);
     let refused = world.answers.values().filter(|it| **it == full).count();

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, ModelSpec, OnKind, Options, Shape, Sharing,
+    Action, Actions, Controller, DeviceSpec, Loaded, OnKind, Options, Shape, Sharing, VariantSpec,
 };
 use sextant_placement as placement;
 use sextant_placement::{Presence, Shared, Wanted};
 use sextant_profile::{Estimation, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 mod checks;
 
@@ -20,12 +21,12 @@ pub struct Setting {
     pub placing: placement::Options,
     /// By device: pages and slots.
     pub devices: Vec<(u32, u16)>,
-    /// By model: pages, time of a LOAD, run time of one row, and of each further one.
-    pub models: Vec<(u32, Nanos, Nanos, Nanos)>,
-    /// By model: what it holds together with the others of its group; nothing beyond the list.
+    /// By variant: pages, time of a LOAD, run time of one row, and of each further one.
+    pub variants: Vec<(u32, Nanos, Nanos, Nanos)>,
+    /// By variant: what it holds together with the others of its group; nothing beyond the list.
     pub shared: Vec<Option<Shared>>,
     pub max_rows: u32,
-    /// Models whose queries come in several sizes: run times are those of a query of size 100 and grow
+    /// Variants whose queries come in several sizes: run times are those of a query of size 100 and grow
     /// with the size.
     pub shaped: Vec<u32>,
     /// Whether LOADs and batches take exactly as long as expected and all succeed.
@@ -39,7 +40,7 @@ pub const KINDS: u32 = 6;
 #[derive(Debug, Clone)]
 pub enum Step {
     Arrive {
-        model: u32,
+        variant: VariantIx,
         rows: u32,
         slack: Option<Nanos>,
     },
@@ -56,43 +57,43 @@ pub enum Step {
     Confirm {
         which: usize,
     },
-    /// A device says that a model is gone that nobody unloaded.
+    /// A device says that a variant is gone that nobody unloaded.
     Lose {
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
     },
-    /// A device says that it has a model that nobody loaded.
+    /// A device says that it has a variant that nobody loaded.
     Find {
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        variant: VariantIx,
     },
     Respecify {
-        model: u32,
+        variant: VariantIx,
     },
     Ring,
     Up {
-        device: u32,
+        device: DeviceIx,
     },
     Down {
-        device: u32,
+        device: DeviceIx,
     },
     /// A device is of another kind from now on, which runs everything alike.
     Kind {
-        device: u32,
-        kind: u32,
+        device: DeviceIx,
+        kind: KindIx,
     },
     /// What is to be kept loaded, and for how long what is not.
     Want {
-        list: Vec<(u32, Wanted)>,
+        list: Vec<(VariantIx, Wanted)>,
         idle_unload: Nanos,
     },
     Retire {
-        model: u32,
+        variant: VariantIx,
     },
-    /// Something else slows a model down on a device: it may move to any other.
+    /// Something else slows a variant down on a device: it may move to any other.
     Relocate {
-        model: u32,
-        from: u32,
+        variant: VariantIx,
+        from: DeviceIx,
     },
 }
 
@@ -105,8 +106,8 @@ enum There {
 
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    device: u32,
-    model: u32,
+    device: DeviceIx,
+    variant: VariantIx,
     end: Nanos,
 }
 
@@ -126,8 +127,8 @@ pub struct World {
     shapes: BTreeMap<u64, Shape>,
     pub answers: BTreeMap<u64, Answer>,
     /// Devices that are up, and their kinds.
-    up: BTreeMap<u32, u32>,
-    there: BTreeMap<(u32, u32), There>,
+    up: BTreeMap<DeviceIx, KindIx>,
+    there: BTreeMap<(DeviceIx, VariantIx), There>,
     running: BTreeMap<BatchId, Running>,
     /// The sizes in each batch, in order.
     pub sizes: Vec<Vec<u64>>,
@@ -138,12 +139,12 @@ pub struct World {
 // === impl Setting ===
 
 impl Setting {
-    fn shared(&self, model: u32) -> Option<Shared> {
-        self.shared.get(model as usize).copied().flatten()
+    fn shared(&self, variant: VariantIx) -> Option<Shared> {
+        self.shared.get(variant.get() as usize).copied().flatten()
     }
 
-    fn surface(&self, model: u32) -> Option<Surface> {
-        let (_, _, first, more) = self.models[model as usize];
+    fn surface(&self, variant: VariantIx) -> Option<Surface> {
+        let (_, _, first, more) = self.variants[variant.get() as usize];
         let table = |size: u64| {
             let rows = 0..u64::from(self.max_rows);
             let nanos = rows.map(|row| (first + row * more) * size / 100);
@@ -151,21 +152,21 @@ impl Setting {
         };
         let tables = [50, 100, 200, 400].map(table).to_vec();
         let surface = Surface::new(tables, self.max_rows);
-        surface.filter(|_| self.shaped.contains(&model))
+        surface.filter(|_| self.shaped.contains(&variant.get()))
     }
 
-    fn model(&self, model: u32) -> ModelSpec {
-        let (pages, load, first, more) = self.models[model as usize];
+    fn variant(&self, variant: VariantIx) -> VariantSpec {
+        let (pages, load, first, more) = self.variants[variant.get() as usize];
         let rows = 0..u64::from(self.max_rows);
         let latency = LatencyTable::new(rows.map(|row| first + row * more).collect()).unwrap();
-        ModelSpec {
+        VariantSpec {
             pages,
-            shared: self.shared(model),
-            surface: self.surface(model),
+            shared: self.shared(variant),
+            surface: self.surface(variant),
             load,
             kinds: (0..KINDS)
                 .map(|kind| OnKind {
-                    kind,
+                    kind: KindIx::new(kind),
                     latency: None,
                     surface: None,
                     load: 0,
@@ -210,8 +211,8 @@ impl World {
             loads: 0,
             unloads: 0,
         };
-        (0..world.setting.models.len() as u32).for_each(|model| world.specify(model));
-        (0..world.setting.devices.len() as u32).for_each(|device| world.up(device));
+        (0..world.setting.variants.len() as u32).for_each(|at| world.specify(VariantIx::new(at)));
+        (0..world.setting.devices.len() as u32).for_each(|at| world.up(DeviceIx::new(at)));
         world
     }
 
@@ -221,15 +222,20 @@ impl World {
                 ref list,
                 idle_unload,
             } => self.want(list, idle_unload),
-            Step::Retire { model } => {
-                self.act(|c, now, actions| c.on_retired(now, model, actions));
+            Step::Retire { variant } => {
+                self.act(|c, now, actions| c.on_retired(now, variant, actions));
             }
-            Step::Relocate { model, from } => {
-                let others: Vec<u32> = self.up.keys().copied().filter(|at| *at != from).collect();
-                self.act(|c, now, actions| c.on_relocate(now, (model, from), &others, actions));
+            Step::Relocate { variant, from } => {
+                let others: Vec<DeviceIx> =
+                    self.up.keys().copied().filter(|at| *at != from).collect();
+                self.act(|c, now, actions| c.on_relocate(now, (variant, from), &others, actions));
             }
             Step::Kind { device, kind } => self.change_kind(device, kind),
-            Step::Arrive { model, rows, slack } => drop(self.arrive(model, rows, slack)),
+            Step::Arrive {
+                variant,
+                rows,
+                slack,
+            } => drop(self.arrive(variant, rows, slack)),
             Step::Pass { nanos } => self.pass(self.now + nanos),
             Step::Finish { which } if !self.setting.exact => {
                 if let Some(id) = self.running.keys().nth(which).copied() {
@@ -249,29 +255,29 @@ impl World {
                     self.confirm(place);
                 }
             }
-            Step::Lose { device, model } => self.lose(device, model),
-            Step::Find { device, model } => self.find(device, model),
-            Step::Respecify { model } => self.specify(model),
+            Step::Lose { device, variant } => self.lose(device, variant),
+            Step::Find { device, variant } => self.find(device, variant),
+            Step::Respecify { variant } => self.specify(variant),
             Step::Ring => self.act(|c, now, actions| c.on_timer(now, actions)),
             Step::Up { device } => self.up(device),
             Step::Down { device } => self.down(device),
         }
     }
 
-    /// Hands a request in, in one of many shapes where its model takes several; tells its number.
-    pub fn arrive(&mut self, model: u32, rows: u32, slack: Option<Nanos>) -> u64 {
+    /// Hands a request in, in one of many shapes where its variant takes several; tells its number.
+    pub fn arrive(&mut self, variant: VariantIx, rows: u32, slack: Option<Nanos>) -> u64 {
         let size = 10 + (self.sent * 37) % 400 / 3;
-        let sharing = match model % 2 {
+        let sharing = match variant.get() % 2 {
             0 => Sharing::Near,
             _ => Sharing::Equal(size),
         };
-        self.arrive_shaped(model, Shape { size, sharing }, rows, slack)
+        self.arrive_shaped(variant, Shape { size, sharing }, rows, slack)
     }
 
     /// Hands a request of a shape in; tells its number.
     pub fn arrive_shaped(
         &mut self,
-        model: u32,
+        variant: VariantIx,
         shape: Shape,
         rows: u32,
         slack: Option<Nanos>,
@@ -284,7 +290,7 @@ impl World {
             rows,
             deadline: slack.map_or(NEVER, |slack| self.now + slack),
         };
-        self.act(|c, now, actions| c.on_shaped_request(now, (model, shape), request, actions));
+        self.act(|c, now, actions| c.on_shaped_request(now, (variant, shape), request, actions));
         number
     }
 
@@ -325,7 +331,8 @@ impl World {
 
     /// Lets everything end; tells how many requests were handed in.
     pub fn drain(&mut self) -> u64 {
-        let down: Vec<u32> = (0..self.setting.devices.len() as u32)
+        let down: Vec<DeviceIx> = (0..self.setting.devices.len() as u32)
+            .map(DeviceIx::new)
             .filter(|device| !self.up.contains_key(device))
             .collect();
         down.into_iter().for_each(|device| self.up(device));
@@ -360,8 +367,8 @@ impl World {
             "requests wait for idle devices"
         );
         let demand = self.controller.placement().demand();
-        for model in 0..self.setting.models.len() as u32 {
-            assert_eq!(demand.of(model), 0, "demand of nobody");
+        for variant in (0..self.setting.variants.len() as u32).map(VariantIx::new) {
+            assert_eq!(demand.of(variant), 0, "demand of nobody");
         }
         self.sent
     }
@@ -371,56 +378,56 @@ impl World {
         self.answers.values().filter(served).count()
     }
 
-    pub fn replicas(&self, model: u32) -> usize {
-        self.loaded_on(model).len()
+    pub fn replicas(&self, variant: VariantIx) -> usize {
+        self.loaded_on(variant).len()
     }
 
-    pub fn loaded_on(&self, model: u32) -> Vec<u32> {
-        let on = |device: &&u32| {
-            let presence = self.controller.placement().presence(**device, model);
+    pub fn loaded_on(&self, variant: VariantIx) -> Vec<DeviceIx> {
+        let on = |device: &&DeviceIx| {
+            let presence = self.controller.placement().presence(**device, variant);
             presence == Presence::Loaded
         };
         self.up.keys().filter(on).copied().collect()
     }
 
-    pub fn want(&mut self, list: &[(u32, Wanted)], idle_unload: Nanos) {
+    pub fn want(&mut self, list: &[(VariantIx, Wanted)], idle_unload: Nanos) {
         self.act(|c, now, actions| c.on_wanted(now, list, idle_unload, actions));
     }
 
-    pub fn miss(&mut self, model: u32) {
-        self.act(|c, now, actions| c.on_missed(now, model, actions));
+    pub fn miss(&mut self, variant: VariantIx) {
+        self.act(|c, now, actions| c.on_missed(now, variant, actions));
     }
 
-    fn change_kind(&mut self, device: u32, kind: u32) {
-        let slots = u32::from(self.setting.devices[device as usize].1);
-        let kind = slots - 1 + 2 * kind;
+    fn change_kind(&mut self, device: DeviceIx, kind: KindIx) {
+        let slots = u32::from(self.setting.devices[device.get() as usize].1);
+        let kind = KindIx::new(slots - 1 + 2 * kind.get());
         if let Some(known) = self.up.get_mut(&device) {
             *known = kind;
             self.act(|c, now, actions| c.on_device_kind(now, device, kind, actions));
         }
     }
 
-    pub fn specify(&mut self, model: u32) {
-        let spec = self.setting.model(model);
-        self.act(|c, now, actions| c.on_model(now, model, spec, actions));
+    pub fn specify(&mut self, variant: VariantIx) {
+        let spec = self.setting.variant(variant);
+        self.act(|c, now, actions| c.on_variant(now, variant, spec, actions));
     }
 
-    pub fn find(&mut self, device: u32, model: u32) {
-        if !self.up.contains_key(&device) || self.there.contains_key(&(device, model)) {
+    pub fn find(&mut self, device: DeviceIx, variant: VariantIx) {
+        if !self.up.contains_key(&device) || self.there.contains_key(&(device, variant)) {
             return;
         }
-        if self.free(device) >= self.needed(device, model) {
-            self.there.insert((device, model), There::Loaded);
+        if self.free(device) >= self.needed(device, variant) {
+            self.there.insert((device, variant), There::Loaded);
             self.act(|c, now, actions| {
-                c.on_load_result(now, device, model, Loaded::Found, actions);
+                c.on_load_result(now, device, variant, Loaded::Found, actions);
             });
         }
     }
 
-    fn up(&mut self, device: u32) {
+    fn up(&mut self, device: DeviceIx) {
         let expected = self.forget(device);
-        let (pages, slots) = self.setting.devices[device as usize];
-        let kind = u32::from(slots) - 1;
+        let (pages, slots) = self.setting.devices[device.get() as usize];
+        let kind = KindIx::new(u32::from(slots) - 1);
         self.up.insert(device, kind);
         let spec = DeviceSpec { kind, pages, slots };
         let mut lost = vec![];
@@ -428,7 +435,7 @@ impl World {
         assert_eq!(lost, expected, "batches lost by a restart");
     }
 
-    fn down(&mut self, device: u32) {
+    fn down(&mut self, device: DeviceIx) {
         let expected = self.forget(device);
         self.up.remove(&device);
         let mut lost = vec![];
@@ -436,7 +443,7 @@ impl World {
         assert_eq!(lost, expected, "batches lost with a device");
     }
 
-    fn forget(&mut self, device: u32) -> Vec<BatchId> {
+    fn forget(&mut self, device: DeviceIx) -> Vec<BatchId> {
         self.there.retain(|(on, _), _| *on != device);
         let lost = self.running.iter().filter(|(_, of)| of.device == device);
         let lost: Vec<BatchId> = lost.map(|(id, _)| *id).collect();
@@ -444,20 +451,20 @@ impl World {
         lost
     }
 
-    fn lose(&mut self, device: u32, model: u32) {
+    fn lose(&mut self, device: DeviceIx, variant: VariantIx) {
         let runs = self.running.values();
-        let mut here = runs.filter(|of| (of.device, of.model) == (device, model));
-        if here.next().is_none() && self.there.get(&(device, model)) == Some(&There::Loaded) {
-            self.confirm((device, model));
+        let mut here = runs.filter(|of| (of.device, of.variant) == (device, variant));
+        if here.next().is_none() && self.there.get(&(device, variant)) == Some(&There::Loaded) {
+            self.confirm((device, variant));
         }
     }
 
-    fn confirm(&mut self, (device, model): (u32, u32)) {
-        self.there.remove(&(device, model));
-        self.act(|c, now, actions| c.on_unloaded(now, device, model, actions));
+    fn confirm(&mut self, (device, variant): (DeviceIx, VariantIx)) {
+        self.there.remove(&(device, variant));
+        self.act(|c, now, actions| c.on_unloaded(now, device, variant, actions));
     }
 
-    fn loading(&self) -> Vec<((u32, u32), Nanos)> {
+    fn loading(&self) -> Vec<((DeviceIx, VariantIx), Nanos)> {
         let loading = self.there.iter().filter_map(|(place, of)| match of {
             There::Loading { until, .. } => Some((*place, *until)),
             There::Loaded | There::Leaving => None,
@@ -465,14 +472,14 @@ impl World {
         loading.collect()
     }
 
-    fn end_load(&mut self, (device, model): (u32, u32), ok: bool) {
+    fn end_load(&mut self, (device, variant): (DeviceIx, VariantIx), ok: bool) {
         if ok {
-            self.there.insert((device, model), There::Loaded);
+            self.there.insert((device, variant), There::Loaded);
         } else {
-            self.there.remove(&(device, model));
+            self.there.remove(&(device, variant));
         }
         let loaded = if ok { Loaded::After(1) } else { Loaded::Failed };
-        self.act(|c, now, actions| c.on_load_result(now, device, model, loaded, actions));
+        self.act(|c, now, actions| c.on_load_result(now, device, variant, loaded, actions));
     }
 
     fn finish(&mut self, id: BatchId) {
@@ -494,46 +501,20 @@ impl World {
         }
     }
 
-    fn free(&self, device: u32) -> u32 {
-        let on = |place: &&(u32, u32), of: &There| place.0 == device && *of != There::Leaving;
-        let here = self.there.iter().filter(|(place, of)| on(place, of));
-        let (mut taken, mut groups) = (0, BTreeMap::new());
-        for ((_, model), _) in here {
-            taken += self.setting.models[*model as usize].0;
-            if let Some(shared) = self.setting.shared(*model) {
-                groups.insert(shared.group, shared.pages);
-            }
-        }
-        self.setting.devices[device as usize].0 - taken - groups.values().sum::<u32>()
-    }
-
-    /// Pages that a LOAD takes, with what its group does not hold already.
-    fn needed(&self, device: u32, model: u32) -> u32 {
-        let own = self.setting.models[model as usize].0;
-        let Some(shared) = self.setting.shared(model) else {
-            return own;
-        };
-        let held = self.there.iter().any(|((on, other), of)| {
-            let group = self.setting.shared(*other).map(|shared| shared.group);
-            *on == device && *of != There::Leaving && group == Some(shared.group)
-        });
-        own + if held { 0 } else { shared.pages }
-    }
-
     fn act(&mut self, event: impl FnOnce(&mut Controller<u64>, Nanos, &mut Actions<u64>)) {
         let mut actions = vec![];
         event(&mut self.controller, self.now, &mut actions);
         for action in actions {
             self.check(action);
         }
-        for ((device, model), of) in &self.there {
-            let presence = self.controller.placement().presence(*device, *model);
+        for ((device, variant), of) in &self.there {
+            let presence = self.controller.placement().presence(*device, *variant);
             let expected = match of {
                 There::Loading { .. } => Presence::Loading,
                 There::Loaded => Presence::Loaded,
                 There::Leaving => Presence::Leaving,
             };
-            assert_eq!(presence, expected, "model {model} on device {device}");
+            assert_eq!(presence, expected, "variant {variant} on device {device}");
         }
         self.check_demand();
         self.check_pools();

@@ -1,15 +1,18 @@
 //! Small histories of one placement, step by step.
 
 use sextant_placement::{
-    Action, DeviceSpec, ModelSpec, Options, Placement, Policy, Presence, UnknownPolicy, Wanted,
+    Action, DeviceSpec, Options, Placement, Policy, Presence, UnknownPolicy, VariantSpec, Wanted,
     build,
 };
 use sextant_schedule::{NEVER, Nanos};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 const MS: Nanos = 1_000_000;
+const DEVICES: [DeviceIx; 6] = DeviceIx::first();
+const VARIANTS: [VariantIx; 8] = VariantIx::first();
 
-fn spec(pages: u32) -> ModelSpec {
-    ModelSpec {
+fn spec(pages: u32) -> VariantSpec {
+    VariantSpec {
         pages,
         shared: None,
         load: 8 * MS,
@@ -25,28 +28,34 @@ struct Driver {
 }
 
 impl Driver {
-    /// With one device of `pages` pages and models of the given pages.
-    fn new(policy: Policy, pages: u32, models: &[u32]) -> Self {
+    /// With one device of `pages` pages and variants of the given pages.
+    fn new(policy: Policy, pages: u32, variants: &[u32]) -> Self {
         let mut driver = Self {
             placement: build(&Options::of(policy)),
             now: 0,
             actions: vec![],
         };
-        for (model, pages) in (0..).zip(models) {
-            driver.publish(model, spec(*pages));
+        for (variant, pages) in (0..).zip(variants) {
+            driver.publish(variant, spec(*pages));
         }
         driver.up(0, 0, pages);
         driver
     }
 
-    /// A model that can run on devices of both kinds.
-    fn publish(&mut self, model: u32, spec: ModelSpec) {
-        self.event(|p, now, out| p.on_model(now, model, spec, out));
-        self.event(|p, now, out| p.on_kinds(now, model, &[(0, 0), (1, 0)], out));
+    /// A variant that can run on devices of both kinds.
+    fn publish(&mut self, variant: u32, spec: VariantSpec) {
+        let variant = VariantIx::new(variant);
+        self.event(|p, now, out| p.on_variant(now, variant, spec, out));
+        let kinds = [0, 1].map(|kind| (KindIx::new(kind), 0));
+        self.event(|p, now, out| p.on_kinds(now, variant, &kinds, out));
     }
 
     fn up(&mut self, device: u32, kind: u32, pages: u32) {
-        let spec = DeviceSpec { kind, pages };
+        let spec = DeviceSpec {
+            kind: KindIx::new(kind),
+            pages,
+        };
+        let device = DeviceIx::new(device);
         self.event(|p, now, out| p.on_device_up(now, device, spec, out));
     }
 
@@ -54,51 +63,56 @@ impl Driver {
         event(self.placement.as_mut(), self.now, &mut self.actions);
     }
 
-    fn request(&mut self, model: u32, slack: Nanos) {
+    fn request(&mut self, variant: u32, slack: Nanos) {
         let deadline = match slack {
             NEVER => NEVER,
             _ => self.now + slack,
         };
-        self.event(|p, now, out| p.on_request(now, model, deadline, out));
+        self.event(|p, now, out| p.on_request(now, VariantIx::new(variant), deadline, out));
     }
 
     /// A request that is served by a batch of its own, on device 0.
-    fn serve(&mut self, model: u32) {
-        self.request(model, NEVER);
-        self.event(|p, now, out| p.on_served(now, 0, model, &[NEVER], out));
+    fn serve(&mut self, variant: u32) {
+        self.request(variant, NEVER);
+        let variant = VariantIx::new(variant);
+        self.event(|p, now, out| p.on_served(now, DeviceIx::new(0), variant, &[NEVER], out));
         self.pass(3 * MS);
-        self.event(|p, now, out| p.on_finished(now, 0, model, out));
+        self.event(|p, now, out| p.on_finished(now, DeviceIx::new(0), variant, out));
     }
 
-    /// Asks for a model until it is loaded and has served, all else being idle.
-    fn bring(&mut self, model: u32) -> Vec<Action> {
+    /// Asks for a variant until it is loaded and has served, all else being idle.
+    fn bring(&mut self, variant: u32) -> Vec<Action> {
         self.actions.clear();
-        self.request(model, 100 * MS);
+        self.request(variant, 100 * MS);
+        let variant = VariantIx::new(variant);
         let deadline = self.now + 100 * MS;
         let actions = self.take();
         self.carry_out(&actions);
-        assert_eq!(self.placement.presence(0, model), Presence::Loaded);
-        self.event(|p, now, out| p.on_served(now, 0, model, &[deadline], out));
+        assert_eq!(
+            self.placement.presence(DeviceIx::new(0), variant),
+            Presence::Loaded
+        );
+        self.event(|p, now, out| p.on_served(now, DeviceIx::new(0), variant, &[deadline], out));
         self.pass(3 * MS);
-        self.event(|p, now, out| p.on_finished(now, 0, model, out));
+        self.event(|p, now, out| p.on_finished(now, DeviceIx::new(0), variant, out));
         actions
     }
 
     fn carry_out(&mut self, actions: &[Action]) {
         for action in actions {
             match *action {
-                Action::Unload { device, model } => {
-                    self.event(|p, now, out| p.on_unloaded(now, device, model, out));
+                Action::Unload { device, variant } => {
+                    self.event(|p, now, out| p.on_unloaded(now, device, variant, out));
                 }
                 Action::Load {
                     device,
-                    model,
+                    variant,
                     earliest,
                     expected,
                     ..
                 } => {
                     self.now = self.now.max(earliest) + expected;
-                    self.event(|p, now, out| p.on_load_result(now, device, model, true, out));
+                    self.event(|p, now, out| p.on_load_result(now, device, variant, true, out));
                 }
             }
         }
@@ -123,7 +137,7 @@ impl Driver {
 
     fn loads(&mut self) -> Vec<u32> {
         let loads = self.take().into_iter().filter_map(|action| match action {
-            Action::Load { model, .. } => Some(model),
+            Action::Load { variant, .. } => Some(variant.get()),
             Action::Unload { .. } => None,
         });
         loads.collect()
@@ -132,7 +146,7 @@ impl Driver {
 
 fn unloaded(actions: &[Action]) -> Vec<u32> {
     let unloads = actions.iter().filter_map(|action| match action {
-        Action::Unload { model, .. } => Some(*model),
+        Action::Unload { variant, .. } => Some(variant.get()),
         Action::Load { .. } => None,
     });
     unloads.collect()
@@ -152,7 +166,7 @@ fn names_are_read_and_unknown_ones_list_the_valid_ones() {
 }
 
 #[test]
-fn a_cold_request_loads_its_model_once() {
+fn a_cold_request_loads_its_variant_once() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 10, &[4]);
         driver.request(0, 100 * MS);
@@ -160,14 +174,14 @@ fn a_cold_request_loads_its_model_once() {
         let actions = driver.take();
         let latest = 100 * MS - 3 * MS - 8 * MS;
         let load = Action::Load {
-            device: 0,
-            model: 0,
+            device: DEVICES[0],
+            variant: VARIANTS[0],
             earliest: 0,
             latest,
             expected: 8 * MS,
         };
         assert_eq!(actions, [load], "{policy}");
-        assert_eq!(driver.placement.free_pages(0), 6);
+        assert_eq!(driver.placement.free_pages(DEVICES[0]), 6);
     }
 }
 
@@ -177,7 +191,7 @@ fn a_request_that_no_load_could_help_loads_nothing() {
         let mut driver = Driver::new(*policy, 10, &[4]);
         driver.request(0, 11 * MS - 1);
         assert_eq!(driver.take(), [], "{policy}");
-        assert_eq!(driver.placement.demand().of(0), 0, "{policy}");
+        assert_eq!(driver.placement.demand().of(VARIANTS[0]), 0, "{policy}");
         driver.request(0, 11 * MS + Options::default().margin);
         assert_eq!(driver.loads(), [0], "{policy}");
     }
@@ -189,19 +203,19 @@ fn hope_ends_while_a_load_is_awaited() {
         let mut driver = Driver::new(*policy, 4, &[4, 4]);
         driver.request(0, NEVER);
         assert_eq!(driver.loads(), [0], "{policy}");
-        // Model 1 has to wait for the executor, too long.
+        // Variant 1 has to wait for the executor, too long.
         driver.request(1, 25 * MS);
-        assert!(driver.placement.demand().of(1) > 0, "{policy}");
+        assert!(driver.placement.demand().of(VARIANTS[1]) > 0, "{policy}");
         driver.pass(15 * MS);
-        assert_eq!(driver.placement.demand().of(1), 0, "{policy}");
-        driver.event(|p, now, out| p.on_load_result(now, 0, 0, true, out));
-        driver.event(|p, now, out| p.on_dropped(now, 0, NEVER, out));
+        assert_eq!(driver.placement.demand().of(VARIANTS[1]), 0, "{policy}");
+        driver.event(|p, now, out| p.on_load_result(now, DEVICES[0], VARIANTS[0], true, out));
+        driver.event(|p, now, out| p.on_dropped(now, VARIANTS[0], NEVER, out));
         assert_eq!(driver.take(), [], "{policy} loads for nobody");
     }
 }
 
 #[test]
-fn a_resident_model_under_light_load_is_not_loaded_again() {
+fn a_resident_variant_under_light_load_is_not_loaded_again() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 10, &[4]);
         driver.up(1, 0, 10);
@@ -211,13 +225,21 @@ fn a_resident_model_under_light_load_is_not_loaded_again() {
         driver.carry_out(&loads);
         for _ in 0..100 {
             driver.request(0, 100 * MS);
-            assert!(driver.placement.demand().priority(0) <= 0.0, "{policy}");
+            assert!(
+                driver.placement.demand().priority(VARIANTS[0]) <= 0.0,
+                "{policy}"
+            );
             driver.pass(10 * MS);
             let deadline = driver.now + 90 * MS;
-            let on = u32::from(driver.placement.presence(1, 0) == Presence::Loaded);
-            driver.event(|p, now, out| p.on_served(now, on, 0, &[deadline], out));
+            let is_on = |at| {
+                driver
+                    .placement
+                    .presence(DeviceIx::new(at), VariantIx::new(0))
+            };
+            let on = DeviceIx::new(u32::from(is_on(1) == Presence::Loaded));
+            driver.event(|p, now, out| p.on_served(now, on, VariantIx::new(0), &[deadline], out));
             driver.pass(3 * MS);
-            driver.event(|p, now, out| p.on_finished(now, on, 0, out));
+            driver.event(|p, now, out| p.on_finished(now, on, VariantIx::new(0), out));
         }
         assert_eq!(driver.take(), [], "{policy}");
     }
@@ -227,8 +249,8 @@ fn a_resident_model_under_light_load_is_not_loaded_again() {
 fn what_was_used_longest_ago_goes_first() {
     for policy in [Policy::Clockwork, Policy::Lru] {
         let mut driver = Driver::new(policy, 9, &[3; 6]);
-        for model in [0, 1, 2] {
-            assert_eq!(unloaded(&driver.bring(model)), [], "{policy}");
+        for variant in [0, 1, 2] {
+            assert_eq!(unloaded(&driver.bring(variant)), [], "{policy}");
         }
         driver.serve(0);
         assert_eq!(unloaded(&driver.bring(3)), [1], "{policy}");
@@ -247,21 +269,21 @@ fn sextant_keeps_what_is_used_often_through_a_scan() {
         driver.serve(0);
         driver.pass(1_000 * MS);
     }
-    // Each used once, and after model 0.
-    for model in 1..12 {
-        let gone = unloaded(&driver.bring(model));
-        assert!(!gone.contains(&0), "{gone:?} for {model}");
+    // Each used once, and after variant 0.
+    for variant in 1..12 {
+        let gone = unloaded(&driver.bring(variant));
+        assert!(!gone.contains(&0), "{gone:?} for {variant}");
     }
 }
 
 #[test]
 fn sextant_keeps_what_costs_more_to_load_for_its_pages() {
     let mut driver = Driver::new(Policy::Sextant, 8, &[4, 4, 4]);
-    let slow = ModelSpec {
+    let slow = VariantSpec {
         load: 40 * MS,
         ..spec(4)
     };
-    driver.event(|p, now, out| p.on_model(now, 0, slow, out));
+    driver.event(|p, now, out| p.on_variant(now, VARIANTS[0], slow, out));
     driver.bring(0);
     driver.bring(1);
     assert_eq!(unloaded(&driver.bring(2)), [1], "least recently used is 0");
@@ -281,7 +303,7 @@ fn sextant_loads_first_where_a_load_saves_most_requests() {
 }
 
 #[test]
-fn running_and_pinned_models_and_the_only_replica_of_a_waiting_one_stay() {
+fn running_and_pinned_variants_and_the_only_replica_of_a_waiting_one_stay() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3; 4]);
         let pinned = Wanted {
@@ -289,18 +311,18 @@ fn running_and_pinned_models_and_the_only_replica_of_a_waiting_one_stay() {
             pinned: true,
             order: 0,
         };
-        driver.event(|p, now, out| p.on_wanted(now, &[(0, pinned)], NEVER, out));
-        for model in 0..3 {
-            driver.bring(model);
+        driver.event(|p, now, out| p.on_wanted(now, &[(VARIANTS[0], pinned)], NEVER, out));
+        for variant in 0..3 {
+            driver.bring(variant);
         }
-        // Model 1 runs, model 2 is waited for.
+        // Variant 1 runs, variant 2 is waited for.
         driver.request(1, NEVER);
-        driver.event(|p, now, out| p.on_served(now, 0, 1, &[NEVER], out));
+        driver.event(|p, now, out| p.on_served(now, DEVICES[0], VARIANTS[1], &[NEVER], out));
         driver.request(2, NEVER);
         driver.actions.clear();
         driver.request(3, NEVER);
         assert_eq!(driver.take(), [], "{policy}: no room");
-        driver.event(|p, now, out| p.on_finished(now, 0, 1, out));
+        driver.event(|p, now, out| p.on_finished(now, DEVICES[0], VARIANTS[1], out));
         let actions = driver.take();
         assert_eq!(
             unloaded(&actions),
@@ -318,23 +340,26 @@ fn a_failed_load_is_tried_again_but_not_at_once() {
         driver.request(0, NEVER);
         assert_eq!(driver.loads(), [0]);
         driver.pass(8 * MS);
-        driver.event(|p, now, out| p.on_load_result(now, 0, 0, false, out));
+        driver.event(|p, now, out| p.on_load_result(now, DEVICES[0], VARIANTS[0], false, out));
         assert_eq!(driver.take(), [], "{policy}");
-        assert_eq!(driver.placement.free_pages(0), 9);
+        assert_eq!(driver.placement.free_pages(DEVICES[0]), 9);
         driver.pass(10 * MS);
         assert_eq!(driver.loads(), [0], "{policy}");
     }
 }
 
 #[test]
-fn a_model_larger_than_the_device_is_never_loaded_nor_clears_it() {
+fn a_variant_larger_than_the_device_is_never_loaded_nor_clears_it() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3, 10]);
         driver.bring(0);
         driver.request(1, NEVER);
         driver.pass(1_000 * MS);
         assert_eq!(driver.take(), [], "{policy}");
-        assert_eq!(driver.placement.presence(0, 0), Presence::Loaded);
+        assert_eq!(
+            driver.placement.presence(DEVICES[0], VARIANTS[0]),
+            Presence::Loaded
+        );
     }
 }
 
@@ -343,32 +368,38 @@ fn a_load_goes_to_the_device_that_is_fast_enough() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3]);
         driver.up(1, 1, 9);
-        driver.event(|p, now, _| p.on_load_estimate(now, 1, 0, 2 * MS));
+        driver.event(|p, now, _| p.on_load_estimate(now, KindIx::new(1), VARIANTS[0], 2 * MS));
         let margin = Options::default().margin;
-        assert_eq!(driver.placement.last_chance(0, 50 * MS), 48 * MS);
+        assert_eq!(driver.placement.last_chance(VARIANTS[0], 50 * MS), 48 * MS);
         driver.request(0, 2 * MS + 3 * MS + margin);
         let load = driver.take();
         assert!(
-            matches!(load[..], [Action::Load { device: 1, expected, .. }] if expected == 2 * MS),
+            matches!(load[..], [Action::Load { device, expected, .. }] if (device, expected) == (DEVICES[1], 2 * MS)),
             "{policy}: {load:?}"
         );
         // Under way it helps as long as it ends in time.
-        assert_eq!(driver.placement.last_chance(0, 50 * MS), 50 * MS);
-        assert_eq!(driver.placement.last_chance(0, MS), 0);
+        assert_eq!(driver.placement.last_chance(VARIANTS[0], 50 * MS), 50 * MS);
+        assert_eq!(driver.placement.last_chance(VARIANTS[0], MS), 0);
     }
 }
 
 #[test]
-fn a_model_that_is_found_is_there_whatever_the_books_say() {
+fn a_variant_that_is_found_is_there_whatever_the_books_say() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 5, &[3, 3]);
-        driver.event(|p, now, out| p.on_load_result(now, 0, 0, true, out));
+        driver.event(|p, now, out| p.on_load_result(now, DEVICES[0], VARIANTS[0], true, out));
         assert_eq!(driver.take(), [], "{policy}");
-        assert_eq!(driver.placement.presence(0, 0), Presence::Loaded);
-        driver.event(|p, now, out| p.on_load_result(now, 0, 1, true, out));
+        assert_eq!(
+            driver.placement.presence(DEVICES[0], VARIANTS[0]),
+            Presence::Loaded
+        );
+        driver.event(|p, now, out| p.on_load_result(now, DEVICES[0], VARIANTS[1], true, out));
         assert_eq!(driver.take(), [], "{policy}");
-        assert_eq!(driver.placement.presence(0, 1), Presence::Loaded);
-        assert_eq!(driver.placement.free_pages(0), 0, "{policy}");
+        assert_eq!(
+            driver.placement.presence(DEVICES[0], VARIANTS[1]),
+            Presence::Loaded
+        );
+        assert_eq!(driver.placement.free_pages(DEVICES[0]), 0, "{policy}");
         // The next LOAD pays for what was overdrawn.
         driver.publish(2, spec(3));
         assert_eq!(unloaded(&driver.bring(2)).len(), 2, "{policy}");
@@ -376,19 +407,19 @@ fn a_model_that_is_found_is_there_whatever_the_books_say() {
 }
 
 #[test]
-fn events_of_unknown_models_and_devices_change_nothing() {
+fn events_of_unknown_variants_and_devices_change_nothing() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3]);
         driver.event(|p, now, out| {
-            p.on_request(now, 7, 100 * MS, out);
-            p.on_served(now, 3, 7, &[100 * MS], out);
-            p.on_finished(now, 3, 7, out);
-            p.on_dropped(now, 7, 100 * MS, out);
-            p.on_load_result(now, 0, 7, true, out);
-            p.on_load_result(now, 5, 0, true, out);
-            p.on_unloaded(now, 5, 0, out);
-            p.on_device_down(now, 5, out);
-            p.on_load_estimate(now, 5, 7, MS);
+            p.on_request(now, VARIANTS[7], 100 * MS, out);
+            p.on_served(now, DEVICES[3], VARIANTS[7], &[100 * MS], out);
+            p.on_finished(now, DEVICES[3], VARIANTS[7], out);
+            p.on_dropped(now, VARIANTS[7], 100 * MS, out);
+            p.on_load_result(now, DEVICES[0], VARIANTS[7], true, out);
+            p.on_load_result(now, DEVICES[5], VARIANTS[0], true, out);
+            p.on_unloaded(now, DEVICES[5], VARIANTS[0], out);
+            p.on_device_down(now, DEVICES[5], out);
+            p.on_load_estimate(now, KindIx::new(5), VARIANTS[7], MS);
         });
         assert_eq!(driver.take(), [], "{policy}");
         assert_eq!(driver.placement.next_timer(), None, "{policy}");

@@ -1,36 +1,37 @@
 //! What candidates make of a scheduler's events.
 
 use super::{
-    super::{Backlog, BatchId, PoolLoad, Scheduler, WorkerSpec},
+    super::{Backlog, BatchId, DeviceSpec, PoolLoad, Scheduler},
     Action, Actions, Candidates, Cause, DropReason, Nanos, PoolIx, Queue, QueueSpec, Request, Rule,
     Seat,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
-    fn on_worker_up(
+    fn on_device_up(
         &mut self,
         now: Nanos,
-        worker: u32,
-        spec: WorkerSpec,
+        device: DeviceIx,
+        spec: DeviceSpec,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
         self.ranks_mut(spec.pool);
-        let lost = self.fleet.up(worker, spec);
+        let lost = self.fleet.up(device, spec);
         self.pool_changed(spec.pool);
         self.dispatch(now, spec.pool, actions);
         self.finish_event(now, actions);
         lost
     }
 
-    fn on_worker_down(
+    fn on_device_down(
         &mut self,
         now: Nanos,
-        worker: u32,
+        device: DeviceIx,
         actions: &mut Actions<T>,
     ) -> Vec<BatchId> {
-        let pool = self.fleet.pool_of(worker);
-        let lost = self.fleet.down(worker);
-        // What asked for more slots than any other worker has now asks for fewer.
+        let pool = self.fleet.pool_of(device);
+        let lost = self.fleet.down(device);
+        // What asked for more slots than any other device has now asks for fewer.
         if let Some(pool) = pool {
             self.pool_changed(pool);
             self.dispatch(now, pool, actions);
@@ -39,14 +40,20 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         lost
     }
 
-    fn on_worker_moved(&mut self, now: Nanos, worker: u32, pool: PoolIx, actions: &mut Actions<T>) {
+    fn on_device_moved(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        pool: PoolIx,
+        actions: &mut Actions<T>,
+    ) {
         self.ranks_mut(pool);
-        let Some(before) = self.fleet.transfer(now, worker, pool) else {
+        let Some(before) = self.fleet.transfer(now, device, pool) else {
             return;
         };
         self.pool_changed(before);
         self.pool_changed(pool);
-        // What asked for more slots than any other worker has now asks for fewer.
+        // What asked for more slots than any other device has now asks for fewer.
         self.dispatch(now, before, actions);
         self.dispatch(now, pool, actions);
         self.finish_event(now, actions);
@@ -56,16 +63,12 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         &mut self,
         now: Nanos,
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
         spec: QueueSpec,
         actions: &mut Actions<T>,
     ) {
         self.ranks_mut(pool);
-        let at = queue as usize;
-        if self.queues.len() <= at {
-            self.queues.resize_with(at + 1, || None);
-        }
-        let of = self.queues[at].get_or_insert_with(Queue::new);
+        let of = self.queues.grown(queue).get_or_insert_with(Queue::new);
         let work = std::mem::take(&mut of.work);
         for seat in &of.seats {
             let shares = &mut self.ranks[seat.pool].shares;
@@ -89,7 +92,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.finish_event(now, actions);
     }
 
-    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: u32, actions: &mut Actions<T>) {
+    fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>) {
         let Some((at, _)) = self.seat_of(queue, pool) else {
             return;
         };
@@ -104,7 +107,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         self.mark(pool);
         if empty {
             self.give_up(queue, usize::MAX - 1, DropReason::Gone, actions);
-            self.queues[queue as usize] = None;
+            self.queues[queue] = None;
         } else {
             self.count_work(queue);
             self.refresh(now, queue, Cause::Queue, actions);
@@ -116,7 +119,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn on_request(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         request: Request<T>,
         actions: &mut Actions<T>,
     ) {
@@ -133,7 +136,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn on_requests(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         requests: Vec<Request<T>>,
         actions: &mut Actions<T>,
     ) {
@@ -211,12 +214,12 @@ impl<T: std::fmt::Debug + Send, R: Rule> Candidates<T, R> {
     fn admit(
         &mut self,
         now: Nanos,
-        queue: u32,
+        queue: QueueIx,
         mut request: Request<T>,
         actions: &mut Actions<T>,
     ) -> bool {
         let delay = self.delay;
-        let Some(of) = self.queues.get_mut(queue as usize).and_then(Option::as_mut) else {
+        let Some(of) = self.queues.known_mut(queue) else {
             let reason = DropReason::Gone;
             actions.push(Action::Drop { request, reason });
             return false;

@@ -1,17 +1,18 @@
 //! The order of a pool's candidates.
 
 use super::{Eagerness, IndexedHeap, KEPT_BACK, Nanos, Pool, QueueSpec, Shares};
+use sextant_types::index::QueueIx;
 
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     /// By the time from which they may start: candidates that wait for it.
-    pub(super) deferred: IndexedHeap,
+    pub(super) deferred: IndexedHeap<QueueIx>,
     /// By what waiting is worth: those of them that may start before when it is worth little.
-    pub(super) worth: IndexedHeap,
+    pub(super) worth: IndexedHeap<QueueIx>,
     /// By rank: the candidates that are ready and wait for a slot.
-    pub(super) ready: IndexedHeap,
+    pub(super) ready: IndexedHeap<QueueIx>,
     /// By the time at which they have to be formed again: every candidate.
-    pub(super) expiry: IndexedHeap,
+    pub(super) expiry: IndexedHeap<QueueIx>,
     /// What waits, and who goes first when that is too much.
     pub(super) shares: Shares,
     /// How eager the pool is in its present state.
@@ -33,7 +34,7 @@ pub(super) struct Entries {
 // === impl Ranks ===
 
 impl Ranks {
-    pub(super) fn remove(&mut self, queue: u32, entries: &mut Entries) {
+    pub(super) fn remove(&mut self, queue: QueueIx, entries: &mut Entries) {
         if entries.ready {
             self.ready.remove(queue);
         }
@@ -51,7 +52,7 @@ impl Ranks {
 
     pub(super) fn defer(
         &mut self,
-        queue: u32,
+        queue: QueueIx,
         entries: &mut Entries,
         ready_at: Nanos,
         worth: Option<f32>,
@@ -71,7 +72,13 @@ impl Ranks {
         self.expire(queue, entries, wake);
     }
 
-    pub(super) fn make_ready(&mut self, queue: u32, entries: &mut Entries, rank: u64, wake: Nanos) {
+    pub(super) fn make_ready(
+        &mut self,
+        queue: QueueIx,
+        entries: &mut Entries,
+        rank: u64,
+        wake: Nanos,
+    ) {
         if entries.deferred.take().is_some() {
             self.deferred.remove(queue);
         }
@@ -83,7 +90,7 @@ impl Ranks {
         self.expire(queue, entries, wake);
     }
 
-    pub(super) fn expire(&mut self, queue: u32, entries: &mut Entries, wake: Nanos) {
+    pub(super) fn expire(&mut self, queue: QueueIx, entries: &mut Entries, wake: Nanos) {
         if entries.expiry.replace(wake) != Some(wake) {
             self.expiry.set(queue, wake);
         }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::index::{IndexVec, PoolIx};
+use sextant_types::index::{DeviceIx, IndexVec, PoolIx, QueueIx, SlotIx};
 
 use super::{Place, Pool, Slot};
-use crate::{Nanos, WorkerSpec};
+use crate::{DeviceSpec, Nanos};
 
-/// Names a batch on its worker.
+/// Names a batch on its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId {
     /// Counts up; never used twice.
@@ -22,10 +22,10 @@ pub struct Running {
     number: u64,
     pool: PoolIx,
     /// The first of its slots, then the others.
-    slot: u32,
-    more: Vec<u32>,
+    slot: SlotIx,
+    more: Vec<SlotIx>,
     /// Its queue.
-    pub queue: u32,
+    pub queue: QueueIx,
     /// Rows in the batch.
     pub rows: u32,
     /// When it starts as far as is known.
@@ -34,19 +34,19 @@ pub struct Running {
     pub until: Nanos,
 }
 
-/// A worker that is up.
+/// A device that is up.
 #[derive(Debug, Clone, Default)]
-struct Worker {
+struct Device {
     pool: PoolIx,
     /// Its slots, by their numbers in the pool.
-    slots: Vec<u32>,
+    slots: Vec<SlotIx>,
 }
 
 /// All pools, and the batches that run on them.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     pools: IndexVec<PoolIx, Pool>,
-    workers: BTreeMap<u32, Worker>,
+    devices: BTreeMap<DeviceIx, Device>,
     running: Vec<Option<Running>>,
     vacant: Vec<u32>,
     numbers: u64,
@@ -66,32 +66,32 @@ impl Fleet {
         self.pools.grown(pool)
     }
 
-    /// The pool of a worker that is up.
-    pub fn pool_of(&self, worker: u32) -> Option<PoolIx> {
-        self.workers.get(&worker).map(|of| of.pool)
+    /// The pool of a device that is up.
+    pub fn pool_of(&self, device: DeviceIx) -> Option<PoolIx> {
+        self.devices.get(&device).map(|of| of.pool)
     }
 
-    /// Adds a worker with idle slots; one that is up already is first taken down.
-    pub fn up(&mut self, worker: u32, spec: WorkerSpec) -> Vec<BatchId> {
-        let lost = self.down(worker);
+    /// Adds a device with idle slots; one that is up already is first taken down.
+    pub fn up(&mut self, device: DeviceIx, spec: DeviceSpec) -> Vec<BatchId> {
+        let lost = self.down(device);
         let idle = Slot {
-            worker,
+            device,
             up: true,
             ..Slot::default()
         };
         let slots = vec![idle; usize::from(spec.slots.max(1))];
-        let slots = self.pool_mut(spec.pool).admit(worker, slots);
+        let slots = self.pool_mut(spec.pool).admit(device, slots);
         let pool = spec.pool;
-        self.workers.insert(worker, Worker { pool, slots });
+        self.devices.insert(device, Device { pool, slots });
         lost
     }
 
-    /// Removes a worker; tells the batches that were under way on it.
-    pub fn down(&mut self, worker: u32) -> Vec<BatchId> {
-        let Some(of) = self.workers.remove(&worker) else {
+    /// Removes a device; tells the batches that were under way on it.
+    pub fn down(&mut self, device: DeviceIx) -> Vec<BatchId> {
+        let Some(of) = self.devices.remove(&device) else {
             return Vec::new();
         };
-        let states = self.pool_mut(of.pool).dismiss(worker, &of.slots);
+        let states = self.pool_mut(of.pool).dismiss(device, &of.slots);
         let mut lost = Vec::new();
         for at in states.iter().flat_map(|state| state.running).flatten() {
             // A batch of several slots is met on each of them.
@@ -105,23 +105,23 @@ impl Fleet {
         lost
     }
 
-    /// A worker belongs to another pool from now on, with what runs on it; tells the pool that it
+    /// A device belongs to another pool from now on, with what runs on it; tells the pool that it
     /// has left. O(its slots).
-    pub fn transfer(&mut self, now: Nanos, worker: u32, pool: PoolIx) -> Option<PoolIx> {
-        let of = self.workers.get(&worker).filter(|of| of.pool != pool)?;
+    pub fn transfer(&mut self, now: Nanos, device: DeviceIx, pool: PoolIx) -> Option<PoolIx> {
+        let of = self.devices.get(&device).filter(|of| of.pool != pool)?;
         let (before, slots) = (of.pool, of.slots.clone());
         self.pool_mut(pool).observe(now);
         let from = self.pool_mut(before);
         from.observe(now);
-        let states = from.dismiss(worker, &slots);
+        let states = from.dismiss(device, &slots);
         let batches: Vec<u32> = states.iter().flat_map(|of| of.running).flatten().collect();
         if self.pool_mut(pool).slots() == 0 {
             let from = std::mem::take(self.pool_mut(before));
             self.pool_mut(pool).inherit(&from);
             *self.pool_mut(before) = from;
         }
-        let numbers = self.pool_mut(pool).admit(worker, states);
-        let renamed = |slot: u32| {
+        let numbers = self.pool_mut(pool).admit(device, states);
+        let renamed = |slot: SlotIx| {
             let at = slots.iter().position(|known| *known == slot);
             at.map_or(slot, |at| numbers[at])
         };
@@ -137,11 +137,11 @@ impl Fleet {
                 *slot = renamed(*slot);
             }
         }
-        let moved = Worker {
+        let moved = Device {
             pool,
             slots: numbers,
         };
-        self.workers.insert(worker, moved);
+        self.devices.insert(device, moved);
         Some(before)
     }
 
@@ -150,7 +150,7 @@ impl Fleet {
         &mut self,
         pool: PoolIx,
         place: Place,
-        queue: u32,
+        queue: QueueIx,
         rows: u32,
         (start, until): (Nanos, Nanos),
     ) -> BatchId {
@@ -181,8 +181,8 @@ impl Fleet {
         }
     }
 
-    /// A batch has left its worker; tells what it was and its pool. `None` for a batch that is not
-    /// under way: a late answer of a worker that was given up changes nothing.
+    /// A batch has left its device; tells what it was and its pool. `None` for a batch that is not
+    /// under way: a late answer of a device that was given up changes nothing.
     pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(PoolIx, Running)> {
         let entry = self.running.get_mut(batch.at as usize)?;
         let running = entry.take_if(|running| running.number == batch.number)?;

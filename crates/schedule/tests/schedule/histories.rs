@@ -3,7 +3,8 @@
 use proptest::{collection::vec, option, prelude::*};
 use sextant_schedule::{Delay, Policy, PoolIx};
 
-use crate::world::{QUEUES, SLOWNESS, Setting, Step, WORKERS, World};
+use crate::world::{DEVICES, QUEUES, SLOWNESS, Setting, Step, World};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 /// The policies with one growing batch per queue.
 const POLICIES: [Policy; 6] = [
@@ -16,19 +17,19 @@ const POLICIES: [Policy; 6] = [
 ];
 
 fn step() -> impl Strategy<Value = Step> {
-    let (pools, workers) = (SLOWNESS.len() as u32, WORKERS.len() as u32);
+    let (pools, devices) = (SLOWNESS.len() as u32, DEVICES.len() as u32);
     prop_oneof![
         12 => (0..QUEUES, 1..6u32, option::weighted(0.8, 0..3_000u64))
-            .prop_map(|(queue, rows, slack)| Step::Arrive { queue, rows, slack }),
+            .prop_map(|(queue, rows, slack)| Step::Arrive { queue: QueueIx::new(queue), rows, slack }),
         8 => (0..300u64).prop_map(|nanos| Step::Pass { nanos }),
         8 => (0..6usize).prop_map(|which| Step::Finish { which }),
         1 => (0..20usize).prop_map(|which| Step::Zombie { which }),
         2 => Just(Step::Ring),
-        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Load { pool: PoolIx::new(pool), queue }),
-        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool: PoolIx::new(pool), queue }),
-        1 => (0..workers).prop_map(|worker| Step::Up { worker }),
-        1 => (0..workers).prop_map(|worker| Step::Down { worker }),
-        2 => (0..workers, 0..pools).prop_map(|(worker, pool)| Step::Move { worker, pool: PoolIx::new(pool) }),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Load { pool: PoolIx::new(pool), queue: QueueIx::new(queue) }),
+        1 => (0..pools, 0..QUEUES).prop_map(|(pool, queue)| Step::Unload { pool: PoolIx::new(pool), queue: QueueIx::new(queue) }),
+        1 => (0..devices).prop_map(|device| Step::Up { device: DeviceIx::new(device) }),
+        1 => (0..devices).prop_map(|device| Step::Down { device: DeviceIx::new(device) }),
+        2 => (0..devices, 0..pools).prop_map(|(device, pool)| Step::Move { device: DeviceIx::new(device), pool: PoolIx::new(pool) }),
     ]
 }
 

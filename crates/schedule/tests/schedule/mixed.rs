@@ -7,6 +7,7 @@ use sextant_schedule::{
 };
 
 use crate::small::{Small, batch, batches, drops, spec};
+use sextant_types::index::{DeviceIx, QueueIx};
 
 const MS: Nanos = 1_000_000;
 
@@ -38,11 +39,14 @@ fn a_queue_on_two_pools_takes_the_faster_and_then_whichever_can_meet_it() {
     let mut small = Small::of(Policy::Eager, 1, &[spec(8)]);
     small.up(7, PoolIx::new(3), 1);
     small.load(PoolIx::new(3), 0, &slower(4));
-    assert_eq!(batch(&small.request(0, 0, 1, 9_000)).worker, 0);
+    assert_eq!(
+        batch(&small.request(0, 0, 1, 9_000)).device,
+        DeviceIx::new(0)
+    );
     // One row takes 440 ns on the slower pool: the first waits for the faster one.
     assert_eq!(small.request(1, 0, 2, 400), []);
     let third = small.request(2, 0, 3, 9_000);
-    assert_eq!(batch(&third).worker, 7);
+    assert_eq!(batch(&third).device, DeviceIx::new(7));
     assert_eq!(
         batch(&third).requests,
         [3],
@@ -63,13 +67,13 @@ fn waiting_work_counts_where_it_can_be_done() {
     let mut actions = Vec::new();
     small
         .scheduler
-        .on_unloaded(0, PoolIx::new(1), 0, &mut actions);
+        .on_unloaded(0, PoolIx::new(1), QueueIx::new(0), &mut actions);
     assert_eq!(actions, [], "the other pool still takes them");
     let queued = [0, 1].map(|pool| small.scheduler.load(PoolIx::new(pool)).queued);
     assert_eq!(queued, [440, 0]);
     small
         .scheduler
-        .on_unloaded(0, PoolIx::new(0), 0, &mut actions);
+        .on_unloaded(0, PoolIx::new(0), QueueIx::new(0), &mut actions);
     assert_eq!(drops(&actions).len(), 4);
     assert!(
         drops(&actions)
@@ -198,9 +202,13 @@ fn what_the_cheaper_pool_can_run_in_time_is_left_to_it() {
     for policy in [Policy::Eager, Policy::Sextant] {
         let mut small = fast_and_cheap(policy);
         let first = batch(&small.request(0, 0, 1, NEVER));
-        assert_eq!(first.worker, 7, "{policy}: light load");
+        assert_eq!(first.device, DeviceIx::new(7), "{policy}: light load");
         assert_eq!(small.request(10, 0, 2, 9_000), [], "{policy}: it waits");
-        assert_eq!(batch(&small.result(440, first.id)).worker, 7, "{policy}");
+        assert_eq!(
+            batch(&small.result(440, first.id)).device,
+            DeviceIx::new(7),
+            "{policy}"
+        );
     }
 }
 
@@ -209,15 +217,23 @@ fn what_the_cheaper_pool_cannot_run_in_time_goes_to_the_dearer_one() {
     for policy in [Policy::Eager, Policy::EagerWeak] {
         let mut small = fast_and_cheap(policy);
         let first = batch(&small.request(0, 0, 1, NEVER));
-        assert_eq!(first.worker, 7);
-        assert_eq!(batch(&small.request(0, 0, 2, 300)).worker, 0, "{policy}");
+        assert_eq!(first.device, DeviceIx::new(7));
+        assert_eq!(
+            batch(&small.request(0, 0, 2, 300)).device,
+            DeviceIx::new(0),
+            "{policy}"
+        );
         let mut small = fast_and_cheap(policy);
         small.request(0, 0, 1, NEVER);
         assert_eq!(small.request(0, 0, 2, 2_000), [], "{policy}");
         // It runs for 440 ns on the cheaper one, which is still busy.
         let next = small.scheduler.next_timer().unwrap();
         assert!((1_500..=1_600).contains(&next), "{policy}: {next}");
-        assert_eq!(batch(&small.timer(next)).worker, 0, "{policy}");
+        assert_eq!(
+            batch(&small.timer(next)).device,
+            DeviceIx::new(0),
+            "{policy}"
+        );
     }
 }
 
@@ -225,8 +241,8 @@ fn what_the_cheaper_pool_cannot_run_in_time_goes_to_the_dearer_one() {
 struct Busy {
     small: Small,
     run: [LatencyTable; 2],
-    /// By worker: until when it is busy, and with what. The dear ones come first.
-    workers: [(Nanos, Option<BatchId>); 6],
+    /// By device: until when it is busy, and with what. The dear ones come first.
+    devices: [(Nanos, Option<BatchId>); 6],
     deadlines: Vec<Nanos>,
     /// Requests that were dropped although a dear device was idle at their last moment there.
     left: Vec<u64>,
@@ -245,12 +261,12 @@ impl Busy {
         };
         let mut small = Small::of(policy, 1, &[on(0, 10.0)]);
         small.up(1, PoolIx::new(0), 1);
-        (2..6).for_each(|worker| small.up(worker, PoolIx::new(1), 1));
+        (2..6).for_each(|device| small.up(device, PoolIx::new(1), 1));
         small.load(PoolIx::new(1), 0, &on(1, 1.0));
         Self {
             small,
             run,
-            workers: [(0, None); 6],
+            devices: [(0, None); 6],
             deadlines: Vec::new(),
             left: Vec::new(),
         }
@@ -263,8 +279,8 @@ impl Busy {
             let timer = self.small.scheduler.next_timer().unwrap_or(NEVER);
             let now = end.map_or(NEVER, |(at, _)| at).min(timer).min(arrival);
             let actions = match end {
-                Some((at, worker)) if at == now => {
-                    let id = self.workers[worker].1.take().unwrap();
+                Some((at, device)) if at == now => {
+                    let id = self.devices[device].1.take().unwrap();
                     self.small.result(now, id)
                 }
                 _ if timer == now => self.small.timer(now),
@@ -281,25 +297,25 @@ impl Busy {
         self.left
     }
 
-    /// When the next batch ends, and on which worker.
+    /// When the next batch ends, and on which device.
     fn next_end(&self) -> Option<(Nanos, usize)> {
-        let busy = self.workers.iter().enumerate();
-        let ends = busy.filter_map(|(worker, (until, batch))| batch.map(|_| (*until, worker)));
+        let busy = self.devices.iter().enumerate();
+        let ends = busy.filter_map(|(device, (until, batch))| batch.map(|_| (*until, device)));
         ends.min()
     }
 
     fn carry_out(&mut self, now: Nanos, actions: &[Action<u64>]) {
         for started in batches(actions) {
-            let worker = started.worker as usize;
-            let run = &self.run[usize::from(worker >= Self::DEAR)];
+            let device = started.device.get() as usize;
+            let run = &self.run[usize::from(device >= Self::DEAR)];
             let until = now + run.of(started.requests.len() as u32);
-            self.workers[worker] = (until, Some(started.id));
+            self.devices[device] = (until, Some(started.id));
         }
         for (payload, _) in drops(actions) {
             let last = self.deadlines[payload as usize] - self.run[0].of(1);
             let was_idle =
                 |(until, batch): &(Nanos, Option<BatchId>)| batch.is_none() && *until < last;
-            if self.workers[..Self::DEAR].iter().any(was_idle) {
+            if self.devices[..Self::DEAR].iter().any(was_idle) {
                 self.left.push(payload);
             }
         }

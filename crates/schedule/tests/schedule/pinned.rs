@@ -41,10 +41,10 @@ fn stream(spec: QueueSpec, gap: Nanos, target: Nanos) -> Stream {
     }
 }
 
-fn trial(workers: (u32, u16), streams: Vec<Stream>) -> Trial {
+fn trial(devices: (u32, u16), streams: Vec<Stream>) -> Trial {
     Trial {
         options: Options::of(Policy::Sextant),
-        workers,
+        devices,
         streams,
         until: 1500 * MS,
         changes: false,
@@ -76,7 +76,7 @@ fn one_queue_on_one_device_near_what_it_can_do() {
     assert_eq!(
         got,
         "115 batches, 1046 answered, 0 expired, 174 shed, 0 refused; \
-         starts 81953095, windows 85281752, workers 0; 562 timers, 367275374; lags 23587000"
+         starts 81953095, windows 85281752, devices 0; 562 timers, 367275374; lags 23587000"
     );
 }
 
@@ -87,7 +87,7 @@ fn one_queue_on_one_device_that_cannot_serve_all() {
     assert_eq!(
         got,
         "97 batches, 1173 answered, 0 expired, 1132 shed, 0 refused; \
-         starts 71119479, windows 71255719, workers 0; 1862 timers, 1432441739; lags 53083000"
+         starts 71119479, windows 71255719, devices 0; 1862 timers, 1432441739; lags 53083000"
     );
 }
 
@@ -101,7 +101,7 @@ fn three_kinds_of_queues_on_four_devices() {
     three_kinds_on(
         4,
         "518 batches, 5073 answered, 133 expired, 654 shed, 277 refused; \
-         starts 341928044, windows 352230079, workers 840; 1719 timers, 1232872111; lags 105605700",
+         starts 341928044, windows 352230079, devices 840; 1719 timers, 1232872111; lags 105605700",
     );
 }
 
@@ -110,7 +110,7 @@ fn three_kinds_of_queues_on_ten_devices() {
     three_kinds_on(
         10,
         "1625 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 1172389054, windows 1247729362, workers 5997; 1595 timers, 971488352; lags 52167100",
+         starts 1172389054, windows 1247729362, devices 5997; 1595 timers, 971488352; lags 52167100",
     );
 }
 
@@ -119,7 +119,7 @@ fn three_kinds_of_queues_with_most_devices_idle() {
     three_kinds_on(
         24,
         "3147 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 2277497756, windows 2466353981, workers 22216; 1872 timers, 1068601573; lags 51668700",
+         starts 2277497756, windows 2466353981, devices 22216; 1872 timers, 1068601573; lags 51668700",
     );
 }
 
@@ -138,12 +138,12 @@ fn half_and_all_of_the_spare_devices_kept_idle() {
     assert_eq!(
         with(0.5),
         "1990 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 1395509148, windows 1490462966, workers 9049; 1555 timers, 937634545; lags 41421300"
+         starts 1395509148, windows 1490462966, devices 9049; 1555 timers, 937634545; lags 41421300"
     );
     assert_eq!(
         with(1.0),
         "702 batches, 6137 answered, 0 expired, 0 shed, 0 refused; \
-         starts 335901747, windows 366376617, workers 3218; 1280 timers, 846132904; lags 108476200"
+         starts 335901747, windows 366376617, devices 3218; 1280 timers, 846132904; lags 108476200"
     );
 }
 
@@ -169,7 +169,7 @@ fn requests_of_several_rows_over_a_network() {
     assert_eq!(
         got,
         "472 batches, 2424 answered, 43 expired, 427 shed, 161 refused; \
-         starts 332177849, windows 341797419, workers 712; 1360 timers, 1029049080; lags 61303200"
+         starts 332177849, windows 341797419, devices 712; 1360 timers, 1029049080; lags 61303200"
     );
 }
 
@@ -183,7 +183,7 @@ fn a_queue_that_comes_in_bursts_after_quiet_times() {
     assert_eq!(
         got,
         "95 batches, 153 answered, 0 expired, 0 shed, 0 refused; \
-         starts 67426747, windows 87939585, workers 46; 63 timers, 32961609; lags 6071000"
+         starts 67426747, windows 87939585, devices 46; 63 timers, 32961609; lags 6071000"
     );
 }
 
@@ -205,12 +205,12 @@ fn queues_that_run_alone_or_wait_without_a_target() {
     assert_eq!(
         got,
         "404 batches, 920 answered, 0 expired, 0 shed, 0 refused; \
-         starts 296092986, windows 230097816, workers 201; 391 timers, 206510617; lags 8679000"
+         starts 296092986, windows 230097816, devices 201; 391 timers, 206510617; lags 8679000"
     );
 }
 
 #[test]
-fn batches_that_take_several_slots_of_a_worker() {
+fn batches_that_take_several_slots_of_a_device() {
     let wide = QueueSpec {
         slots: 2,
         ..spec(1000, 4000, 16)
@@ -223,12 +223,12 @@ fn batches_that_take_several_slots_of_a_worker() {
     assert_eq!(
         got,
         "488 batches, 1729 answered, 0 expired, 0 shed, 0 refused; \
-         starts 344204119, windows 369189559, workers 179; 666 timers, 392771771; lags 34174000"
+         starts 344204119, windows 369189559, devices 179; 666 timers, 392771771; lags 34174000"
     );
 }
 
 #[test]
-fn workers_and_queues_that_come_and_go() {
+fn devices_and_queues_that_come_and_go() {
     let changing = |streams| {
         play(&Trial {
             changes: true,
@@ -238,14 +238,14 @@ fn workers_and_queues_that_come_and_go() {
     assert_eq!(
         changing(three_kinds()),
         "567 batches, 4686 answered, 204 expired, 486 shed, 761 refused; \
-         starts 406438984, windows 421116613, workers 945; 1767 timers, 1188290402; lags 101290900"
+         starts 406438984, windows 421116613, devices 945; 1767 timers, 1188290402; lags 101290900"
     );
     let tenants = three_kinds().into_iter().zip(0..);
     let tenants = tenants.map(|(it, at)| of_tenant(at, 1.0, it)).collect();
     assert_eq!(
         changing(tenants),
         "674 batches, 4607 answered, 162 expired, 689 shed, 679 refused; \
-         starts 484715665, windows 501209403, workers 1131; 1974 timers, 1316525063; lags 336499200"
+         starts 484715665, windows 501209403, devices 1131; 1974 timers, 1316525063; lags 336499200"
     );
 }
 
@@ -262,7 +262,7 @@ fn tenants_of_different_weights_that_ask_for_more_than_there_is() {
     assert_eq!(
         got,
         "205 batches, 2346 answered, 57 expired, 2467 shed, 9 refused; \
-         starts 153959087, windows 156319049, workers 104; 3084 timers, 2443991021; lags 206644852"
+         starts 153959087, windows 156319049, devices 104; 3084 timers, 2443991021; lags 206644852"
     );
 }
 
@@ -291,7 +291,7 @@ fn tenants_of_different_priorities_and_one_without_targets() {
     assert_eq!(
         got,
         "201 batches, 1092 answered, 505 expired, 521 shed, 815 refused; \
-         starts 178162295, windows 123756859, workers 0; 2153 timers, 1849773194; lags 653163000"
+         starts 178162295, windows 123756859, devices 0; 2153 timers, 1849773194; lags 653163000"
     );
 }
 
@@ -303,6 +303,6 @@ fn tenants_whose_devices_suffice() {
     assert_eq!(
         got,
         "1065 batches, 5930 answered, 47 expired, 160 shed, 0 refused; \
-         starts 771783399, windows 807497952, workers 2782; 1431 timers, 911890164; lags 244320700"
+         starts 771783399, windows 807497952, devices 2782; 1431 timers, 911890164; lags 244320700"
     );
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use sextant_schedule::{Action, Actions, BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec};
 
 use crate::small::{Small, spec};
+use sextant_types::index::QueueIx;
 
 const MS: Nanos = 1_000_000;
 const TARGET: Nanos = 5_000 * MS;
 
-/// Clients of queues on one worker, each of which asks again when it is answered.
+/// Clients of queues on one device, each of which asks again when it is answered.
 struct Clients {
     small: Small,
     now: Nanos,
@@ -47,13 +48,13 @@ impl Clients {
         }
     }
 
-    fn ask(&mut self, queue: u32) {
+    fn ask(&mut self, queue: QueueIx) {
         let payload = self.sent.len() as u64;
         self.sent.push(self.now);
         self.waiting += 1;
         let actions = self
             .small
-            .request(self.now, queue, payload, self.now + TARGET);
+            .request(self.now, queue.get(), payload, self.now + TARGET);
         self.take(actions);
     }
 
@@ -101,7 +102,7 @@ impl Clients {
     }
 
     /// Keeps `clients` asking until `end`.
-    fn keep_asking(&mut self, clients: usize, queue: u32, end: Nanos) {
+    fn keep_asking(&mut self, clients: usize, queue: QueueIx, end: Nanos) {
         (0..clients).for_each(|_| self.ask(queue));
         while self.now < end {
             let answered = self.step();
@@ -120,7 +121,7 @@ impl Clients {
 fn clients_that_wait_for_answers_are_not_waited_for() {
     for (slots, clients) in [(1, 1), (1, 2), (2, 3), (2, 8), (4, 40)] {
         let mut of = Clients::new(slots, &[slow_start(MS)]);
-        of.keep_asking(clients, 0, 3_000 * MS);
+        of.keep_asking(clients, QueueIx::new(0), 3_000 * MS);
         of.drain();
         assert!(of.longest < 10 * MS, "{slots} {clients}: {}", of.longest);
     }
@@ -130,10 +131,10 @@ fn clients_that_wait_for_answers_are_not_waited_for() {
 fn whether_to_wait_is_decided_again_while_devices_are_idle() {
     let mut of = Clients::new(1, &[slow_start(MS), slow_start(10 * MS)]);
     // The other queue has crowded the device, and its load has ended.
-    of.keep_asking(2, 0, 2_000 * MS);
+    of.keep_asking(2, QueueIx::new(0), 2_000 * MS);
     of.drain();
     of.longest = 0;
-    of.ask(1);
+    of.ask(QueueIx::new(1));
     of.drain();
     assert!(of.longest < 2_000 * MS, "{}", of.longest);
 }

@@ -6,9 +6,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, Backlog, BatchId, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
-    QueueSpec, Request, Scheduler, WorkerSpec, ahead,
+    Action, Actions, Backlog, BatchId, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
+    PoolIx, QueueSpec, Request, Scheduler, ahead,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1000 * MS;
@@ -35,7 +36,7 @@ struct Got {
 /// A batch under way: of which queue, its run time, and its requests' deadlines.
 type Underway = (BatchId, u32, Nanos, Vec<Nanos>);
 
-/// Workers of one slot each on a clock of their own, and who asks what.
+/// Devices of one slot each on a clock of their own, and who asks what.
 struct Bench {
     scheduler: Box<dyn Scheduler<(u32, Nanos)>>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
@@ -63,7 +64,7 @@ impl Load {
 }
 
 impl Bench {
-    fn new(policy: Policy, workers: u32, latency: &LatencyTable, loads: &[Load]) -> Self {
+    fn new(policy: Policy, devices: u32, latency: &LatencyTable, loads: &[Load]) -> Self {
         let mut bench = Self {
             scheduler: build(&Options::of(policy)),
             ends: BinaryHeap::new(),
@@ -71,13 +72,13 @@ impl Bench {
             got: vec![Got::default(); loads.len()],
             now: 0,
         };
-        for worker in 0..workers {
-            let spec = WorkerSpec {
+        for device in 0..devices {
+            let spec = DeviceSpec {
                 pool: PoolIx::new(0),
                 slots: 1,
             };
             bench.act(|it, now, actions| {
-                it.on_worker_up(now, worker, spec, actions);
+                it.on_device_up(now, DeviceIx::new(device), spec, actions);
             });
         }
         for (queue, load) in (0..).zip(loads) {
@@ -92,7 +93,9 @@ impl Bench {
                 weight: load.weight,
                 price: 1.0,
             };
-            bench.act(|it, now, actions| it.on_loaded(now, PoolIx::new(0), queue, spec, actions));
+            bench.act(|it, now, actions| {
+                it.on_loaded(now, PoolIx::new(0), QueueIx::new(queue), spec, actions);
+            });
         }
         bench
     }
@@ -118,7 +121,8 @@ impl Bench {
             let end = earliest.max(self.now) + expected;
             self.ends.push(Reverse((end, self.running.len() as u64)));
             let deadlines = requests.iter().map(|request| request.deadline).collect();
-            self.running.push(Some((id, queue, expected, deadlines)));
+            self.running
+                .push(Some((id, queue.get(), expected, deadlines)));
         }
     }
 
@@ -151,13 +155,13 @@ impl Bench {
 /// Poisson arrivals of every tenant for so many seconds.
 fn run(
     policy: Policy,
-    workers: u32,
+    devices: u32,
     latency: &LatencyTable,
     loads: &[Load],
     (seconds, seed): (u64, u64),
 ) -> Vec<Got> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut bench = Bench::new(policy, workers, latency, loads);
+    let mut bench = Bench::new(policy, devices, latency, loads);
     let mut gap = |rate: f64| {
         let uniform: f64 = random.random_range(f64::MIN_POSITIVE..1.0);
         (-uniform.ln() / rate * SECOND as f64) as Nanos
@@ -181,7 +185,9 @@ fn run(
             rows: 1,
             deadline: at.saturating_add(loads[tenant].target),
         };
-        bench.act(|it, now, actions| it.on_request(now, tenant as u32, request, actions));
+        bench.act(|it, now, actions| {
+            it.on_request(now, QueueIx::new(tenant as u32), request, actions);
+        });
     }
     // What waits without a target is not waited for.
     bench.advance(seconds * SECOND + SECOND / 10);
@@ -227,7 +233,7 @@ fn patient_queries_of_one_tenant_do_not_wait_for_all_of_another() {
 fn tenants_that_want_more_than_there_is_get_it_by_their_weights() {
     for seed in 0..8 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let workers = random.random_range(1..5);
+        let devices = random.random_range(1..5);
         let alpha = random.random_range(1.0..5.0);
         let latency = LatencyTable::linear(alpha, random.random_range(0.0..8.0), 16).unwrap();
         let tenants = random.random_range(2..5);
@@ -238,11 +244,11 @@ fn tenants_that_want_more_than_there_is_get_it_by_their_weights() {
                     true => random.random_range(100..400) * MS,
                     false => NEVER,
                 },
-                // Alone it would fill all workers, twice.
-                ..Load::patient(2.0 * f64::from(workers) * 1000.0 / alpha)
+                // Alone it would fill all devices, twice.
+                ..Load::patient(2.0 * f64::from(devices) * 1000.0 / alpha)
             })
             .collect();
-        let got = run(Policy::Sextant, workers, &latency, &loads, (10, seed));
+        let got = run(Policy::Sextant, devices, &latency, &loads, (10, seed));
         let all: Nanos = got.iter().map(|got| got.device).sum();
         let weights: f32 = loads.iter().map(|load| load.weight).sum();
         for (got, load) in got.iter().zip(&loads) {
@@ -251,7 +257,7 @@ fn tenants_that_want_more_than_there_is_get_it_by_their_weights() {
             let context = format!("seed {seed}: {has} of {due}, {loads:?}");
             assert!((has / due - 1.0).abs() < 0.1, "{context}");
         }
-        let busy = all as f64 / (10 * SECOND * Nanos::from(workers)) as f64;
+        let busy = all as f64 / (10 * SECOND * Nanos::from(devices)) as f64;
         assert!(busy > 0.97, "seed {seed}: {busy} of the time was used");
     }
 }

@@ -2,9 +2,10 @@
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
-    QueueSpec, Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options, Policy,
+    PoolIx, QueueSpec, Request, Scheduler,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 /// A scheduler that is told one thing at a time.
 pub struct Small {
@@ -15,7 +16,7 @@ pub struct Small {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
     pub requests: Vec<u64>,
-    pub worker: u32,
+    pub device: DeviceIx,
     pub earliest: Nanos,
     pub latest: Nanos,
     pub id: BatchId,
@@ -50,14 +51,14 @@ pub fn batches(actions: &[Action<u64>]) -> Vec<Started> {
     let started = actions.iter().filter_map(|action| match action {
         Action::Infer {
             requests,
-            worker,
+            device,
             earliest,
             latest,
             id,
             ..
         } => Some(Started {
             requests: requests.iter().map(|request| request.payload).collect(),
-            worker: *worker,
+            device: *device,
             earliest: *earliest,
             latest: *latest,
             id: *id,
@@ -79,7 +80,7 @@ pub fn drops(actions: &[Action<u64>]) -> Vec<(u64, DropReason)> {
 // === impl Small ===
 
 impl Small {
-    /// One worker with `slots` slots; its queues are `specs`.
+    /// One device with `slots` slots; its queues are `specs`.
     pub fn new(options: &Options, slots: u16, specs: &[QueueSpec]) -> Self {
         let mut small = Self {
             scheduler: build(options),
@@ -95,20 +96,21 @@ impl Small {
         Self::new(&Options::of(policy), slots, specs)
     }
 
-    pub fn up(&mut self, worker: u32, pool: PoolIx, slots: u16) {
-        self.up_at(0, worker, WorkerSpec { pool, slots });
+    pub fn up(&mut self, device: u32, pool: PoolIx, slots: u16) {
+        self.up_at(0, device, DeviceSpec { pool, slots });
     }
 
-    pub fn up_at(&mut self, now: Nanos, worker: u32, spec: WorkerSpec) -> Actions<u64> {
+    pub fn up_at(&mut self, now: Nanos, device: u32, spec: DeviceSpec) -> Actions<u64> {
         let mut actions = Actions::new();
-        self.scheduler.on_worker_up(now, worker, spec, &mut actions);
+        self.scheduler
+            .on_device_up(now, DeviceIx::new(device), spec, &mut actions);
         actions
     }
 
     pub fn load(&mut self, pool: PoolIx, queue: u32, spec: &QueueSpec) {
         let mut actions = Actions::new();
         self.scheduler
-            .on_loaded(0, pool, queue, spec.clone(), &mut actions);
+            .on_loaded(0, pool, QueueIx::new(queue), spec.clone(), &mut actions);
         assert_eq!(actions, []);
     }
 
@@ -130,6 +132,7 @@ impl Small {
 
     pub fn rows(&mut self, now: Nanos, queue: u32, request: Request<u64>) -> Actions<u64> {
         let mut actions = Actions::new();
+        let queue = QueueIx::new(queue);
         self.scheduler.on_request(now, queue, request, &mut actions);
         actions
     }

@@ -1,11 +1,12 @@
 //! What tells Symphony from others (arXiv 2308.07470, sections 3 and 4), in small histories.
 
 use sextant_schedule::{
-    Action, Delay, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec,
-    WorkerSpec,
+    Action, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
+    QueueSpec,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};
+use sextant_types::index::DeviceIx;
 
 const MS: Nanos = 1_000_000;
 
@@ -87,18 +88,20 @@ fn the_first_requests_are_given_up_when_they_would_force_a_small_batch() {
         let mut small = Small::of(policy, 1, &[linear(1.0, 5.0)]);
         warm_up(&mut small, 25 * MS);
         let mut actions = Vec::new();
-        small.scheduler.on_worker_down(400 * MS, 0, &mut actions);
+        small
+            .scheduler
+            .on_device_down(400 * MS, DeviceIx::new(0), &mut actions);
         // With 6.5 ms left the first can be met alone (6 ms), but not with the seven others.
         let now = 500 * MS;
         small.request(now - 18 * MS - MS / 2, 0, 1_000, now + 6 * MS + MS / 2);
         for payload in 1_001..1_008 {
             actions.extend(small.request(now, 0, payload, now + 25 * MS));
         }
-        let spec = WorkerSpec {
+        let spec = DeviceSpec {
             pool: PoolIx::new(0),
             slots: 1,
         };
-        actions.extend(small.up_at(now, 1, spec));
+        actions.extend(small.up_at(now, DeviceIx::new(1).get(), spec));
         while batches(&actions).is_empty() {
             let next = small.scheduler.next_timer().expect("something waits");
             actions.extend(small.late_timer(next));

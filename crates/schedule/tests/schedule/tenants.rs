@@ -3,6 +3,7 @@
 use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, Policy, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
+use sextant_types::index::QueueIx;
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -32,8 +33,8 @@ fn lags(small: &Small) -> Vec<Nanos> {
 }
 
 /// Runs a lone request of a queue without a target, from `now` on; tells when it has ended.
-fn run(small: &mut Small, now: Nanos, queue: u32) -> Nanos {
-    let running = small.occupy(now, queue);
+fn run(small: &mut Small, now: Nanos, queue: QueueIx) -> Nanos {
+    let running = small.occupy(now, queue.get());
     assert_eq!(small.result(now + 110, running), []);
     now + 110
 }
@@ -84,8 +85,8 @@ fn a_batch_moves_its_tenant_on_by_its_work_over_the_weight() {
 fn virtual_time_is_the_least_start_of_those_who_wait_or_begin() {
     // Alone, it is the start of the batch that began last.
     let mut small = tenants(2);
-    let now = run(&mut small, 0, 0);
-    run(&mut small, now, 0);
+    let now = run(&mut small, 0, QueueIx::new(0));
+    run(&mut small, now, QueueIx::new(0));
     assert_eq!(lags(&small), [110, 0]);
     // Who waits since the beginning holds it at 0.
     let mut small = tenants(2);
@@ -112,7 +113,7 @@ fn nobody_saves_up_shares_while_it_is_idle() {
     let mut small = Small::of(Policy::Eager, 1, &[of(0, 8), of(1, 1)]);
     let mut now = 0;
     for _ in 0..3 {
-        now = run(&mut small, now, 0);
+        now = run(&mut small, now, QueueIx::new(0));
     }
     // Virtual time is 220: two batches of one row begin at 220 and 330.
     let first = small.occupy(now, 1);
@@ -140,15 +141,15 @@ fn what_leaves_is_forgotten_and_nothing_else_is() {
     small.occupy(0, 1);
     small.request(0, 0, 1, NEVER);
     small.request(0, 2, 2, NEVER);
-    assert_eq!(unload(&mut small, 2), 1);
+    assert_eq!(unload(&mut small, QueueIx::new(2)), 1);
     let left = |small: &Small| -> Vec<(u32, Nanos, Nanos)> {
         let all = backlogs(small);
         all.iter().map(|it| (it.tenant, it.work, it.lag)).collect()
     };
     assert_eq!(left(&small), [(0, 110, 0), (1, 0, 110)]);
-    assert_eq!(unload(&mut small, 0), 1);
+    assert_eq!(unload(&mut small, QueueIx::new(0)), 1);
     assert_eq!(left(&small), [(1, 0, 110)], "its priority goes on");
-    assert_eq!(unload(&mut small, 1), 0);
+    assert_eq!(unload(&mut small, QueueIx::new(1)), 0);
     assert_eq!(left(&small), []);
 }
 
@@ -156,7 +157,7 @@ fn what_leaves_is_forgotten_and_nothing_else_is() {
 fn a_tenant_keeps_what_it_has_had_unless_its_priority_changes() {
     let loaded = |priority| {
         let mut small = Small::of(Policy::Eager, 1, &[of(0, 8), of(0, 8)]);
-        run(&mut small, 0, 0);
+        run(&mut small, 0, QueueIx::new(0));
         let again = QueueSpec {
             priority,
             ..of(0, 8)
@@ -281,7 +282,7 @@ fn rows_beside(room: Nanos, rows: u64, later: Nanos, other: &QueueSpec) -> usize
 }
 
 fn rows_on(mut small: Small, room: Nanos, rows: u64, later: Nanos) -> usize {
-    let now = run(&mut small, 0, 0);
+    let now = run(&mut small, 0, QueueIx::new(0));
     let quick = batch(&small.request(now, 1, 1, now + 110 + room)).id;
     small.result(now + 110, quick);
     let running: BatchId = small.occupy(now + 110, 0);

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
-    QueueSpec, Request, Scheduler, WorkerSpec,
+    Action, Actions, BatchId, Delay, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
+    PoolIx, QueueSpec, Request, Scheduler,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
-/// By worker: its first pool, and its slots.
-pub const WORKERS: [(u32, u16); 4] = [(0, 3), (0, 1), (1, 2), (2, 1)];
+/// By device: its first pool, and its slots.
+pub const DEVICES: [(u32, u16); 4] = [(0, 3), (0, 1), (1, 2), (2, 1)];
 /// By pool: how many times slower than the first it is.
 pub const SLOWNESS: [u64; 3] = [1, 2, 5];
 /// Queues.
@@ -19,7 +20,7 @@ pub const QUEUES: u32 = 5;
 #[derive(Debug, Clone)]
 pub enum Step {
     Arrive {
-        queue: u32,
+        queue: QueueIx,
         rows: u32,
         slack: Option<Nanos>,
     },
@@ -39,21 +40,21 @@ pub enum Step {
     Ring,
     Load {
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
     },
     Unload {
         pool: PoolIx,
-        queue: u32,
+        queue: QueueIx,
     },
     Up {
-        worker: u32,
+        device: DeviceIx,
     },
     Down {
-        worker: u32,
+        device: DeviceIx,
     },
-    /// What is loaded on a worker has changed.
+    /// What is loaded on a device has changed.
     Move {
-        worker: u32,
+        device: DeviceIx,
         pool: PoolIx,
     },
 }
@@ -71,7 +72,7 @@ pub struct Setting {
 
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    worker: u32,
+    device: DeviceIx,
     slots: u16,
     start: Nanos,
     end: Nanos,
@@ -85,10 +86,10 @@ pub struct World {
     answered: Vec<u64>,
     running: BTreeMap<BatchId, Running>,
     ended: Vec<BatchId>,
-    up: BTreeSet<u32>,
-    /// By worker: its pool now.
-    pools: [PoolIx; WORKERS.len()],
-    seats: BTreeSet<(PoolIx, u32)>,
+    up: BTreeSet<DeviceIx>,
+    /// By device: its pool now.
+    pools: [PoolIx; DEVICES.len()],
+    seats: BTreeSet<(PoolIx, QueueIx)>,
 }
 
 /// Run time of `rows` rows on the fastest pool: 10 ns a row and 100 ns for the batch.
@@ -96,14 +97,14 @@ pub fn table(slowness: u64) -> LatencyTable {
     LatencyTable::new((1..=8).map(|rows| slowness * (100 + 10 * rows)).collect()).unwrap()
 }
 
-fn spec(pool: PoolIx, queue: u32) -> QueueSpec {
+fn spec(pool: PoolIx, queue: QueueIx) -> QueueSpec {
     let (max_rows, slots, batched, priority) = [
         (1, 1, true, 100),
         (8, 1, true, 100),
         (4, 2, true, 100),
         (4, 9, false, 100),
         (8, 1, true, 200),
-    ][queue as usize];
+    ][queue.get() as usize];
     QueueSpec {
         max_rows,
         batched,
@@ -120,7 +121,7 @@ fn spec(pool: PoolIx, queue: u32) -> QueueSpec {
 // === impl World ===
 
 impl World {
-    /// All workers up, the queues spread over the pools.
+    /// All devices up, the queues spread over the pools.
     pub fn new(setting: Setting) -> Self {
         let options = Options {
             hold: setting.hold,
@@ -139,10 +140,10 @@ impl World {
             running: BTreeMap::new(),
             ended: vec![],
             up: BTreeSet::new(),
-            pools: WORKERS.map(|(pool, _)| PoolIx::new(pool)),
+            pools: DEVICES.map(|(pool, _)| PoolIx::new(pool)),
             seats: BTreeSet::new(),
         };
-        (0..WORKERS.len() as u32).for_each(|worker| world.up(worker));
+        (0..DEVICES.len() as u32).for_each(|device| world.up(DeviceIx::new(device)));
         for (pool, queue) in [
             (0, 0),
             (0, 1),
@@ -153,7 +154,7 @@ impl World {
             (0, 4),
             (1, 4),
         ] {
-            world.load(PoolIx::new(pool), queue);
+            world.load(PoolIx::new(pool), QueueIx::new(queue));
         }
         world
     }
@@ -182,20 +183,21 @@ impl World {
             Step::Ring => self.ring(),
             Step::Load { pool, queue } => self.load(pool, queue),
             Step::Unload { pool, queue } => self.unload(pool, queue),
-            Step::Up { worker } => self.up(worker),
-            Step::Down { worker } => self.down(worker),
-            Step::Move { worker, pool } => self.transfer(worker, pool),
+            Step::Up { device } => self.up(device),
+            Step::Down { device } => self.down(device),
+            Step::Move { device, pool } => self.transfer(device, pool),
         }
     }
 
     /// Lets everything finish; tells how many requests came and which were answered, in order.
     pub fn drain(mut self) -> (u64, Vec<u64>) {
-        let down: Vec<u32> = (0..WORKERS.len() as u32)
-            .filter(|worker| !self.up.contains(worker))
+        let down: Vec<DeviceIx> = (0..DEVICES.len() as u32)
+            .map(DeviceIx::new)
+            .filter(|device| !self.up.contains(device))
             .collect();
-        down.into_iter().for_each(|worker| self.up(worker));
-        for (worker, (pool, _)) in (0..).zip(WORKERS) {
-            self.transfer(worker, PoolIx::new(pool));
+        down.into_iter().for_each(|device| self.up(device));
+        for (device, (pool, _)) in (0..).zip(DEVICES) {
+            self.transfer(DeviceIx::new(device), PoolIx::new(pool));
         }
         loop {
             if let Some(id) = self.running.keys().next().copied() {
@@ -220,7 +222,7 @@ impl World {
         (self.sent, self.answered)
     }
 
-    fn arrive(&mut self, queue: u32, rows: u32, slack: Option<Nanos>) {
+    fn arrive(&mut self, queue: QueueIx, rows: u32, slack: Option<Nanos>) {
         let request = Request {
             payload: self.sent,
             rows,
@@ -231,7 +233,7 @@ impl World {
         self.act(|scheduler, actions| scheduler.on_request(now, queue, request, actions));
     }
 
-    fn load(&mut self, pool: PoolIx, queue: u32) {
+    fn load(&mut self, pool: PoolIx, queue: QueueIx) {
         self.seats.insert((pool, queue));
         let now = self.now;
         self.act(|scheduler, actions| {
@@ -239,41 +241,44 @@ impl World {
         });
     }
 
-    fn unload(&mut self, pool: PoolIx, queue: u32) {
+    fn unload(&mut self, pool: PoolIx, queue: QueueIx) {
         self.seats.remove(&(pool, queue));
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_unloaded(now, pool, queue, actions));
     }
 
-    fn transfer(&mut self, worker: u32, pool: PoolIx) {
-        if self.up.contains(&worker) {
-            self.pools[worker as usize] = pool;
+    fn transfer(&mut self, device: DeviceIx, pool: PoolIx) {
+        if self.up.contains(&device) {
+            self.pools[device.get() as usize] = pool;
         }
         let now = self.now;
-        self.act(|scheduler, actions| scheduler.on_worker_moved(now, worker, pool, actions));
+        self.act(|scheduler, actions| scheduler.on_device_moved(now, device, pool, actions));
     }
 
-    fn up(&mut self, worker: u32) {
-        let (pool, slots) = (self.pools[worker as usize], WORKERS[worker as usize].1);
-        self.up.insert(worker);
-        let expected = self.lose(worker);
+    fn up(&mut self, device: DeviceIx) {
+        let (pool, slots) = (
+            self.pools[device.get() as usize],
+            DEVICES[device.get() as usize].1,
+        );
+        self.up.insert(device);
+        let expected = self.lose(device);
         let (now, mut lost) = (self.now, vec![]);
         self.act(|scheduler, actions| {
-            lost = scheduler.on_worker_up(now, worker, WorkerSpec { pool, slots }, actions);
+            lost = scheduler.on_device_up(now, device, DeviceSpec { pool, slots }, actions);
         });
         assert_eq!(lost, expected, "batches lost by a restart");
     }
 
-    fn down(&mut self, worker: u32) {
-        self.up.remove(&worker);
-        let expected = self.lose(worker);
+    fn down(&mut self, device: DeviceIx) {
+        self.up.remove(&device);
+        let expected = self.lose(device);
         let (now, mut lost) = (self.now, vec![]);
-        self.act(|scheduler, actions| lost = scheduler.on_worker_down(now, worker, actions));
-        assert_eq!(lost, expected, "batches lost with a worker");
+        self.act(|scheduler, actions| lost = scheduler.on_device_down(now, device, actions));
+        assert_eq!(lost, expected, "batches lost with a device");
     }
 
-    fn lose(&mut self, worker: u32) -> Vec<BatchId> {
-        let on_it = |running: &Running| running.worker == worker;
+    fn lose(&mut self, device: DeviceIx) -> Vec<BatchId> {
+        let on_it = |running: &Running| running.device == device;
         let lost: Vec<BatchId> = self
             .running
             .iter()
@@ -348,7 +353,7 @@ impl World {
                 Action::Drop { request, .. } => self.answered.push(request.payload),
                 Action::Infer {
                     queue,
-                    worker,
+                    device,
                     requests,
                     earliest,
                     latest,
@@ -357,11 +362,14 @@ impl World {
                 } => {
                     assert!(earliest <= latest, "a window that is closed");
                     let end = earliest + expected;
-                    self.check(queue, worker, &requests, end, expected);
-                    let (pool, slots) = (self.pools[worker as usize], WORKERS[worker as usize].1);
+                    self.check(queue, device, &requests, end, expected);
+                    let (pool, slots) = (
+                        self.pools[device.get() as usize],
+                        DEVICES[device.get() as usize].1,
+                    );
                     self.answered.extend(requests.iter().map(|r| r.payload));
                     let running = Running {
-                        worker,
+                        device,
                         slots: spec(pool, queue).slots.clamp(1, slots),
                         start: earliest,
                         end,
@@ -375,14 +383,14 @@ impl World {
 
     fn check(
         &self,
-        queue: u32,
-        worker: u32,
+        queue: QueueIx,
+        device: DeviceIx,
         requests: &[Request<u64>],
         end: Nanos,
         expected: Nanos,
     ) {
-        let pool = self.pools[worker as usize];
-        assert!(self.up.contains(&worker), "a worker that is down");
+        let pool = self.pools[device.get() as usize];
+        assert!(self.up.contains(&device), "a device that is down");
         assert!(
             self.seats.contains(&(pool, queue)),
             "a variant that is not loaded"
@@ -409,25 +417,25 @@ impl World {
 
     /// What is sent may wait behind what runs, but never more runs than there are slots.
     fn check_slots(&self) {
-        for (worker, (_, slots)) in WORKERS.iter().enumerate() {
+        for (device, (_, slots)) in DEVICES.iter().enumerate() {
             let on_it: Vec<&Running> = self
                 .running
                 .values()
-                .filter(|running| running.worker == worker as u32)
+                .filter(|running| running.device == DeviceIx::new(device as u32))
                 .collect();
             for at in on_it.iter().map(|running| running.start) {
                 let overlap = |other: &&&Running| other.start <= at && at < other.end;
                 let used: u16 = on_it.iter().filter(overlap).map(|other| other.slots).sum();
                 assert!(
                     used <= *slots,
-                    "worker {worker} uses {used} of {slots} slots"
+                    "device {device} uses {used} of {slots} slots"
                 );
             }
             if self.setting.delay == Delay::default() {
                 let used: u16 = on_it.iter().map(|running| running.slots).sum();
                 assert!(
                     used <= *slots,
-                    "worker {worker} uses {used} of {slots} slots"
+                    "device {device} uses {used} of {slots} slots"
                 );
             }
         }

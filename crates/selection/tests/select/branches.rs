@@ -8,6 +8,7 @@ use sextant_selection::{
 };
 
 use crate::order::{Waits, demand, entry};
+use sextant_types::index::VariantIx;
 
 /// Costs 1, takes 5 ms, is of quality 0.5.
 fn one(readiness: Readiness) -> Entry {
@@ -143,10 +144,12 @@ fn the_expected_time_is_the_run_and_what_comes_before_it() {
 fn targets_that_are_met_exactly_are_met() {
     for ready in [Active, Degraded] {
         let of = |demand: Demand, wait| decide(vec![one(ready)], &demand, wait);
-        let used = Decision::Use { ordinal: 0 };
+        let used = Decision::Use {
+            ordinal: VariantIx::new(0),
+        };
         assert_eq!(of(three_rows(8.0), 2.0), used);
         let busy = Decision::Busy {
-            ordinal: 0,
+            ordinal: VariantIx::new(0),
             wait_ms: 2.01,
         };
         assert_eq!(of(three_rows(8.0), 2.01), busy);
@@ -187,9 +190,14 @@ fn a_load_has_to_be_in_time_with_all_rows_of_the_query() {
                 // What is not loaded has no queue to wait in.
                 decide(vec![entry], &three_rows(latency_ms), 50.0)
             };
-            assert_eq!(of(106.0), Decision::LoadThenUse { ordinal: 0 });
+            assert_eq!(
+                of(106.0),
+                Decision::LoadThenUse {
+                    ordinal: VariantIx::new(0)
+                }
+            );
             let warming = Decision::Warming {
-                ordinal: 0,
+                ordinal: VariantIx::new(0),
                 load_ms: 100.0,
             };
             assert_eq!(of(105.9), warming);
@@ -209,7 +217,10 @@ fn of_busy_variants_the_one_is_named_that_is_free_first() {
     ];
     let index = Index::new(ready);
     let of = |waits: [f64; 4]| select(&index, &demand(10.0, 0.5), &Waits(waits.to_vec()));
-    let busy = |ordinal, wait_ms| Decision::Busy { ordinal, wait_ms };
+    let busy = |ordinal, wait_ms| Decision::Busy {
+        ordinal: VariantIx::new(ordinal),
+        wait_ms,
+    };
     assert_eq!(of([8.0, 9.0, 0.0, 1.0]), busy(0, 8.0));
     assert_eq!(of([9.0, 8.0, 0.0, 1.0]), busy(1, 8.0));
     // Of equal ones the first by number.
@@ -225,7 +236,7 @@ fn what_is_loaded_as_the_last_resort_is_the_best_of_the_feasible() {
             ..entry(at as u32, *cost, 5.0, 0.5, Inactive)
         });
         match decide(entries.collect(), &demand(20.0, 0.5), 0.0) {
-            Decision::Warming { ordinal, load_ms } => (ordinal, load_ms),
+            Decision::Warming { ordinal, load_ms } => (ordinal.get(), load_ms),
             other => panic!("{other:?}"),
         }
     };
@@ -243,10 +254,15 @@ fn the_cheapest_failed_variant_is_named_where_only_failed_ones_could() {
         entry(2, 0.5, 5.0, 0.4, Failed),
     ];
     let decision = decide(entries.clone(), &demand(20.0, 0.5), 0.0);
-    assert_eq!(decision, Decision::Unavailable { ordinal: 1 });
+    assert_eq!(
+        decision,
+        Decision::Unavailable {
+            ordinal: VariantIx::new(1)
+        }
+    );
     let cold = entry(3, 9.0, 5.0, 0.5, Loading);
     let decision = decide([entries, vec![cold]].concat(), &demand(20.0, 0.5), 0.0);
-    assert!(matches!(decision, Decision::Warming { ordinal: 3, .. }));
+    assert!(matches!(decision, Decision::Warming { ordinal, .. } if ordinal.get() == 3));
 }
 
 #[test]
@@ -256,7 +272,7 @@ fn the_best_effort_is_the_closest_that_is_loaded() {
             rows,
             ..demand(4.0, 0.5)
         };
-        best_effort(&Index::new(entries.to_vec()), &asked)
+        best_effort(&Index::new(entries.to_vec()), &asked).map(VariantIx::get)
     };
     let slow = |ordinal, latency_ms, readiness| entry(ordinal, 1.0, latency_ms, 0.5, readiness);
     for ready in [Active, Degraded] {

@@ -7,6 +7,7 @@ use sextant_selection::{
 };
 
 use crate::order::{Waits, demand, entry};
+use sextant_types::index::{KindIx, VariantIx};
 
 /// Three and a half blocks of entries that cost the same, take 5 ms and are of quality 0.5.
 fn alike() -> Vec<Entry> {
@@ -18,7 +19,7 @@ fn alike() -> Vec<Entry> {
 
 fn used(entries: &[Entry], demand: &Demand, waits: &Waits) -> Option<u32> {
     match select(&Index::new(entries.to_vec()), demand, waits) {
-        Decision::Use { ordinal } => Some(ordinal),
+        Decision::Use { ordinal } => Some(ordinal.get()),
         _ => None,
     }
 }
@@ -99,27 +100,27 @@ fn an_index_keeps_the_entries_as_they_were_given() {
         entry(7, 2.0, 5.0, 0.5, Inactive),
         entry(3, 1.0, 5.0, 0.5, Active),
         Entry {
-            kind: 1,
+            kind: KindIx::new(1),
             ..entry(7, 3.0, 5.0, 0.5, Active)
         },
     ];
     let index = Index::new(entries.clone());
     assert_eq!(index.entries(), entries);
-    assert_eq!(index.entry(7), Some(&entries[0]));
-    assert_eq!(index.entry(3), Some(&entries[1]));
-    assert_eq!(index.entry(0), None);
+    assert_eq!(index.entry(VariantIx::new(7)), Some(&entries[0]));
+    assert_eq!(index.entry(VariantIx::new(3)), Some(&entries[1]));
+    assert_eq!(index.entry(VariantIx::new(0)), None);
 }
 
 /// A wait that depends on the kind of device.
 struct ByKind;
 
 impl sextant_selection::Load for ByKind {
-    fn wait_ms(&self, _ordinal: u32, kind: u32) -> f64 {
-        [9.0, 1.0, 5.0][kind as usize]
+    fn wait_ms(&self, _ordinal: VariantIx, kind: KindIx) -> f64 {
+        [9.0, 1.0, 5.0][kind.get() as usize]
     }
 
-    fn extra_ms(&self, _ordinal: u32, kind: u32, rows: u32) -> f64 {
-        f64::from(rows - 1) * [1.0, 20.0, 2.0][kind as usize]
+    fn extra_ms(&self, _ordinal: VariantIx, kind: KindIx, rows: u32) -> f64 {
+        f64::from(rows - 1) * [1.0, 20.0, 2.0][kind.get() as usize]
     }
 }
 
@@ -136,11 +137,26 @@ fn load_is_asked_for_the_kind_of_device_that_an_entry_is_for() {
         };
         select(&Index::new(entries.to_vec()), &asked, &ByKind)
     };
-    let active = [0, 1, 2].map(|at| on(at, at, Active));
-    assert_eq!(of(active.clone(), 50.0, 1), Decision::Use { ordinal: 1 });
+    let active = [0, 1, 2].map(|at| on(at, KindIx::new(at), Active));
+    assert_eq!(
+        of(active.clone(), 50.0, 1),
+        Decision::Use {
+            ordinal: VariantIx::new(1)
+        }
+    );
     // Two rows: 5 + 9 + 1, 5 + 1 + 20, 5 + 5 + 2 ms.
-    assert_eq!(of(active, 12.0, 2), Decision::Use { ordinal: 2 });
+    assert_eq!(
+        of(active, 12.0, 2),
+        Decision::Use {
+            ordinal: VariantIx::new(2)
+        }
+    );
     // Loads of 100 ms: only the first takes at most 106 ms for two rows.
-    let cold = [0, 1, 2].map(|at| on(at, at, Inactive));
-    assert_eq!(of(cold, 106.0, 2), Decision::LoadThenUse { ordinal: 0 });
+    let cold = [0, 1, 2].map(|at| on(at, KindIx::new(at), Inactive));
+    assert_eq!(
+        of(cold, 106.0, 2),
+        Decision::LoadThenUse {
+            ordinal: VariantIx::new(0)
+        }
+    );
 }

@@ -7,6 +7,7 @@ use sextant_selection::{
 };
 
 use crate::order::{Waits, demand, entry};
+use sextant_types::index::{KindIx, VariantIx};
 
 /// Costs 3, takes 6 ms, is of quality 0.25.
 fn one() -> Entry {
@@ -52,7 +53,7 @@ fn the_distance_sums_what_is_missed_relative_to_what_is_asked() {
 
 fn suggested(entries: Vec<Entry>, demand: &Demand) -> Vec<u32> {
     match select(&Index::new(entries), demand, &Waits(vec![0.0; 16])) {
-        Decision::Infeasible { closest } => closest,
+        Decision::Infeasible { closest } => closest.into_iter().map(VariantIx::get).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -85,7 +86,10 @@ fn a_suggestion_takes_the_rows_is_not_dominated_and_comes_once() {
             dominated: true,
             ..of(1)
         },
-        Entry { kind: 1, ..of(2) },
+        Entry {
+            kind: KindIx::new(1),
+            ..of(2)
+        },
         of(2),
         Entry {
             readiness: Failed,
@@ -146,7 +150,7 @@ fn an_entry_that_is_better_in_anything_is_needed() {
     assert_eq!(with(|it| it.latency_ms = 5.0), neither);
     assert_eq!(with(|it| it.load_ms = 99.0), neither);
     assert_eq!(with(|it| it.max_rows = 9), neither);
-    assert_eq!(with(|it| it.kind = 1), neither);
+    assert_eq!(with(|it| it.kind = KindIx::new(1)), neither);
     // Beside one that cannot be loaded as well; which is needless itself.
     assert_eq!(marked(|it| it.readiness = Failed), [false, true]);
     let cheaper_but_failed = |it: &mut Entry| {

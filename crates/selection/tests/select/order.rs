@@ -5,16 +5,17 @@ use sextant_selection::{
     BLOCK, Decision, Demand, Entry, Index, Load, Readiness, SUGGESTIONS, best_effort,
     mark_dominated, select, verdict,
 };
+use sextant_types::index::{KindIx, VariantIx};
 
 #[derive(Debug, Clone)]
 pub struct Waits(pub Vec<f64>);
 
 impl Load for Waits {
-    fn wait_ms(&self, ordinal: u32, _kind: u32) -> f64 {
-        self.0[ordinal as usize]
+    fn wait_ms(&self, ordinal: VariantIx, _kind: KindIx) -> f64 {
+        self.0[ordinal.get() as usize]
     }
 
-    fn extra_ms(&self, _ordinal: u32, _kind: u32, rows: u32) -> f64 {
+    fn extra_ms(&self, _ordinal: VariantIx, _kind: KindIx, rows: u32) -> f64 {
         f64::from(rows - 1) * 0.5
     }
 }
@@ -27,8 +28,8 @@ pub fn entry(
     readiness: Readiness,
 ) -> Entry {
     Entry {
-        ordinal,
-        kind: 0,
+        ordinal: VariantIx::new(ordinal),
+        kind: KindIx::new(0),
         quality_bound: quality,
         latency_ms,
         load_ms: 100.0,
@@ -69,8 +70,8 @@ prop_compose! {
         let entries = raw.into_iter().enumerate().map(|(at, raw)| {
             let (cost, latency, quality, load, max_rows, dominated, readiness, _) = raw;
             Entry {
-                ordinal: at as u32,
-                kind: 0,
+                ordinal: VariantIx::new(at as u32),
+                kind: KindIx::new(0),
                 quality_bound: f64::from(quality) / 20.0,
                 latency_ms: f64::from(latency),
                 load_ms: f64::from(load),
@@ -123,7 +124,7 @@ proptest! {
     #[test]
     fn agrees_with_brute_force((entries, waits) in entries(), demand in demands()) {
         let index = Index::new(entries.clone());
-        let run = |entry: &Entry| entry.latency_ms + waits.extra_ms(0, 0, demand.rows);
+        let run = |entry: &Entry| entry.latency_ms + waits.extra_ms(VariantIx::new(0), KindIx::new(0), demand.rows);
         let busy = |entry: &Entry| run(entry) + waits.wait_ms(entry.ordinal, entry.kind);
         let active = feasible(&entries, &demand, |e| e.readiness == Readiness::Active, busy);
         let cold = feasible(
@@ -134,7 +135,7 @@ proptest! {
         );
         let degraded = feasible(&entries, &demand, |e| e.readiness == Readiness::Degraded, busy);
         let decision = select(&index, &demand, &waits);
-        let cost = |ordinal: u32| entries[ordinal as usize].cost_per_1k_usd;
+        let cost = |ordinal: VariantIx| entries[ordinal.get() as usize].cost_per_1k_usd;
         match (active, cold, degraded, &decision) {
             (Some(best), _, _, Decision::Use { ordinal })
             | (None, _, Some(best), Decision::Use { ordinal })
@@ -142,7 +143,7 @@ proptest! {
                 prop_assert_eq!(cost(*ordinal), best);
             }
             (None, None, None, Decision::LoadThenUse { ordinal }) => {
-                let entry = &entries[*ordinal as usize];
+                let entry = &entries[ordinal.get() as usize];
                 prop_assert!(entry.dominated && run(entry) + entry.load_ms <= demand.latency_ms);
             }
             (None, None, None, Decision::Warming { .. }) => {
@@ -150,7 +151,7 @@ proptest! {
             }
             (None, None, None, Decision::Busy { .. }) => {}
             (None, None, None, Decision::Unavailable { ordinal }) => {
-                let entry = &entries[*ordinal as usize];
+                let entry = &entries[ordinal.get() as usize];
                 prop_assert_eq!(entry.readiness, Readiness::Failed);
             }
             (None, None, None, Decision::Infeasible { closest }) => {
@@ -175,7 +176,12 @@ fn active_first_even_when_a_cold_one_is_cheaper() {
         entry(1, 2.0, 5.0, 0.9, Readiness::Active),
     ]);
     let decision = select(&index, &demand(500.0, 0.8), &Waits(vec![0.0; 2]));
-    assert_eq!(decision, Decision::Use { ordinal: 1 });
+    assert_eq!(
+        decision,
+        Decision::Use {
+            ordinal: VariantIx::new(1)
+        }
+    );
 }
 
 #[test]
@@ -188,11 +194,15 @@ fn cheapest_feasible_then_least_loaded() {
     let waits = Waits(vec![0.0, 2.0, 1.0]);
     assert_eq!(
         select(&index, &demand(8.0, 0.8), &waits),
-        Decision::Use { ordinal: 2 }
+        Decision::Use {
+            ordinal: VariantIx::new(2)
+        }
     );
     assert_eq!(
         select(&index, &demand(20.0, 0.8), &waits),
-        Decision::Use { ordinal: 0 }
+        Decision::Use {
+            ordinal: VariantIx::new(0)
+        }
     );
 }
 
@@ -201,12 +211,17 @@ fn loads_when_the_load_fits_and_warms_when_it_does_not() {
     let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Inactive)]);
     let waits = Waits(vec![0.0]);
     let fits = select(&index, &demand(200.0, 0.9), &waits);
-    assert_eq!(fits, Decision::LoadThenUse { ordinal: 0 });
+    assert_eq!(
+        fits,
+        Decision::LoadThenUse {
+            ordinal: VariantIx::new(0)
+        }
+    );
     let warms = select(&index, &demand(20.0, 0.9), &waits);
     assert_eq!(
         warms,
         Decision::Warming {
-            ordinal: 0,
+            ordinal: VariantIx::new(0),
             load_ms: 100.0
         }
     );
@@ -219,13 +234,19 @@ fn a_busy_variant_is_told_from_an_infeasible_target() {
     assert_eq!(
         busy,
         Decision::Busy {
-            ordinal: 0,
+            ordinal: VariantIx::new(0),
             wait_ms: 7.0
         }
     );
     let never = select(&index, &demand(4.0, 0.9), &Waits(vec![0.0]));
-    assert_eq!(never, Decision::Infeasible { closest: vec![0] });
-    assert_eq!(best_effort(&index, &demand(4.0, 0.99)), Some(0));
+    assert_eq!(
+        never,
+        Decision::Infeasible {
+            closest: vec![VariantIx::new(0)]
+        }
+    );
+    let best = best_effort(&index, &demand(4.0, 0.99));
+    assert_eq!(best, Some(VariantIx::new(0)));
 }
 
 #[test]
@@ -237,12 +258,22 @@ fn degraded_instances_come_before_loads_where_they_are_in_time() {
     let waiting = |ms| Waits(vec![ms, 0.0]);
     for latency_ms in [500.0, f64::INFINITY] {
         let decision = select(&index, &demand(latency_ms, 0.8), &waiting(50.0));
-        assert_eq!(decision, Decision::Use { ordinal: 0 });
+        assert_eq!(
+            decision,
+            Decision::Use {
+                ordinal: VariantIx::new(0)
+            }
+        );
     }
     let late = select(&index, &demand(500.0, 0.8), &waiting(600.0));
-    assert_eq!(late, Decision::LoadThenUse { ordinal: 1 });
+    assert_eq!(
+        late,
+        Decision::LoadThenUse {
+            ordinal: VariantIx::new(1)
+        }
+    );
     let neither = select(&index, &demand(50.0, 0.8), &waiting(600.0));
-    assert!(matches!(neither, Decision::Busy { ordinal: 0, .. }));
+    assert!(matches!(neither, Decision::Busy { ordinal, .. } if ordinal.get() == 0));
 }
 
 #[test]
@@ -252,11 +283,21 @@ fn a_query_without_a_latency_target_waits_for_whatever_can_be_loaded() {
     let index = Index::new(vec![dominated.clone()]);
     let waits = Waits(vec![0.0; 2]);
     let decision = select(&index, &demand(f64::INFINITY, 0.8), &waits);
-    assert_eq!(decision, Decision::LoadThenUse { ordinal: 0 });
+    assert_eq!(
+        decision,
+        Decision::LoadThenUse {
+            ordinal: VariantIx::new(0)
+        }
+    );
     let better = entry(1, 2.0, 5.0, 0.9, Readiness::Inactive);
     let index = Index::new(vec![dominated, better]);
     let decision = select(&index, &demand(f64::INFINITY, 0.8), &waits);
-    assert_eq!(decision, Decision::LoadThenUse { ordinal: 1 });
+    assert_eq!(
+        decision,
+        Decision::LoadThenUse {
+            ordinal: VariantIx::new(1)
+        }
+    );
 }
 
 #[test]
@@ -264,7 +305,12 @@ fn what_no_worker_can_load_is_told_from_what_nothing_can_do() {
     let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Failed)]);
     let waits = Waits(vec![0.0]);
     let able = select(&index, &demand(50.0, 0.9), &waits);
-    assert_eq!(able, Decision::Unavailable { ordinal: 0 });
+    assert_eq!(
+        able,
+        Decision::Unavailable {
+            ordinal: VariantIx::new(0)
+        }
+    );
     let never = select(&index, &demand(4.0, 0.9), &waits);
     assert!(matches!(never, Decision::Infeasible { .. }));
 }
@@ -302,12 +348,16 @@ fn overloaded_instances_come_after_active_ones() {
     let waits = Waits(vec![0.0; 2]);
     assert_eq!(
         select(&index, &demand(50.0, 0.9), &waits),
-        Decision::Use { ordinal: 1 }
+        Decision::Use {
+            ordinal: VariantIx::new(1)
+        }
     );
     let alone = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Degraded)]);
     assert_eq!(
         select(&alone, &demand(50.0, 0.9), &waits),
-        Decision::Use { ordinal: 0 }
+        Decision::Use {
+            ordinal: VariantIx::new(0)
+        }
     );
 }
 
@@ -318,7 +368,7 @@ fn verdicts_name_the_first_reason() {
     assert_eq!(verdict(&one, &demand(10.0, 0.95), &waits), "accuracy");
     assert_eq!(verdict(&one, &demand(4.0, 0.9), &waits), "latency");
     assert_eq!(verdict(&one, &demand(10.0, 0.9), &waits), "dearer");
-    one.ordinal = 1;
+    one.ordinal = VariantIx::new(1);
     assert_eq!(verdict(&one, &demand(10.0, 0.9), &waits), "busy");
     one.readiness = Readiness::Inactive;
     assert_eq!(verdict(&one, &demand(10.0, 0.9), &waits), "load");

@@ -54,7 +54,7 @@ impl World<'_> {
         let deadline = of.latency_ms.map_or(NEVER, |ms| token.arrived + nanos(ms));
         let request = Request {
             payload: Token {
-                variant,
+                variant: variant.get(),
                 load,
                 placed: token.placed + 1,
                 ..token

@@ -9,6 +9,7 @@ use crate::fleet::{
     devices::{Device, Held, State},
     variants::Presences,
 };
+use sextant_types::index::{DeviceIx, VariantIx};
 
 impl World<'_> {
     /// The device of that life, if it still takes work.
@@ -38,7 +39,13 @@ impl World<'_> {
             actions,
             ..
         } = &mut self.control;
-        controller.on_load_result(now, at.0, variant, loaded, actions);
+        controller.on_load_result(
+            now,
+            DeviceIx::new(at.0),
+            VariantIx::new(variant),
+            loaded,
+            actions,
+        );
     }
 
     pub(super) fn on_unloaded(&mut self, at: (u32, u64), variant: u32) {
@@ -51,25 +58,26 @@ impl World<'_> {
             actions,
             ..
         } = &mut self.control;
-        controller.on_unloaded(now, at.0, variant, actions);
+        controller.on_unloaded(now, DeviceIx::new(at.0), VariantIx::new(variant), actions);
     }
 
     pub(super) fn move_variant(&mut self, moved: placement::Action) {
         match moved {
             placement::Action::Load {
                 device,
-                model,
+                variant,
                 earliest,
                 latest,
                 ..
             } => {
+                let (device, variant) = (device.get(), variant.get());
                 let (now, life) = (self.now, self.life(device));
-                let load = nanos(self.setting.variants[model as usize].load_ms);
+                let load = nanos(self.setting.variants[variant as usize].load_ms);
                 let Some(of) = self.device((device, life)) else {
                     return;
                 };
                 let start = of.load(earliest.max(now), load);
-                let (at, variant) = (start + load, model);
+                let at = start + load;
                 if start > latest {
                     let failed = Event::LoadFailed {
                         device,
@@ -87,16 +95,17 @@ impl World<'_> {
                 };
                 self.schedule(at, loaded);
             }
-            placement::Action::Unload { device, model } => {
+            placement::Action::Unload { device, variant } => {
+                let (device, variant) = (device.get(), variant.get());
                 let life = self.life(device);
                 if let Some(of) = self.device((device, life)) {
-                    of.held.remove(&model);
-                    self.reindex(Some(model));
+                    of.held.remove(&variant);
+                    self.reindex(Some(variant));
                 }
                 let unloaded = Event::Unloaded {
                     device,
                     life,
-                    variant: model,
+                    variant,
                 };
                 self.schedule(self.now, unloaded);
             }

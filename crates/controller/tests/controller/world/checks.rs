@@ -3,12 +3,12 @@
 use super::*;
 
 impl World {
-    /// Devices of a kind with the same models ready are a pool, and no others are.
+    /// Devices of a kind with the same variants ready are a pool, and no others are.
     pub(super) fn check_pools(&self) {
-        let ready = |device: u32| -> BTreeSet<u32> {
+        let ready = |device: DeviceIx| -> BTreeSet<VariantIx> {
             let here = self.there.iter().filter(|((on, _), _)| *on == device);
             let loaded = here.filter(|(_, of)| **of == There::Loaded);
-            loaded.map(|((_, model), _)| *model).collect()
+            loaded.map(|((_, variant), _)| *variant).collect()
         };
         let mut pools = BTreeMap::new();
         for (device, kind) in &self.up {
@@ -19,40 +19,43 @@ impl World {
         }
         let contents: BTreeSet<_> = pools.values().collect();
         assert_eq!(contents.len(), pools.len(), "pools that are alike");
-        for model in 0..self.setting.models.len() as u32 {
+        for variant in (0..self.setting.variants.len() as u32).map(VariantIx::new) {
             let with = pools
                 .iter()
-                .filter(|(_, (_, ready))| ready.contains(&model));
+                .filter(|(_, (_, ready))| ready.contains(&variant));
             let with: BTreeSet<_> = with.map(|(pool, _)| *pool).collect();
-            let known = self.controller.pools_of(model).iter().copied();
+            let known = self.controller.pools_of(variant).iter().copied();
             assert_eq!(
                 known.collect::<BTreeSet<_>>(),
                 with,
-                "pools of model {model}"
+                "pools of variant {variant}"
             );
         }
     }
 
-    /// The allocations of a model are its demand, where it has a replica, and those to a device are
+    /// The allocations of a variant are its demand, where it has a replica, and those to a device are
     /// the device's load.
     pub(super) fn check_demand(&self) {
         let demand = self.controller.placement().demand();
-        let (models, devices) = (self.setting.models.len(), self.setting.devices.len());
-        let (models, devices) = (0..models as u32, 0..devices as u32);
+        let (variants, devices) = (self.setting.variants.len(), self.setting.devices.len());
+        let (variants, devices) = (
+            (0..variants as u32).map(VariantIx::new),
+            (0..devices as u32).map(DeviceIx::new),
+        );
         for device in devices.clone() {
-            let load: Nanos = models.clone().map(|m| demand.allocation(m, device)).sum();
+            let load: Nanos = variants.clone().map(|m| demand.allocation(m, device)).sum();
             assert_eq!(demand.load(device), load, "device {device}");
         }
-        for model in models {
+        for variant in variants {
             let parts = devices
                 .clone()
-                .map(|device| demand.allocation(model, device));
+                .map(|device| demand.allocation(variant, device));
             let placed = devices.clone().any(|device| {
-                let presence = self.controller.placement().presence(device, model);
+                let presence = self.controller.placement().presence(device, variant);
                 matches!(presence, Presence::Loading | Presence::Loaded)
             });
-            let expected = if placed { demand.of(model) } else { 0 };
-            assert_eq!(parts.sum::<Nanos>(), expected, "model {model}");
+            let expected = if placed { demand.of(variant) } else { 0 };
+            assert_eq!(parts.sum::<Nanos>(), expected, "variant {variant}");
         }
     }
 
@@ -63,40 +66,40 @@ impl World {
             } => self.answer(request.payload, Answer::Dropped(reason)),
             Action::Move(placement::Action::Load {
                 device,
-                model,
+                variant,
                 earliest,
                 latest,
                 expected,
             }) => {
                 assert!(self.up.contains_key(&device), "a device that is down");
                 assert!(self.now <= earliest && earliest <= latest, "the window");
-                assert_eq!(expected, self.setting.models[model as usize].1);
-                let before = self.there.get(&(device, model));
-                assert_eq!(before, None, "model {model} is on device {device}");
-                let pages = self.needed(device, model);
+                assert_eq!(expected, self.setting.variants[variant.get() as usize].1);
+                let before = self.there.get(&(device, variant));
+                assert_eq!(before, None, "variant {variant} is on device {device}");
+                let pages = self.needed(device, variant);
                 assert!(self.free(device) >= pages, "no room on device {device}");
                 self.check_load_window(device, earliest);
                 let until = earliest + expected;
                 let from = earliest;
                 self.there
-                    .insert((device, model), There::Loading { from, until });
+                    .insert((device, variant), There::Loading { from, until });
                 self.loads += 1;
             }
-            Action::Move(placement::Action::Unload { device, model }) => {
-                let before = self.there.insert((device, model), There::Leaving);
+            Action::Move(placement::Action::Unload { device, variant }) => {
+                let before = self.there.insert((device, variant), There::Leaving);
                 assert_eq!(
                     before,
                     Some(There::Loaded),
                     "what is not loaded is unloaded"
                 );
                 let mut running = self.running.values();
-                let used = running.any(|of| (of.device, of.model) == (device, model));
-                assert!(!used, "model {model} runs on device {device}");
+                let used = running.any(|of| (of.device, of.variant) == (device, variant));
+                assert!(!used, "variant {variant} runs on device {device}");
                 self.unloads += 1;
             }
             Action::Infer {
                 device,
-                model,
+                variant,
                 requests,
                 earliest,
                 latest,
@@ -105,11 +108,11 @@ impl World {
             } => {
                 assert!(earliest <= latest, "a window that is closed");
                 assert_eq!(
-                    self.there.get(&(device, model)),
+                    self.there.get(&(device, variant)),
                     Some(&There::Loaded),
-                    "model {model} is not loaded on device {device}"
+                    "variant {variant} is not loaded on device {device}"
                 );
-                self.check_shapes(model, &requests, expected);
+                self.check_shapes(variant, &requests, expected);
                 let end = earliest.max(self.now) + expected;
                 self.sizes.push(
                     requests
@@ -121,15 +124,19 @@ impl World {
                     let late = end > request.deadline;
                     self.answer(request.payload, Answer::Served { at: end, late });
                 }
-                let running = Running { device, model, end };
+                let running = Running {
+                    device,
+                    variant,
+                    end,
+                };
                 assert!(self.running.insert(id, running).is_none(), "a batch twice");
             }
         }
     }
 
     /// Only what may share a batch does, and it is expected to run as long as its sizes take.
-    fn check_shapes(&self, model: u32, requests: &[Request<u64>], expected: Nanos) {
-        let Some(surface) = self.setting.surface(model) else {
+    fn check_shapes(&self, variant: VariantIx, requests: &[Request<u64>], expected: Nanos) {
+        let Some(surface) = self.setting.surface(variant) else {
             return;
         };
         let shapes = requests.iter().map(|it| self.shapes[&it.payload]);
@@ -152,7 +159,7 @@ impl World {
 
     /// LOADs of a device follow each other, and one is issued only with less than the look-ahead
     /// before it.
-    fn check_load_window(&self, device: u32, earliest: Nanos) {
+    fn check_load_window(&self, device: DeviceIx, earliest: Nanos) {
         let here = self.there.iter().filter(|((on, _), _)| *on == device);
         for (_, of) in here {
             if let There::Loading { from, until } = *of {
@@ -168,5 +175,32 @@ impl World {
             !self.setting.exact || outstanding < ahead,
             "{outstanding} ns of LOADs are outstanding, more than {ahead}"
         );
+    }
+
+    pub(super) fn free(&self, device: DeviceIx) -> u32 {
+        let on =
+            |place: &(DeviceIx, VariantIx), of: &There| place.0 == device && *of != There::Leaving;
+        let here = self.there.iter().filter(|(place, of)| on(place, of));
+        let (mut taken, mut groups) = (0, BTreeMap::new());
+        for ((_, variant), _) in here {
+            taken += self.setting.variants[variant.get() as usize].0;
+            if let Some(shared) = self.setting.shared(*variant) {
+                groups.insert(shared.group, shared.pages);
+            }
+        }
+        self.setting.devices[device.get() as usize].0 - taken - groups.values().sum::<u32>()
+    }
+
+    /// Pages that a LOAD takes, with what its group does not hold already.
+    pub(super) fn needed(&self, device: DeviceIx, variant: VariantIx) -> u32 {
+        let own = self.setting.variants[variant.get() as usize].0;
+        let Some(shared) = self.setting.shared(variant) else {
+            return own;
+        };
+        let held = self.there.iter().any(|((on, other), of)| {
+            let group = self.setting.shared(*other).map(|shared| shared.group);
+            *on == device && *of != There::Leaving && group == Some(shared.group)
+        });
+        own + if held { 0 } else { shared.pages }
     }
 }

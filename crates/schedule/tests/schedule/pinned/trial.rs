@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use sextant_baselines::build;
 use sextant_schedule::{
-    Action, Actions, BatchId, DropReason, NEVER, Nanos, Options, PoolIx, QueueSpec, Request,
-    Scheduler, WorkerSpec,
+    Action, Actions, BatchId, DeviceSpec, DropReason, NEVER, Nanos, Options, PoolIx, QueueSpec,
+    Request, Scheduler,
 };
+use sextant_types::index::{DeviceIx, QueueIx};
 
 /// What one queue is asked.
 #[derive(Debug, Clone)]
@@ -25,12 +26,12 @@ pub struct Stream {
 #[derive(Debug, Clone)]
 pub struct Trial {
     pub options: Options,
-    /// Workers, and the slots of each.
-    pub workers: (u32, u16),
+    /// Devices, and the slots of each.
+    pub devices: (u32, u16),
     pub streams: Vec<Stream>,
     /// When the last request comes, ns.
     pub until: Nanos,
-    /// A worker that is gone in the third fifth of the time, and a queue in the fourth.
+    /// A device that is gone in the third fifth of the time, and a queue in the fourth.
     pub changes: bool,
 }
 
@@ -45,8 +46,8 @@ pub struct Figures {
     pub refused: u64,
     /// Sum of the batches' starts, us.
     pub starts: u64,
-    /// Sum of the workers' numbers.
-    pub workers: u64,
+    /// Sum of the devices' numbers.
+    pub devices: u64,
     /// Sum of the ends of the windows in which batches may start, us, those without an end left out.
     pub windows: u64,
     /// Timers that were set, and the sum of their times, us.
@@ -97,14 +98,14 @@ impl std::fmt::Display for Figures {
             shed,
             refused,
             starts,
-            workers,
+            devices,
             windows,
             timers: (set, times),
             lags,
         } = self;
         write!(f, "{batches} batches, {answered} answered, ")?;
         write!(f, "{expired} expired, {shed} shed, {refused} refused; ")?;
-        write!(f, "starts {starts}, windows {windows}, workers {workers}; ")?;
+        write!(f, "starts {starts}, windows {windows}, devices {devices}; ")?;
         write!(f, "{set} timers, {times}; lags {lags}")
     }
 }
@@ -122,35 +123,47 @@ impl Play {
             random: 0,
             trial,
         };
-        (0..play.trial.workers.0).for_each(|worker| play.up(worker));
+        (0..play.trial.devices.0).for_each(|device| play.up(DeviceIx::new(device)));
         (0..play.trial.streams.len()).for_each(|queue| play.load(queue));
         play
     }
 
-    fn up(&mut self, worker: u32) {
-        let slots = self.trial.workers.1;
-        let spec = WorkerSpec {
+    fn up(&mut self, device: DeviceIx) {
+        let slots = self.trial.devices.1;
+        let spec = DeviceSpec {
             pool: PoolIx::new(0),
             slots,
         };
-        self.act(|it, now, actions| drop(it.on_worker_up(now, worker, spec, actions)));
+        self.act(|it, now, actions| drop(it.on_device_up(now, device, spec, actions)));
     }
 
     fn load(&mut self, queue: usize) {
         let spec = self.trial.streams[queue].spec.clone();
-        self.act(|it, now, actions| it.on_loaded(now, PoolIx::new(0), queue as u32, spec, actions));
+        self.act(|it, now, actions| {
+            it.on_loaded(
+                now,
+                PoolIx::new(0),
+                QueueIx::new(queue as u32),
+                spec,
+                actions,
+            );
+        });
     }
 
     fn change(&mut self, part: u64) {
         match part {
             2 => {
                 let mut lost = Vec::new();
-                self.act(|it, now, actions| lost = it.on_worker_down(now, 0, actions));
+                self.act(|it, now, actions| {
+                    lost = it.on_device_down(now, DeviceIx::new(0), actions);
+                });
                 self.running.retain(|(_, id), ()| !lost.contains(id));
             }
             3 => {
-                self.up(0);
-                self.act(|it, now, actions| it.on_unloaded(now, PoolIx::new(0), 0, actions));
+                self.up(DeviceIx::new(0));
+                self.act(|it, now, actions| {
+                    it.on_unloaded(now, PoolIx::new(0), QueueIx::new(0), actions);
+                });
             }
             4 => self.load(0),
             _ => {}
@@ -184,7 +197,9 @@ impl Play {
                 target => self.now + target + more,
             },
         };
-        self.act(|it, now, actions| it.on_request(now, stream as u32, request, actions));
+        self.act(|it, now, actions| {
+            it.on_request(now, QueueIx::new(stream as u32), request, actions);
+        });
     }
 
     /// Plays what comes before `at`, then goes there.
@@ -227,7 +242,7 @@ impl Play {
         let of = &mut self.figures;
         match action {
             Action::Infer {
-                worker,
+                device,
                 requests,
                 earliest,
                 latest,
@@ -238,7 +253,7 @@ impl Play {
                 of.batches += 1;
                 of.answered += requests.len() as u64;
                 of.starts += earliest / 1000;
-                of.workers += u64::from(worker);
+                of.devices += u64::from(device.get());
                 of.windows += if latest == NEVER { 0 } else { latest / 1000 };
                 // Every seventh batch takes a little less than expected.
                 let is_seventh = of.batches.is_multiple_of(7);

@@ -1,12 +1,13 @@
 //! One queue with the rule, beside devices that are as busy as a test says.
 
 use sextant_schedule::{
-    BatchId, Delay, DropReason, Fleet, Formed, LatencyTable, Nanos, Options, PoolIx, QueueSpec,
-    Request, Sextant, Surroundings, WorkerSpec,
+    BatchId, Delay, DeviceSpec, DropReason, Fleet, Formed, LatencyTable, Nanos, Options, PoolIx,
+    QueueSpec, Request, Sextant, Surroundings,
 };
 
 use super::lone::LoneQueue;
 use crate::small;
+use sextant_types::index::{DeviceIx, QueueIx};
 
 pub const MS: Nanos = 1_000_000;
 
@@ -49,8 +50,8 @@ impl Bench {
             dropped: vec![],
         };
         bench.fleet.up(
-            0,
-            WorkerSpec {
+            DeviceIx::new(0),
+            DeviceSpec {
                 pool: PoolIx::new(0),
                 slots,
             },
@@ -91,7 +92,9 @@ impl Bench {
                 .pool_mut(PoolIx::new(0))
                 .find(1)
                 .expect("a slot is free");
-            let id = self.fleet.occupy(PoolIx::new(0), place, 0, 1, (0, run));
+            let id = self
+                .fleet
+                .occupy(PoolIx::new(0), place, QueueIx::new(0), 1, (0, run));
             self.running.push(id);
         }
     }

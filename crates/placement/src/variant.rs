@@ -1,16 +1,17 @@
-//! A model's replicas and the requests that wait for it.
+//! A variant's replicas and the requests that wait for it.
 
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use super::{
-    ModelSpec, Nanos, Presence, Wanted,
+    Nanos, Presence, VariantSpec, Wanted,
     kinds::ByKind,
     relocate::Relocation,
     replicas::{Replica, Replicas},
 };
 use sextant_schedule::NEVER;
+use sextant_types::index::{DeviceIx, KindIx};
 
 /// First pause after a LOAD that failed, in look-aheads; it doubles with each further failure.
 const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
@@ -18,7 +19,7 @@ const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
 /// Longest pause after LOADs that failed, ns.
 const LONGEST_PAUSE: Nanos = 60_000_000_000;
 
-/// Devices that may fail to load a model, one after the other, before it is left alone everywhere
+/// Devices that may fail to load a variant, one after the other, before it is left alone everywhere
 /// for a pause.
 const TRIES_AT_ONCE: u32 = 2;
 
@@ -33,15 +34,15 @@ struct Hope {
 /// A LOAD that failed: not tried again on that device before `until`.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
-    device: u32,
+    device: DeviceIx,
     until: Nanos,
     /// How often in a row.
     failures: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Model {
-    pub spec: ModelSpec,
+pub(super) struct Variant {
+    pub spec: VariantSpec,
     /// Asked for no more: it goes as soon as nothing runs.
     pub retired: bool,
     /// What is to be kept loaded of it, whether or not it is asked for.
@@ -64,10 +65,10 @@ pub(super) struct Model {
     hoped_work: Nanos,
 }
 
-// === impl Model ===
+// === impl Variant ===
 
-impl Model {
-    pub fn new(spec: ModelSpec) -> Self {
+impl Variant {
+    pub fn new(spec: VariantSpec) -> Self {
         Self {
             spec,
             retired: false,
@@ -102,7 +103,7 @@ impl Model {
     }
 
     /// Time of a LOAD on a kind of device, ns.
-    pub fn load_on(&self, kind: u32) -> Nanos {
+    pub fn load_on(&self, kind: KindIx) -> Nanos {
         match self.kinds.load(kind) {
             0 => self.spec.load,
             load => load,
@@ -110,7 +111,7 @@ impl Model {
     }
 
     /// Takes the fastest of the kinds of devices that are up and can run it.
-    pub fn compare_loads(&mut self, kinds: impl Iterator<Item = u32>) {
+    pub fn compare_loads(&mut self, kinds: impl Iterator<Item = KindIx>) {
         let able = kinds.filter(|kind| self.kinds.is_able(*kind));
         let least = able.map(|kind| self.load_on(kind)).min();
         self.least_load = least.unwrap_or(self.spec.load);
@@ -118,7 +119,7 @@ impl Model {
 
     /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause. Tells when it
     /// may be tried again somewhere.
-    pub fn refuse(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+    pub fn refuse(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) -> Nanos {
         let until = self.refuse_on(now, device, look_ahead);
         self.failures += 1;
         if self.failures > TRIES_AT_ONCE {
@@ -128,7 +129,7 @@ impl Model {
     }
 
     /// A device takes no work for it: it is not tried there for a pause. Tells until when.
-    pub fn refuse_on(&mut self, now: Nanos, device: u32, look_ahead: Nanos) -> Nanos {
+    pub fn refuse_on(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) -> Nanos {
         let before = self.refusals.iter().find(|of| of.device == device);
         let failures = before.map_or(0, |of| of.failures) + 1;
         self.refusals.retain(|of| of.device != device);
@@ -142,7 +143,7 @@ impl Model {
     }
 
     /// A device is not tried for it before `until`, though nothing has failed there.
-    pub fn avoid(&mut self, device: u32, until: Nanos) {
+    pub fn avoid(&mut self, device: DeviceIx, until: Nanos) {
         self.refusals.retain(|of| of.device != device);
         self.refusals.push(Refusal {
             device,
@@ -152,19 +153,19 @@ impl Model {
     }
 
     /// A LOAD has succeeded on a device, or the device is another one now.
-    pub fn forgive(&mut self, device: u32) {
+    pub fn forgive(&mut self, device: DeviceIx) {
         self.failures = 0;
         self.rests_until = 0;
         self.refusals.retain(|of| of.device != device);
     }
 
-    pub fn is_refused(&self, now: Nanos, device: u32) -> bool {
+    pub fn is_refused(&self, now: Nanos, device: DeviceIx) -> bool {
         let still = |of: &Refusal| of.device == device && of.until > now;
         self.rests_until > now || self.refusals.iter().any(still)
     }
 
     /// Devices that refuse it now.
-    pub fn refusals(&self, now: Nanos) -> impl Iterator<Item = u32> + '_ {
+    pub fn refusals(&self, now: Nanos) -> impl Iterator<Item = DeviceIx> + '_ {
         let still = self.refusals.iter().filter(move |of| of.until > now);
         still.map(|of| of.device)
     }

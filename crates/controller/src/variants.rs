@@ -1,0 +1,130 @@
+//! Variants that are published, changed, wanted and retired.
+
+use smallvec::SmallVec;
+
+use super::{Actions, Controller, Nanos, OnKind, Variant, VariantSpec};
+use sextant_placement::Wanted;
+use sextant_types::index::VariantIx;
+
+impl<T> Controller<T> {
+    /// A variant may be asked for from now on, or what is known of it is new.
+    pub fn on_variant(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        spec: VariantSpec,
+        actions: &mut Actions<T>,
+    ) {
+        let (placed, before) = (spec.placed(), self.variants.grown(variant).take());
+        let (known, before) = match before {
+            Some(before) => (before.spec.kinds.clone(), Some(before)),
+            None => (Vec::new(), None),
+        };
+        self.variants[variant] = Some(Variant {
+            pools: before
+                .as_ref()
+                .map_or(SmallVec::new(), |of| of.pools.clone()),
+            queues: before
+                .as_ref()
+                .map_or(SmallVec::new(), |of| of.queues.clone()),
+            waiting_rows: before.map_or(0, |of| of.waiting_rows),
+            retired: false,
+            spec,
+        });
+        self.renew_queues(now, variant);
+        self.placement
+            .on_variant(now, variant, placed, &mut self.moves);
+        self.tell_kinds(now, variant, &known);
+        self.reseat(now, variant);
+        self.expect_expiry(variant);
+        self.carry_out(now, actions);
+    }
+
+    /// The kinds of devices that can run a variant are known again.
+    pub fn on_kinds(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        kinds: Vec<OnKind>,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(of) = self.variants.known_mut(variant) else {
+            return;
+        };
+        let known = std::mem::replace(&mut of.spec.kinds, kinds);
+        self.tell_kinds(now, variant, &known);
+        self.reseat(now, variant);
+        self.expect_expiry(variant);
+        self.carry_out(now, actions);
+        self.give_up_if_hopeless(now, variant, actions);
+    }
+
+    /// A batch of a variant occupies so many slots from now on; what runs keeps its own.
+    pub fn on_slots(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        slots: u16,
+        actions: &mut Actions<T>,
+    ) {
+        let Some(of) = self.variants.known_mut(variant) else {
+            return;
+        };
+        if std::mem::replace(&mut of.spec.queue.slots, slots.max(1)) != slots.max(1) {
+            self.reseat(now, variant);
+            self.carry_out(now, actions);
+        }
+    }
+
+    /// A variant is asked for no more: what waits for a LOAD of it is given up, what waits for a device
+    /// that has it is served, and then it is unloaded everywhere.
+    pub fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
+        let Some(of) = self.variants.known_mut(variant) else {
+            return;
+        };
+        of.retired = true;
+        self.give_up(now, variant, actions);
+        self.placement.on_retired(now, variant, &mut self.moves);
+        self.carry_out(now, actions);
+    }
+
+    /// What is to be kept loaded whether or not it is asked for, by variant in order; nothing of what
+    /// is not listed. What is not to be kept and was not used for `idle_unload` ns is unloaded;
+    /// [`NEVER`](sextant_schedule::NEVER) to leave it until its pages are needed.
+    pub fn on_wanted(
+        &mut self,
+        now: Nanos,
+        wanted: &[(VariantIx, Wanted)],
+        idle_unload: Nanos,
+        actions: &mut Actions<T>,
+    ) {
+        self.placement
+            .on_wanted(now, wanted, idle_unload, &mut self.moves);
+        self.carry_out(now, actions);
+        self.give_up_crowded_out(now, actions);
+    }
+
+    /// Tells the placement and the estimates where a variant can run; `known` is what they were told
+    /// before.
+    fn tell_kinds(&mut self, now: Nanos, variant: VariantIx, known: &[OnKind]) {
+        let Some(of) = self.variants.known(variant) else {
+            return;
+        };
+        let kinds = of.spec.kinds.iter().map(|on| (on.kind, on.load));
+        let kinds: Vec<_> = kinds.collect();
+        self.forget_kinds(variant, known);
+        for queue in self.queues_of(variant) {
+            self.seed(now, queue);
+        }
+        self.placement
+            .on_kinds(now, variant, &kinds, &mut self.moves);
+    }
+
+    fn reseat(&mut self, now: Nanos, variant: VariantIx) {
+        for pool in self.pools_of(variant).to_vec() {
+            for queue in self.queues_of(variant) {
+                self.seat_queue(now, pool, queue);
+            }
+        }
+    }
+}
