@@ -1,4 +1,5 @@
 //! Placement through its public interface: demand, and what each policy does in small histories.
 
 mod demand;
+mod pinned;
 mod small;
