@@ -61,10 +61,30 @@ struct Running {
 /// What is to be measured.
 pub(crate) struct Task {
     pub(crate) order: Order,
-    /// The validation set's file.
+    /// The validation set's file; empty where the child has it.
     pub(crate) validation: (Digest, Bytes),
-    /// The artefact's file.
+    /// The artefact's file; empty where the child was sent it last.
     pub(crate) artefact: (Digest, Bytes),
+}
+
+// === impl Seat ===
+
+impl Seat {
+    /// Whether the child on it has read this validation set. Nobody need hold what it has.
+    pub(crate) fn has_validation(&self, digest: &Digest) -> bool {
+        let running = self.0.lock();
+        running
+            .as_ref()
+            .is_some_and(|it| it.validation == *digest && it.artefact.is_some())
+    }
+
+    /// Whether the artefact that it was sent last is this one.
+    pub(crate) fn has_artefact(&self, digest: &Digest) -> bool {
+        let running = self.0.lock();
+        running
+            .as_ref()
+            .is_some_and(|it| it.artefact == Some(*digest))
+    }
 }
 
 // === impl Isolation ===
@@ -78,7 +98,7 @@ impl Isolation {
     pub(crate) fn measure(
         &self,
         seat: &Seat,
-        task: &Task,
+        task: Task,
         cancel: &Cancel,
     ) -> Result<Measurement, MeasureError> {
         match self.run(seat, task, cancel)? {
@@ -92,7 +112,7 @@ impl Isolation {
     pub(crate) fn calibrate(
         &self,
         seat: &Seat,
-        task: &Task,
+        task: Task,
         cancel: &Cancel,
     ) -> Result<Calibrated, MeasureError> {
         match self.run(seat, task, cancel)? {
@@ -106,7 +126,7 @@ impl Isolation {
     pub(crate) fn batches(
         &self,
         seat: &Seat,
-        task: &Task,
+        task: Task,
         cancel: &Cancel,
     ) -> Result<Vec<usize>, MeasureError> {
         match self.run(seat, task, cancel)? {
@@ -119,7 +139,7 @@ impl Isolation {
     pub(crate) fn shapes(
         &self,
         seat: &Seat,
-        task: &Task,
+        task: Task,
         cancel: &Cancel,
     ) -> Result<Vec<Vec<Vec<u64>>>, MeasureError> {
         match self.run(seat, task, cancel)? {
@@ -132,7 +152,7 @@ impl Isolation {
     pub(crate) fn answers(
         &self,
         seat: &Seat,
-        task: &Task,
+        task: Task,
         cancel: &Cancel,
     ) -> Result<Vec<Labels>, MeasureError> {
         match self.run(seat, task, cancel)? {
@@ -141,15 +161,17 @@ impl Isolation {
         }
     }
 
-    fn run(&self, seat: &Seat, task: &Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
+    fn run(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
         let mut seat = seat.0.lock();
         let fits = |running: &Running| running.validation == task.validation.0;
         let mut running = match seat.take().filter(fits) {
             Some(running) => running,
-            None => self.start(task)?,
+            None => self.start(&task)?,
         };
         // What it cannot be told shows in how it has ended.
-        let told = running.tell(task).is_ok();
+        let told = running.tell(&task).is_ok();
+        // It has the files now.
+        drop(task);
         match running.wait(self.longest_step, told, cancel) {
             Wait::Answered(answer) => {
                 *seat = Some(running);

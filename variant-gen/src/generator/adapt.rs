@@ -217,7 +217,7 @@ impl Registration<'_> {
         let run = self
             .parts
             .threads
-            .run(move |cancel| isolation.batches(&seat, &task, cancel));
+            .run(move |cancel| isolation.batches(&seat, task, cancel));
         judge(run.await?)
     }
 

@@ -5,7 +5,12 @@
 //! accuracy of the model within its interval, it stays; else ranges that leave out a few values are tried, and
 //! the most accurate is taken.
 
-use std::{collections::BTreeMap, sync::Arc, thread::available_parallelism};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc},
+    thread::{self, available_parallelism},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -24,6 +29,9 @@ use crate::{
 
 /// Shares of the values that a range holds, where its whole is not accurate.
 const SHARES: [f64; 3] = [0.9999, 0.999, 0.99];
+
+/// Time between two signs of life while weights are quantised.
+const BEAT: Duration = Duration::from_millis(250);
 
 /// Most records whose values are looked at one by one.
 const SAMPLED_RECORDS: usize = 64;
@@ -156,6 +164,23 @@ fn load(graph: &Calibration, engines: &[Arc<dyn Engine>]) -> Result<Arc<dyn Load
     Err(format!("the model cannot be calibrated: {reason}"))
 }
 
+/// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
+/// gigabytes take longer than a run may.
+fn quantized(model: &Bytes, ranges: &Ranges, cancel: &Cancel) -> Option<Bytes> {
+    let (sender, made) = mpsc::channel();
+    thread::scope(|scope| {
+        // It is waited for.
+        scope.spawn(move || sender.send(quantize_static(model, ranges)).ok());
+        loop {
+            match made.recv_timeout(BEAT) {
+                Ok(quantized) => return quantized.ok().map(|it| it.model),
+                Err(mpsc::RecvTimeoutError::Timeout) => cancel.check().ok()?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    })
+}
+
 // === impl Sample ===
 
 impl Sample {
@@ -190,8 +215,8 @@ impl Sample {
     }
 
     fn score_quantized(&self, model: &Bytes, ranges: &Ranges, cancel: &Cancel) -> Option<Accuracy> {
-        let quantized = quantize_static(model, ranges).ok()?;
-        self.score(&quantized.model, Precision::Int8Static, cancel)
+        let quantized = quantized(model, ranges, cancel)?;
+        self.score(&quantized, Precision::Int8Static, cancel)
     }
 
     /// The accuracy with the first engine that makes such variants; `None` where it does not run.

@@ -178,18 +178,18 @@ impl Registration<'_> {
     ) -> Result<Made, Error> {
         let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);
-        let task = self
-            .task(action, (digest, model.clone()), inspected)
-            .await?;
+        let task = self.task(action, (digest, model), inspected).await?;
+        // The process that calibrates has it now.
+        self.artefact = None;
         let seat = self.seat.clone();
-        let work = move |cancel: &Cancel| {
-            let calibrated = match isolation.calibrate(&seat, &task, cancel) {
-                Err(MeasureError::Cancelled) => return Err(MeasureError::Cancelled),
-                Err(error) => return Ok(Err(error.to_string())),
-                Ok(calibrated) => calibrated,
-            };
-            Ok(made_static(&model, calibrated))
+        let run = move |cancel: &Cancel| isolation.calibrate(&seat, task, cancel);
+        let calibrated = match self.parts.threads.run(run).await? {
+            Err(MeasureError::Cancelled) => return Err(MeasureError::Cancelled.into()),
+            Err(error) => return Ok(Err(error.to_string())),
+            Ok(calibrated) => calibrated,
         };
-        Ok(self.parts.threads.run(work).await??)
+        let model = self.read_artefact(digest).await?;
+        let make = move |_: &Cancel| made_static(&model, calibrated);
+        self.parts.threads.run(make).await
     }
 }

@@ -125,7 +125,7 @@ impl Registration<'_> {
                 artefact: (digest_of(&file), file),
             };
             let seat = self.seat.clone();
-            let run = move |cancel: &_| isolation.answers(&seat, &task, cancel);
+            let run = move |cancel: &_| isolation.answers(&seat, task, cancel);
             return Ok(self.parts.threads.run(run).await??);
         }
         let validation = self.validation(signature, scored).await?;

@@ -212,14 +212,21 @@ impl Registration<'_> {
             rivals: trial.rivals.to_vec(),
             accuracy: trial.accuracy,
         };
-        let bytes = self.read_artefact(artefact).await?;
+        let validation = self.validation_file();
+        let is_there = self.seat.has_validation(&validation) && self.seat.has_artefact(&artefact);
+        let bytes = match is_there {
+            true => Bytes::new(),
+            false => self.read_artefact(artefact).await?,
+        };
+        // Once it is there, nobody needs it here: a large model is held once.
+        self.artefact = None;
         let task = self
             .task(action, (artefact, bytes), trial.inspected)
             .await?;
         let seat = self.seat.clone();
         self.parts
             .threads
-            .run(move |cancel| isolation.measure(&seat, &task, cancel))
+            .run(move |cancel| isolation.measure(&seat, task, cancel))
             .await
     }
 
@@ -231,6 +238,10 @@ impl Registration<'_> {
         inspected: &Inspected,
     ) -> Result<Task, Error> {
         let validation = self.validation_file();
+        let set = match self.seat.has_validation(&validation) {
+            true => Bytes::new(),
+            false => self.parts.objects.get_blob(&validation).await?,
+        };
         Ok(Task {
             order: Order {
                 action,
@@ -240,7 +251,7 @@ impl Registration<'_> {
                 scored: inspected.scored.clone(),
                 limits: self.parts.config.limits,
             },
-            validation: (validation, self.parts.objects.get_blob(&validation).await?),
+            validation: (validation, set),
             artefact,
         })
     }

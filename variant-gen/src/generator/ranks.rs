@@ -15,7 +15,7 @@ use sextant_types::{Metric, Signature};
 
 use super::{Registration, adapt::request};
 use crate::{
-    Error,
+    Error, Isolation,
     isolation::{
         Task,
         protocol::{Action, Order},
@@ -127,48 +127,14 @@ impl Registration<'_> {
         engines: &[Arc<dyn Engine>],
     ) -> Result<Found, Error> {
         let isolation = self.parts.config.isolation.clone();
-        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
-        let limits = self.parts.config.limits;
         let isolated = isolation.and_then(|isolation| {
             let mut engines = engines.iter();
             let engine = engines.find(|engine| isolation.has(engine.name()))?;
             Some((isolation.clone(), engine.name().to_owned()))
         });
-        let found = match (isolated, engines.first().cloned()) {
-            (Some((isolation, engine)), _) => {
-                let order = Order {
-                    action: Action::Shapes { engine },
-                    artefact: digest_of(probe),
-                    signature: signature.clone(),
-                    // Its labels may be anything.
-                    metric: Metric::Custom,
-                    scored: Scored::default(),
-                    limits,
-                };
-                let task = Task {
-                    artefact: (order.artefact, probe.clone()),
-                    order,
-                    validation: (self.validation_file(), set),
-                };
-                let seat = std::mem::take(&mut self.seat);
-                let run = move |cancel: &_| isolation.shapes(&seat, &task, cancel);
-                self.parts.threads.run(run).await?
-            }
-            (None, Some(engine)) => {
-                let (request, signature) = (request(probe), signature.clone());
-                let run = move |cancel: &_| {
-                    let expected = Expected {
-                        signature: &signature,
-                        metric: Metric::Custom,
-                        scored: &Scored::default(),
-                        limits,
-                    };
-                    let set = validation::read(&set, expected);
-                    let set = set.map_err(measure::unfit)?;
-                    measure::output_shapes(engine.as_ref(), &request, &set, cancel)
-                };
-                self.parts.threads.run(run).await?
-            }
+        let found = match (isolated, engines.first()) {
+            (Some(isolated), _) => self.probe_isolated(isolated, probe, signature).await?,
+            (None, Some(engine)) => self.probe_here(engine.clone(), probe, signature).await?,
             (None, None) => return Ok(Found::new()),
         };
         match found {
@@ -176,6 +142,55 @@ impl Registration<'_> {
             // Whoever reads it for the model itself says what is wrong with it.
             found => Ok(found.unwrap_or_default()),
         }
+    }
+
+    async fn probe_isolated(
+        &mut self,
+        (isolation, engine): (Isolation, String),
+        probe: &Bytes,
+        signature: &Signature,
+    ) -> Result<Result<Found, MeasureError>, Error> {
+        let validation = self.validation_file();
+        let order = Order {
+            action: Action::Shapes { engine },
+            artefact: digest_of(probe),
+            signature: signature.clone(),
+            // Its labels may be anything.
+            metric: Metric::Custom,
+            scored: Scored::default(),
+            limits: self.parts.config.limits,
+        };
+        let task = Task {
+            artefact: (order.artefact, probe.clone()),
+            order,
+            validation: (validation, self.parts.objects.get_blob(&validation).await?),
+        };
+        // Whoever measures reads the records for another signature.
+        let seat = std::mem::take(&mut self.seat);
+        let run = move |cancel: &_| isolation.shapes(&seat, task, cancel);
+        self.parts.threads.run(run).await
+    }
+
+    async fn probe_here(
+        &self,
+        engine: Arc<dyn Engine>,
+        probe: &Bytes,
+        signature: &Signature,
+    ) -> Result<Result<Found, MeasureError>, Error> {
+        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let limits = self.parts.config.limits;
+        let (request, signature) = (request(probe), signature.clone());
+        let run = move |cancel: &_| {
+            let expected = Expected {
+                signature: &signature,
+                metric: Metric::Custom,
+                scored: &Scored::default(),
+                limits,
+            };
+            let set = validation::read(&set, expected).map_err(measure::unfit)?;
+            measure::output_shapes(engine.as_ref(), &request, &set, cancel)
+        };
+        self.parts.threads.run(run).await
     }
 }
 
