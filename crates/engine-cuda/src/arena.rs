@@ -13,7 +13,10 @@ use std::{
 use parking_lot::Mutex;
 use sextant_engine::Error;
 
-use crate::{lower::ALIGNMENT, operation::Address};
+use crate::{
+    lower::ALIGNMENT,
+    operation::{Address, Placed, Stage},
+};
 
 /// What lies where in the arena: pages, workspace, inputs and outputs of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +47,17 @@ pub struct PageLease {
 
 /// A range of addresses that is lent in parts.
 #[derive(Debug)]
-pub struct Space {
+pub struct Space<S = Placed> {
     /// Free ranges, by start; none touches another.
-    free: Mutex<BTreeMap<u64, u64>>,
+    free: Mutex<BTreeMap<Address<S>, Address<S>>>,
     what: &'static str,
 }
 
 /// A part of a [`Space`].
 #[derive(Debug)]
-pub struct SpaceLease {
-    range: Range<u64>,
-    from: Arc<Space>,
+pub struct SpaceLease<S: Stage = Placed> {
+    range: Range<Address<S>>,
+    from: Arc<Space<S>>,
 }
 
 // === impl Layout ===
@@ -62,17 +65,17 @@ pub struct SpaceLease {
 impl Layout {
     /// Bytes of the whole arena.
     pub fn bytes(&self) -> u64 {
-        self.io().end
+        self.io().end.get()
     }
 
     /// First address of a page.
     pub fn page(&self, page: u32) -> Address {
-        u64::from(page) * self.page_bytes
+        Address::new(u64::from(page) * self.page_bytes)
     }
 
     /// The workspace.
     pub fn workspace(&self) -> Range<Address> {
-        let start = self.pages * self.page_bytes;
+        let start = Address::new(self.pages * self.page_bytes);
         start..start + self.workspace_bytes
     }
 
@@ -141,9 +144,9 @@ impl Drop for PageLease {
 
 // === impl Space ===
 
-impl Space {
+impl<S: Stage> Space<S> {
     /// A range, all free; `what` names it in errors.
-    pub fn new(range: Range<u64>, what: &'static str) -> Arc<Self> {
+    pub fn new(range: Range<Address<S>>, what: &'static str) -> Arc<Self> {
         let free = BTreeMap::from([(range.start, range.end)]);
         Arc::new(Self {
             free: Mutex::new(free),
@@ -155,10 +158,10 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when there is none.
-    pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<SpaceLease, Error> {
+    pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<SpaceLease<S>, Error> {
         let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
         let mut free = self.free.lock();
-        let found = free.iter().find(|(start, end)| *end - *start >= bytes);
+        let found = free.iter().find(|(start, end)| **end - **start >= bytes);
         let Some((start, end)) = found.map(|(start, end)| (*start, *end)) else {
             return Err(Error::OutOfMemory(format!(
                 "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
@@ -178,14 +181,14 @@ impl Space {
 
 // === impl SpaceLease ===
 
-impl SpaceLease {
+impl<S: Stage> SpaceLease<S> {
     /// First address.
-    pub fn start(&self) -> u64 {
+    pub fn start(&self) -> Address<S> {
         self.range.start
     }
 }
 
-impl Drop for SpaceLease {
+impl<S: Stage> Drop for SpaceLease<S> {
     fn drop(&mut self) {
         let mut free = self.from.free.lock();
         let Range { mut start, mut end } = self.range;
@@ -206,16 +209,19 @@ mod tests {
 
     #[test]
     fn space_comes_back_whole() {
-        let space = Space::new(256..256 * 9, "space");
+        let space = Space::new(Address::new(256)..Address::new(256 * 9), "space");
         let mut leases: Vec<SpaceLease> = (0..4)
             .map(|_| space.lend(500).expect("there is room"))
             .collect();
         assert!(matches!(space.lend(1), Err(Error::OutOfMemory(_))));
         leases.swap(0, 2);
         leases.remove(1);
-        assert_eq!(space.lend(512).expect("the gap fits").start(), 256 * 3);
+        assert_eq!(
+            space.lend(512).expect("the gap fits").start().get(),
+            256 * 3
+        );
         drop(leases);
-        assert_eq!(space.lend(256 * 8).expect("all is free").start(), 256);
+        assert_eq!(space.lend(256 * 8).expect("all is free").start().get(), 256);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use sextant_engine::Error;
 
 use crate::{
     arena::{Layout, PageLease, Pages, Space, SpaceLease},
-    driver::{Driver, Event, Graph, Priority, Reservation, Stream},
+    driver::{Driver, Event, Graph, Priority, Reservation, StagingAddress, Stream},
     engine::Config,
     lower::ALIGNMENT,
-    operation::{Address, Operation},
+    operation::{Address, Operation, Staging},
 };
 
 /// Staging chunks through which weights travel: one is filled while another is copied.
@@ -28,9 +28,9 @@ pub(crate) struct Device {
     /// Device memory for inputs and outputs.
     pub io: Arc<Space>,
     /// Pinned memory for inputs and outputs.
-    pub staging: Arc<Space>,
+    pub staging: Arc<Space<Staging>>,
     /// Pinned memory for the pages of models that can be loaded.
-    pub pinned: Arc<Space>,
+    pub pinned: Arc<Space<Staging>>,
     pub input: Stream,
     pub output: Stream,
     capture: Mutex<Stream>,
@@ -52,14 +52,14 @@ struct Loading {
     /// Reached when a chunk's copy is done.
     copied: Vec<Event>,
     /// First staging address of the chunks.
-    chunks: u64,
+    chunks: StagingAddress,
 }
 
 /// The bytes of a model's pages on the host.
 pub(crate) enum Images {
     /// In pinned memory, one behind the other: the device copies them by itself.
     Pinned {
-        lease: SpaceLease,
+        lease: SpaceLease<Staging>,
         lengths: Vec<u64>,
     },
     /// Anywhere else: they travel through the staging chunks.
@@ -71,12 +71,12 @@ pub(crate) enum Images {
 impl Device {
     pub fn start(driver: Arc<dyn Driver>, config: &Config) -> Result<Arc<Self>, Error> {
         let layout = layout(&*driver, config)?;
-        let chunks = layout.io_bytes;
+        let chunks = Address::new(layout.io_bytes);
         let pinned = chunks + CHUNKS * layout.page_bytes;
-        let staging_bytes = pinned + config.host_bytes;
+        let end = pinned + config.host_bytes;
         driver.start(&Reservation {
             arena_bytes: layout.bytes(),
-            staging_bytes,
+            staging_bytes: end.get(),
             scratch_bytes: config.scratch_bytes,
         })?;
         let events = |count: u64| -> Result<Vec<Event>, Error> {
@@ -95,8 +95,11 @@ impl Device {
         Ok(Arc::new(Self {
             pages: Pages::new(layout.pages as u32),
             io: Space::new(layout.io(), "device memory for inputs and outputs"),
-            staging: Space::new(0..chunks, "pinned memory for inputs and outputs"),
-            pinned: Space::new(pinned..staging_bytes, "pinned memory for models"),
+            staging: Space::new(
+                Address::new(0)..chunks,
+                "pinned memory for inputs and outputs",
+            ),
+            pinned: Space::new(pinned..end, "pinned memory for models"),
             input: driver.create_stream(Priority::High)?,
             output: driver.create_stream(Priority::High)?,
             capture: Mutex::new(driver.create_stream(Priority::Normal)?),
@@ -122,7 +125,7 @@ impl Device {
         for image in images {
             self.driver.write_staging(at, image)?;
             lengths.push(image.len() as u64);
-            at += pinned_bytes(image.len());
+            at = at + pinned_bytes(image.len());
         }
         Ok(Images::Pinned { lease, lengths })
     }
@@ -137,7 +140,7 @@ impl Device {
                 let mut from = lease.start();
                 for (length, to) in lengths.iter().zip(pages) {
                     self.driver.copy_in(loading.stream, from, to, *length)?;
-                    from += pinned_bytes(*length as usize);
+                    from = from + pinned_bytes(*length as usize);
                 }
             }
             Images::Ordinary(images) => {

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use sextant_engine::Error;
 
-use crate::operation::{Address, Operation};
+use crate::operation::{Address, Operation, Staging};
 
 pub mod cuda;
 pub mod recording;
 
 /// A byte offset into the pinned staging area.
-pub type StagingAddress = u64;
+pub type StagingAddress = Address<Staging>;
 
 /// A queue of work; what is in one stream runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,7 +19,7 @@ use sextant_engine::Error;
 
 pub use parameters::Parameters;
 
-use crate::operation::{Element, Method, Operation};
+use crate::operation::{Address, Element, Method, Operation};
 
 /// A kernel with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,6 +218,6 @@ fn float_only(text: &str, element: Element) -> Result<(), Error> {
 }
 
 /// Whether 16 bytes can be accessed at once at all of these addresses.
-fn aligned(addresses: &[u64]) -> bool {
-    addresses.iter().all(|address| address % 16 == 0)
+fn aligned(addresses: &[Address]) -> bool {
+    addresses.iter().all(|address| address.get() % 16 == 0)
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use sextant_engine::Error;
 use sextant_types::{DataType, Precision};
 
-use crate::operation::{Address, Arithmetic, Element, Operation};
+use crate::operation::{Address, Arithmetic, Element, Operation, Symbolic};
 
 mod constant;
 mod context;
@@ -89,7 +89,7 @@ pub const ALIGNMENT: u64 = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Symbolic address.
-    pub address: Address,
+    pub address: Address<Symbolic>,
     /// Type outside.
     pub data_type: DataType,
     /// Shape.
@@ -102,7 +102,7 @@ pub struct Draft {
     /// Places; the first is [`Content::Inputs`].
     pub buffers: Vec<Buffer>,
     /// In the order in which they run.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<Operation<Symbolic>>,
     /// In the signature's order.
     pub inputs: Vec<Port>,
     /// Constants in the first buffer, by offset.

@@ -11,6 +11,7 @@ use crate::{
     arena::{PageLease, SpaceLease},
     device::Device,
     graphs::Captured,
+    operation::Staging,
     plan::{Program, Slot},
     prepared::{Parked, Prepared, Shapes},
 };
@@ -38,7 +39,7 @@ struct Batch {
     resident: Arc<Resident>,
     captured: Arc<Captured>,
     io: SpaceLease,
-    staging: SpaceLease,
+    staging: SpaceLease<Staging>,
     /// Rows of the batch and of the program, where they are counted.
     rows: Option<(u64, u64)>,
     executed: bool,
@@ -266,7 +267,8 @@ impl Staged for Batch {
         let execution = device.execution();
         let stream = execution.stream;
         driver.record(execution.start, stream)?;
-        let input = device.layout.workspace().start + self.captured.program.input.start;
+        let input = self.captured.program.input.start.get();
+        let input = device.layout.workspace().start + input;
         driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
         if let Some(graph) = self.captured.graph {
             driver.launch_graph(stream, graph)?;

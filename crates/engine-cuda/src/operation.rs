@@ -1,6 +1,6 @@
 //! What a device can be asked to compute.
 //!
-//! Every parameter is static: addresses are byte offsets into the arena, shapes and strides are
+//! Every parameter is static: addresses are byte offsets into the arena once they are [`Placed`], shapes and strides are
 //! numbers. An [`Operation`] that was prepared once can therefore be captured into a graph and
 //! replayed without a look at the host.
 //!
@@ -22,15 +22,13 @@ mod extent;
 mod images;
 mod linear;
 
+pub use address::{Address, Placed, Planned, Stage, Staging, Symbolic};
 pub use along::{Arg, LayerNorm, Reduce, ReduceFunction, Softmax, Span};
 pub use elementwise::{
     Binary, BinaryFunction, Copy, Fill, MAX_RANK, Operand, Select, Sizes, Unary, UnaryFunction,
 };
 pub use images::{Affine, Convolution, Im2col, Method, Pool, PoolFunction, Window};
 pub use linear::{Arithmetic, Gather, Gemm, Matrix};
-
-/// A byte offset into the arena.
-pub type Address = u64;
 
 /// Type of an element in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,22 +63,22 @@ pub enum Activation {
 /// One computation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "each variant's type says it")]
-pub enum Operation {
-    Gemm(Gemm),
-    Convolution(Convolution),
-    Im2col(Im2col),
-    Affine(Affine),
-    Pool(Pool),
-    Unary(Unary),
-    Binary(Binary),
-    Select(Select),
-    Reduce(Reduce),
-    Arg(Arg),
-    Softmax(Softmax),
-    LayerNorm(LayerNorm),
-    Gather(Gather),
-    Copy(Copy),
-    Fill(Fill),
+pub enum Operation<S = Placed> {
+    Gemm(Gemm<S>),
+    Convolution(Convolution<S>),
+    Im2col(Im2col<S>),
+    Affine(Affine<S>),
+    Pool(Pool<S>),
+    Unary(Unary<S>),
+    Binary(Binary<S>),
+    Select(Select<S>),
+    Reduce(Reduce<S>),
+    Arg(Arg<S>),
+    Softmax(Softmax<S>),
+    LayerNorm(LayerNorm<S>),
+    Gather(Gather<S>),
+    Copy(Copy<S>),
+    Fill(Fill<S>),
 }
 
 // === impl Element ===
@@ -104,20 +102,23 @@ impl Element {
 
 // === impl Operation ===
 
-impl Operation {
+impl<S: Stage> Operation<S> {
     /// Byte ranges of the arena that are read, gaps between strided elements included.
-    pub fn reads(&self) -> Vec<Range<Address>> {
+    pub fn reads(&self) -> Vec<Range<Address<S>>> {
         extent::reads(self)
     }
 
     /// The byte range of the arena that is written, gaps between strided elements included.
-    pub fn writes(&self) -> Range<Address> {
+    pub fn writes(&self) -> Range<Address<S>> {
         extent::writes(self)
     }
 
-    /// The same operation with every address replaced.
-    pub fn map_addresses(&self, place: impl FnMut(Address) -> Address) -> Self {
-        address::map(self, place)
+    /// The same operation at its addresses of another stage.
+    pub fn map_addresses<T: Stage>(
+        &self,
+        place: impl Fn(Address<S>) -> Address<T>,
+    ) -> Operation<T> {
+        address::map(self, &place)
     }
 
     /// The operation's name: `Gemm`, `Copy`, ..

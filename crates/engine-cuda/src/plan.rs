@@ -10,26 +10,26 @@ use sextant_types::DataType;
 
 use crate::{
     lower::{ALIGNMENT, Content, Draft, OFFSET_BITS},
-    operation::{Address, Operation},
+    operation::{Address, Operation, Planned, Symbolic},
 };
 
 /// Set in addresses that lie in a weight; the weight's number follows, then the offset.
-const WEIGHT: Address = 1 << 63;
+const WEIGHT: u64 = 1 << 63;
 
 /// A graph for one set of input shapes. Its addresses are offsets into the workspace, or name a
 /// weight, until [`Self::bind`] knows where both are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    operations: Vec<Operation>,
+    operations: Vec<Operation<Planned>>,
     /// Bytes of workspace in use.
     pub workspace_bytes: u64,
     /// All that comes with a batch: a range of the workspace.
-    pub input: Range<Address>,
+    pub input: Range<Address<Planned>>,
     /// In the signature's order.
     pub inputs: Vec<Slot>,
     /// Constants that come with a batch: offset into [`Self::input`] and bytes.
     pub constants: Vec<(u64, Bytes)>,
-    outputs: Vec<(Address, Slot)>,
+    outputs: Vec<(Address<Planned>, Slot)>,
     /// Bytes of all outputs, each aligned.
     pub output_bytes: u64,
 }
@@ -75,12 +75,12 @@ impl Program {
             .filter_map(|(offset, buffer)| Some((*offset)? + buffer.bytes))
             .max()
             .unwrap_or(0);
-        let address = |symbolic: Address| {
-            let buffer = buffer(symbolic);
-            match draft.buffers[buffer].content {
-                Content::Weight(index) => WEIGHT | (index as u64) << OFFSET_BITS | offset(symbolic),
-                _ => offsets[buffer].unwrap_or(0) + offset(symbolic),
-            }
+        let address = |symbolic: Address<Symbolic>| {
+            let (buffer, offset) = parts(symbolic.get());
+            Address::new(match draft.buffers[buffer].content {
+                Content::Weight(index) => WEIGHT | (index as u64) << OFFSET_BITS | offset,
+                _ => offsets[buffer].unwrap_or(0) + offset,
+            })
         };
         let operations = draft.operations.iter();
         let operations = operations.map(|it| it.map_addresses(address)).collect();
@@ -95,9 +95,9 @@ impl Program {
             (address(port.address), slot)
         });
         let outputs = outputs.collect();
-        let input = offsets[0].unwrap_or(0);
+        let input = Address::new(offsets[0].unwrap_or(0));
         let inputs = draft.inputs.into_iter().map(|port| Slot {
-            offset: port.address,
+            offset: port.address.get(),
             data_type: port.data_type,
             dims: port.dims,
         });
@@ -118,9 +118,12 @@ impl Program {
         workspace: Address,
         weight: impl Fn(usize) -> Address,
     ) -> (Vec<Operation>, Vec<(Address, Slot)>) {
-        let place = |address: Address| match address & WEIGHT {
-            0 => workspace + address,
-            _ => weight(buffer(address & !WEIGHT)) + offset(address & !WEIGHT),
+        let place = |planned: Address<Planned>| match planned.get() & WEIGHT {
+            0 => workspace + planned.get(),
+            _ => {
+                let (index, offset) = parts(planned.get() & !WEIGHT);
+                weight(index) + offset
+            }
         };
         let operations = self.operations.iter().map(|it| it.map_addresses(place));
         let outputs = self.outputs.iter();
@@ -198,12 +201,10 @@ impl Packing {
     }
 }
 
-fn buffer(address: Address) -> usize {
-    (address >> OFFSET_BITS) as usize
-}
-
-fn offset(address: Address) -> u64 {
-    address & ((1 << OFFSET_BITS) - 1)
+/// The number of a buffer or a weight, and the offset into it.
+fn parts(address: u64) -> (usize, u64) {
+    let offset = address & ((1 << OFFSET_BITS) - 1);
+    ((address >> OFFSET_BITS) as usize, offset)
 }
 
 /// When each buffer but the weights is in use. Inputs are there from the first operation on, outputs
@@ -218,10 +219,10 @@ fn lives(draft: &Draft) -> Vec<Life> {
     for (at, operation) in draft.operations.iter().enumerate() {
         let writes = operation.writes();
         let ranges = operation.reads().into_iter().chain([writes]);
-        ranges.for_each(|range| touch(buffer(range.start), at));
+        ranges.for_each(|range| touch(parts(range.start.get()).0, at));
     }
     for port in &draft.outputs {
-        touch(buffer(port.address), draft.operations.len());
+        touch(parts(port.address.get()).0, draft.operations.len());
     }
     let activation = |buffer: usize| !matches!(draft.buffers[buffer].content, Content::Weight(_));
     let alive = spans.iter().enumerate().filter_map(|(buffer, span)| {

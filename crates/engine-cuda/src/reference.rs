@@ -8,7 +8,7 @@
 
 use sextant_engine::Error;
 
-use crate::operation::{Element, Operation};
+use crate::operation::{Address, Element, Operation};
 
 mod along;
 mod elementwise;
@@ -50,7 +50,7 @@ pub fn compute(operation: &Operation, memory: &mut Memory) -> Result<(), Error> 
 fn check(operation: &Operation) -> Result<(), Error> {
     let writes = operation.writes();
     let reads = operation.reads();
-    let overlaps = |read: &&std::ops::Range<u64>| {
+    let overlaps = |read: &&std::ops::Range<Address>| {
         read.start < writes.end && writes.start < read.end && !read.is_empty()
     };
     match reads.iter().find(overlaps) {

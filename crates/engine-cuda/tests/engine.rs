@@ -308,7 +308,7 @@ fn models_load_without_pinned_memory_too() {
     assert_eq!(answers[0], answers[1]);
     // Four chunks, used in turn.
     let sources = driver.calls().into_iter().filter_map(|call| match call {
-        Call::CopyIn { from, .. } if from >= 64 << 10 => Some(from),
+        Call::CopyIn { from, .. } if from.get() >= 64 << 10 => Some(from.get()),
         _ => None,
     });
     let sources: Vec<u64> = sources.collect();

@@ -6,7 +6,7 @@ use sextant_engine_cuda::{
         Driver, Priority, Reservation, Stream,
         recording::{Pretence, RecordingDriver},
     },
-    operation::{Element, Operation, Unary, UnaryFunction},
+    operation::{Address, Element, Operation, Unary, UnaryFunction},
 };
 
 const RESERVATION: Reservation = Reservation {
@@ -25,8 +25,8 @@ fn started() -> (RecordingDriver, Stream) {
 fn relu(x: u64, y: u64) -> Operation {
     Operation::Unary(Unary {
         function: UnaryFunction::Relu,
-        x,
-        y,
+        x: Address::new(x),
+        y: Address::new(y),
         count: 4,
         element: Element::F32,
     })
@@ -49,27 +49,41 @@ fn memory_is_made_once() {
 #[test]
 fn copies_stay_inside_and_read_what_was_written() {
     let (driver, stream) = started();
-    driver.write_staging(0, &[1; 16]).expect("it is inside");
-    refused(driver.write_staging(510, &[1; 16]));
-    driver.copy_in(stream, 0, 1020, 16).expect("it is late");
+    driver
+        .write_staging(Address::new(0), &[1; 16])
+        .expect("it is inside");
+    refused(driver.write_staging(Address::new(510), &[1; 16]));
+    driver
+        .copy_in(stream, Address::new(0), Address::new(1020), 16)
+        .expect("it is late");
     refused(driver.synchronize(stream));
-    driver.copy_out(stream, 0, 0, 16).expect("it is late");
+    driver
+        .copy_out(stream, Address::new(0), Address::new(0), 16)
+        .expect("it is late");
     refused(driver.synchronize(stream));
 }
 
 #[test]
 fn staging_is_left_alone_while_a_copy_is_pending() {
     let (driver, stream) = started();
-    driver.write_staging(0, &[7; 16]).expect("it is free");
-    driver.copy_in(stream, 0, 0, 16).expect("it is inside");
-    refused(driver.write_staging(8, &[9; 4]));
-    driver.write_staging(16, &[9; 4]).expect("it is beside");
-    driver.copy_out(stream, 0, 64, 16).expect("it is inside");
-    refused(driver.read_staging(64, &mut [0; 16]));
+    driver
+        .write_staging(Address::new(0), &[7; 16])
+        .expect("it is free");
+    driver
+        .copy_in(stream, Address::new(0), Address::new(0), 16)
+        .expect("it is inside");
+    refused(driver.write_staging(Address::new(8), &[9; 4]));
+    driver
+        .write_staging(Address::new(16), &[9; 4])
+        .expect("it is beside");
+    driver
+        .copy_out(stream, Address::new(0), Address::new(64), 16)
+        .expect("it is inside");
+    refused(driver.read_staging(Address::new(64), &mut [0; 16]));
     driver.synchronize(stream).expect("the copies are good");
     let mut bytes = [0; 16];
     driver
-        .read_staging(64, &mut bytes)
+        .read_staging(Address::new(64), &mut bytes)
         .expect("the copy is done");
     assert_eq!(bytes, [7; 16]);
 }
@@ -77,8 +91,12 @@ fn staging_is_left_alone_while_a_copy_is_pending() {
 #[test]
 fn operations_are_prepared_and_do_not_write_what_they_read() {
     let (driver, stream) = started();
-    driver.write_staging(0, &[0; 64]).expect("it is free");
-    driver.copy_in(stream, 0, 0, 64).expect("it is inside");
+    driver
+        .write_staging(Address::new(0), &[0; 64])
+        .expect("it is free");
+    driver
+        .copy_in(stream, Address::new(0), Address::new(0), 64)
+        .expect("it is inside");
     refused(driver.launch(stream, &relu(0, 64)));
     driver.prepare(&relu(0, 64)).expect("it can be computed");
     driver.launch(stream, &relu(0, 64)).expect("it is prepared");
@@ -103,8 +121,12 @@ fn graphs_may_not_use_what_an_earlier_run_has_left() {
         .for_each(|it| driver.launch(stream, it).expect("it is prepared"));
     refused(driver.synchronize_event(sextant_engine_cuda::driver::Event(9)));
     let graph = driver.end_capture(stream).expect("it was begun");
-    driver.write_staging(0, &[0; 128]).expect("it is free");
-    driver.copy_in(stream, 0, 0, 64).expect("it is inside");
+    driver
+        .write_staging(Address::new(0), &[0; 128])
+        .expect("it is free");
+    driver
+        .copy_in(stream, Address::new(0), Address::new(0), 64)
+        .expect("it is inside");
     driver
         .launch_graph(stream, graph)
         .expect("the graph is there");
@@ -116,16 +138,22 @@ fn streams_wait_for_events() {
     let (driver, first) = started();
     let second = driver.create_stream(Priority::High).expect("a stream");
     let [copied, end] = [0, 1].map(|_| driver.create_event().expect("an event"));
-    driver.write_staging(0, &[5; 8]).expect("it is free");
-    driver.copy_in(first, 0, 0, 8).expect("it is inside");
+    driver
+        .write_staging(Address::new(0), &[5; 8])
+        .expect("it is free");
+    driver
+        .copy_in(first, Address::new(0), Address::new(0), 8)
+        .expect("it is inside");
     driver.record(copied, first).expect("both are there");
     driver.wait(second, copied).expect("both are there");
-    driver.copy_out(second, 0, 32, 8).expect("it is inside");
+    driver
+        .copy_out(second, Address::new(0), Address::new(32), 8)
+        .expect("it is inside");
     driver.record(end, second).expect("both are there");
     driver.synchronize_event(end).expect("the copies are good");
     let mut bytes = [0; 8];
     driver
-        .read_staging(32, &mut bytes)
+        .read_staging(Address::new(32), &mut bytes)
         .expect("the copy is done");
     assert_eq!(bytes, [5; 8]);
     assert!(

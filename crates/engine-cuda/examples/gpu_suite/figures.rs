@@ -9,6 +9,7 @@ use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::rando
 use sextant_engine_cuda::{
     CudaEngine,
     driver::{Driver, Priority, Reservation, cuda::CudaDriver},
+    operation::Address,
     suite::networks::{Residual, resnet},
 };
 use sextant_types::{Digest, NamedTensor, Optimization, Precision};
@@ -46,7 +47,7 @@ pub fn host_to_device(driver: &CudaDriver) -> Result<f64, Error> {
     let mut seconds = Vec::new();
     for _ in 0..=REPETITIONS {
         driver.record(start, stream)?;
-        driver.copy_in(stream, 0, 0, COPY_BYTES)?;
+        driver.copy_in(stream, Address::new(0), Address::new(0), COPY_BYTES)?;
         driver.record(end, stream)?;
         driver.synchronize_event(end)?;
         seconds.push(driver.elapsed(start, end)?.as_secs_f64());

@@ -21,7 +21,7 @@ use sextant_engine::Error;
 
 use super::{Driver, Event, Graph, Priority, Properties, Reservation, StagingAddress, Stream};
 use crate::{
-    operation::{Address, Operation},
+    operation::{Address, Operation, Stage, Staging},
     reference::Memory,
 };
 
@@ -350,6 +350,6 @@ fn wrong(text: &str) -> Error {
     Error::Failed(format!("the driver is used wrongly: {text}"))
 }
 
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+fn overlap<S: Stage>(a: &Range<Address<S>>, b: &Range<Address<S>>) -> bool {
     a.start < b.end && b.start < a.end
 }

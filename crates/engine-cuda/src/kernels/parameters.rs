@@ -16,7 +16,7 @@ impl Parameters {
     pub fn address(mut self, address: Address) -> Self {
         self.align(8);
         self.pointers.push(self.bytes.len());
-        self.u64(address)
+        self.u64(address.get())
     }
 
     /// An address in the arena, or the null pointer.

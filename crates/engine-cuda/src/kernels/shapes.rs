@@ -225,7 +225,9 @@ impl<const N: usize> Shape<N> {
         size % 2 == 0
             && *size > 0
             && self.strides.iter().all(even)
-            && addresses.iter().all(|it| it % (element_bytes * 2) == 0)
+            && addresses
+                .iter()
+                .all(|it| it.get() % (element_bytes * 2) == 0)
     }
 
     /// Sizes and strides as the kernels take them.

@@ -9,7 +9,7 @@ use sextant_types::DataType;
 use super::{
     ALIGNMENT, Buffer, Call, Constant, Content, Draft, OFFSET_BITS, Port, Target, Weights,
 };
-use crate::operation::{Address, Element, Operation};
+use crate::operation::{Address, Element, Operation, Symbolic};
 
 /// A value of the graph.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
     /// Symbolic.
-    pub address: Address,
+    pub address: Address<Symbolic>,
     pub dims: Vec<u64>,
     /// The graph's type.
     pub data_type: DataType,
@@ -34,7 +34,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Symbolic.
-    pub address: Address,
+    pub address: Address<Symbolic>,
     pub first_row: u64,
     pub rows: u64,
 }
@@ -49,13 +49,13 @@ pub(crate) struct Lowering<'a> {
     weights: Option<&'a mut Weights>,
     values: BTreeMap<String, Value>,
     buffers: Vec<Buffer>,
-    operations: Vec<Operation>,
+    operations: Vec<Operation<Symbolic>>,
     inputs: Vec<Port>,
     constants: Vec<(u64, Bytes)>,
     /// Places of constants in the first buffer, by key and type.
-    placed: BTreeMap<(String, Element), Address>,
+    placed: BTreeMap<(String, Element), Address<Symbolic>>,
     /// Buffers of weights, by the weight's number.
-    weight_buffers: BTreeMap<usize, Address>,
+    weight_buffers: BTreeMap<usize, Address<Symbolic>>,
     outputs: Vec<Port>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Lowering<'a> {
         self.values.insert(name.to_owned(), value);
     }
 
-    pub fn emit(&mut self, operation: Operation) {
+    pub fn emit(&mut self, operation: Operation<Symbolic>) {
         self.operations.push(operation);
     }
 
@@ -168,7 +168,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// New bytes for operations to write.
-    pub fn scratch(&mut self, bytes: u64) -> Address {
+    pub fn scratch(&mut self, bytes: u64) -> Address<Symbolic> {
         self.buffer(bytes, Content::Activation)
     }
 
@@ -270,7 +270,7 @@ impl<'a> Lowering<'a> {
         element: Element,
         bytes: u64,
         make: impl Fn() -> Bytes,
-    ) -> Address {
+    ) -> Address<Symbolic> {
         let weights = self.weights.as_mut();
         let Some(index) = weights.and_then(|weights| weights.place(key, &make)) else {
             return self.brought(key, element, make);
@@ -284,26 +284,31 @@ impl<'a> Lowering<'a> {
     }
 
     /// A constant that comes to the device with each batch.
-    fn brought(&mut self, key: &str, element: Element, make: impl Fn() -> Bytes) -> Address {
+    fn brought(
+        &mut self,
+        key: &str,
+        element: Element,
+        make: impl Fn() -> Bytes,
+    ) -> Address<Symbolic> {
         if let Some(address) = self.placed.get(&(key.to_owned(), element)) {
             return *address;
         }
         let bytes = make();
         let address = self.reserve_input(bytes.len() as u64);
-        self.constants.push((address, bytes));
+        self.constants.push((address.get(), bytes));
         self.placed.insert((key.to_owned(), element), address);
         address
     }
 
-    fn reserve_input(&mut self, bytes: u64) -> Address {
+    fn reserve_input(&mut self, bytes: u64) -> Address<Symbolic> {
         let at = self.buffers[0].bytes;
         self.buffers[0].bytes = (at + bytes).next_multiple_of(ALIGNMENT);
-        at
+        Address::new(at)
     }
 
-    fn buffer(&mut self, bytes: u64, content: Content) -> Address {
+    fn buffer(&mut self, bytes: u64, content: Content) -> Address<Symbolic> {
         self.buffers.push(Buffer { bytes, content });
-        ((self.buffers.len() - 1) as u64) << OFFSET_BITS
+        Address::new(((self.buffers.len() - 1) as u64) << OFFSET_BITS)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::operation::{
     Activation, Address, Convolution, Fill, Gemm, Im2col, Matrix, Method, Operand, Operation,
-    Sizes, Window,
+    Sizes, Symbolic, Window,
 };
 
 /// Most bytes of unfolded images at a time: more would only cost workspace.
@@ -20,8 +20,8 @@ const UNFOLDED_BYTES: u64 = 64 << 20;
 
 struct Plan {
     x: Device,
-    weights: Address,
-    bias: Option<Address>,
+    weights: Address<Symbolic>,
+    bias: Option<Address<Symbolic>>,
     images: Images,
     window: Window,
     out_channels: u64,
@@ -206,7 +206,13 @@ fn by_product(
     }
 }
 
-fn unfold(lowering: &mut Lowering<'_>, plan: &Plan, x: Address, batch: u64, bytes: u64) -> Address {
+fn unfold(
+    lowering: &mut Lowering<'_>,
+    plan: &Plan,
+    x: Address<Symbolic>,
+    batch: u64,
+    bytes: u64,
+) -> Address<Symbolic> {
     let y = lowering.scratch(bytes);
     lowering.emit(Operation::Im2col(Im2col {
         x,

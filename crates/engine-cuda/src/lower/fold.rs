@@ -12,7 +12,7 @@ use super::{
     operators::Operator,
 };
 use crate::{
-    operation::{Arithmetic, Element},
+    operation::{Address, Arithmetic, Element, Symbolic},
     reference::{self, Memory},
 };
 
@@ -130,8 +130,7 @@ fn fold(call: &Call<'_>, operator: Operator, limit: u64) -> Result<Option<Vec<Va
         let tensor = match value {
             Value::Constant(constant) => constant.tensor,
             Value::Device(device) => {
-                let at = starts[(device.address >> OFFSET_BITS) as usize]
-                    + (device.address & ((1 << OFFSET_BITS) - 1));
+                let at = placed(&starts, device.address);
                 let bytes = memory.read(at..at + device.count() * device.element.bytes())?;
                 Arc::new(HostTensor {
                     data_type: device.data_type,
@@ -162,11 +161,20 @@ fn compute(lowering: Lowering<'_>) -> Result<(Memory, Vec<u64>), Error> {
     }
     let mut memory = Memory::new(bytes as usize);
     for (offset, constant) in &draft.constants {
-        memory.write(starts[0] + offset, constant)?;
+        memory.write(Address::new(starts[0] + offset), constant)?;
     }
-    let place = |at: u64| starts[(at >> OFFSET_BITS) as usize] + (at & ((1 << OFFSET_BITS) - 1));
     for operation in &draft.operations {
-        reference::compute(&operation.map_addresses(place), &mut memory)?;
+        reference::compute(
+            &operation.map_addresses(|at| placed(&starts, at)),
+            &mut memory,
+        )?;
     }
     Ok((memory, starts))
+}
+
+/// Where a symbolic address is when each buffer begins there.
+fn placed(starts: &[u64], symbolic: Address<Symbolic>) -> Address {
+    let at = symbolic.get();
+    let start = starts[(at >> OFFSET_BITS) as usize];
+    Address::new(start + (at & ((1 << OFFSET_BITS) - 1)))
 }

@@ -7,7 +7,7 @@ use super::{
     Call,
     context::{Device, Lowering},
 };
-use crate::operation::{Address, Copy, Element, MAX_RANK, Operand, Operation, Sizes};
+use crate::operation::{Address, Copy, Element, MAX_RANK, Operand, Operation, Sizes, Symbolic};
 
 /// Row-major strides, in elements.
 pub(super) fn strides(dims: &[u64]) -> Vec<i64> {
@@ -76,7 +76,7 @@ pub(super) fn merge<const N: usize>(
 
 /// A strided view of elements.
 pub(super) struct View<'a> {
-    pub address: Address,
+    pub address: Address<Symbolic>,
     pub strides: &'a [i64],
     pub element: Element,
 }
@@ -120,7 +120,7 @@ impl Lowering<'_> {
         let y = self.activation(call, dims, x.data_type)?;
         let bytes = offset * x.element.bytes() as i64;
         let source = View {
-            address: x.address.wrapping_add_signed(bytes),
+            address: x.address.moved(bytes),
             strides: from,
             element: x.element,
         };

@@ -9,7 +9,7 @@ use super::{
     pairs::{combine, combine_activated},
     product::{Product, batched, matrix, multiply, vector},
 };
-use crate::operation::{Activation, Address, BinaryFunction};
+use crate::operation::{Activation, Address, BinaryFunction, Symbolic};
 
 /// `alpha * op(A) * op(B) + beta * C`.
 pub(super) fn gemm(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
@@ -37,7 +37,7 @@ pub(super) fn gemm(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
     let last = addend.is_none();
     let product = Product {
         a: matrix(a.address, columns, turn_a),
-        b: matrix(0, b_columns, turn_b),
+        b: matrix(Address::new(0), b_columns, turn_b),
         m,
         n,
         k,
@@ -65,7 +65,7 @@ fn bias(
     call: &Call<'_>,
     n: u64,
     like: &Device,
-) -> Result<(Option<Address>, Option<Device>), Error> {
+) -> Result<(Option<Address<Symbolic>>, Option<Device>), Error> {
     let beta = call.node.float("beta", 1.0);
     if beta == 0.0 || call.optional(2).is_none() {
         return Ok((None, None));
@@ -107,7 +107,7 @@ pub(super) fn matmul(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     dims.extend([m, n]);
     let mut product = Product {
         a: matrix(a.address, k, false),
-        b: matrix(0, n, false),
+        b: matrix(Address::new(0), n, false),
         m,
         n,
         k,

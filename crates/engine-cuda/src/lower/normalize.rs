@@ -8,7 +8,9 @@ use super::{
     product::vector,
     reduce,
 };
-use crate::operation::{Activation, Affine, LayerNorm, Operation, Softmax, Span};
+use crate::operation::{
+    Activation, Address, Affine, LayerNorm, Operation, Softmax, Span, Symbolic,
+};
 
 pub(super) fn softmax(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let x = lowering.device(call, call.input(0)?)?;
@@ -121,7 +123,7 @@ pub(super) fn affine(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
     x: &Device,
-    [scale, shift]: [Option<u64>; 2],
+    [scale, shift]: [Option<Address<Symbolic>>; 2],
     activation: Activation,
 ) -> Result<Device, Error> {
     let y = lowering.activation(call, &x.dims, x.data_type)?;

@@ -7,19 +7,19 @@ use super::{
     context::{Device, Lowering, Piece, Value},
     layout,
 };
-use crate::operation::{Activation, Address, Gemm, Matrix, Operation};
+use crate::operation::{Activation, Address, Gemm, Matrix, Operation, Symbolic};
 
 /// What one product is made of, before it is cut along the pieces of its right factor.
 pub(super) struct Product {
-    pub a: Matrix,
+    pub a: Matrix<Symbolic>,
     /// Of the right factor: stride, batch stride, transposition.
-    pub b: Matrix,
+    pub b: Matrix<Symbolic>,
     pub m: u64,
     pub n: u64,
     pub k: u64,
     pub batch: u64,
     pub alpha: f32,
-    pub bias: Option<Address>,
+    pub bias: Option<Address<Symbolic>>,
 }
 
 /// Products for each index of the batch dimensions, as many in one operation as have regular strides.
@@ -70,7 +70,7 @@ pub(super) fn batched(
             c: Matrix {
                 address: y.address + index * inner * c_size * bytes,
                 batch_stride: c_size,
-                ..matrix(0, product.n, false)
+                ..matrix(Address::new(0), product.n, false)
             },
             bias: product.bias,
             m: product.m,
@@ -152,7 +152,7 @@ fn pieces(
     if product.b.transposed {
         return Ok((turned, lowering.pieces(call, right, stored)?));
     }
-    turned.b = matrix(0, product.k, true);
+    turned.b = matrix(Address::new(0), product.k, true);
     let transposed: Value = constant.transposed().into();
     let pieces = lowering.pieces(call, &transposed, product.n)?;
     Ok((turned, pieces))
@@ -165,7 +165,7 @@ pub(super) fn vector(
     index: usize,
     length: u64,
     like: &Device,
-) -> Result<Option<Address>, Error> {
+) -> Result<Option<Address<Symbolic>>, Error> {
     let Some(value) = call.optional(index) else {
         return Ok(None);
     };
@@ -178,7 +178,11 @@ pub(super) fn vector(
     Ok(Some(vector.address))
 }
 
-pub(super) fn matrix(address: Address, row_stride: u64, transposed: bool) -> Matrix {
+pub(super) fn matrix(
+    address: Address<Symbolic>,
+    row_stride: u64,
+    transposed: bool,
+) -> Matrix<Symbolic> {
     Matrix {
         address,
         row_stride,

@@ -1,62 +1,222 @@
-//! Giving an operation other addresses.
+//! Addresses by the stage of what they point to, and giving an operation those of another stage.
 
-use super::{Address, Operation};
+use std::{
+    fmt::{self, Debug},
+    hash::Hash,
+    marker::PhantomData,
+    ops::{Add, Sub},
+};
 
-/// The same operation with every address replaced.
-pub(super) fn map(operation: &Operation, mut place: impl FnMut(Address) -> Address) -> Operation {
-    let mut operation = *operation;
-    each(&mut operation, &mut |address| *address = place(*address));
-    operation
+use super::{
+    Affine, Arg, Binary, Convolution, Copy, Fill, Gather, Gemm, Im2col, LayerNorm, Matrix, Operand,
+    Operation, Pool, Reduce, Select, Softmax, Unary,
+};
+
+/// What addresses point into.
+pub trait Stage: std::marker::Copy + Debug + Ord + Hash {}
+
+/// A stage.
+macro_rules! stage {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {}
+
+        impl Stage for $name {}
+    };
 }
 
-fn each(operation: &mut Operation, visit: &mut dyn FnMut(&mut Address)) {
+stage! {
+    /// A buffer of a [`Draft`](crate::lower::Draft) and an offset into it.
+    Symbolic
+}
+
+stage! {
+    /// An offset into the workspace of a [`Program`](crate::plan::Program), or one of its weights and
+    /// an offset into it.
+    Planned
+}
+
+stage! {
+    /// The arena of the device.
+    Placed
+}
+
+stage! {
+    /// The pinned staging area of the host.
+    Staging
+}
+
+/// A place in bytes; only the same stage's can be used together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address<S = Placed>(u64, PhantomData<S>);
+
+// === impl Address ===
+
+impl<S> Address<S> {
+    /// The address of a number.
+    pub const fn new(at: u64) -> Self {
+        Self(at, PhantomData)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64
+    where
+        S: std::marker::Copy,
+    {
+        self.0
+    }
+
+    /// The address so many bytes behind it, or before.
+    pub(crate) fn moved(self, bytes: i64) -> Self
+    where
+        S: std::marker::Copy,
+    {
+        Self::new(self.0.wrapping_add_signed(bytes))
+    }
+}
+
+impl<S> Debug for Address<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<S> Add<u64> for Address<S> {
+    type Output = Self;
+
+    fn add(self, bytes: u64) -> Self {
+        Self::new(self.0 + bytes)
+    }
+}
+
+impl<S> Sub for Address<S> {
+    type Output = u64;
+
+    fn sub(self, before: Self) -> u64 {
+        self.0 - before.0
+    }
+}
+
+/// What holds addresses.
+trait At<S, T> {
+    type There;
+
+    /// The same with the addresses that `place` gives.
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Self::There;
+}
+
+impl<S, T> At<S, T> for Address<S> {
+    type There = Address<T>;
+
+    fn at(self, place: &dyn Fn(Self) -> Address<T>) -> Address<T> {
+        place(self)
+    }
+}
+
+impl<S, T> At<S, T> for Option<Address<S>> {
+    type There = Option<Address<T>>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Option<Address<T>> {
+        self.map(place)
+    }
+}
+
+/// A structure again with some fields elsewhere and the others as they are.
+macro_rules! again {
+    ($it:expr, $place:expr, $name:ident: $($moved:ident)*; $($kept:ident)*) => {
+        $name {
+            $($moved: $it.$moved.at($place),)*
+            $($kept: $it.$kept,)*
+        }
+    };
+}
+
+impl<S, T> At<S, T> for Operand<S> {
+    type There = Operand<T>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Operand<T> {
+        again!(self, place, Operand: address; strides)
+    }
+}
+
+impl<S, T> At<S, T> for Matrix<S> {
+    type There = Matrix<T>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Matrix<T> {
+        again!(self, place, Matrix: address; row_stride batch_stride transposed)
+    }
+}
+
+/// The same operation with every address replaced.
+pub(super) fn map<S: Stage, T: Stage>(
+    operation: &Operation<S>,
+    to: &dyn Fn(Address<S>) -> Address<T>,
+) -> Operation<T> {
     match operation {
-        Operation::Gemm(it) => {
-            visit(&mut it.a.address);
-            visit(&mut it.b.address);
-            visit(&mut it.c.address);
-            it.bias.iter_mut().for_each(visit);
+        Operation::Gemm(it) => Operation::Gemm(
+            again!(it, to, Gemm: a b c bias; m n k batch alpha activation element arithmetic),
+        ),
+        Operation::Convolution(it) => Operation::Convolution(again!(it, to, Convolution:
+            x weights bias y;
+            batch in_channels out_channels groups window activation element arithmetic method)),
+        Operation::Im2col(it) => {
+            Operation::Im2col(again!(it, to, Im2col: x y; batch channels window element))
         }
-        Operation::Convolution(it) => {
-            visit(&mut it.x);
-            visit(&mut it.weights);
-            visit(&mut it.y);
-            it.bias.iter_mut().for_each(visit);
+        Operation::Affine(it) => Operation::Affine(
+            again!(it, to, Affine: x y scale shift; outer channels inner activation element),
+        ),
+        Operation::Pool(it) => {
+            Operation::Pool(again!(it, to, Pool: x y; function planes window element))
         }
-        Operation::Im2col(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
-        Operation::Affine(it) => {
-            visit(&mut it.x);
-            visit(&mut it.y);
-            it.scale.iter_mut().chain(&mut it.shift).for_each(visit);
+        Operation::Unary(it) => {
+            Operation::Unary(again!(it, to, Unary: x y; function count element))
         }
-        Operation::Pool(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
-        Operation::Unary(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
         Operation::Binary(it) => {
-            let addresses = [&mut it.a.address, &mut it.b.address, &mut it.y];
-            addresses.into_iter().for_each(visit);
+            Operation::Binary(again!(it, to, Binary: a b y; function sizes activation element))
         }
         Operation::Select(it) => {
-            visit(&mut it.condition.address);
-            visit(&mut it.a.address);
-            visit(&mut it.b.address);
-            visit(&mut it.y);
+            Operation::Select(again!(it, to, Select: condition a b y; sizes element))
         }
-        Operation::Reduce(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
-        Operation::Arg(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
-        Operation::Softmax(it) => [&mut it.x, &mut it.y].into_iter().for_each(visit),
-        Operation::LayerNorm(it) => {
-            visit(&mut it.x);
-            visit(&mut it.y);
-            it.scale.iter_mut().chain(&mut it.shift).for_each(visit);
+        Operation::Reduce(it) => {
+            Operation::Reduce(again!(it, to, Reduce: x y; function span element))
         }
-        Operation::Gather(it) => {
-            let addresses = [&mut it.table, &mut it.indices, &mut it.y];
-            addresses.into_iter().for_each(visit);
+        Operation::Arg(it) => Operation::Arg(again!(it, to, Arg: x y; largest last span element)),
+        Operation::Softmax(it) => {
+            Operation::Softmax(again!(it, to, Softmax: x y; logarithm span element))
         }
+        Operation::LayerNorm(it) => Operation::LayerNorm(
+            again!(it, to, LayerNorm: x y scale shift; rows length epsilon element),
+        ),
+        Operation::Gather(it) => Operation::Gather(again!(it, to, Gather:
+            table indices y; outer rows inner count first_row all_rows element index)),
         Operation::Copy(it) => {
-            let addresses = [&mut it.x.address, &mut it.y.address];
-            addresses.into_iter().for_each(visit);
+            Operation::Copy(again!(it, to, Copy: x y; x_element y_element sizes))
         }
-        Operation::Fill(it) => visit(&mut it.y.address),
+        Operation::Fill(it) => Operation::Fill(again!(it, to, Fill: y; sizes value element)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Element;
+
+    #[test]
+    fn an_operation_comes_to_another_stage_with_all_its_addresses() {
+        let planned: Operation<Planned> = Operation::LayerNorm(LayerNorm {
+            x: Address::new(0),
+            y: Address::new(256),
+            scale: Some(Address::new(512)),
+            shift: None,
+            rows: 2,
+            length: 4,
+            epsilon: 1e-5,
+            element: Element::F32,
+        });
+        let placed = planned.map_addresses(|at| Address::<Placed>::new(at.get() + 4096));
+        let reads = placed.reads().into_iter().map(|range| range.start.get());
+        assert_eq!(reads.collect::<Vec<_>>(), [4096 + 512, 4096]);
+        assert_eq!(placed.writes(), Address::new(4352)..Address::new(4352 + 32));
     }
 }

@@ -1,16 +1,16 @@
 //! Operations along one dimension.
 
-use super::{Address, Element};
+use super::{Address, Element, Placed};
 
 /// Reduces the middle dimension of `[outer, length, inner]` to `[outer, inner]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reduce {
+pub struct Reduce<S = Placed> {
     /// What is computed.
     pub function: ReduceFunction,
     /// Input.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output.
-    pub y: Address,
+    pub y: Address<S>,
     /// The dimensions.
     pub span: Span,
     /// Type of both: a float or an integer of 32 or 64 bits.
@@ -45,15 +45,15 @@ pub enum ReduceFunction {
 /// The index of an extreme value along the middle dimension: `[outer, length, inner]` to
 /// `[outer, inner]` of `I64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arg {
+pub struct Arg<S = Placed> {
     /// Whether the largest value is looked for, else the smallest.
     pub largest: bool,
     /// Whether the last of equal values counts, else the first.
     pub last: bool,
     /// Input.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output, `I64`.
-    pub y: Address,
+    pub y: Address<S>,
     /// The dimensions.
     pub span: Span,
     /// Type of the input: a float or an integer of 32 or 64 bits.
@@ -62,13 +62,13 @@ pub struct Arg {
 
 /// Softmax along the middle dimension; the largest value is subtracted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Softmax {
+pub struct Softmax<S = Placed> {
     /// Whether the logarithm is stored.
     pub logarithm: bool,
     /// Input.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output.
-    pub y: Address,
+    pub y: Address<S>,
     /// The dimensions.
     pub span: Span,
     /// Type of both: a float.
@@ -78,15 +78,15 @@ pub struct Softmax {
 /// `y = (x - mean) / sqrt(variance + epsilon) * scale + shift` over each row; the variance is that of
 /// the population.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LayerNorm {
+pub struct LayerNorm<S = Placed> {
     /// Input `[rows, length]`.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output `[rows, length]`.
-    pub y: Address,
+    pub y: Address<S>,
     /// `length` values.
-    pub scale: Option<Address>,
+    pub scale: Option<Address<S>>,
     /// `length` values.
-    pub shift: Option<Address>,
+    pub shift: Option<Address<S>>,
     /// Rows.
     pub rows: u64,
     /// Elements of a row.

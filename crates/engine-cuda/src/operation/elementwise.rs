@@ -1,19 +1,19 @@
 //! Operations element by element, and copies.
 
-use super::{Activation, Address, Element};
+use super::{Activation, Address, Element, Placed};
 
 /// Most dimensions of strided operands.
 pub const MAX_RANK: usize = 6;
 
 /// `y = function(x)`, element by element.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unary {
+pub struct Unary<S = Placed> {
     /// What is computed.
     pub function: UnaryFunction,
     /// Input.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output.
-    pub y: Address,
+    pub y: Address<S>,
     /// Elements.
     pub count: u64,
     /// Type of both. Floats; also integers for `Neg`, `Abs`, `Sign`, `Relu` and `Clip`; `Bool` for
@@ -87,15 +87,15 @@ pub enum UnaryFunction {
 
 /// `y = activation(function(a, b))`, element by element over `layout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Binary {
+pub struct Binary<S = Placed> {
     /// What is computed.
     pub function: BinaryFunction,
     /// Left operand.
-    pub a: Operand,
+    pub a: Operand<S>,
     /// Right operand.
-    pub b: Operand,
+    pub b: Operand<S>,
     /// Output, contiguous.
-    pub y: Address,
+    pub y: Address<S>,
     /// Sizes of the output.
     pub sizes: Sizes,
     /// Applied last; `None` unless the elements are floats and the function is arithmetic.
@@ -129,9 +129,9 @@ pub enum BinaryFunction {
 
 /// A strided operand; the sizes belong to the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operand {
+pub struct Operand<S = Placed> {
     /// The element at index 0 of every dimension.
-    pub address: Address,
+    pub address: Address<S>,
     /// Elements between neighbours in each dimension; 0 where one value serves a whole dimension.
     /// Never negative except in the source of a [`Copy`](struct@Copy).
     pub strides: [i64; MAX_RANK],
@@ -148,15 +148,15 @@ pub struct Sizes {
 
 /// `y = condition ? a : b`, element by element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Select {
+pub struct Select<S = Placed> {
     /// Booleans.
-    pub condition: Operand,
+    pub condition: Operand<S>,
     /// Where true.
-    pub a: Operand,
+    pub a: Operand<S>,
     /// Where false.
-    pub b: Operand,
+    pub b: Operand<S>,
     /// Output, contiguous.
-    pub y: Address,
+    pub y: Address<S>,
     /// Sizes of the output.
     pub sizes: Sizes,
     /// Type of `a`, `b` and `y`: any.
@@ -166,13 +166,13 @@ pub struct Select {
 /// Copies between strided tensors and converts on the way: floats to integers towards zero,
 /// anything but 0 to `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copy {
+pub struct Copy<S = Placed> {
     /// Source.
-    pub x: Operand,
+    pub x: Operand<S>,
     /// Its type.
     pub x_element: Element,
     /// Destination; no stride is 0 where the size is above 1.
-    pub y: Operand,
+    pub y: Operand<S>,
     /// Its type.
     pub y_element: Element,
     /// Sizes of both.
@@ -181,9 +181,9 @@ pub struct Copy {
 
 /// Sets every element of a strided tensor to one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fill {
+pub struct Fill<S = Placed> {
     /// Destination.
-    pub y: Operand,
+    pub y: Operand<S>,
     /// Sizes.
     pub sizes: Sizes,
     /// The value, converted to the element type.
@@ -218,7 +218,7 @@ impl Sizes {
 
 // === impl Binary ===
 
-impl Binary {
+impl<S> Binary<S> {
     /// Type of the output.
     pub fn result(&self) -> Element {
         if self.function.is_comparison() {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::{
     Address, Binary, Convolution, Element, Gather, Gemm, MAX_RANK, Matrix, Operand, Operation,
-    Select, Sizes,
+    Select, Sizes, Stage,
 };
 
-pub(super) fn reads(operation: &Operation) -> Vec<Range<Address>> {
+pub(super) fn reads<S: Stage>(operation: &Operation<S>) -> Vec<Range<Address<S>>> {
     match operation {
         Operation::Gemm(it) => gemm_reads(it),
         Operation::Convolution(it) => convolution_reads(it),
@@ -46,7 +46,7 @@ pub(super) fn reads(operation: &Operation) -> Vec<Range<Address>> {
     }
 }
 
-pub(super) fn writes(operation: &Operation) -> Range<Address> {
+pub(super) fn writes<S: Stage>(operation: &Operation<S>) -> Range<Address<S>> {
     match operation {
         Operation::Gemm(it) => matrix(&it.c, it.m, it.n, it),
         Operation::Convolution(it) => {
@@ -72,13 +72,13 @@ pub(super) fn writes(operation: &Operation) -> Range<Address> {
     }
 }
 
-fn gemm_reads(it: &Gemm) -> Vec<Range<Address>> {
+fn gemm_reads<S: Stage>(it: &Gemm<S>) -> Vec<Range<Address<S>>> {
     let bias = it.bias.map(|at| plain(at, it.n, it.element));
     let factors = [matrix(&it.a, it.m, it.k, it), matrix(&it.b, it.k, it.n, it)];
     factors.into_iter().chain(bias).collect()
 }
 
-fn convolution_reads(it: &Convolution) -> Vec<Range<Address>> {
+fn convolution_reads<S: Stage>(it: &Convolution<S>) -> Vec<Range<Address<S>>> {
     let inputs = it.batch * it.in_channels * it.window.in_count();
     let weights = it.out_channels * (it.in_channels / it.groups) * it.window.kernel_count();
     let bias = it.bias.map(|at| plain(at, it.out_channels, it.element));
@@ -89,7 +89,7 @@ fn convolution_reads(it: &Convolution) -> Vec<Range<Address>> {
     operands.into_iter().chain(bias).collect()
 }
 
-fn select_reads(it: &Select) -> Vec<Range<Address>> {
+fn select_reads<S: Stage>(it: &Select<S>) -> Vec<Range<Address<S>>> {
     vec![
         strided(&it.condition, &it.sizes, Element::Bool),
         strided(&it.a, &it.sizes, it.element),
@@ -97,19 +97,19 @@ fn select_reads(it: &Select) -> Vec<Range<Address>> {
     ]
 }
 
-fn gather_reads(it: &Gather) -> Vec<Range<Address>> {
+fn gather_reads<S: Stage>(it: &Gather<S>) -> Vec<Range<Address<S>>> {
     vec![
         plain(it.table, it.outer * it.rows * it.inner, it.element),
         plain(it.indices, it.count, it.index),
     ]
 }
 
-fn plain(address: Address, count: u64, element: Element) -> Range<Address> {
+fn plain<S: Stage>(address: Address<S>, count: u64, element: Element) -> Range<Address<S>> {
     address..address + count * element.bytes()
 }
 
 /// `rows x columns` once stored, that is, after undoing a transposition.
-fn matrix(it: &Matrix, rows: u64, columns: u64, gemm: &Gemm) -> Range<Address> {
+fn matrix<S: Stage>(it: &Matrix<S>, rows: u64, columns: u64, gemm: &Gemm<S>) -> Range<Address<S>> {
     let (rows, columns) = if it.transposed {
         (columns, rows)
     } else {
@@ -122,7 +122,7 @@ fn matrix(it: &Matrix, rows: u64, columns: u64, gemm: &Gemm) -> Range<Address> {
     plain(it.address, last + 1, gemm.element)
 }
 
-fn strided(operand: &Operand, sizes: &Sizes, element: Element) -> Range<Address> {
+fn strided<S: Stage>(operand: &Operand<S>, sizes: &Sizes, element: Element) -> Range<Address<S>> {
     if sizes.count() == 0 {
         return operand.address..operand.address;
     }
@@ -136,6 +136,6 @@ fn strided(operand: &Operand, sizes: &Sizes, element: Element) -> Range<Address>
         }
     }
     let bytes = element.bytes();
-    let at = |index: i64| operand.address.wrapping_add_signed(index * bytes as i64);
+    let at = |index: i64| operand.address.moved(index * bytes as i64);
     at(first)..at(last) + bytes
 }

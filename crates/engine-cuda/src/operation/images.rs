@@ -1,18 +1,18 @@
 //! Operations on images.
 
-use super::{Activation, Address, Arithmetic, Element};
+use super::{Activation, Address, Arithmetic, Element, Placed};
 
 /// A two-dimensional convolution of `[batch, channels, height, width]` images.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Convolution {
+pub struct Convolution<S = Placed> {
     /// Input `[batch, in_channels, in_size]`.
-    pub x: Address,
+    pub x: Address<S>,
     /// Weights `[out_channels, in_channels / groups, kernel]`.
-    pub weights: Address,
+    pub weights: Address<S>,
     /// One value for each output channel.
-    pub bias: Option<Address>,
+    pub bias: Option<Address<S>>,
     /// Output `[batch, out_channels, window.out_size]`.
-    pub y: Address,
+    pub y: Address<S>,
     /// Images.
     pub batch: u64,
     /// Channels of the input.
@@ -67,11 +67,11 @@ pub struct Window {
 /// Unfolds images for a convolution by [`super::Gemm`]: `y[b][c * kernel + at][position]` is the input under
 /// element `at` of the window at `position`, 0 in the padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Im2col {
+pub struct Im2col<S = Placed> {
     /// Input `[batch, channels, in_size]`.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output `[batch, channels * kernel, out_size]`.
-    pub y: Address,
+    pub y: Address<S>,
     /// Images.
     pub batch: u64,
     /// Channels.
@@ -85,15 +85,15 @@ pub struct Im2col {
 /// `y = activation(x * scale[channel] + shift[channel])` over `[outer, channels, inner]`: batch
 /// normalisation at inference, and the bias of a convolution by [`super::Gemm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Affine {
+pub struct Affine<S = Placed> {
     /// Input.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output.
-    pub y: Address,
+    pub y: Address<S>,
     /// `channels` values; 1 where absent.
-    pub scale: Option<Address>,
+    pub scale: Option<Address<S>>,
     /// `channels` values; 0 where absent.
-    pub shift: Option<Address>,
+    pub shift: Option<Address<S>>,
     /// Product of the dimensions before the channels.
     pub outer: u64,
     /// Channels.
@@ -108,13 +108,13 @@ pub struct Affine {
 
 /// Pooling over `planes` images (batch times channels).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
+pub struct Pool<S = Placed> {
     /// What is taken from each window.
     pub function: PoolFunction,
     /// Input `[planes, in_size]`.
-    pub x: Address,
+    pub x: Address<S>,
     /// Output `[planes, out_size]`.
-    pub y: Address,
+    pub y: Address<S>,
     /// Images.
     pub planes: u64,
     /// The moving window.

@@ -1,6 +1,6 @@
 //! Products of matrices, and rows of tables.
 
-use super::{Activation, Address, Element};
+use super::{Activation, Address, Element, Placed};
 
 /// How products of 32-bit floats are computed. Half types are multiplied exactly and summed in 32
 /// bits either way.
@@ -15,15 +15,15 @@ pub enum Arithmetic {
 /// `c[i] = activation(alpha * op(a[i]) * op(b[i]) + bias)` for `i` in `0..batch`: `op(a)` is
 /// `m x k`, `op(b)` `k x n`, `c` `m x n`, all row-major, `bias` one value for each of the n columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Gemm {
+pub struct Gemm<S = Placed> {
     /// Left factor: `m x k`, or `k x m` where transposed.
-    pub a: Matrix,
+    pub a: Matrix<S>,
     /// Right factor: `k x n`, or `n x k` where transposed.
-    pub b: Matrix,
+    pub b: Matrix<S>,
     /// Product; never transposed.
-    pub c: Matrix,
+    pub c: Matrix<S>,
     /// `n` values.
-    pub bias: Option<Address>,
+    pub bias: Option<Address<S>>,
     /// Rows of the product.
     pub m: u64,
     /// Columns of the product.
@@ -44,9 +44,9 @@ pub struct Gemm {
 
 /// A matrix, or a batch of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Matrix {
+pub struct Matrix<S = Placed> {
     /// First element.
-    pub address: Address,
+    pub address: Address<S>,
     /// Elements from one stored row to the next.
     pub row_stride: u64,
     /// Elements from one matrix of the batch to the next; 0 where all use the same.
@@ -59,13 +59,13 @@ pub struct Matrix {
 /// this part of the table has; other elements of `y` stay as they are. Negative indices count from
 /// `all_rows`. An index outside `0..all_rows` gives zeros where `first_row` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gather {
+pub struct Gather<S = Placed> {
     /// `[outer, rows, inner]`.
-    pub table: Address,
+    pub table: Address<S>,
     /// `count` integers.
-    pub indices: Address,
+    pub indices: Address<S>,
     /// `[outer, count, inner]`.
-    pub y: Address,
+    pub y: Address<S>,
     /// Product of the dimensions before the axis.
     pub outer: u64,
     /// Rows of this part of the table.

@@ -7,11 +7,13 @@ use super::{
     functions::activate,
     values::{floats, integers, store_floats, store_integers},
 };
-use crate::operation::{Affine, Arg, Element, LayerNorm, Reduce, ReduceFunction, Softmax, Span};
+use crate::operation::{
+    Address, Affine, Arg, Element, LayerNorm, Reduce, ReduceFunction, Softmax, Span,
+};
 
 pub(super) fn affine(it: &Affine, memory: &mut Memory) -> Result<(), Error> {
     float_only(it.element)?;
-    let vector = |at: Option<u64>, default: f32| match at {
+    let vector = |at: Option<Address>, default: f32| match at {
         Some(at) => floats(memory, at, it.channels, it.element),
         None => Ok(vec![default; it.channels as usize]),
     };
@@ -117,7 +119,7 @@ pub(super) fn softmax(it: &Softmax, memory: &mut Memory) -> Result<(), Error> {
 
 pub(super) fn layer_norm(it: &LayerNorm, memory: &mut Memory) -> Result<(), Error> {
     float_only(it.element)?;
-    let vector = |at: Option<u64>, default: f32| match at {
+    let vector = |at: Option<Address>, default: f32| match at {
         Some(at) => floats(memory, at, it.length, it.element),
         None => Ok(vec![default; it.length as usize]),
     };

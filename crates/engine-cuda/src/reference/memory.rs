@@ -1,25 +1,34 @@
 //! Host memory that knows which of its bytes were written.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use sextant_engine::Error;
 
 use super::fault;
+use crate::operation::{Address, Placed, Stage};
 
 /// Bytes at addresses from 0.
-#[derive(Debug, Clone, Default)]
-pub struct Memory {
+#[derive(Debug, Clone)]
+pub struct Memory<S = Placed> {
     bytes: Vec<u8>,
     /// 1 for each byte that was written, else 0.
     written: Vec<u8>,
+    stage: PhantomData<S>,
 }
 
-impl Memory {
+impl<S: Stage> Default for Memory<S> {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl<S: Stage> Memory<S> {
     /// Memory that was never written.
     pub fn new(bytes: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
             written: vec![0; bytes],
+            stage: PhantomData,
         }
     }
 
@@ -37,10 +46,10 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Failed`] when the range reaches beyond the end or any byte was never written.
-    pub fn read(&self, range: Range<u64>) -> Result<&[u8], Error> {
+    pub fn read(&self, range: Range<Address<S>>) -> Result<&[u8], Error> {
         let at = self.range(&range)?;
         if self.written[at.clone()].contains(&0) {
-            return Err(fault(&format!("it reads {range:?}, not all written")));
+            return Err(fault(&format!("it reads {at:?}, not all written")));
         }
         Ok(&self.bytes[at])
     }
@@ -49,7 +58,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Failed`] when they reach beyond the end.
-    pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, at: Address<S>, bytes: &[u8]) -> Result<(), Error> {
         let range = self.range(&(at..at + bytes.len() as u64))?;
         self.bytes[range.clone()].copy_from_slice(bytes);
         self.written[range].fill(1);
@@ -57,13 +66,14 @@ impl Memory {
     }
 
     /// From now on the range counts as never written.
-    pub fn forget(&mut self, range: &Range<u64>) {
+    pub fn forget(&mut self, range: &Range<Address<S>>) {
         if let Ok(range) = self.range(range) {
             self.written[range].fill(0);
         }
     }
 
-    fn range(&self, range: &Range<u64>) -> Result<Range<usize>, Error> {
+    fn range(&self, range: &Range<Address<S>>) -> Result<Range<usize>, Error> {
+        let range = range.start.get()..range.end.get();
         let inside = range.start <= range.end && range.end <= self.bytes.len() as u64;
         if !inside {
             return Err(fault(&format!("{range:?} of {} bytes", self.bytes.len())));

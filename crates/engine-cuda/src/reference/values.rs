@@ -99,8 +99,10 @@ pub(super) fn store_strided(
 }
 
 fn address(operand: &Operand, offset: i64, size: u64) -> Result<Address, Error> {
-    let at = operand.address.checked_add_signed(offset * size as i64);
-    at.ok_or_else(|| fault("a stride leads before the memory"))
+    let at = operand.address.get();
+    let at = at.checked_add_signed(offset * size as i64);
+    at.map(Address::new)
+        .ok_or_else(|| fault("a stride leads before the memory"))
 }
 
 /// Offsets of all elements, in elements.

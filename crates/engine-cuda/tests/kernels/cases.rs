@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use sextant_engine_cuda::{
     kernels::{self, Launch},
-    operation::{Element, Operand, Operation, Sizes},
+    operation::{Address, Element, Operand, Operation, Sizes},
     reference::{self, Memory},
 };
 
@@ -72,9 +72,9 @@ impl Arena {
 
     /// Room for elements, filled with bytes that are no sensible values; aligned to 256 bytes plus
     /// `skew` elements.
-    pub fn room(&mut self, element: Element, count: u64, skew: u64) -> u64 {
+    pub fn room(&mut self, element: Element, count: u64, skew: u64) -> Address {
         self.pad(256);
-        let start = self.bytes.len() as u64 + skew * element.bytes();
+        let start = Address::new(self.bytes.len() as u64) + skew * element.bytes();
         let bytes = (skew + count) * element.bytes();
         for _ in 0..bytes {
             let byte = if element == Element::Bool { 1 } else { 0xff };
@@ -84,7 +84,7 @@ impl Arena {
     }
 
     /// A tensor of random values.
-    pub fn tensor(&mut self, element: Element, count: u64, skew: u64) -> u64 {
+    pub fn tensor(&mut self, element: Element, count: u64, skew: u64) -> Address {
         let start = self.room(element, count, skew);
         for at in 0..count {
             let value = if element.is_float() {
@@ -108,8 +108,8 @@ impl Arena {
     }
 
     /// Overwrites bytes.
-    pub fn put(&mut self, at: u64, bytes: &[u8]) {
-        self.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    pub fn put(&mut self, at: Address, bytes: &[u8]) {
+        self.bytes[at.get() as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     fn pad(&mut self, to: usize) {
@@ -142,7 +142,7 @@ impl Checker {
             .unwrap_or_else(|it| panic!("{it}: {what}"));
         let writes = operation.writes();
         let (element, tolerance) = output(&operation);
-        let (start, end) = (writes.start as usize, writes.end as usize);
+        let (start, end) = (writes.start.get() as usize, writes.end.get() as usize);
         assert!(
             found[..start] == arena.bytes[..start],
             "writes before: {what}"
@@ -181,9 +181,11 @@ impl Drop for Checker {
 
 fn expected(arena: &[u8], operation: &Operation) -> Result<Vec<u8>, sextant_engine::Error> {
     let mut memory = Memory::new(arena.len());
-    memory.write(0, arena)?;
+    memory.write(Address::new(0), arena)?;
     reference::compute(operation, &mut memory)?;
-    Ok(memory.read(0..arena.len() as u64)?.to_vec())
+    Ok(memory
+        .read(Address::new(0)..Address::new(arena.len() as u64))?
+        .to_vec())
 }
 
 /// Type of an operation's output, and by how many roundings of it results may differ; what only
@@ -260,7 +262,7 @@ pub fn sizes(dims: &[u64]) -> Sizes {
 }
 
 /// A contiguous operand, with stride 0 in the dimensions that are named.
-pub fn operand(address: u64, dims: &[u64], repeated: &[usize]) -> Operand {
+pub fn operand(address: Address, dims: &[u64], repeated: &[usize]) -> Operand {
     let mut strides = [0; 6];
     let mut step = 1;
     for dim in (0..dims.len()).rev() {

@@ -1,5 +1,5 @@
 use sextant_engine_cuda::operation::{
-    Arg, Element, LayerNorm, Operation, Reduce, ReduceFunction as R, Softmax, Span,
+    Address, Arg, Element, LayerNorm, Operation, Reduce, ReduceFunction as R, Softmax, Span,
 };
 
 use crate::cases::{Arena, Checker, FLOATS, LONG_INTEGERS, stored_float};
@@ -54,7 +54,7 @@ fn reductions() {
 }
 
 /// Sums of values of both signs cancel, and long products overflow: neither can be compared.
-fn keep_positive(arena: &mut Arena, at: u64, element: Element, count: u64, near_one: bool) {
+fn keep_positive(arena: &mut Arena, at: Address, element: Element, count: u64, near_one: bool) {
     if !element.is_float() {
         return;
     }

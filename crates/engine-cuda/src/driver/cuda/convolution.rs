@@ -217,7 +217,7 @@ impl Plan {
         memory: &Memory,
         it: &Convolution,
     ) -> Result<(), CudnnError> {
-        let at = |address: Address| (memory.arena() + address) as *mut c_void;
+        let at = |address: Address| (memory.arena() + address.get()) as *mut c_void;
         let (one, zero) = (1.0f32, 0.0f32);
         // SAFETY: handle and descriptors are alive; the operands lie in the arena, where the planner
         // keeps operations inside their ranges; the workspace is as large as was asked for. The
@@ -249,7 +249,7 @@ impl Plan {
         it: &Convolution,
         bias: Address,
     ) -> Result<(), CudnnError> {
-        let at = |address: Address| (memory.arena() + address) as *mut c_void;
+        let at = |address: Address| (memory.arena() + address.get()) as *mut c_void;
         let (one, zero) = (1.0f32, 0.0f32);
         // SAFETY: as in `launch`; the addend has factor 0 and is the output itself, as cuDNN allows.
         unsafe {

@@ -101,7 +101,7 @@ impl Matmuls {
         };
         let descriptors = Descriptors::new(memory, it).map_err(blas_error)?;
         let (alpha, beta) = (it.alpha, 0.0f32);
-        let at = |matrix: &Matrix| (memory.arena() + matrix.address) as *mut c_void;
+        let at = |matrix: &Matrix| (memory.arena() + matrix.address.get()) as *mut c_void;
         // SAFETY: handle, descriptors and stream are alive; the factors and the product lie in the
         // arena, where the planner keeps operations inside their ranges; the workspace is as large
         // as the algorithm was chosen for. The scalars are read before the call returns.

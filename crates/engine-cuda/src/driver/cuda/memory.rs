@@ -157,8 +157,8 @@ impl Allocation {
     }
 
     fn at(&self, address: Address, bytes: u64) -> Result<sys::CUdeviceptr, Error> {
-        check(address, bytes, self.bytes)?;
-        Ok(self.start + address)
+        check(address.get(), bytes, self.bytes)?;
+        Ok(self.start + address.get())
     }
 }
 
@@ -192,9 +192,9 @@ impl Staging {
     }
 
     fn at(&self, address: StagingAddress, bytes: u64) -> Result<NonNull<u8>, Error> {
-        check(address, bytes, self.bytes)?;
+        check(address.get(), bytes, self.bytes)?;
         // SAFETY: inside the allocation, as was checked.
-        Ok(unsafe { self.start.add(address as usize) })
+        Ok(unsafe { self.start.add(address.get() as usize) })
     }
 }
 

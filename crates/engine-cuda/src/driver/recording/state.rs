@@ -1,8 +1,8 @@
 //! Streams, events and graphs of a device that does not exist.
 
 use super::{
-    Address, BTreeMap, Error, Event, Graph, HashSet, Memory, Operation, Range, StagingAddress,
-    Stream, VecDeque, overlap, wrong,
+    Address, BTreeMap, Error, Event, Graph, HashSet, Memory, Operation, Range, Staging,
+    StagingAddress, Stream, VecDeque, overlap, wrong,
 };
 use crate::reference;
 
@@ -47,7 +47,7 @@ pub(super) struct State {
     pub started: bool,
     pub lost: bool,
     pub arena: Memory,
-    pub staging: Memory,
+    pub staging: Memory<Staging>,
     pub streams: Vec<VecDeque<Command>>,
     events: Vec<Recordings>,
     pub graphs: BTreeMap<Graph, Vec<Command>>,
@@ -121,12 +121,12 @@ impl State {
     }
 
     /// Fails when a copy of staging memory in the range is still to be done.
-    pub fn no_pending(&self, range: &Range<u64>) -> Result<(), Error> {
+    pub fn no_pending(&self, range: &Range<StagingAddress>) -> Result<(), Error> {
         let touches = |command: &Command| match command {
             Command::CopyIn {
                 from: at, bytes, ..
             }
-            | Command::CopyOut { to: at, bytes, .. } => overlap(&(*at..at + bytes), range),
+            | Command::CopyOut { to: at, bytes, .. } => overlap(&(*at..*at + *bytes), range),
             _ => false,
         };
         if self.streams.iter().flatten().any(touches) {
@@ -180,15 +180,15 @@ impl State {
         self.done += 1;
         match command {
             Command::CopyIn { from, to, bytes } => {
-                let bytes = self.staging.read(*from..from + bytes)?;
+                let bytes = self.staging.read(*from..*from + *bytes)?;
                 self.arena.write(*to, bytes)
             }
             Command::CopyOut { from, to, bytes } => {
-                let bytes = self.arena.read(*from..from + bytes)?;
+                let bytes = self.arena.read(*from..*from + *bytes)?;
                 self.staging.write(*to, bytes)
             }
             Command::CopyWithin { from, to, bytes } => {
-                let bytes = self.arena.read(*from..from + bytes)?.to_vec();
+                let bytes = self.arena.read(*from..*from + *bytes)?.to_vec();
                 self.arena.write(*to, &bytes)
             }
             Command::Compute(operation) => reference::compute(operation, &mut self.arena),
@@ -244,7 +244,7 @@ fn own_ranges(commands: &[Command]) -> Vec<Range<Address>> {
 }
 
 /// Ranges without those bytes that others have.
-fn without(mut ranges: Vec<Range<u64>>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+fn without(mut ranges: Vec<Range<Address>>, others: &[Range<Address>]) -> Vec<Range<Address>> {
     for other in others {
         ranges = ranges
             .into_iter()

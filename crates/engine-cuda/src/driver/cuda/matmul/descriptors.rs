@@ -25,7 +25,7 @@ pub(super) struct Preference(pub sys::cublasLtMatmulPreference_t);
 /// What the addresses of all matrices of a batch are multiples of, up to 256 bytes.
 pub(super) fn alignment(matrix: &Matrix, element: Element) -> u64 {
     let step = matrix.batch_stride * element.bytes();
-    let all = matrix.address | step | 256;
+    let all = matrix.address.get() | step | 256;
     1 << all.trailing_zeros()
 }
 
@@ -71,7 +71,7 @@ impl Product {
         let epilogue = epilogue(it) as u32;
         product.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
         if let Some(bias) = it.bias {
-            let address = memory.arena() + bias;
+            let address = memory.arena() + bias.get();
             product.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address)?;
         }
         Ok(product)
