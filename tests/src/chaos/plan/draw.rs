@@ -8,6 +8,9 @@ use crate::{chaos::worth::Draw, fleet::End};
 /// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
 const HEAD_START_MS: u64 = 2000;
 
+/// A run of less than this is short, milliseconds.
+const SHORT_MS: u64 = 5000;
+
 impl Plan {
     /// The run of a seed. `length_ms` is how long the load meets faults: 10 to 20 s when left out.
     pub fn draw(seed: u64, length_ms: Option<u64>) -> Self {
@@ -64,14 +67,17 @@ impl Plan {
         (1..).zip(times).map(registration).collect()
     }
 
-    /// Two of a fleet whose devices do all that they are told: what they refuse is no loss.
+    /// Two of a fleet whose devices do all that they are told, one where the run is short: what they refuse is no loss.
     fn draw_losses(&self, draw: &mut Draw) -> Vec<Loss> {
         if self.setting == Setting::One || self.failing != Failing::default() {
             return Vec::new();
         }
         let mut left = Loss::ALL.to_vec();
         let mut next = || left.swap_remove(draw.within(0..left.len() as u64) as usize);
-        vec![next(), next()]
+        match self.length_ms < SHORT_MS {
+            true => vec![next()],
+            false => vec![next(), next()],
+        }
     }
 
     /// Faults one after another with some overlap; no two at once of the same thing.

@@ -121,17 +121,15 @@ async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting == Setting::One || !is_one_under_way(stage).await {
         return Ok(());
     }
-    let stage = Arc::clone(stage);
-    let cut = move || {
-        stage.with(|service| {
-            service.stores().map(|fleet| {
-                fleet.postgres.kill();
-                std::thread::sleep(Duration::from_millis(stage.plan.registry_away_ms));
-                fleet.postgres.start_again();
-            })
-        });
+    let at = Arc::clone(stage);
+    let kill = move || at.with(|service| service.stores().map(|fleet| fleet.postgres.kill()));
+    super::blocking(kill).await?;
+    sleep(Duration::from_millis(stage.plan.registry_away_ms)).await;
+    let at = Arc::clone(stage);
+    let start = move || {
+        at.with(|service| service.stores().map(|fleet| fleet.postgres.start_again()));
     };
-    super::blocking(cut).await
+    super::blocking(start).await
 }
 
 /// Ends whoever runs jobs as by a power cut, one after another, and starts them again. While queries came, jobs
