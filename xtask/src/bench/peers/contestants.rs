@@ -79,6 +79,16 @@ pub struct Model {
 }
 
 impl Model {
+    /// A query of its application, with targets.
+    pub fn body(&self) -> String {
+        format!(
+            r#"{{"application":"{}","targets":{},{}}}"#,
+            self.name,
+            self.targets(),
+            tensors(*self)
+        )
+    }
+
     /// The targets of a query: the others run the file as it is, so nothing less accurate may answer here.
     fn targets(&self) -> String {
         format!(
@@ -283,12 +293,7 @@ pub fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<C
     let server = Rc::new(bench.sextant(model.name, &["worker.cores=1"])?);
     bench.register(&server, model.name)?;
     crate::bench::main_job::warm(&server, model.name)?;
-    let tensors = tensors(model);
-    let body = format!(
-        r#"{{"application":"{}","targets":{},{tensors}}}"#,
-        model.name,
-        model.targets()
-    );
+    let body = model.body();
     let answer = server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
     let variant = answer["variant"].as_str();
     let variant = variant.context("an answer tells its `variant`")?;
