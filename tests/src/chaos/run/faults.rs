@@ -8,7 +8,11 @@ use std::{
 
 use rustix::process::Signal;
 use sextant_test_servers::s3;
-use tokio::{sync::Mutex, task::JoinSet, time::sleep_until};
+use tokio::{
+    sync::Mutex,
+    task::JoinSet,
+    time::{sleep, sleep_until},
+};
 
 use super::{Stage, artefacts, blocking, service::Service};
 use crate::{
@@ -83,6 +87,15 @@ async fn one(stage: &Arc<Stage>, number: usize) -> Result<(), String> {
     }
     stage.history.note(Event::FaultEnded { fault: number });
     Ok(())
+}
+
+/// Has something go wrong for so long, which is none of the faults of the plan.
+pub async fn once(stage: &Arc<Stage>, kind: Kind, time: Duration) -> Result<(), String> {
+    let (at, of) = (Arc::clone(stage), kind.clone());
+    blocking(move || begin(&at, &of)).await??;
+    sleep(time).await;
+    let at = Arc::clone(stage);
+    blocking(move || end(&at, &kind)).await
 }
 
 /// Why this machine does not permit a fault, if so.

@@ -9,11 +9,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{Stage, artefacts, client, hooks, pace::Patience};
+use super::{Stage, artefacts, client, faults, hooks, pace::Patience};
 use crate::chaos::{
     Plan,
     history::Event,
-    plan::{LONE, Setting},
+    plan::{Kind, LONE, Setting},
     worth,
 };
 
@@ -121,15 +121,8 @@ async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting == Setting::One || !is_one_under_way(stage).await {
         return Ok(());
     }
-    let at = Arc::clone(stage);
-    let kill = move || at.with(|service| service.stores().map(|fleet| fleet.postgres.kill()));
-    super::blocking(kill).await?;
-    sleep(Duration::from_millis(stage.plan.registry_away_ms)).await;
-    let at = Arc::clone(stage);
-    let start = move || {
-        at.with(|service| service.stores().map(|fleet| fleet.postgres.start_again()));
-    };
-    super::blocking(start).await
+    let away = Duration::from_millis(stage.plan.registry_away_ms);
+    faults::once(stage, Kind::PostgresKilled, away).await
 }
 
 /// Ends whoever runs jobs as by a power cut, one after another, and starts them again. While queries came, jobs

@@ -12,17 +12,16 @@ use std::{
 };
 
 use reqwest::Method;
-use rustix::process::Signal;
 use serde_json::Value;
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{Stage, blocking, client, load, rest};
+use super::{Stage, client, faults, load, rest};
 use crate::{
     Wire,
     chaos::{
         check::STEADY_NUMBERS,
         history::Event,
-        plan::{Application, Loss},
+        plan::{Application, Cut, Kind, Loss},
     },
     fleet::End,
 };
@@ -62,17 +61,21 @@ async fn one(stage: &Arc<Stage>, number: usize, loss: Loss) -> Result<(), String
         loss: number,
         process: process.clone(),
     });
-    let (at, name) = (Arc::clone(stage), process.clone());
-    blocking(move || begin(&at, loss, &name)).await?;
     match loss {
-        Loss::WorkerReset => {}
-        Loss::WorkerFrozen => cut_for(stage, AWAY).await,
-        Loss::WorkerKilled | Loss::LeaderKilled | Loss::LeaderFrozen => sleep(AWAY).await,
-    }
-    let at = Arc::clone(stage);
-    blocking(move || end(&at, loss, &process)).await?;
-    if loss == Loss::WorkerFrozen {
-        cut_for(stage, BETWEEN).await;
+        Loss::WorkerReset => {
+            let end = End::Others;
+            let cut = Cut::Resets;
+            faults::once(stage, Kind::Wire { process, end, cut }, Duration::ZERO).await?;
+        }
+        Loss::WorkerKilled | Loss::LeaderKilled => {
+            faults::once(stage, Kind::Kill { process }, AWAY).await?;
+        }
+        Loss::LeaderFrozen => faults::once(stage, Kind::Freeze { process }, AWAY).await?,
+        Loss::WorkerFrozen => {
+            let frozen = faults::once(stage, Kind::Freeze { process }, AWAY);
+            // Until the autoscaler has seen that the worker is back.
+            tokio::try_join!(frozen, cut_for(stage, AWAY + BETWEEN))?;
+        }
     }
     stage.history.note(Event::LossEnded { loss: number });
     Ok(())
@@ -80,34 +83,13 @@ async fn one(stage: &Arc<Stage>, number: usize, loss: Loss) -> Result<(), String
 
 /// Resets the autoscaler's connections to the metadata store again and again: it has something to say when a worker
 /// goes, and when it returns.
-async fn cut_for(stage: &Stage, time: Duration) {
+async fn cut_for(stage: &Stage, time: Duration) -> Result<(), String> {
     let until = Instant::now() + time;
     while Instant::now() < until {
         stage.with(|service| service.wire("autoscaler", End::Redis).map(Wire::reset));
         sleep(AGAIN).await;
     }
-}
-
-fn begin(stage: &Stage, loss: Loss, process: &str) {
-    match loss {
-        Loss::WorkerReset => {
-            stage.with(|service| service.wire(process, End::Others).map(Wire::reset));
-        }
-        Loss::WorkerKilled | Loss::LeaderKilled => stage.kill(process),
-        Loss::WorkerFrozen | Loss::LeaderFrozen => {
-            stage.with(|service| service.signal(process, Signal::STOP));
-        }
-    }
-}
-
-fn end(stage: &Stage, loss: Loss, process: &str) {
-    match loss {
-        Loss::WorkerReset => {}
-        Loss::WorkerKilled | Loss::LeaderKilled => stage.revive(process),
-        Loss::WorkerFrozen | Loss::LeaderFrozen => {
-            stage.with(|service| service.signal(process, Signal::CONT));
-        }
-    }
+    Ok(())
 }
 
 /// A worker that has something which no other has, if there is one: others have to load it.

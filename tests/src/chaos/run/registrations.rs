@@ -12,11 +12,11 @@ use reqwest::{
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{Stage, artefacts, client, pace::Patience};
+use super::{Stage, artefacts, client, faults, pace::Patience};
 use crate::{
     chaos::{
         history::Event,
-        plan::{LATE, Setting},
+        plan::{Kind, LATE, Setting},
         worth,
     },
     digits, onnx,
@@ -129,14 +129,7 @@ async fn cut_metadata(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting == Setting::One {
         return Ok(());
     }
-    let at = Arc::clone(stage);
-    let kill = move || at.with(|service| service.stores().map(|fleet| fleet.redis.kill()));
-    super::blocking(kill).await?;
-    sleep(AWAY).await;
-    let at = Arc::clone(stage);
-    let restart = move || at.with(|service| service.stores().map(|fleet| fleet.redis.restart()));
-    super::blocking(restart).await?;
-    Ok(())
+    faults::once(stage, Kind::RedisKilled, AWAY).await
 }
 
 /// State and code of a model whose registration is over; none where it does not end.

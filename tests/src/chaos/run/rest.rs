@@ -59,9 +59,8 @@ pub async fn look_in_peace(stage: &Stage, calm: Duration) {
     let expected = workers(&stage.plan) as f64;
     while Instant::now() < until {
         for process in stage.plan.processes() {
-            let reply = client::send(stage, &process, (Method::GET, "/metrics"), None).await;
-            let text = reply.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
-            let seen = text.ok().and_then(|text| value(&text, WORKERS));
+            let text = metrics(stage, &process).await;
+            let seen = text.and_then(|text| value(&text, WORKERS));
             if let Some(seen) = seen.filter(|seen| *seen != expected) {
                 let workers = seen as u64;
                 stage.history.note(Event::Seen { process, workers });
@@ -78,12 +77,8 @@ pub async fn after_load(stage: &Stage) {
     loop {
         let mut left = unwritable(stage, &front_ends[0]).await;
         for process in &front_ends {
-            let metrics = client::send(stage, process, (Method::GET, "/metrics"), None).await;
-            let text = metrics.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
-            let open = text
-                .ok()
-                .and_then(|text| value(&text, OPEN[0]))
-                .unwrap_or(0.0);
+            let text = metrics(stage, process).await;
+            let open = text.and_then(|text| value(&text, OPEN[0])).unwrap_or(0.0);
             // What beside the load is asked just now.
             if open > ASIDE {
                 left.push((process.clone(), format!("{} {open}", OPEN[0])));
@@ -104,9 +99,15 @@ pub async fn after_load(stage: &Stage) {
 
 /// Whether a process leads the dispatchers.
 pub async fn leads(stage: &Stage, process: &str) -> bool {
+    let text = metrics(stage, process).await;
+    text.is_some_and(|text| value(&text, LEADING) == Some(1.0))
+}
+
+/// What a process says of itself, if it does.
+async fn metrics(stage: &Stage, process: &str) -> Option<String> {
     let reply = client::send(stage, process, (Method::GET, "/metrics"), None).await;
-    let text = reply.map(|reply| String::from_utf8_lossy(&reply.body).into_owned());
-    text.is_ok_and(|text| value(&text, LEADING) == Some(1.0))
+    let body = reply.ok()?.body;
+    Some(String::from_utf8_lossy(&body).into_owned())
 }
 
 /// Queries that nobody waits for any more, workers that nobody sees, dispatchers that lead.
@@ -115,11 +116,10 @@ async fn numbers(stage: &Stage) -> Vec<(String, String)> {
     let mut leading = 0.0;
     let workers = workers(&stage.plan) as f64;
     for process in stage.plan.processes() {
-        let Ok(reply) = client::send(stage, &process, (Method::GET, "/metrics"), None).await else {
+        let Some(text) = metrics(stage, &process).await else {
             left.push((process, "no metrics".to_owned()));
             continue;
         };
-        let text = String::from_utf8_lossy(&reply.body).into_owned();
         for name in OPEN {
             let value = value(&text, name).unwrap_or(0.0);
             if value != 0.0 {

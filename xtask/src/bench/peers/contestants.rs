@@ -17,6 +17,7 @@ use crate::server::{self, Server};
 use crate::{paths, shell};
 
 /// A server under a kind of query.
+#[derive(Clone)]
 pub struct Contestant {
     /// What it is called in figures.
     pub name: &'static str,
@@ -31,6 +32,7 @@ pub struct Contestant {
 }
 
 /// How a server is asked.
+#[derive(Clone)]
 pub enum Way {
     /// In JSON.
     Json,

@@ -4,14 +4,13 @@
 
 use std::{
     fs,
-    rc::Rc,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
 
 use super::{
-    contestants::{self, Contestant, Model, Peer, Way},
+    contestants::{self, Contestant, Model, Peer},
     figure, median,
     resnet::RESNET,
 };
@@ -69,16 +68,10 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let patient = RESNET.body();
     let patient = bench.write("steps-patient.json", &patient)?;
     for contestant in start(bench, report, model)? {
-        let of_full = Contestant {
-            body: match contestant.name {
-                "sextant" => patient.clone(),
-                _ => contestant.body.clone(),
-            },
-            server: Rc::clone(&contestant.server),
-            path: contestant.path,
-            name: contestant.name,
-            way: Way::Json,
-        };
+        let mut of_full = contestant.clone();
+        if contestant.name == "sextant" {
+            of_full.body.clone_from(&patient);
+        }
         let mut most = Vec::new();
         for _ in 0..3 {
             most.push(of_full.load(bench, FULL)?.per_s);
