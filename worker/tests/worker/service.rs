@@ -314,6 +314,7 @@ async fn a_record_that_is_wrong_of_what_is_loaded_is_corrected() {
         while world.state(&variant).await != Some(InstanceState::Active) {
             // What is told of a batch is refused, and the worker learns by that.
             world.infer("m-a", 1, now()).ok();
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(PATIENCE, corrected).await.unwrap();
