@@ -5,7 +5,7 @@ use axum::{
     body::Body,
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use sextant_objects::{ListRequest, ObjectInfo, ObjectPath};
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState, body,
     extract::{self, Params},
+    precondition::Tag,
     problem::{Problem, ProblemBody},
     upload,
 };
@@ -63,10 +64,16 @@ pub struct Target(ObjectPath);
 
 /// Stores a file, replacing what was there. The body is streamed.
 #[utoipa::path(put, operation_id = "artefacts_put", path = "/v1/artefacts/{*path}", tag = "artefacts",
-    params(("path" = String, Path, description = "path in the store")),
+    params(
+        ("path" = String, Path, description = "path in the store"),
+        ("if-match" = Option<String>, Header, description = "only if this is still the `ETag` of the file there"),
+        ("if-none-match" = Option<String>, Header, description = "`*`: only if there is no file"),
+    ),
     request_body(content = inline(FileContent), content_type = "application/octet-stream"),
     responses(
         (status = 201, description = "Stored", body = ArtefactBody),
+        (status = 412, description = "There is another file, or none", body = ProblemBody,
+            content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -74,17 +81,24 @@ pub async fn put(
     State(state): State<ApiState>,
     Target(path): Target,
     request: Request,
-) -> Result<(StatusCode, Json<ArtefactBody>), Problem> {
+) -> Result<Response, Problem> {
     let max_bytes = state.limits().max_model_bytes;
-    let body = upload::paced(request.into_body(), state.limits());
-    let mut pieces = body.into_data_stream();
+    let (parts, body) = request.into_parts();
+    let mut pieces = upload::paced(body, state.limits()).into_data_stream();
+    if let Err(refused) = may_put(&state, &path, &parts.headers).await {
+        body::discard(&mut pieces).await;
+        return Err(refused);
+    }
     let bytes = upload::limited(&mut pieces, "the artefact", max_bytes);
     if let Err(error) = state.objects().put_stream(&path, bytes).await {
         body::discard(&mut pieces).await;
         return Err(error.into());
     }
     let info = upload::existing(state.objects().as_ref(), &path).await?;
-    Ok((StatusCode::CREATED, Json(info.into())))
+    let tag = tag(&info);
+    let mut response = (StatusCode::CREATED, Json(ArtefactBody::from(info))).into_response();
+    tag.mark(response.headers_mut());
+    Ok(response)
 }
 
 /// Reads a file, or one range of it.
@@ -92,6 +106,7 @@ pub async fn put(
     params(
         ("path" = String, Path, description = "path in the store"),
         ("range" = Option<String>, Header, description = "`bytes=first-last`"),
+        ("if-range" = Option<String>, Header, description = "the `ETag` that the range is of; of another file, all is sent"),
     ),
     responses(
         (status = 200, description = "The file", body = inline(FileContent),
@@ -107,11 +122,21 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let info = upload::existing(state.objects().as_ref(), &path).await?;
-    let size = info.size_bytes;
-    let (start, end) = range(&headers, size)?.unwrap_or((0, size));
+    let (size, tag) = (info.size_bytes, tag(&info));
+    if tag.is_known(&headers) {
+        let mut response = StatusCode::NOT_MODIFIED.into_response();
+        tag.mark(response.headers_mut());
+        return Ok(response);
+    }
+    let part = match tag.is_in_range(&headers) {
+        true => range(&headers, size)?,
+        false => None,
+    };
+    let (start, end) = part.unwrap_or((0, size));
     let bytes = upload::stored(state.objects().clone(), path, start, end);
     let mut response = Response::new(Body::from_stream(bytes));
     describe(response.headers_mut(), end - start);
+    tag.mark(response.headers_mut());
     if (start, end) != (0, size) {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         let part = format!("bytes {start}-{}/{size}", end - 1);
@@ -133,21 +158,32 @@ pub async fn head(
     let info = upload::existing(state.objects().as_ref(), &path).await?;
     let mut response = Response::new(Body::empty());
     describe(response.headers_mut(), info.size_bytes);
+    tag(&info).mark(response.headers_mut());
     Ok(response)
 }
 
 /// Deletes a file.
 #[utoipa::path(delete, operation_id = "artefacts_delete", path = "/v1/artefacts/{*path}", tag = "artefacts",
-    params(("path" = String, Path, description = "path in the store")),
+    params(
+        ("path" = String, Path, description = "path in the store"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn delete(
     State(state): State<ApiState>,
     Target(path): Target,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
+    if headers.contains_key(header::IF_MATCH) {
+        let info = upload::existing(state.objects().as_ref(), &path).await?;
+        tag(&info).check(&headers)?;
+    }
     if state.objects().delete(&path).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -178,6 +214,35 @@ pub async fn list(
         artefacts: page.objects.into_iter().map(ArtefactBody::from).collect(),
         next: page.next.map(|path| path.to_string()),
     }))
+}
+
+/// Refuses to write over another file than the caller has seen, or over any where it wants none there. Looked at before
+/// the body comes: of two who write at once, both may pass.
+async fn may_put(state: &ApiState, path: &ObjectPath, headers: &HeaderMap) -> Result<(), Problem> {
+    let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
+    if !conditions.iter().any(|name| headers.contains_key(name)) {
+        return Ok(());
+    }
+    let failed = |detail: String, field: &'static str| {
+        Err(Problem::new(Code::PreconditionFailed, detail).field(field))
+    };
+    match state.objects().stat(path).await? {
+        Some(info) if tag(&info).is_known(headers) => failed(
+            format!("there is an artefact `{path}` already, and `If-None-Match` names it"),
+            "if-none-match",
+        ),
+        Some(info) => tag(&info).check(headers),
+        None if headers.contains_key(header::IF_MATCH) => failed(
+            format!("there is no artefact `{path}` that `If-Match` could name"),
+            "if-match",
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Of a file: its content is not read again for it.
+fn tag(info: &ObjectInfo) -> Tag {
+    Tag::of(format!("{} {} {}", info.path, info.size_bytes, info.modified_ms).as_bytes())
 }
 
 fn describe(headers: &mut HeaderMap, size_bytes: u64) {

@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::{Path, Request, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use crate::{
     extract::Params,
     json,
     page::PageParams,
+    precondition::Shown,
     problem::{Problem, ProblemBody},
 };
 
@@ -158,21 +159,46 @@ pub async fn list(
     Ok(Json(KeysBody { keys, next }))
 }
 
+/// A key, as it stands.
+#[utoipa::path(get, operation_id = "keys_get", path = "/v1/keys/{key}", tag = "keys",
+    params(("key" = String, Path, description = "its id")),
+    responses(
+        (status = 200, description = "The key; its secret is not shown", body = KeyBody),
+        (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let key = state.registry().key(&id).await?;
+    Ok(Shown::new(&KeyBody::from(key)).answer(&headers))
+}
+
 /// Revokes a key: every front end refuses it within two seconds. Revoking it again changes nothing.
 #[utoipa::path(delete, operation_id = "keys_revoke", path = "/v1/keys/{key}", tag = "keys",
-    params(("key" = String, Path, description = "its id")),
+    params(
+        ("key" = String, Path, description = "its id"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
     responses(
         (status = 200, description = "The key as it stands", body = KeyBody),
         (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn revoke(
     State(state): State<ApiState>,
     Path(id): Path<String>,
-) -> Result<Json<KeyBody>, Problem> {
-    let key = state.registry().revoke_key(&id, unix_ms()).await?;
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let registry = state.registry();
+    Shown::new(&KeyBody::from(registry.key(&id).await?)).check(&headers)?;
+    let key = registry.revoke_key(&id, unix_ms()).await?;
     state.refresh_keys().await?;
-    Ok(Json(key.into()))
+    Ok(Shown::new(&KeyBody::from(key)).with(StatusCode::OK))
 }
 
 // === impl NewKeyBody ===

@@ -16,10 +16,13 @@ use crate::problem::Problem;
 /// Digits of a tag.
 const DIGITS: usize = 32;
 
+/// What tells one state of something from another, in quotes.
+pub(crate) struct Tag(String);
+
 /// What something is shown as, and its tag.
 pub(crate) struct Shown {
     document: Vec<u8>,
-    tag: String,
+    tag: Tag,
 }
 
 /// A list of tags in a header, or `*`.
@@ -31,56 +34,81 @@ fn names(headers: &HeaderMap, name: HeaderName, tag: &str) -> Option<bool> {
     Some(tags.any(|one| one == "*" || one == tag))
 }
 
-// === impl Shown ===
+// === impl Tag ===
 
-impl Shown {
-    pub fn new(body: &impl Serialize) -> Self {
-        // Strings and numbers: writing them into a vector cannot fail.
-        let document = serde_json::to_vec(body).unwrap_or_default();
-        let mut digits = hex::encode(Sha256::digest(&document));
+impl Tag {
+    /// Of what is seen of something.
+    pub fn of(seen: &[u8]) -> Self {
+        let mut digits = hex::encode(Sha256::digest(seen));
         digits.truncate(DIGITS);
-        let tag = format!("\"{digits}\"");
-        Self { document, tag }
+        Self(format!("\"{digits}\""))
+    }
+
+    /// Whether the caller has it already: `If-None-Match` names it.
+    pub fn is_known(&self, headers: &HeaderMap) -> bool {
+        names(headers, header::IF_NONE_MATCH, &self.0) == Some(true)
+    }
+
+    /// Whether the caller's `Range` is one of this: `If-Range` names nothing else. Dates are none of our tags.
+    pub fn is_in_range(&self, headers: &HeaderMap) -> bool {
+        headers
+            .get(header::IF_RANGE)
+            .is_none_or(|tag| tag.as_bytes() == self.0.as_bytes())
     }
 
     /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        match names(headers, header::IF_MATCH, &self.tag) {
+        match names(headers, header::IF_MATCH, &self.0) {
             None | Some(true) => Ok(()),
             Some(false) => {
                 let detail = format!(
                     "`If-Match` does not name the present `ETag`, `{}`: read it again, and see what has changed",
-                    self.tag
+                    self.0
                 );
                 Err(Problem::new(Code::PreconditionFailed, detail).field("if-match"))
             }
         }
     }
 
+    /// Puts it among the headers of an answer.
+    pub fn mark(&self, headers: &mut HeaderMap) {
+        if let Ok(tag) = HeaderValue::from_str(&self.0) {
+            headers.insert(header::ETAG, tag);
+        }
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    pub fn new(body: &impl Serialize) -> Self {
+        // Strings and numbers: writing them into a vector cannot fail.
+        let document = serde_json::to_vec(body).unwrap_or_default();
+        let tag = Tag::of(&document);
+        Self { document, tag }
+    }
+
+    /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        self.tag.check(headers)
+    }
+
     /// The answer to a `GET`: without a body where the caller has it already.
     pub fn answer(self, headers: &HeaderMap) -> Response {
-        match names(headers, header::IF_NONE_MATCH, &self.tag) {
-            Some(true) => {
-                let mut response = StatusCode::NOT_MODIFIED.into_response();
-                self.mark(response.headers_mut());
-                response
-            }
-            _ => self.with(StatusCode::OK),
+        if !self.tag.is_known(headers) {
+            return self.with(StatusCode::OK);
         }
+        let mut response = StatusCode::NOT_MODIFIED.into_response();
+        self.tag.mark(response.headers_mut());
+        response
     }
 
     /// The whole answer.
     pub fn with(self, status: StatusCode) -> Response {
         let mut headers = HeaderMap::new();
-        self.mark(&mut headers);
+        self.tag.mark(&mut headers);
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
         (status, headers, Body::from(self.document)).into_response()
-    }
-
-    fn mark(&self, headers: &mut HeaderMap) {
-        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
-            headers.insert(header::ETAG, tag);
-        }
     }
 }

@@ -182,7 +182,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(scaling::decisions))
         .routes(routes!(scaling::events))
         .routes(routes!(keys::create, keys::list))
-        .routes(routes!(keys::revoke))
+        .routes(routes!(keys::get, keys::revoke))
         .routes(routes!(audit::list))
         .routes(routes!(storage::get))
         .routes(routes!(storage::sweep))

@@ -138,6 +138,7 @@ const RULES: &[Rule] = &[
     read("scaling_decisions", Need::Key, Bound::Refused),
     read("scaling_events", Need::Key, Bound::Refused),
     read("keys_list", ADMIN, Bound::Refused),
+    read("keys_get", ADMIN, Bound::Refused),
     Rule {
         audited: Some("key.create"),
         ..read("keys_create", ADMIN, Bound::Refused)

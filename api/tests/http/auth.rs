@@ -341,8 +341,15 @@ async fn a_revoked_or_expired_key_is_refused_everywhere() {
         assert_eq!(asked.status, 200);
     }
     let path = format!("/v1/keys/{id}");
+    let seen = one.keyed(ADMIN, "GET", &path, "").await;
+    assert_eq!(seen.json()["id"], id);
+    assert!(seen.json().get("revoked_ms").is_none());
+    one.keyed(&key, "GET", &path, "").await.problem("forbidden");
     let revoked = one.keyed(ADMIN, "DELETE", &path, "").await;
     assert!(revoked.json()["revoked_ms"].is_u64());
+    let newer = one.keyed(ADMIN, "GET", &path, "").await;
+    assert_eq!(newer.json(), revoked.json());
+    assert_ne!(newer.headers["etag"], seen.headers["etag"]);
     other.state.refresh().await.expect("read");
     for api in [&one, &other] {
         let refused = api.keyed(&key, "POST", "/v1/queries", QUERY).await;
@@ -350,8 +357,10 @@ async fn a_revoked_or_expired_key_is_refused_everywhere() {
     }
     let again = one.keyed(ADMIN, "DELETE", &path, "").await;
     assert_eq!((again.status.as_u16(), again.json()), (200, revoked.json()));
-    let unknown = one.keyed(ADMIN, "DELETE", "/v1/keys/unknown", "").await;
-    unknown.problem("key_not_found");
+    for method in ["GET", "DELETE"] {
+        let unknown = one.keyed(ADMIN, method, "/v1/keys/unknown", "").await;
+        unknown.problem("key_not_found");
+    }
     let ended = sextant_registry::NewKey {
         expires_ms: Some(1),
         ..sextant_registry::NewKey::new("old", sha256("old key"), &[])
@@ -365,6 +374,27 @@ async fn a_revoked_or_expired_key_is_refused_everywhere() {
             .as_str()
             .is_some_and(|text| text.contains("expired"))
     );
+}
+
+#[tokio::test]
+async fn a_key_that_has_changed_since_it_was_seen_is_not_revoked() {
+    let api = with_keys().await;
+    let (id, _) = create(&api, json!({"scopes": ["query"]})).await;
+    let revoke = async |tag: &str| {
+        let request = Request::builder()
+            .method("DELETE")
+            .uri(format!("/v1/keys/{id}"))
+            .header("authorization", format!("Bearer {ADMIN}"))
+            .header("if-match", tag)
+            .body(Body::empty());
+        api.send(request.expect("a request")).await
+    };
+    revoke("\"another\"").await.problem("precondition_failed");
+    let path = format!("/v1/keys/{id}");
+    let seen = api.keyed(ADMIN, "GET", &path, "").await;
+    assert!(seen.json().get("revoked_ms").is_none());
+    let tag = seen.headers["etag"].to_str().expect("text").to_owned();
+    assert_eq!(revoke(&tag).await.status, 200);
 }
 
 #[tokio::test]

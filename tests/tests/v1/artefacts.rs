@@ -43,6 +43,49 @@ async fn a_file_lives_from_upload_to_deletion() {
 }
 
 #[tokio::test]
+async fn only_the_file_that_was_seen_is_replaced() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let path = "/v1/artefacts/seen/a.bin";
+    let send = async |method, (name, value): (&'static str, &str), body: &str| {
+        let headers = [(name, value.to_owned())];
+        api.send_with(method, path, &headers, body.into()).await
+    };
+    let missing = send(Method::PUT, ("if-match", "*"), "none").await;
+    missing.problem(412, "precondition_failed");
+    let stored = send(Method::PUT, ("if-none-match", "*"), "first").await;
+    let tag = stored.headers["etag"].to_str().expect("text").to_owned();
+    stored.json(201);
+    let head = api.send(Method::HEAD, path, None).await;
+    assert_eq!(head.headers["etag"], tag.as_str());
+    let known = send(Method::GET, ("if-none-match", &tag), "").await;
+    assert_eq!((known.status.as_u16(), known.body.len()), (304, 0));
+    let twice = send(Method::PUT, ("if-none-match", "*"), "other").await;
+    twice.problem(412, "precondition_failed");
+    let changed = send(Method::PUT, ("if-match", &tag), "the second").await;
+    let newer = changed.headers["etag"].to_str().expect("text").to_owned();
+    changed.json(201);
+    for method in [Method::PUT, Method::DELETE] {
+        let late = send(method, ("if-match", &tag), "late").await;
+        late.problem(412, "precondition_failed");
+    }
+    let ranges = [(&tag, 200, "the second"), (&newer, 206, "second")];
+    for (tag, status, content) in ranges {
+        let headers = [
+            ("range", "bytes=4-".to_owned()),
+            ("if-range", tag.to_owned()),
+        ];
+        let read = api.send_with(Method::GET, path, &headers, Vec::new()).await;
+        assert_eq!(
+            (read.status.as_u16(), read.text()),
+            (status, content.to_owned())
+        );
+    }
+    let deleted = send(Method::DELETE, ("if-match", &newer), "").await;
+    assert_eq!(deleted.status, 204);
+}
+
+#[tokio::test]
 async fn lists_come_in_pages() {
     let cluster = digits::shared().await;
     let api = cluster.api();
