@@ -1,33 +1,27 @@
 //! Variables that libraries read once, when the process starts or they are loaded. A process cannot safely change its
 //! own environment, so that it starts itself again with them, unless the user has set them.
 //!
-//! **Freed memory** is used again, or given back to the system. Registration measures many sessions on several
-//! threads, one after the other, and glibc gives each thread an arena that keeps what the thread freed: after the
-//! demo's four models the process held 180 to 200 MB where 60 MB were in use. Few arenas, shared by all threads, keep
-//! far less and cost nothing that the benchmarks show, because small blocks come from each thread's own cache.
-//! (Fixed thresholds for handing blocks back keep still less, and cost ResNet-18 a tenth of its throughput.)
+//! **Freed memory** waits ten seconds for its next use before it goes back to the system. Each run of a large batch
+//! needs hundreds of megabytes for its intermediate results. Where they go back at once, as with glibc's `malloc`, which
+//! maps and unmaps large blocks, the kernel fills all their pages with zeros in each run: a text encoder takes twice as
+//! long for a batch of long texts. The allocator of the program, and of the libraries that it loads, is mimalloc.
 //!
 //! **Nothing reports to anybody.** ONNX Runtime's library for Linux (1.31) opens a database of usage, to be sent to its
 //! maker, as soon as it is loaded and before its interface can be told not to.
 
-use std::{env, io, os::unix::process::CommandExt, process::Command, thread};
+use std::{env, io, os::unix::process::CommandExt, process::Command};
 
-/// The variable that glibc reads (mallopt(3)).
-const ARENAS: &str = "MALLOC_ARENA_MAX";
-
-/// Cores that share an arena on large machines; small ones have two arenas.
-const CORES_PER_ARENA: usize = 4;
+/// The variable that mimalloc reads, and how long it keeps pages that nobody uses, milliseconds; large blocks ten times
+/// as long.
+const KEPT: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "1000");
 
 /// The variable that ONNX Runtime reads.
-const NO_REPORTS: &str = "ORT_DISABLE_TELEMETRY";
+const NO_REPORTS: (&str, &str) = ("ORT_DISABLE_TELEMETRY", "1");
 
 /// Replaces this process by itself with the variables that are missing. Returns when all are there already, or when it
 /// cannot be done. Call it before any thread starts.
 pub(crate) fn complete() {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let arenas = (cores / CORES_PER_ARENA).max(2).to_string();
-    let wanted = [(ARENAS, arenas.as_str()), (NO_REPORTS, "1")];
-    let missing = wanted
+    let missing = [KEPT, NO_REPORTS]
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect::<Vec<_>>();
@@ -35,7 +29,7 @@ pub(crate) fn complete() {
         return;
     }
     if let Err(error) = restart(&missing) {
-        tracing::warn!(%error, "freed memory stays with the process, and ONNX Runtime keeps a database of usage");
+        tracing::warn!(%error, "large batches run more slowly than they could, and ONNX Runtime keeps a database of usage");
     }
 }
 

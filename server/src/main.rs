@@ -11,6 +11,10 @@ mod environment;
 mod logging;
 mod serve;
 
+/// Of this program and, because it takes the place of `malloc`, of the engines' libraries ([`environment`]).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments = match cli::Arguments::try_parse() {
         Ok(arguments) => arguments,

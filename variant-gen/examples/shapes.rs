@@ -25,6 +25,10 @@ use sextant_variant_gen::{
     validation::{Expected, Limits, Scored, ValidationSet, read},
 };
 
+/// That of the service.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Predicted against measured run times at random sizes")]
 struct Arguments {
@@ -122,6 +126,7 @@ impl Bench<'_> {
             rivals: &[],
             judge: None,
             accuracy: None,
+            in_own_process: true,
         };
         let begun = Instant::now();
         let measured = measure(&subject, &Effort::default(), &Cancel::default())?;

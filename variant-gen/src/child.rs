@@ -235,6 +235,7 @@ impl Work {
             padding: padding.as_ref(),
             rivals,
             accuracy: *accuracy,
+            in_own_process: true,
         };
         measure::measure(&subject, effort, cancel)
     }

@@ -77,6 +77,8 @@ pub struct Subject<'a> {
     pub judge: Option<&'a Judge>,
     /// The accuracy, where it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
+    /// Whether this process does nothing else, so that the memory it touches is what the subject needs.
+    pub in_own_process: bool,
 }
 
 /// One measured batch size.
@@ -173,7 +175,7 @@ pub fn measure(
     effort: &Effort,
     cancel: &Cancel,
 ) -> Result<Measurement, MeasureError> {
-    let baseline = Baseline::take();
+    let baseline = Baseline::take(subject.in_own_process);
     let mut loads = Loads::default();
     let first = loads.load(subject, cancel)?;
     check_signature(subject.signature, first.signature())?;

@@ -2,8 +2,11 @@
 //!
 //! Engines allocate behind our back, so what a variant needs is seen as growth of the process
 //! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` starts it again.
-//! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow. The
-//! caller therefore never believes less than what weights and tensors occupy.
+//! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow.
+//!
+//! Where the process does nothing else, the memory that was touched between the two moments is a better bound. Writing
+//! `1` to `clear_refs` makes the kernel note anew which pages are used. What was unmapped meanwhile is not among them:
+//! the larger of the two counts. The caller never believes less than what weights and tensors occupy.
 //!
 //! An engine with memory of its own says what it holds there; the process has nothing to do with it.
 
@@ -31,25 +34,37 @@ pub enum MemorySource {
 
 /// A moment from which growth is counted.
 #[derive(Debug, Clone)]
-pub struct Baseline(Result<u64, String>);
+pub struct Baseline {
+    resident: Result<u64, String>,
+    in_own_process: bool,
+}
 
 impl Baseline {
-    /// Starts counting now.
-    pub fn take() -> Self {
-        let reset = reset().map_err(|e| format!("the process's peak memory cannot be reset: {e}"));
-        Self(reset.and_then(|()| read("VmRSS:")))
+    /// Starts counting now; `in_own_process` where this process does nothing else meanwhile.
+    pub fn take(in_own_process: bool) -> Self {
+        let reset = reset(in_own_process)
+            .map_err(|e| format!("the process's peak memory cannot be reset: {e}"));
+        Self {
+            resident: reset.and_then(|()| read("VmRSS:")),
+            in_own_process,
+        }
     }
 
     /// Forgets the peak so far; growth is still counted from where it was. Where that cannot be done, growth
     /// counts what was freed meanwhile.
     pub fn lower_peak(&self) {
-        reset().ok();
+        reset(self.in_own_process).ok();
     }
 
-    /// Bytes by which the process has grown at its peak, or why that is not known.
+    /// Bytes by which the process has grown at its peak, or that it has touched where that is more; or why that is not
+    /// known.
     pub fn growth(&self) -> Result<u64, String> {
-        let before = self.0.clone()?;
-        Ok(read("VmHWM:")?.saturating_sub(before))
+        let before = self.resident.clone()?;
+        let grown = read("VmHWM:")?.saturating_sub(before);
+        match self.in_own_process {
+            true => Ok(grown.max(touched()?)),
+            false => Ok(grown),
+        }
     }
 
     /// Peak memory of something that cannot need less than `floor` bytes.
@@ -67,19 +82,46 @@ impl Baseline {
     }
 }
 
-/// Sets the peak to what the process has now. The file is not cut off first: a confined process may only
-/// write to it.
-fn reset() -> io::Result<()> {
-    let mut counter = fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/self/clear_refs")?;
-    counter.write_all(b"5")
+/// Sets the peak to what the process has now, and forgets which pages were touched where that is asked for. The file
+/// is not cut off first: a confined process may only write to it.
+fn reset(touched: bool) -> io::Result<()> {
+    let orders: &[&[u8]] = match touched {
+        true => &[b"5", b"1"],
+        false => &[b"5"],
+    };
+    orders.iter().try_for_each(|order| {
+        let mut counter = fs::OpenOptions::new()
+            .write(true)
+            .open("/proc/self/clear_refs")?;
+        counter.write_all(order)
+    })
 }
 
 fn read(field: &str) -> Result<u64, String> {
     let status = fs::read_to_string("/proc/self/status");
     let status = status.map_err(|e: io::Error| format!("memory cannot be read: {e}"))?;
     parse(&status, field).ok_or_else(|| format!("`{field}` is not in /proc/self/status"))
+}
+
+/// Bytes of memory that belongs to no file and was touched since the last reset.
+fn touched() -> Result<u64, String> {
+    let maps = fs::read_to_string("/proc/self/smaps");
+    let maps = maps.map_err(|e: io::Error| format!("memory cannot be read: {e}"))?;
+    Ok(touched_of(&maps))
+}
+
+/// The pages of one mapping may be those of a file in part.
+fn touched_of(maps: &str) -> u64 {
+    let (mut sum, mut referenced) = (0, 0);
+    for line in maps.lines() {
+        if let Some(bytes) = parse(line, "Referenced:") {
+            referenced = bytes;
+        }
+        if let Some(bytes) = parse(line, "Anonymous:") {
+            sum += bytes.min(referenced);
+        }
+    }
+    sum
 }
 
 /// `VmRSS:     1234 kB` in bytes.
@@ -101,10 +143,17 @@ mod tests {
         assert_eq!(parse(status, "VmSwap:"), None);
     }
 
+    #[test]
+    fn counts_touched_pages_that_belong_to_no_file() {
+        let maps = "1000-2000 r-xp 00000000 fe:00 18504 /usr/lib/x\nReferenced:  64 kB\nAnonymous:  0 kB\n\
+            2000-9000 rw-p 00000000 00:00 0\nReferenced:  8 kB\nAnonymous:  28 kB\n";
+        assert_eq!(touched_of(maps), 8 << 10);
+    }
+
     /// One test, because the peak is one for the whole process.
     #[test]
     fn sees_a_large_allocation_even_after_it_is_gone() {
-        let baseline = Baseline::take();
+        let baseline = Baseline::take(false);
         let buffer = vec![1u8; 64 << 20];
         assert!(std::hint::black_box(&buffer).iter().all(|byte| *byte == 1));
         drop(buffer);

@@ -167,8 +167,9 @@ impl Weights {
     }
 
     /// Neither spinning nor an arena. The arena keeps whatever the largest batch once needed (88
-    /// MB for ResNet-18 in batches of 16), in every session, and made no measurable difference to
-    /// speed; the same goes for memory patterns, of which one is kept for every shape ever seen.
+    /// MB for ResNet-18 in batches of 16), in every session; the process's allocator keeps it for all of
+    /// them together, for a while. Memory patterns are kept for every shape ever seen, and made no measurable
+    /// difference to speed.
     fn builder(&self, threads: usize) -> Result<SessionBuilder, ort::Error> {
         Ok(Session::builder(&self.environment)?
             .with_intra_threads(threads)?

@@ -250,6 +250,7 @@ impl Sample {
             rivals: &[],
             judge: judge.as_ref(),
             accuracy: None,
+            in_own_process: false,
         };
         let effort = Effort {
             evaluation_batch: u16::try_from(self.batch).unwrap_or(u16::MAX),

@@ -183,6 +183,7 @@ impl Registration<'_> {
                     padding: padding.as_ref(),
                     rivals: &rivals,
                     accuracy,
+                    in_own_process: false,
                 };
                 measure::measure(&subject, &effort, cancel)
             })

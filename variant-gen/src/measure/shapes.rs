@@ -4,20 +4,19 @@
 //! The sizes are those of the records times powers of two, all dynamic dimensions alike; contents are
 //! repeated or cut. Smaller ones go down to one element. Larger ones go up until the engine refuses
 //! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
-//! that would take too long, and those behind a slow one that answers no more rows per second than a smaller
-//! one, are not run: they are taken to grow with the rows as at the size that was measured before, where large
-//! batches of long rows cost more than in proportion.
+//! that would take too long are not run: they are taken to grow with the rows as at the size that was measured
+//! before, where large batches of long rows cost more than in proportion.
 //!
 //! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
 //! length that the last two show, and where that comes to more than there is, inputs are too long.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sextant_types::{BatchLatency, Fill, NamedTensor, ShapeProfile, Signature};
 
 use super::{
     MeasureError, ScoreError, milliseconds, run,
-    sweep::{Sweep, rate, summarise},
+    sweep::{Sweep, summarise},
     unsizable,
 };
 
@@ -34,12 +33,9 @@ const ROW_BYTES: u64 = 64 << 20;
 /// Highest power of a length by which memory is taken to grow.
 const STEEPEST: f64 = 4.0;
 
-/// A batch that takes longer is run once, and counted, where that is what was expected: what it takes to get its
-/// memory is little beside.
-const ONCE: Duration = Duration::from_millis(250);
-
-/// So does a slow one that took no more than so many times what was expected: it prepared nothing worth telling.
-const AS_EXPECTED: f64 = 1.25;
+/// A slow batch is run once, and counted, where it takes no more than so many times what was expected: getting its
+/// memory took little beside.
+const AS_EXPECTED: f64 = 1.15;
 
 impl Sweep<'_> {
     /// What was measured at other sizes than `dims`, where `points` were, in increasing order of size,
@@ -143,9 +139,7 @@ impl Sweep<'_> {
                 .last()
                 .map(|last| last.p50_ms / f64::from(last.batch));
             let expected = per_row.unwrap_or(0.0) * f64::from(rows);
-            if expected > milliseconds(self.effort.longest_shape / 2)
-                || self.gains_no_more(&batches)
-            {
+            if expected > milliseconds(self.effort.longest_shape) {
                 break;
             }
             let inputs = self.inputs(rows, dims)?;
@@ -159,16 +153,6 @@ impl Sweep<'_> {
         Ok((!batches.is_empty()).then_some(ShapeProfile { dims, batches }))
     }
 
-    /// Whether the last batch is slow and answers no more rows per second than a smaller one.
-    fn gains_no_more(&self, batches: &[BatchLatency]) -> bool {
-        let [before @ .., last] = batches else {
-            return false;
-        };
-        let best = before.iter().map(rate).fold(0.0, f64::max);
-        let is_slow = last.p50_ms > milliseconds(self.effort.slow);
-        is_slow && best > 0.0 && rate(last) < best * self.effort.least_gain
-    }
-
     /// The records' contents at other sizes.
     pub(super) fn inputs(&self, rows: u16, dims: &[u64]) -> Result<Vec<NamedTensor>, MeasureError> {
         let inputs = self.subject.validation.repeated(usize::from(rows));
@@ -177,8 +161,8 @@ impl Sweep<'_> {
         resized.map_err(unsizable)
     }
 
-    /// The first run warms up and is not counted, unless it is slow and took no more than twice what was expected, ms:
-    /// it has to get the memory for this size, and some engines prepare kernels for it.
+    /// The first run warms up and is not counted, unless it is slow and took about what was expected, ms: it has to get
+    /// the memory for this size, and some engines prepare kernels for it.
     fn point_of(
         &self,
         rows: u16,
@@ -193,9 +177,8 @@ impl Sweep<'_> {
             Ok::<_, MeasureError>(started.elapsed())
         };
         let first = timed()?;
-        let is_within = |times: f64| milliseconds(first) <= times * expected;
-        let is_enough = first > effort.slow && effort.slow_shape_runs <= 1;
-        if (first > ONCE && is_within(2.0)) || (is_enough && is_within(AS_EXPECTED)) {
+        let is_as_expected = milliseconds(first) <= AS_EXPECTED * expected;
+        if first > effort.slow && effort.slow_shape_runs <= 1 && is_as_expected {
             return Ok(summarise(rows, vec![milliseconds(first)]));
         }
         let least = match first > effort.slow {

@@ -181,40 +181,6 @@ fn a_model_of_any_length_is_measured_at_several_up_to_what_it_takes() {
 }
 
 #[test]
-fn slow_batches_of_other_sizes_that_gain_nothing_are_estimated() {
-    let engine = Texts {
-        limit: 90,
-        heeds_mask: true,
-        prepares: None,
-    };
-    let effort = Effort {
-        // Two rows of 24 tokens take 2.4 ms at least.
-        slow: Duration::from_millis(2),
-        slow_shape_runs: 1,
-        least_gain: 1000.0,
-        ..quick()
-    };
-    let measured = run_texts(&engine, None, effort).expect("measures");
-    let samples = |tokens: u64| {
-        let mut shapes = measured.sizes.shapes.iter();
-        let shape = shapes
-            .find(|shape| shape.dims[0] == tokens)
-            .expect("a size");
-        let batches = shape.batches.iter().map(|it| (it.batch, it.samples > 0));
-        batches.collect::<Vec<_>>()
-    };
-    assert_eq!(samples(24), [(1, true), (2, true), (4, false)]);
-    assert_eq!(samples(48), [(1, true), (2, true), (4, false)]);
-    let mut shapes = measured.sizes.shapes.iter();
-    let longest = shapes.find(|shape| shape.dims[0] == 48).expect("a size");
-    let [_, two, four] = longest.batches[..] else {
-        panic!("{longest:?}");
-    };
-    // At least in proportion to the rows.
-    assert!(four.p50_ms >= 2.0 * two.p50_ms);
-}
-
-#[test]
 fn a_padding_is_proved_and_the_outputs_that_follow_the_length_are_found() {
     let padding = Padding {
         mask: "mask".to_owned(),

@@ -79,6 +79,7 @@ fn subject<'a>(
         rivals: &[],
         judge: None,
         accuracy: None,
+        in_own_process: false,
     }
 }
 

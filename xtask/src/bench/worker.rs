@@ -93,7 +93,7 @@ fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
 /// What an example prints.
 fn output(package: &str, name: &str, arguments: &[&str]) -> Result<String> {
     let mut command = shell::command(example(package, name)?);
-    command.args(arguments);
+    command.args(arguments).env("MIMALLOC_PURGE_DELAY", "1000");
     eprintln!("$ {}", shell::show(&command));
     shell::output(&mut command)
 }
