@@ -16,6 +16,11 @@ use crate::spawner;
 /// Most of what a child said on standard error that is kept.
 const MOST_STDERR_BYTES: u64 = 4 << 10;
 
+/// Address space that a child's allocator takes at a time: a part of what the child may have, within bounds.
+const RESERVES: u64 = 16;
+const LEAST_RESERVE_BYTES: u64 = 64 << 20;
+const MOST_RESERVE_BYTES: u64 = 1 << 30;
+
 /// Signals that say why a process ended.
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -63,6 +68,7 @@ impl Program {
             .env("ORT_DISABLE_TELEMETRY", "1")
             // As in the service: a run uses the memory that the one before has freed.
             .env("MIMALLOC_PURGE_DELAY", "1000")
+            .env("MIMALLOC_ARENA_RESERVE", self.reserve_bytes().to_string())
             .current_dir("/")
             .stdin(stdin)
             .stdout(stdout)
@@ -76,6 +82,11 @@ impl Program {
             child,
             memory_bytes: self.memory_bytes,
         })
+    }
+
+    /// What the allocator asks the system for at a time. All of it counts as address space, whether it is used or not.
+    fn reserve_bytes(&self) -> u64 {
+        (self.memory_bytes / RESERVES).clamp(LEAST_RESERVE_BYTES, MOST_RESERVE_BYTES)
     }
 }
 

@@ -140,7 +140,11 @@ impl Client {
 /// A server's address.
 fn address(server: &str) -> Result<Url, Error> {
     let is_complete = server.contains("://");
-    let refuse = |reason: &str| Error::Usage(format!("`--server {server}`: {reason}"));
+    let refuse = |reason: &str| {
+        Error::Usage(format!(
+            "the server `{server}` (`--server`, `SEXTANT_SERVER`): {reason}"
+        ))
+    };
     let base = match Url::parse(server) {
         Ok(base) if is_complete => base,
         Err(error) if is_complete => return Err(refuse(&error.to_string())),

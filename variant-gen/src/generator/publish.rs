@@ -155,6 +155,7 @@ impl Outcome<'_> {
                 Measured::Skipped { .. } | Measured::Begun { .. } => {}
             }
         }
+        changes.extend(all_wrong(variants).map(str::to_owned));
         let on_frontier = variants.iter().filter(|it| it.dominated_by.is_none());
         let scored = &self.inspected.signature.outputs;
         let scored = scored.get(self.inspected.scored.output);
@@ -177,6 +178,16 @@ fn usual(variants: &[Variant]) -> Option<(String, f64)> {
     let usual = as_uploaded(&all).into_iter();
     let cheapest = usual.min_by(|a, b| a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd))?;
     Some((cheapest.id.to_string(), cheapest.accuracy.value))
+}
+
+/// What to look at where no variant answers anything as its label says.
+fn all_wrong(variants: &[Variant]) -> Option<&'static str> {
+    let is_wrong = |it: &Variant| it.accuracy.metric.higher_is_better() && it.accuracy.value == 0.0;
+    let all = !variants.is_empty() && variants.iter().all(is_wrong);
+    all.then_some(
+        "warning: no record is answered as its label says: is this the output to score (`--output`), are the labels \
+         numbered as its classes are, and are the records in their order?",
+    )
 }
 
 /// Why no configuration of the model as it was registered runs: an operator that is missing says

@@ -72,6 +72,32 @@ async fn some_labels_are_refused() {
     );
 }
 
+/// A record has one best class: with the others as labels nothing is right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_that_fit_nothing_are_told_of() {
+    let bed = Bed::new().await;
+    let first = validation(4);
+    let first = first.split(|byte| *byte == b'\n').next().expect("a record");
+    let mut record: Value = serde_json::from_slice(first).expect("JSON");
+    let mut right = Vec::new();
+    for label in 0..CLASSES {
+        record["label"] = label.into();
+        let name = format!("label{label}");
+        let set = Bytes::from(format!("{record}\n").repeat(8));
+        let job = bed.register(&name, &model(4), &set).await;
+        let changes = job.result.expect("a result")["changes"].to_string();
+        let told = changes.contains("no record is answered as its label says");
+        let variants = bed.variants(&name).await;
+        assert_eq!(
+            told,
+            variants.iter().all(|it| it.accuracy.value == 0.0),
+            "{changes}"
+        );
+        right.push(!told);
+    }
+    assert_eq!(right.iter().filter(|it| **it).count(), 1, "{right:?}");
+}
+
 /// Weights alone in 8 and 4 bits agree with the file nearly always, where there are enough of them to matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_matrices_become_small() {
