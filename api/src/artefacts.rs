@@ -124,9 +124,7 @@ pub async fn get(
     let info = upload::existing(state.objects().as_ref(), &path).await?;
     let (size, tag) = (info.size_bytes, tag(&info));
     if tag.is_known(&headers) {
-        let mut response = StatusCode::NOT_MODIFIED.into_response();
-        tag.mark(response.headers_mut());
-        return Ok(response);
+        return Ok(tag.not_modified());
     }
     let part = match tag.is_in_range(&headers) {
         true => range(&headers, size)?,

@@ -70,6 +70,13 @@ impl Tag {
         }
     }
 
+    /// The answer to whoever has it already.
+    pub fn not_modified(&self) -> Response {
+        let mut response = StatusCode::NOT_MODIFIED.into_response();
+        self.mark(response.headers_mut());
+        response
+    }
+
     /// Puts it among the headers of an answer.
     pub fn mark(&self, headers: &mut HeaderMap) {
         if let Ok(tag) = HeaderValue::from_str(&self.0) {
@@ -95,12 +102,10 @@ impl Shown {
 
     /// The answer to a `GET`: without a body where the caller has it already.
     pub fn answer(self, headers: &HeaderMap) -> Response {
-        if !self.tag.is_known(headers) {
-            return self.with(StatusCode::OK);
+        match self.tag.is_known(headers) {
+            true => self.tag.not_modified(),
+            false => self.with(StatusCode::OK),
         }
-        let mut response = StatusCode::NOT_MODIFIED.into_response();
-        self.tag.mark(response.headers_mut());
-        response
     }
 
     /// The whole answer.

@@ -11,17 +11,12 @@
 
 use std::{env, io, os::unix::process::CommandExt, process::Command};
 
-/// The variable that mimalloc reads, and how long it keeps pages that nobody uses, milliseconds; large blocks ten times
-/// as long.
-const KEPT: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "1000");
-
-/// The variable that ONNX Runtime reads.
-const NO_REPORTS: (&str, &str) = ("ORT_DISABLE_TELEMETRY", "1");
+use sextant_isolation::LIBRARIES;
 
 /// Replaces this process by itself with the variables that are missing. Returns when all are there already, or when it
 /// cannot be done. Call it before any thread starts.
 pub(crate) fn complete() {
-    let missing = [KEPT, NO_REPORTS]
+    let missing = LIBRARIES
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect::<Vec<_>>();

@@ -5,8 +5,9 @@
 //! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow.
 //!
 //! Where the process does nothing else, the memory that was touched between the two moments is a better bound. Writing
-//! `1` to `clear_refs` makes the kernel note anew which pages are used. What was unmapped meanwhile is not among them:
-//! the larger of the two counts. The caller never believes less than what weights and tensors occupy.
+//! `1` to `clear_refs` makes the kernel note anew which pages are used. What was unmapped meanwhile is not among them,
+//! nor are pages that the processor still has in its buffer of translations, a few megabytes at most: the larger of the
+//! two figures counts. The caller never believes less than what weights and tensors occupy.
 //!
 //! An engine with memory of its own says what it holds there; the process has nothing to do with it.
 
@@ -166,8 +167,26 @@ mod tests {
             }
             (_, MemorySource::Device) => unreachable!("the process knows of no device"),
         }
+        sees_what_is_used_again();
         let (peak, source) = baseline.peak(u64::MAX);
         assert_eq!(peak, u64::MAX);
         assert!(matches!(source, MemorySource::Estimated { .. }));
+    }
+
+    /// Memory that was there before makes nothing grow, and is seen where it is touched.
+    fn sees_what_is_used_again() {
+        const BYTES: u64 = 64 << 20;
+        let mut buffer = vec![1u8; BYTES as usize];
+        let alone = Baseline::take(true);
+        let (Ok(before), Ok(among_others)) = (alone.growth(), Baseline::take(false).growth())
+        else {
+            return;
+        };
+        assert!(before < BYTES / 2 && among_others < BYTES / 2);
+        std::hint::black_box(&mut buffer).fill(2);
+        let touched = alone.growth().expect("it was known before");
+        assert!(touched >= BYTES / 8 * 7, "{touched}");
+        let grown = Baseline::take(false).growth().expect("it was known before");
+        assert!(grown < BYTES / 2, "{grown}");
     }
 }

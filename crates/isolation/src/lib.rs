@@ -24,4 +24,4 @@ mod spawner;
 pub use child::serve;
 pub use confine::confine;
 pub use engine::IsolatedEngine;
-pub use program::{Child, Death, Program};
+pub use program::{Child, Death, LIBRARIES, Program};
