@@ -190,6 +190,13 @@ impl TestCluster {
         kibibytes.expect("the kernel knows its memory") * 1024
     }
 
+    /// Whether anything in the process takes memory from the C library's allocator: only that one extends the heap.
+    pub fn has_heap(&self) -> bool {
+        let file = format!("/proc/{}/maps", self.process().id());
+        let maps = fs::read_to_string(file).expect("the service runs");
+        maps.lines().any(|line| line.ends_with("[heap]"))
+    }
+
     /// Names of the threads of the process that compute now.
     pub fn busy_threads(&self) -> Vec<String> {
         let threads = self.threads().into_iter();

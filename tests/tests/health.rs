@@ -14,6 +14,14 @@ async fn a_running_service_is_live_and_ready() {
 }
 
 #[tokio::test]
+async fn the_engines_libraries_use_the_allocator_of_the_program() {
+    let cluster = digits::shared().await;
+    let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
+    cluster.api().post("/v1/queries", &query).await.json(200);
+    assert!(!cluster.has_heap());
+}
+
+#[tokio::test]
 async fn metrics_count_queries() {
     let cluster = digits::shared().await;
     let api = cluster.api();
