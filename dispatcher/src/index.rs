@@ -152,15 +152,7 @@ impl Interner {
 impl Snapshot {
     /// Builds the index from the store's view.
     pub(crate) fn build(view: &View, around: &Surroundings<'_>, interner: &mut Interner) -> Self {
-        let mut states: BTreeMap<&VariantId, Vec<(DeviceIx, InstanceState)>> = BTreeMap::new();
-        for instance in view.instances.values() {
-            if let Some(worker) = around.workers.get(&instance.key.worker) {
-                states
-                    .entry(&instance.key.variant)
-                    .or_default()
-                    .push((worker.at, instance.state));
-            }
-        }
+        let states = states(view, around);
         let able = able(&around.workers);
         let mut snapshot = Self {
             accounts: interner.accounts(view, around.clock),
@@ -368,6 +360,30 @@ impl Sized {
         });
         Index::new(entries.collect())
     }
+}
+
+/// The instances of each variant on workers that may be used. Where one is overloaded, the device is full, and all that
+/// serve on it count as overloaded.
+fn states<'a>(
+    view: &'a View,
+    around: &Surroundings<'_>,
+) -> BTreeMap<&'a VariantId, Vec<(DeviceIx, InstanceState)>> {
+    let instances = || {
+        let all = view.instances.values();
+        all.filter_map(|of| Some((of, around.workers.get(&of.key.worker)?.at)))
+    };
+    let overloaded = instances().filter(|(of, _)| of.state == InstanceState::Overloaded);
+    let full: BTreeSet<DeviceIx> = overloaded.map(|(_, at)| at).collect();
+    let mut states: BTreeMap<&VariantId, Vec<(DeviceIx, InstanceState)>> = BTreeMap::new();
+    for (instance, at) in instances() {
+        let state = match instance.state.is_serving() && full.contains(&at) {
+            true => InstanceState::Overloaded,
+            false => instance.state,
+        };
+        let of = states.entry(&instance.key.variant).or_default();
+        of.push((at, state));
+    }
+    states
 }
 
 /// The workers that have an engine, by engine.

@@ -3,7 +3,7 @@
 //! The order of preference: an instance that is active and meets the targets; otherwise one that is
 //! overloaded and meets them even so; otherwise a variant that meets them although it
 //! has to be loaded first; otherwise nothing, with the closest variants as a suggestion. Among
-//! feasible ones the cheapest wins, ties go to the less loaded. Five things differ from the paper, each
+//! feasible ones the cheapest wins, ties go to the less loaded. Six things differ from the paper, each
 //! on purpose:
 //!
 //! * Accuracy targets are compared with the *lower bound* of the measured interval.
@@ -16,6 +16,9 @@
 //! * Overloaded instances come after active ones instead of never. Where their wait leaves the
 //!   target within reach, an answer in time is better than a refusal, and cheaper than a load, which takes memory and device time from the same overload. A
 //!   variant that is not loaded comes next, for the queries that the others would answer late.
+//! * What is overloaded is a device. Another variant on it waits for the same slots, and one that takes
+//!   longer for a query would fill them further, and keep them full when the load is over. So all that a
+//!   full device has loaded counts as overloaded ([`Readiness::loaded`]), and the cheapest goes first.
 //! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
 //!   within what is asked: a model that others of its application dominate is the best there is for
 //!   a query that names it ([`mark_dominated`]).
@@ -48,9 +51,9 @@ pub const SUGGESTIONS: usize = 5;
 /// How soon a variant could start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Readiness {
-    /// An instance is active.
+    /// It is loaded on a device that has room.
     Active,
-    /// All instances are overloaded.
+    /// It is loaded, and all devices that have it are full, also if it is others that fill them.
     Degraded,
     /// An instance is being loaded.
     Loading,
@@ -61,6 +64,14 @@ pub enum Readiness {
 }
 
 impl Readiness {
+    /// Of a variant that is loaded on a device, where some variant is overloaded or none is.
+    pub fn loaded(is_full: bool) -> Self {
+        match is_full {
+            true => Self::Degraded,
+            false => Self::Active,
+        }
+    }
+
     /// Lower-case name, as in the state machine.
     pub fn name(self) -> &'static str {
         match self {

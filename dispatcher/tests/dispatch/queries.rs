@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use sextant_rpc::{Dispatch, Route};
+use sextant_dispatcher::Config;
+use sextant_metadata::{Command, InstanceKey, Transition};
+use sextant_rpc::{Answer, Dispatch, Load, Route};
 use sextant_types::{
     ApplicationId, Code, EngineName, ModelId, Precision, Targets, Variant, VariantId,
 };
 
-use crate::world::{Kind, World, output, query, row, targets, variant_route, wait_until};
+use crate::world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until};
 
 const FAST: Kind = Kind {
     name: "m-fast",
@@ -49,6 +51,69 @@ async fn targets_decide_which_variant_answers() {
     assert_eq!(explanation.considered, 2);
     assert_eq!(explanation.candidates[0].verdict, "selected");
     assert_eq!(explanation.candidates[1].verdict, "accuracy");
+}
+
+/// The variant is overloaded on a worker from now on.
+async fn overload(world: &World, variant: &Variant, at: usize) {
+    let transition = Transition {
+        key: InstanceKey {
+            variant: variant.id.clone(),
+            worker: world.workers[at].info().worker,
+        },
+        application: variant.application.clone(),
+        expected_version: None,
+        command: Command::Overload,
+    };
+    world.metadata.transition(&transition, 0).await.unwrap();
+}
+
+/// The answer to a query with targets, once the state of `variant` is `state`.
+async fn answer_once(world: &World, variant: &str, state: &str) -> Answer {
+    let begun = std::time::Instant::now();
+    loop {
+        let mut asked = query(&[1.0, 2.0]);
+        asked.targets = targets(Some(5000.0), Some(0.7));
+        asked.explain = true;
+        let answer = world.ask(asked).await.unwrap();
+        let candidates = &answer.explanation.as_ref().unwrap().candidates;
+        let of = candidates.iter().find(|of| of.variant.as_str() == variant);
+        if of.unwrap().state == state {
+            return answer;
+        }
+        let last = format!("{variant} is {} and not {state}", of.unwrap().state);
+        assert!(begun.elapsed() < PATIENCE, "{last}");
+    }
+}
+
+/// Queries that went to a dearer variant on the same device would fill it further.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_device_answers_with_the_cheapest_variant_and_not_with_another() {
+    let world = World::new().await;
+    let fast = world.serve(FAST).await;
+    world.serve(GOOD).await;
+    overload(&world, &fast, 0).await;
+    let answer = answer_once(&world, "m-fast", "degraded").await;
+    assert_eq!(answer.variant.as_str(), "m-fast");
+    let answer = answer_once(&world, "m-good", "degraded").await;
+    assert_eq!(answer.variant.as_str(), "m-fast");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_with_room_is_asked_before_a_full_one() {
+    let world = World::with(Config::default(), 2).await;
+    let fast = world.publish(FAST).await;
+    let good = world.publish(GOOD).await;
+    for (worker, variant) in world.workers.iter().zip([&fast, &good]) {
+        worker
+            .load(Load::at_once(Arc::clone(variant)))
+            .await
+            .unwrap();
+    }
+    let answer = answer_once(&world, "m-good", "active").await;
+    assert_eq!(answer.variant.as_str(), "m-fast");
+    overload(&world, &fast, 0).await;
+    let answer = answer_once(&world, "m-fast", "degraded").await;
+    assert_eq!(answer.variant.as_str(), "m-good");
 }
 
 #[tokio::test(flavor = "multi_thread")]

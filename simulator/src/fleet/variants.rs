@@ -18,10 +18,7 @@ impl Presences<'_> {
             return Readiness::Failed;
         }
         let of = up.map(|device| match device.held.get(&variant) {
-            Some(Held::Loaded) => match device.watch.condition(variant) {
-                Condition::Overloaded => Readiness::Degraded,
-                Condition::Healthy | Condition::Interfered => Readiness::Active,
-            },
+            Some(Held::Loaded) => Readiness::loaded(device.watch.has(Condition::Overloaded)),
             Some(Held::Loading) => Readiness::Loading,
             None => Readiness::Inactive,
         });
