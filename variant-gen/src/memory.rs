@@ -58,28 +58,33 @@ impl Baseline {
     }
 
     /// Bytes by which the process has grown at its peak, or that it has touched where that is more; or why that is not
-    /// known.
+    /// known. Takes some milliseconds where the process does nothing else.
     pub fn growth(&self) -> Result<u64, String> {
-        let before = self.resident.clone()?;
-        let grown = read("VmHWM:")?.saturating_sub(before);
+        let grown = self.grown()?;
         match self.in_own_process {
             true => Ok(grown.max(touched()?)),
             false => Ok(grown),
         }
     }
 
-    /// Peak memory of something that cannot need less than `floor` bytes.
-    pub fn peak(&self, floor: u64) -> (u64, MemorySource) {
-        match self.growth() {
-            Ok(growth) if growth >= floor => (growth, MemorySource::Measured),
-            Ok(growth) => {
-                let reason = format!(
-                    "the process grew by `{growth}` bytes, less than weights and tensors occupy"
-                );
-                (floor, MemorySource::Estimated { reason })
-            }
-            Err(reason) => (floor, MemorySource::Estimated { reason }),
+    /// Bytes by which the process has grown at its peak; less than [`Self::growth`] where it uses memory again.
+    pub fn grown(&self) -> Result<u64, String> {
+        let before = self.resident.clone()?;
+        Ok(read("VmHWM:")?.saturating_sub(before))
+    }
+}
+
+/// Peak memory of something that cannot need less than `floor` bytes, where the process has grown by so many.
+pub fn peak(growth: Result<u64, String>, floor: u64) -> (u64, MemorySource) {
+    match growth {
+        Ok(growth) if growth >= floor => (growth, MemorySource::Measured),
+        Ok(growth) => {
+            let reason = format!(
+                "the process grew by `{growth}` bytes, less than weights and tensors occupy"
+            );
+            (floor, MemorySource::Estimated { reason })
         }
+        Err(reason) => (floor, MemorySource::Estimated { reason }),
     }
 }
 
@@ -158,7 +163,7 @@ mod tests {
         let buffer = vec![1u8; 64 << 20];
         assert!(std::hint::black_box(&buffer).iter().all(|byte| *byte == 1));
         drop(buffer);
-        match baseline.peak(1 << 20) {
+        match peak(baseline.growth(), 1 << 20) {
             (peak, MemorySource::Measured) => assert!(peak >= 60 << 20, "{peak}"),
             // A sandbox may hide the counters; then it says so.
             (peak, MemorySource::Estimated { reason }) => {
@@ -168,7 +173,7 @@ mod tests {
             (_, MemorySource::Device) => unreachable!("the process knows of no device"),
         }
         sees_what_is_used_again();
-        let (peak, source) = baseline.peak(u64::MAX);
+        let (peak, source) = peak(baseline.growth(), u64::MAX);
         assert_eq!(peak, u64::MAX);
         assert!(matches!(source, MemorySource::Estimated { .. }));
     }

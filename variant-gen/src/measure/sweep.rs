@@ -9,7 +9,7 @@ use super::{Cancel, Effort, MeasureError, Point, Subject, milliseconds, run};
 use crate::{
     configuration::batch_sizes,
     interval::quantile,
-    memory::{Baseline, MemorySource},
+    memory::{Baseline, MemorySource, peak},
     score::ScoreError,
 };
 
@@ -37,27 +37,63 @@ impl Sweep<'_> {
     pub(super) fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
         let mut points: Vec<Point> = Vec::new();
         let batched = self.subject.signature.batched;
+        let mut stopped = None;
         for batch in batch_sizes(batched, self.effort.largest_batch) {
             match self.point(batch) {
                 Ok(Outcome::Point(point)) => {
                     points.push(point);
-                    if let Some(reason) = self.gains_nothing(&points) {
-                        return Ok((points, Some(reason)));
-                    }
+                    stopped = self.gains_nothing(&points);
                 }
                 Ok(Outcome::Slow(took)) => {
                     let took = milliseconds(took).round();
-                    let reason = format!("a batch of `{batch}` takes `{took}` ms");
-                    return Ok((points, Some(reason)));
+                    stopped = Some(format!("a batch of `{batch}` takes `{took}` ms"));
                 }
                 Err(MeasureError::Run { source, .. }) if batch > 1 => {
-                    let reason = format!("a batch of `{batch}` failed: {source}");
-                    return Ok((points, Some(reason)));
+                    stopped = Some(format!("a batch of `{batch}` failed: {source}"));
                 }
                 Err(other) => return Err(other),
             }
+            if stopped.is_some() {
+                break;
+            }
         }
-        Ok((points, None))
+        self.count_memory_of_quick(&mut points);
+        Ok((points, stopped))
+    }
+
+    /// Whether the memory that a batch uses again is counted for it alone, which takes some milliseconds.
+    fn is_counted(&self, point: &Point) -> bool {
+        point.latency.batch == 1 || point.latency.p50_ms > milliseconds(self.effort.slow)
+    }
+
+    /// Counts the memory that the largest quick batch uses again; between the smallest one and that it grows with the
+    /// rows.
+    fn count_memory_of_quick(&self, points: &mut [Point]) {
+        let Some((least, more)) = points.split_first_mut() else {
+            return;
+        };
+        let is_quick =
+            |point: &&Point| point.memory != MemorySource::Device && !self.is_counted(point);
+        let quick = more.iter().take_while(is_quick);
+        let (quick, slow) = more.split_at_mut(quick.count());
+        let Some(last) = quick.last() else { return };
+        let (rows, bytes) = match slow.first() {
+            Some(slow) => (slow.latency.batch, slow.peak_memory_bytes),
+            None => match self.baseline.growth() {
+                Ok(bytes) => (last.latency.batch, bytes),
+                Err(_) => return,
+            },
+        };
+        let added = bytes.saturating_sub(least.peak_memory_bytes) as f64;
+        let per_row = added / f64::from(rows - least.latency.batch);
+        for point in quick {
+            let more = f64::from(point.latency.batch - least.latency.batch) * per_row;
+            let bytes = least.peak_memory_bytes + more as u64;
+            if bytes > point.peak_memory_bytes {
+                point.peak_memory_bytes = bytes;
+                point.memory = MemorySource::Measured;
+            }
+        }
     }
 
     /// Why larger batches are not worth their time: the last two are slow, and answer no more rows per second
@@ -93,15 +129,17 @@ impl Sweep<'_> {
         let times = self.times(&inputs, rows, first)?;
         let tensors = inputs.iter().map(|input| &input.tensor).chain(&outputs);
         let floor = self.model.weights_bytes() + tensors.map(held_bytes).sum::<u64>();
-        let (peak_memory_bytes, memory) = match self.model.working_bytes() {
-            Some(working) => (self.model.weights_bytes() + working, MemorySource::Device),
-            None => self.baseline.peak(floor),
-        };
-        Ok(Outcome::Point(Point {
+        let mut point = Point {
             latency: summarise(batch, times),
-            peak_memory_bytes,
-            memory,
-        }))
+            peak_memory_bytes: floor,
+            memory: MemorySource::Device,
+        };
+        (point.peak_memory_bytes, point.memory) = match self.model.working_bytes() {
+            Some(working) => (self.model.weights_bytes() + working, MemorySource::Device),
+            None if self.is_counted(&point) => peak(self.baseline.growth(), floor),
+            None => peak(self.baseline.grown(), floor),
+        };
+        Ok(Outcome::Point(point))
     }
 
     /// Times of runs, ms. The first run warms up and is not counted, except in larger batches that
