@@ -1,0 +1,312 @@
+//! What a reader copies from the documents works: commands do what they say against a running service,
+//! configuration is configuration, JSON is JSON.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use npyz::WriterBuilder;
+use serde_json::{Value, json};
+use sextant_tests::{Settings, TestCluster, digits, root, sextant};
+
+/// Pages with commands that are run, or configuration that is read.
+const PAGES: [&str; 18] = [
+    "README.md",
+    "docs/cli.md",
+    "docs/clients.md",
+    "docs/costs.md",
+    "docs/engines.md",
+    "docs/fleet.md",
+    "docs/gpu.md",
+    "docs/hardware.md",
+    "docs/http.md",
+    "docs/jobs.md",
+    "docs/models.md",
+    "docs/parallelism.md",
+    "docs/scaling.md",
+    "docs/sdk.md",
+    "docs/security.md",
+    "docs/shapes.md",
+    "docs/storage.md",
+    "docs/workers.md",
+];
+
+/// How the documents write the service's address.
+const ADDRESSES: [&str; 3] = [
+    "http://127.0.0.1:8080",
+    "http://localhost:8080",
+    "localhost:8080",
+];
+
+/// Commands that cannot end well here, and how they end instead.
+const OTHERWISE: [(&str, End); 12] = [
+    ("--input in.jsonl", End::NotFound),
+    ("--model manifest.json", End::NoFile),
+    ("/v1/queries/q-17", End::NotFound),
+    ("job follow 0199f7c2", End::NotFound),
+    ("--model resnet.onnx", End::NoFile),
+    ("-F data=@mlp.onnx.data", End::NoFile),
+    ("/v1/applications/images/variants", End::NotFound),
+    ("worker drain cpu-8-0a1b2c3d", End::NotFound),
+    ("/v1/workers/cpu-8-0a1b2c3d/drain", End::NotFound),
+    ("/v1/scaling/events", End::Never),
+    ("key revoke 0199f7c2", End::NotFound),
+    ("--model encoder.onnx", End::NoFile),
+];
+
+/// How a command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With what it was asked for.
+    Well,
+    /// It names something that an earlier run had made, such as a query: nothing is found.
+    NotFound,
+    /// It needs a file that is a user's own.
+    NoFile,
+    /// It follows what happens until the reader has seen enough.
+    Never,
+}
+
+/// A fenced block of a page.
+struct Block<'a> {
+    language: &'a str,
+    /// Of its first line in the page.
+    line: usize,
+    lines: Vec<&'a str>,
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).expect("the page is there")
+}
+
+fn blocks(text: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block<'_>> = None;
+    for (at, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(language), None) => {
+                open = Some(Block {
+                    language,
+                    line: at + 2,
+                    lines: Vec::new(),
+                });
+            }
+            (None, Some(block)) => block.lines.push(line),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+/// The commands of a block: of `console` what follows `$ `, of `sh` everything.
+fn commands(block: &Block<'_>) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut command = String::new();
+    for line in &block.lines {
+        if command.is_empty() && block.language == "console" {
+            let Some(begin) = line.strip_prefix("$ ") else {
+                continue;
+            };
+            command.push_str(begin);
+        } else {
+            command.push_str(line);
+        }
+        command.push('\n');
+        if is_complete(&command) {
+            commands.push(std::mem::take(&mut command));
+        }
+    }
+    assert!(command.is_empty(), "a command without an end: {command}");
+    commands
+}
+
+fn is_complete(command: &str) -> bool {
+    if command.trim_end_matches('\n').ends_with('\\') {
+        return false;
+    }
+    let mut shell = Command::new("bash");
+    let shell = shell.args(["-n", "-c", command]).stderr(Stdio::null());
+    shell.status().expect("bash is there").success()
+}
+
+/// A folder with the files that the documents name.
+struct Desk {
+    folder: tempfile::TempDir,
+    address: String,
+}
+
+impl Desk {
+    fn new(cluster: &TestCluster) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let exports = root().join("tests/exports");
+        for (from, to) in [
+            (digits::file("mlp.onnx"), "mlp.onnx"),
+            (digits::file("validation.npz"), "validation.npz"),
+            (exports.join("sklearn-class-names.onnx"), "forest.onnx"),
+            (exports.join("sklearn-class-names.npz"), "flowers.npz"),
+        ] {
+            fs::copy(from, at(to)).expect("the file can be copied");
+        }
+        let images = digits::Images::load("test");
+        write_npy(&at("image.npy"), &[64], images.pixels(0));
+        let several: Vec<f32> = (0..4).flat_map(|of| images.pixels(of)).copied().collect();
+        write_npy(&at("images.npy"), &[4, 64], &several);
+        let records = (0..4).map(|of| json!({"inputs": {"pixels": images.pixels(of)}}));
+        let records: Vec<String> = records.map(|record| record.to_string()).collect();
+        fs::write(at("records.jsonl"), records.join("\n")).expect("a file");
+        let programs = at("bin");
+        fs::create_dir(&programs).expect("a folder");
+        std::os::unix::fs::symlink(sextant(), programs.join("sextant")).expect("a link");
+        Self {
+            folder,
+            address: cluster.address().to_owned(),
+        }
+    }
+
+    /// Runs a command as a reader would, against the service.
+    fn run(&self, command: &str, end: End) -> Output {
+        let mut command = command.to_owned();
+        for address in ADDRESSES {
+            // The other names are parts of it.
+            command = command.replace(address, "ADDRESS");
+        }
+        let patience = match end {
+            End::Never => 1,
+            _ => 60,
+        };
+        let curl = format!("curl --silent --show-error --fail-with-body --max-time {patience} ");
+        let command = command
+            .replace("ADDRESS", &self.address)
+            .replacen("curl ", &curl, 1);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let programs = self.folder.path().join("bin");
+        Command::new("bash")
+            .args(["-c", &command])
+            .current_dir(&self.folder)
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("SEXTANT_SERVER", &self.address)
+            .stdin(Stdio::null())
+            .output()
+            .expect("bash is there")
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+fn write_npy(path: &Path, shape: &[u64], values: &[f32]) {
+    let file = fs::File::create(path).expect("a file");
+    let options = npyz::WriteOptions::new().default_dtype().shape(shape);
+    let mut writer = options.writer(file).begin_nd().expect("a header");
+    writer.extend(values.iter().copied()).expect("values");
+    writer.finish().expect("a complete file");
+}
+
+/// What to run of a command; `None` where it needs another machine, another program or another test.
+fn to_run(command: &str) -> Option<String> {
+    let mut words = command.split_whitespace();
+    match (words.next()?, words.next()) {
+        // What reads the answer may not be installed.
+        ("curl", _) => command.split(" | jq").next().map(str::to_owned),
+        // These run for long: that their flags exist is enough.
+        ("sextant", Some("serve" | "simulate")) => {
+            let command = command.split(" #").next().unwrap_or_default();
+            let command = command.trim_end().trim_end_matches('&');
+            Some(format!("{command} --help"))
+        }
+        ("sextant", _) => Some(command.to_owned()),
+        _ => None,
+    }
+}
+
+fn end_of(command: &str) -> End {
+    let known = OTHERWISE.iter().find(|(part, _)| command.contains(part));
+    known.map_or(End::Well, |(_, end)| *end)
+}
+
+/// Whether a command has ended so; what it said otherwise.
+fn check(end: End, output: &Output) -> Result<(), String> {
+    let text = [&*output.stdout, b"\n", &*output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let is_right = match end {
+        End::Well => output.status.success(),
+        End::NotFound => !output.status.success() && text.contains("not_found"),
+        End::NoFile => {
+            let says = ["No such file", "Failed to open"];
+            !output.status.success() && says.iter().any(|word| text.contains(word))
+        }
+        End::Never => output.status.code() == Some(28),
+    };
+    is_right
+        .then_some(())
+        .ok_or_else(|| format!("{}, not {end:?}: {text}", output.status))
+}
+
+#[tokio::test]
+async fn every_command_in_the_documents_does_what_it_says() {
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for name in PAGES {
+        let cluster = digits::with_mlp(&[]).await;
+        digits::warm(&cluster.api()).await;
+        let desk = Desk::new(&cluster);
+        let text = page(name);
+        let scripts = ["console", "sh"];
+        let all = blocks(&text);
+        let all = all.iter().filter(|of| scripts.contains(&of.language));
+        for (block, command) in all.flat_map(|of| commands(of).into_iter().map(move |it| (of, it)))
+        {
+            let Some(run) = to_run(&command) else {
+                continue;
+            };
+            let end = end_of(&command);
+            seen.extend(
+                OTHERWISE
+                    .iter()
+                    .filter(|(part, _)| command.contains(part))
+                    .map(|it| it.0),
+            );
+            if let Err(said) = check(end, &desk.run(&run, end)) {
+                wrong.push(format!("{name}:{}: {command}{said}", block.line));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    let unused = OTHERWISE.iter().filter(|(part, _)| !seen.contains(part));
+    assert_eq!(unused.count(), 0, "every exception is needed: {seen:?}");
+}
+
+#[tokio::test]
+async fn every_piece_of_configuration_and_json_in_the_documents_is_read() {
+    let cluster = TestCluster::start(Settings::default());
+    let desk = Desk::new(&cluster);
+    let mut wrong = Vec::new();
+    for name in PAGES {
+        let text = page(name);
+        for block in blocks(&text) {
+            let said = match block.language {
+                "toml" => {
+                    let file = desk.write("sextant.toml", &block.lines.join("\n"));
+                    let read = format!("sextant config --config {}", file.display());
+                    check(End::Well, &desk.run(&read, End::Well))
+                }
+                "json" => serde_json::from_str::<Value>(&block.lines.join("\n"))
+                    .map(drop)
+                    .map_err(|error| error.to_string()),
+                _ => Ok(()),
+            };
+            if let Err(said) = said {
+                wrong.push(format!("{name}:{}: {said}", block.line));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
