@@ -107,12 +107,14 @@ pub async fn put(
         ("path" = String, Path, description = "path in the store"),
         ("range" = Option<String>, Header, description = "`bytes=first-last`"),
         ("if-range" = Option<String>, Header, description = "the `ETag` that the range is of; of another file, all is sent"),
+        ("if-none-match" = Option<String>, Header, description = "the `ETag` of a file that is known"),
     ),
     responses(
         (status = 200, description = "The file", body = inline(FileContent),
             content_type = "application/octet-stream"),
         (status = 206, description = "Part of the file", body = inline(FileContent),
             content_type = "application/octet-stream"),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -147,16 +149,28 @@ pub async fn get(
 
 /// Size of a file.
 #[utoipa::path(head, operation_id = "artefacts_head", path = "/v1/artefacts/{*path}", tag = "artefacts",
-    params(("path" = String, Path, description = "path in the store")),
-    responses((status = 200, description = "It exists"), (status = 404, description = "It does not")))]
+    params(
+        ("path" = String, Path, description = "path in the store"),
+        ("if-none-match" = Option<String>, Header, description = "the `ETag` of a file that is known"),
+    ),
+    responses(
+        (status = 200, description = "It exists"),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
+        (status = 404, description = "It does not"),
+    ))]
 pub async fn head(
     State(state): State<ApiState>,
     Target(path): Target,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let info = upload::existing(state.objects().as_ref(), &path).await?;
+    let tag = tag(&info);
+    if tag.is_known(&headers) {
+        return Ok(tag.not_modified());
+    }
     let mut response = Response::new(Body::empty());
     describe(response.headers_mut(), info.size_bytes);
-    tag(&info).mark(response.headers_mut());
+    tag.mark(response.headers_mut());
     Ok(response)
 }
 

@@ -163,7 +163,9 @@ pub async fn list(
 #[utoipa::path(get, operation_id = "keys_get", path = "/v1/keys/{key}", tag = "keys",
     params(("key" = String, Path, description = "its id")),
     responses(
-        (status = 200, description = "The key; its secret is not shown", body = KeyBody),
+        (status = 200, description = "The key; its secret is not shown", body = KeyBody,
+            headers(("etag" = String, description = "changes when the key does"))),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]

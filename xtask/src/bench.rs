@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, peers,
     /// scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, idle of peers; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,

@@ -4,11 +4,15 @@
 //! stored by its own content; the archive itself is given back. Memory use does not grow with the size of
 //! either, and what comes out of the archive has the limit of an upload.
 
-use std::{collections::BTreeSet, io};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use axum::body::Bytes;
 use futures::{Stream, StreamExt, stream};
 use sextant_formats::{
+    hugging_face::{self, CONFIG, VALIDATION},
     tar::{self, Header},
     unpack::{self, Kind, Unpacker, inner_path},
     zip::{self, End, Entry, LARGE_END_BYTES, LOCAL_BYTES, MAX_DIRECTORY_BYTES, TAIL_BYTES},
@@ -24,6 +28,9 @@ use crate::{
     upload,
 };
 
+/// Longest configuration that is read, bytes.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
 /// Most files of an archive.
 const MOST_MEMBERS: usize = 10_000;
 
@@ -34,6 +41,10 @@ pub struct Unpacked {
     pub model: PutBlob,
     /// The files beside it.
     pub data: Vec<DataFile>,
+    /// The validation set, where there is one.
+    pub validation: Option<PutBlob>,
+    /// The names of the classes, where a configuration beside the model says what its classes are.
+    pub classes: Vec<String>,
     /// The archive, and what came of it on the way, which nobody needs any more.
     pub packed: Vec<Digest>,
 }
@@ -79,11 +90,11 @@ pub async fn unpacked(
             packed.of_tar().await?
         }
     };
-    let (model, beside) = chosen(members)?;
+    let chosen = chosen(members)?;
     let mut left = state.limits().max_model_bytes;
-    let model = packed.take(&model, &mut left, stored).await?;
+    let model = packed.take(&chosen.model, &mut left, stored).await?;
     let mut data = Vec::new();
-    for (name, member) in beside {
+    for (name, member) in chosen.beside {
         let blob = packed.take(&member, &mut left, stored).await?;
         data.push(DataFile {
             name,
@@ -91,15 +102,40 @@ pub async fn unpacked(
             size_bytes: blob.size_bytes,
         });
     }
+    let validation = match &chosen.validation {
+        Some(member) => Some(packed.take(member, &mut left, stored).await?),
+        None => None,
+    };
+    let mut classes = Vec::new();
+    if let Some(member) = &chosen.config {
+        let blob = packed.take(member, &mut left, stored).await?;
+        if blob.size_bytes <= MAX_CONFIG_BYTES {
+            classes = hugging_face::classes(&state.objects().get_blob(&blob.digest).await?);
+        }
+        done.push(blob.digest);
+    }
     Ok(Some(Unpacked {
         model,
         data,
+        validation,
+        classes,
         packed: done,
     }))
 }
 
-/// The ONNX file, and the files in its folder by their names below it.
-fn chosen(members: Vec<Member>) -> Result<(Member, Vec<(String, Member)>), Problem> {
+/// What is taken from an archive.
+struct Chosen {
+    /// The ONNX file.
+    model: Member,
+    /// The files in its folder, by their names below it.
+    beside: Vec<(String, Member)>,
+    /// The validation set and the configuration in that folder, or above it where it is Hugging Face's `onnx`.
+    validation: Option<Member>,
+    config: Option<Member>,
+}
+
+/// The ONNX file, and what belongs to it.
+fn chosen(members: Vec<Member>) -> Result<Chosen, Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = members.iter().find(|it| !seen.insert(it.path.clone())) {
         return Err(broken(&format!("`{}` is in it twice", short(&twice.path))));
@@ -134,22 +170,36 @@ fn chosen(members: Vec<Member>) -> Result<(Member, Vec<(String, Member)>), Probl
             )));
         }
     };
-    let folder = model
-        .rsplit_once('/')
-        .map_or(String::new(), |(folder, _)| format!("{folder}/"));
     let model = model.to_owned();
-    let (mut of_model, mut beside) = (None, Vec::new());
+    let folder = &model[..model.rfind('/').map_or(0, |at| at + 1)];
+    let above = folder
+        .strip_suffix("onnx/")
+        .filter(|it| it.is_empty() || it.ends_with('/'));
+    let mut beside = BTreeMap::new();
+    let mut around = BTreeMap::new();
+    let mut of_model = None;
     for member in members {
         if member.path == model {
             of_model = Some(member);
-        } else if !member.path.ends_with(".onnx")
-            && let Some(name) = member.path.strip_prefix(&folder)
-        {
-            beside.push((name.to_owned(), member));
+        } else if let Some(name) = member.path.strip_prefix(folder) {
+            if !name.ends_with(".onnx") {
+                beside.insert(name.to_owned(), member);
+            }
+        } else if let Some(name) = above.and_then(|above| member.path.strip_prefix(above)) {
+            around.insert(name.to_owned(), member);
         }
     }
-    let of_model = of_model.ok_or_else(|| broken("it changed while it was read"))?;
-    Ok((of_model, beside))
+    let mut known = |name: &str| beside.remove(name).or_else(|| around.remove(name));
+    // Only the command line converts Parquet.
+    let mut sets = VALIDATION.iter().filter(|name| !name.ends_with(".parquet"));
+    let validation = sets.find_map(|name| known(name));
+    let config = known(CONFIG);
+    Ok(Chosen {
+        model: of_model.ok_or_else(|| broken("it changed while it was read"))?,
+        beside: beside.into_iter().collect(),
+        validation,
+        config,
+    })
 }
 
 fn broken(why: &str) -> Problem {

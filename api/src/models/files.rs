@@ -42,10 +42,18 @@ struct Form {
     outputs: Vec<String>,
     classes: Option<Vec<String>>,
     data: Vec<DataFile>,
+    beside: Beside,
     /// All files that were stored.
     stored: Vec<Digest>,
     /// Of these, those that have been unpacked.
     archives: Vec<Digest>,
+}
+
+/// What an archive says where the form does not.
+#[derive(Default)]
+struct Beside {
+    validation: Option<PutBlob>,
+    classes: Vec<String>,
 }
 
 /// Takes a model from a form.
@@ -110,6 +118,7 @@ pub async fn from_store(
         outputs: body.outputs.unwrap_or_default(),
         classes: body.classes,
         data,
+        beside: Beside::default(),
         stored: Vec::new(),
         archives: Vec::new(),
     };
@@ -208,6 +217,10 @@ impl Form {
         };
         self.archives.extend(unpacked.packed);
         self.data.extend(unpacked.data);
+        self.beside = Beside {
+            validation: unpacked.validation,
+            classes: unpacked.classes,
+        };
         once("model", &mut self.model, unpacked.model)
     }
 
@@ -225,7 +238,13 @@ impl Form {
             }
         };
         let model = required("model", self.model)?;
-        let validation = required("validation", self.validation)?;
+        let validation = self.validation.or(self.beside.validation);
+        let validation = required("validation", validation)?;
+        let named = self.beside.classes;
+        let classes = match self.classes {
+            None if !named.is_empty() => classes(Some(named))?,
+            given => classes(given)?,
+        };
         Ok(NewModel {
             id: required("name", self.name)?,
             application: required("application", self.application)?,
@@ -234,7 +253,7 @@ impl Form {
             size_bytes: model.size_bytes,
             padding,
             outputs: distinct(self.outputs, "output")?,
-            classes: classes(self.classes)?,
+            classes,
             data: named_once(self.data)?,
         })
     }

@@ -17,13 +17,17 @@ async fn with_digits(limits: sextant_api::Limits) -> Api {
 }
 
 async fn upload(api: &Api, model: &[u8]) -> Reading {
-    let mut body = Vec::new();
     let fields: [(&str, &[u8]); 4] = [
         ("name", b"mlp"),
         ("application", b"digits"),
         ("model", model),
         ("validation", b"labels"),
     ];
+    send(api, &fields).await
+}
+
+async fn send(api: &Api, fields: &[(&str, &[u8])]) -> Reading {
+    let mut body = Vec::new();
     for (name, value) in fields {
         let head = format!(
             "--edge\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"x\"\r\n\r\n"
@@ -113,6 +117,68 @@ async fn a_folder_is_taken_from_an_archive() {
         );
         assert_eq!(data[0]["size_bytes"], 100_000);
     }
+}
+
+/// As the command line takes a folder.
+#[tokio::test]
+async fn a_hugging_face_archive_names_classes_and_brings_its_validation_set() {
+    let config = br#"{"architectures": ["XForSequenceClassification"], "id2label": {"0": "bad", "1": "good"}}"#;
+    let model: &[u8] = b"\x08\x08graph";
+    for [model_path, config_path, set] in [
+        ["model.onnx", "config.json", "validation.jsonl"],
+        [
+            "x/onnx/model.onnx",
+            "x/config.json",
+            "x/onnx/validation.csv",
+        ],
+        ["onnx/model.onnx", "config.json", "validation.npz"],
+    ] {
+        let archive = zip(&[
+            (model_path, model),
+            (config_path, config),
+            (set, b"records"),
+        ]);
+        let api = with_digits(sextant_api::Limits::default()).await;
+        let fields: [(&str, &[u8]); 3] = [
+            ("name", b"mlp"),
+            ("application", b"digits"),
+            ("model", &archive),
+        ];
+        let reading = send(&api, &fields).await;
+        assert_eq!(reading.status, 202, "{}", reading.json());
+        let shown = api.get("/v1/models/mlp").await.json();
+        assert!(
+            shown["data"].is_null() || shown["data"] == json!([]),
+            "{shown}"
+        );
+        let digest = shown["validation_digest"].as_str().expect("text").parse();
+        let stored = api.objects.get_blob(&digest.expect("a digest")).await;
+        assert_eq!(stored.expect("stored"), "records");
+        let id = sextant_types::ModelId::new("mlp").expect("a name");
+        let registered = api.registry.model(&id).await.expect("it is there");
+        assert_eq!(registered.classes, ["bad", "good"]);
+    }
+    let named: [(&str, &[u8]); 5] = [
+        ("name", b"mlp"),
+        ("application", b"digits"),
+        (
+            "model",
+            &zip(&[
+                ("model.onnx", model),
+                ("config.json", config),
+                ("validation.npz", b"inside"),
+            ]),
+        ),
+        ("validation", b"sent"),
+        ("classes", b"no\nyes"),
+    ];
+    let api = with_digits(sextant_api::Limits::default()).await;
+    assert_eq!(send(&api, &named).await.status, 202);
+    let id = sextant_types::ModelId::new("mlp").expect("a name");
+    let registered = api.registry.model(&id).await.expect("it is there");
+    assert_eq!(registered.classes, ["no", "yes"]);
+    let stored = api.objects.get_blob(&registered.validation).await;
+    assert_eq!(stored.expect("stored"), "sent");
 }
 
 #[tokio::test]

@@ -2,17 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use sextant_formats::hugging_face::{self, CONFIG, VALIDATION};
 
 use crate::cli::Error;
-
-/// Names under which a validation set is found.
-const VALIDATION: [&str; 4] = [
-    "validation.npz",
-    "validation.jsonl",
-    "validation.csv",
-    "validation.parquet",
-];
 
 /// What a folder holds.
 #[derive(Debug, PartialEq)]
@@ -87,24 +79,10 @@ fn onnx_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// The classes of a classifier, by `id2label` of its `config.json`. Other models have the same entry and mean
-/// nothing by it.
+/// The classes that the folder's configuration names.
 fn classes(folder: &Path) -> Vec<String> {
-    let config = std::fs::read(folder.join("config.json")).ok();
-    let config = config.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-    let Some(config) = config else {
-        return Vec::new();
-    };
-    let architectures = config["architectures"].as_array().into_iter().flatten();
-    let is_classifier = architectures
-        .filter_map(Value::as_str)
-        .any(|it| it.ends_with("Classification"));
-    let Some(labels) = config["id2label"].as_object().filter(|_| is_classifier) else {
-        return Vec::new();
-    };
-    let of = |at: usize| Some(labels.get(&at.to_string())?.as_str()?.to_owned());
-    let classes: Option<Vec<String>> = (0..labels.len()).map(of).collect();
-    classes.unwrap_or_default()
+    let config = std::fs::read(folder.join(CONFIG));
+    config.map_or_else(|_| Vec::new(), |config| hugging_face::classes(&config))
 }
 
 #[cfg(test)]
@@ -158,16 +136,5 @@ mod tests {
             let error = Folder::open(folder.path()).expect_err("is refused");
             assert!(error.to_string().contains(said), "{error}");
         }
-    }
-
-    #[test]
-    fn labels_of_an_encoder_are_no_classes() {
-        let config =
-            r#"{"architectures": ["BertModel"], "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}"#;
-        let folder = folder(&[("config.json", config), ("model.onnx", "")]);
-        let found = Folder::open(folder.path())
-            .expect("reads")
-            .expect("a folder");
-        assert!(found.classes.is_empty());
     }
 }
