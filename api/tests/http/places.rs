@@ -34,7 +34,8 @@ async fn an_application_whose_queries_pile_up_leaves_places_to_others() {
     let waiting = async |count: usize| {
         let begun = Instant::now();
         while recorder.waiting() != count {
-            assert!(begun.elapsed() < DEADLINE, "{} wait", recorder.waiting());
+            let now = recorder.waiting();
+            assert!(begun.elapsed() < DEADLINE, "{now} wait, not {count}");
             tokio::task::yield_now().await;
         }
     };
