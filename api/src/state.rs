@@ -10,7 +10,7 @@ use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, Targets, WorkerId};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Mutex, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -77,6 +77,8 @@ struct Shared {
     parts: ApiParts,
     metrics: Metrics,
     directory: ArcSwap<Directory>,
+    /// Held while the directory is read, so that an older reading never replaces a newer one.
+    reading: Mutex<()>,
     keyring: Keyring,
     places: Places,
     bodies: Room,
@@ -110,6 +112,7 @@ impl ApiState {
             parts,
             metrics,
             directory: ArcSwap::default(),
+            reading: Mutex::default(),
             keyring,
             places,
             bodies,
@@ -297,6 +300,7 @@ impl ApiState {
     /// at its start and now and then, for what other processes changed.
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
         self.refresh_keys().await?;
+        let _reading = self.0.reading.lock().await;
         let directory = Directory::load(self.registry()).await?;
         let before = self.0.directory.load();
         self.metrics().forget_deleted(&before, &directory);

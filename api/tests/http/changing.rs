@@ -102,6 +102,30 @@ async fn a_change_that_makes_no_sense_changes_nothing() {
     nobody.problem("application_not_found");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_target_holds_whoever_reads_targets_meanwhile() {
+    let recorder = Recorder::answering();
+    let api = with_digits(recorder.clone()).await;
+    let query = r#"{"application":"digits","inputs":[]}"#;
+    for latency_ms in 1..=200 {
+        // As the service does now and then.
+        let reads = (0..8).map(|_| {
+            let state = api.state.clone();
+            tokio::spawn(async move { state.refresh().await })
+        });
+        let reads: Vec<_> = reads.collect();
+        let change = json!({"default_targets": {"latency_ms": latency_ms}});
+        assert_eq!(patch(&api, &change).await.status, 200);
+        for read in reads {
+            read.await.expect("no panic").expect("a registry");
+        }
+        let answered = api.call("POST", "/v1/queries", query).await;
+        assert_eq!(answered.status, 200);
+        let asked = recorder.last().targets.latency_ms;
+        assert_eq!(asked, Some(f64::from(latency_ms)));
+    }
+}
+
 #[tokio::test]
 async fn a_query_asks_for_a_preset() {
     let recorder = Recorder::answering();
