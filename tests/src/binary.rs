@@ -24,6 +24,19 @@ pub fn sextant() -> &'static Path {
     })
 }
 
+/// The pages at the workspace's root and in `docs/`, by their paths from the root.
+pub fn documents() -> Vec<PathBuf> {
+    let pages = ["", "docs"].into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).expect("the folder can be read");
+        entries.map(move |entry| Path::new(folder).join(entry.expect("an entry").file_name()))
+    });
+    let mut pages: Vec<PathBuf> = pages
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    pages.sort();
+    pages
+}
+
 /// The root of the workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

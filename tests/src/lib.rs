@@ -30,7 +30,7 @@ mod wait;
 mod wire;
 
 pub use api::{Answer, Api, Upload};
-pub use binary::{root, scratch, sextant};
+pub use binary::{documents, root, scratch, sextant};
 pub use cluster::{Settings, TestCluster, files};
 pub use disk::Disk;
 pub use fleet::{End, Fleet, FleetSettings};

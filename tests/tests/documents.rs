@@ -1,24 +1,6 @@
 //! What the documents name exists.
 
-use std::path::{Path, PathBuf};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The pages at the root and in `docs/`.
-fn documents() -> Vec<PathBuf> {
-    let folders = [root(), root().join("docs")];
-    let pages = folders.iter().flat_map(|folder| {
-        let entries = std::fs::read_dir(folder).expect("the folder can be read");
-        entries.map(|entry| entry.expect("an entry").path())
-    });
-    let mut pages: Vec<PathBuf> = pages
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
-    pages.sort();
-    pages
-}
+use sextant_tests::{documents, root};
 
 /// Pieces of `text` between `open` and `close`.
 fn between<'a>(text: &'a str, open: &'a str, close: char) -> impl Iterator<Item = &'a str> {
@@ -54,6 +36,7 @@ fn links(text: &str) -> Vec<&str> {
 #[test]
 fn every_path_in_the_documents_exists() {
     for document in documents() {
+        let document = root().join(document);
         let text = std::fs::read_to_string(&document).expect("a readable page");
         let folder = document.parent().expect("a page lies in a folder");
         let quoted = quoted_paths(&text).into_iter();

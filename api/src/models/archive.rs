@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    pin::pin,
 };
 
 use axum::body::Bytes;
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// Longest configuration that is read, bytes.
-const MAX_CONFIG_BYTES: u64 = 1 << 20;
+const MAX_CONFIG_BYTES: usize = 1 << 20;
 
 /// Most files of an archive.
 const MOST_MEMBERS: usize = 10_000;
@@ -106,14 +107,10 @@ pub async fn unpacked(
         Some(member) => Some(packed.take(member, &mut left, stored).await?),
         None => None,
     };
-    let mut classes = Vec::new();
-    if let Some(member) = &chosen.config {
-        let blob = packed.take(member, &mut left, stored).await?;
-        if blob.size_bytes <= MAX_CONFIG_BYTES {
-            classes = hugging_face::classes(&state.objects().get_blob(&blob.digest).await?);
-        }
-        done.push(blob.digest);
-    }
+    let classes = match &chosen.config {
+        Some(member) => packed.classes(member).await?,
+        None => Vec::new(),
+    };
     Ok(Some(Unpacked {
         model,
         data,
@@ -319,6 +316,32 @@ impl Packed<'_> {
         left: &mut u64,
         stored: &mut Vec<Digest>,
     ) -> Result<PutBlob, Problem> {
+        let pieces = self.pieces(member).await?;
+        let bytes = upload::limited(pieces, "what is in the archive", *left);
+        let blob = self.state.objects().put_blob_stream(bytes).await?;
+        *left -= blob.size_bytes.min(*left);
+        stored.push(blob.digest);
+        Ok(blob)
+    }
+
+    /// The classes that a configuration names. One that is too long for a configuration names none.
+    async fn classes(&self, config: &Member) -> Result<Vec<String>, Problem> {
+        let mut pieces = pin!(self.pieces(config).await?);
+        let mut text = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            text.extend_from_slice(&piece.map_err(|_| broken("it is damaged or cut short"))?);
+            if text.len() > MAX_CONFIG_BYTES {
+                return Ok(Vec::new());
+            }
+        }
+        Ok(hugging_face::classes(&text))
+    }
+
+    /// What comes out of a member.
+    async fn pieces(
+        &self,
+        member: &Member,
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static, Problem> {
         let (start, bytes, unpacker) = match &member.packed {
             Packing::Tar { start, bytes } => (*start, *bytes, Unpacker::stored()),
             Packing::Zip(entry) => {
@@ -335,12 +358,7 @@ impl Packed<'_> {
             .checked_add(bytes)
             .filter(|end| *end <= self.blob.size_bytes);
         let end = end.ok_or_else(|| broken("a member lies beyond its end"))?;
-        let pieces = self.unpacked(start, end, unpacker);
-        let bytes = upload::limited(pieces, "what is in the archive", *left);
-        let blob = self.state.objects().put_blob_stream(bytes).await?;
-        *left -= blob.size_bytes.min(*left);
-        stored.push(blob.digest);
-        Ok(blob)
+        Ok(self.unpacked(start, end, unpacker))
     }
 
     /// What comes out of bytes `start .. end`.

@@ -240,11 +240,7 @@ impl Form {
         let model = required("model", self.model)?;
         let validation = self.validation.or(self.beside.validation);
         let validation = required("validation", validation)?;
-        let named = self.beside.classes;
-        let classes = match self.classes {
-            None if !named.is_empty() => classes(Some(named))?,
-            given => classes(given)?,
-        };
+        let named = Some(self.beside.classes).filter(|named| !named.is_empty());
         Ok(NewModel {
             id: required("name", self.name)?,
             application: required("application", self.application)?,
@@ -253,7 +249,7 @@ impl Form {
             size_bytes: model.size_bytes,
             padding,
             outputs: distinct(self.outputs, "output")?,
-            classes,
+            classes: classes(self.classes.or(named))?,
             data: named_once(self.data)?,
         })
     }

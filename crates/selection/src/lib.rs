@@ -18,7 +18,7 @@
 //!   variant that is not loaded comes next, for the queries that the others would answer late.
 //! * What is overloaded is a device. Another variant on it waits for the same slots, and one that takes
 //!   longer for a query would fill them further, and keep them full when the load is over. So all that a
-//!   full device has loaded counts as overloaded ([`Readiness::loaded`]), and the cheapest goes first.
+//!   full device has loaded counts as overloaded ([`Readiness::Degraded`]), and the cheapest goes first.
 //! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
 //!   within what is asked: a model that others of its application dominate is the best there is for
 //!   a query that names it ([`mark_dominated`]).
@@ -64,14 +64,6 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// Of a variant that is loaded on a device, where some variant is overloaded or none is.
-    pub fn loaded(is_full: bool) -> Self {
-        match is_full {
-            true => Self::Degraded,
-            false => Self::Active,
-        }
-    }
-
     /// Lower-case name, as in the state machine.
     pub fn name(self) -> &'static str {
         match self {

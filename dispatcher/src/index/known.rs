@@ -248,8 +248,8 @@ impl Known {
 fn readiness(instances: &[(DeviceIx, InstanceState)], hosts: &[DeviceIx]) -> Readiness {
     let of = |state: InstanceState| match state {
         // How long runs take there now is known; another variant is slowed down as much.
-        InstanceState::Active | InstanceState::Interfered => Readiness::loaded(false),
-        InstanceState::Overloaded => Readiness::loaded(true),
+        InstanceState::Active | InstanceState::Interfered => Readiness::Active,
+        InstanceState::Overloaded => Readiness::Degraded,
         InstanceState::Loading => Readiness::Loading,
         InstanceState::Failed => Readiness::Failed,
         InstanceState::Inactive | InstanceState::Draining => Readiness::Inactive,

@@ -18,7 +18,11 @@ impl Presences<'_> {
             return Readiness::Failed;
         }
         let of = up.map(|device| match device.held.get(&variant) {
-            Some(Held::Loaded) => Readiness::loaded(device.watch.has(Condition::Overloaded)),
+            // A full device is full for whatever it has loaded.
+            Some(Held::Loaded) => match device.watch.has(Condition::Overloaded) {
+                true => Readiness::Degraded,
+                false => Readiness::Active,
+            },
             Some(Held::Loading) => Readiness::Loading,
             None => Readiness::Inactive,
         });

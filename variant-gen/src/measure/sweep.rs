@@ -84,16 +84,7 @@ impl Sweep<'_> {
                 Err(_) => return,
             },
         };
-        let added = bytes.saturating_sub(least.peak_memory_bytes) as f64;
-        let per_row = added / f64::from(rows - least.latency.batch);
-        for point in quick {
-            let more = f64::from(point.latency.batch - least.latency.batch) * per_row;
-            let bytes = least.peak_memory_bytes + more as u64;
-            if bytes > point.peak_memory_bytes {
-                point.peak_memory_bytes = bytes;
-                point.memory = MemorySource::Measured;
-            }
-        }
+        grow_with_rows(least, quick, (rows, bytes));
     }
 
     /// Why larger batches are not worth their time: the last two are slow, and answer no more rows per second
@@ -178,6 +169,20 @@ impl Sweep<'_> {
     }
 }
 
+/// Raises the memory of `between` to a straight line over the rows, from that of `least` to so many bytes for so many
+/// rows.
+fn grow_with_rows(least: &Point, between: &mut [Point], (rows, bytes): (u32, u64)) {
+    let (first, from) = (least.latency.batch, least.peak_memory_bytes);
+    let per_row = bytes.saturating_sub(from) as f64 / f64::from(rows - first);
+    for point in between {
+        let bytes = from + (f64::from(point.latency.batch - first) * per_row) as u64;
+        if bytes > point.peak_memory_bytes {
+            point.peak_memory_bytes = bytes;
+            point.memory = MemorySource::Measured;
+        }
+    }
+}
+
 /// Rows per millisecond.
 pub(super) fn rate(of: &BatchLatency) -> f64 {
     f64::from(of.batch) / of.p50_ms
@@ -214,5 +219,24 @@ mod tests {
             (2.0, 2.0, 3)
         );
         assert!((latency.p99_ms - 2.98).abs() < 1e-12);
+    }
+
+    #[test]
+    fn memory_between_two_batches_grows_with_the_rows_and_never_falls() {
+        let point = |batch, peak_memory_bytes| Point {
+            latency: summarise(batch, vec![1.0]),
+            peak_memory_bytes,
+            memory: MemorySource::Estimated {
+                reason: "too little growth".to_owned(),
+            },
+        };
+        let mut between = [point(2, 100), point(4, 900), point(9, 100)];
+        grow_with_rows(&point(1, 100), &mut between, (9, 900));
+        let bytes = between.each_ref().map(|point| point.peak_memory_bytes);
+        assert_eq!(bytes, [200, 900, 900]);
+        assert_eq!(between[0].memory, MemorySource::Measured);
+        assert_ne!(between[1].memory, MemorySource::Measured, "it was known");
+        grow_with_rows(&point(1, 100), &mut between, (9, 50));
+        assert_eq!(between[0].peak_memory_bytes, 200);
     }
 }
