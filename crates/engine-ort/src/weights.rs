@@ -13,7 +13,13 @@
 //! 39 ms, batch 1 the same; loading 120 ms against 65 ms. [`Optimization::All`] packs, once for
 //! all sessions of the model; [`Optimization::Basic`] does not, and costs exactly one copy.
 
-use std::{collections::HashMap, fs, os::fd::AsRawFd, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use ort::{
@@ -27,7 +33,7 @@ use ort::{
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 use sextant_engine::{Error, LoadRequest};
-use sextant_onnx::{Weight, split_weights};
+use sextant_onnx::{Weight, split_weights, stored_weights};
 use sextant_types::Optimization;
 
 use crate::{failure, tensors};
@@ -39,6 +45,12 @@ const MIN_WEIGHT_BYTES: usize = 1024;
 /// Models with less weights than this are not taken apart: a session costs as much memory as they
 /// do, and loading would take 4 ms in place of 1 ms.
 const MIN_MODEL_BYTES: u64 = 1 << 20;
+
+/// Option of a session: the file beside the optimised graph that takes the weights.
+const WEIGHTS_FILE: &str = "session.optimized_model_external_initializers_file_name";
+
+/// Option of a session: weights below this stay in the optimised graph.
+const LEAST_BYTES: &str = "session.optimized_model_external_initializers_min_size_in_bytes";
 
 /// What all sessions of an artefact at one optimisation level are made from.
 pub(crate) struct Weights {
@@ -126,18 +138,10 @@ impl Weights {
         sibling: Option<&Weights>,
         threads: usize,
     ) -> Result<(Source, Session), String> {
-        let optimized = self.optimize(model)?;
-        let split =
-            split_weights(&optimized, MIN_WEIGHT_BYTES).map_err(|error| error.to_string())?;
-        drop(optimized);
         let known = sibling.map(Weights::by_name).unwrap_or_default();
-        let tensors = split
-            .weights
-            .into_iter()
-            .map(|weight| Shared::new(&weight, known.get(weight.name.as_str()).copied()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (skeleton, tensors) = self.optimize(model, &known)?;
         let source = Source::Shared {
-            skeleton: split.skeleton,
+            skeleton,
             tensors,
             packed: (self.optimization == Optimization::All).then(PrepackedWeights::new),
         };
@@ -148,22 +152,37 @@ impl Weights {
         Ok((source, session))
     }
 
-    /// The graph after optimisation, through a file: ONNX Runtime offers no other way. The file is in
-    /// memory and has no name, so that nothing is left of it whatever happens here.
-    fn optimize(&self, model: &Bytes) -> Result<Bytes, String> {
-        let file = memfd_create("sextant-optimized", MemfdFlags::CLOEXEC)
-            .map_err(|error| format!("no file in memory: {error}"))?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    /// The graph after optimisation without its weights, and those, through two files: ONNX Runtime offers no other
+    /// way. They are in memory and have no name, so that nothing is left of them whatever happens here.
+    ///
+    /// The weights are lent to the optimisation too. What it leaves as it is, most of them in most models, is what
+    /// sessions share afterwards; the rest is read one by one.
+    fn optimize(
+        &self,
+        model: &Bytes,
+        known: &HashMap<&str, &Shared>,
+    ) -> Result<(Bytes, Vec<Shared>), String> {
+        let split = split_weights(model, MIN_WEIGHT_BYTES).map_err(|error| error.to_string())?;
+        let lent = split
+            .weights
+            .iter()
+            .map(|weight| Shared::new(weight, known.get(weight.name.as_str()).copied()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (graph, data) = (file_in_memory()?, file_in_memory()?);
         let write = || -> Result<Session, ort::Error> {
-            self.builder(1)?
+            let builder = self
+                .builder(1)?
                 .with_optimization_level(level(self.optimization))?
                 .with_prepacking(false)?
-                .with_optimized_model_path(&path)?
-                .commit_from_memory(model)
+                .with_optimized_model_path(path(&graph))?
+                .with_config_entry(WEIGHTS_FILE, data.as_raw_fd().to_string())?
+                .with_config_entry(LEAST_BYTES, MIN_WEIGHT_BYTES.to_string())?;
+            lend(builder, &lent)?.commit_from_memory(&split.skeleton)
         };
         write().map_err(|error| error.message().to_owned())?;
-        let optimized = fs::read(&path).map_err(|error| format!("cannot read it back: {error}"))?;
-        Ok(Bytes::from(optimized))
+        let mut known = known.clone();
+        known.extend(lent.iter().map(|shared| (shared.name.as_str(), shared)));
+        read_back(&graph, &data, &known)
     }
 
     /// Neither spinning nor an arena. The arena keeps whatever the largest batch once needed (88
@@ -210,15 +229,8 @@ impl Source {
                 tensors,
                 packed,
             } => {
-                let mut builder =
-                    builder.with_optimization_level(GraphOptimizationLevel::Disable)?;
-                for Shared { name, value, .. } in tensors {
-                    // The first makes the graph complete; the second has the session read the
-                    // lent memory in place of a copy, and share what it packs.
-                    builder = builder
-                        .with_external_initializer(name, Arc::clone(value))?
-                        .with_initializer(name, Arc::clone(value))?;
-                }
+                let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable)?;
+                let mut builder = lend(builder, tensors)?;
                 if let Some(packed) = packed {
                     builder = builder.with_prepacked_weights(packed)?;
                 }
@@ -246,6 +258,56 @@ impl Shared {
     fn address(&self) -> (usize, u64) {
         (Arc::as_ptr(&self.value) as usize, self.bytes)
     }
+}
+
+/// Completes a graph with weights that lie elsewhere.
+fn lend(mut builder: SessionBuilder, tensors: &[Shared]) -> Result<SessionBuilder, ort::Error> {
+    for Shared { name, value, .. } in tensors {
+        // The first makes the graph complete; the second has the session read the
+        // lent memory in place of a copy, and share what it packs.
+        builder = builder
+            .with_external_initializer(name, Arc::clone(value))?
+            .with_initializer(name, Arc::clone(value))?;
+    }
+    Ok(builder)
+}
+
+/// An optimised graph without its weights, and those; what is known is used again where it has the same content.
+fn read_back(
+    graph: &File,
+    data: &File,
+    known: &HashMap<&str, &Shared>,
+) -> Result<(Bytes, Vec<Shared>), String> {
+    let read = |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        let read = data.read_exact_at(&mut bytes, offset);
+        read.map(|()| Bytes::from(bytes))
+    };
+    let unread = |error: io::Error| format!("cannot read it back: {error}");
+    let optimized = fs::read(path(graph)).map_err(unread)?;
+    let stored = stored_weights(&optimized.into(), |at, length| read(at, length).ok());
+    let (skeleton, stored) = stored.map_err(|error| error.to_string())?;
+    let tensors = stored.into_iter().map(|stored| {
+        let weight = Weight {
+            bytes: read(stored.offset, stored.length).map_err(unread)?,
+            name: stored.name,
+            data_type: stored.data_type,
+            dims: stored.dims,
+        };
+        Shared::new(&weight, known.get(weight.name.as_str()).copied())
+    });
+    let tensors = tensors.collect::<Result<_, _>>()?;
+    Ok((skeleton, tensors))
+}
+
+fn file_in_memory() -> Result<File, String> {
+    let file = memfd_create("sextant-optimized", MemfdFlags::CLOEXEC);
+    file.map(File::from)
+        .map_err(|error| format!("no file in memory: {error}"))
+}
+
+fn path(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 fn level(optimization: Optimization) -> GraphOptimizationLevel {

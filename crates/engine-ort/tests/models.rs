@@ -14,8 +14,10 @@ use sextant_engine::{
 use sextant_engine_ort::OrtEngine;
 use sextant_onnx::{
     Ranges,
-    builder::{self, Dim},
-    calibration_graph, quantize_dynamic, quantize_static,
+    builder::{self, Dim, ModelBuilder},
+    calibration_graph,
+    proto::{AttributeProto, attribute_type},
+    quantize_dynamic, quantize_static,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
@@ -73,6 +75,62 @@ fn convolutions_laid_out_again_are_shared_and_right() {
     assert!(two < one * 2 + one / 10, "{one} -> {two} bytes");
     for model in &all {
         let answer = model.run(&inputs).expect("the batch runs");
+        assert_close(&answer, &wanted, "all against basic");
+    }
+}
+
+/// Two branches with weights of their own, by the sum of the input's elements, behind a layer of 1 MiB.
+fn branches() -> Bytes {
+    let branch = |name: &str, seed| {
+        let weights = format!("w_{name}");
+        let mut branch = ModelBuilder::new(name, seed);
+        branch
+            .output(name, DataType::Fp32, &[builder::BATCH, Dim::Fixed(16)])
+            .random(&weights, &[512, 16], 0.1)
+            .node("MatMul", &["hidden", &weights], &[name]);
+        AttributeProto {
+            name: Some(format!("{name}_branch")),
+            r#type: Some(attribute_type::GRAPH),
+            g: branch.model().graph.map(Box::new),
+            ..AttributeProto::default()
+        }
+    };
+    let mut model = ModelBuilder::new("branches", 3);
+    model
+        .input("input", DataType::Fp32, &[builder::BATCH, Dim::Fixed(512)])
+        .output("output", DataType::Fp32, &[builder::BATCH, Dim::Fixed(16)])
+        .random("w", &[512, 512], 0.1)
+        .constant("zero", &[], &[0f32])
+        .node("MatMul", &["input", "w"], &["hidden"])
+        .node("ReduceSum", &["input"], &["sums"])
+        .node("Squeeze", &["sums"], &["sum"])
+        .node("Greater", &["sum", "zero"], &["positive"])
+        .node_with(
+            "If",
+            &["positive"],
+            &["output"],
+            vec![branch("then", 4), branch("else", 5)],
+        );
+    model.build()
+}
+
+#[test]
+fn weights_of_branches_stay_with_them() {
+    let (engine, model) = (engine(), branches());
+    let plain = load(&engine, &model, Optimization::Basic, 1).expect("the model loads");
+    assert!(
+        engine.resident_weights_bytes() < 3 << 19,
+        "the file is not kept"
+    );
+    let all = load(&engine, &model, Optimization::All, 2).expect("the model loads");
+    let ones = |sign: f32| {
+        let tensor = Tensor::from_elements(vec![3, 512], &[sign; 3 * 512]);
+        [NamedTensor::new("input", tensor.expect("three rows"))]
+    };
+    let [then, or_else] = [1.0, -1.0].map(|sign| plain.run(&ones(sign)).expect("the batch runs"));
+    assert!(deviation(&then, &or_else) > 0.1, "each branch has its own");
+    for (sign, wanted) in [(1.0, then), (-1.0, or_else)] {
+        let answer = all.run(&ones(sign)).expect("the batch runs");
         assert_close(&answer, &wanted, "all against basic");
     }
 }

@@ -97,7 +97,7 @@ fn take(tensor: &mut TensorProto, files: &Files) -> Result<(), Error> {
 type Each<'a> = dyn FnMut(&mut TensorProto) -> Result<(), Error> + 'a;
 
 /// Every constant of the main graph, its subgraphs and local functions. Depth is bounded by the decoder.
-fn each_tensor(model: &mut ModelProto, each: &mut Each<'_>) -> Result<(), Error> {
+pub(crate) fn each_tensor(model: &mut ModelProto, each: &mut Each<'_>) -> Result<(), Error> {
     if let Some(graph) = &mut model.graph {
         of_graph(graph, each)?;
     }

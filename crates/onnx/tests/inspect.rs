@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use sextant_onnx::{
-    Error, Ranges,
+    Error, Ranges, StoredWeight,
     builder::{self, BATCH, Dim, ModelBuilder},
     calibration_graph, decode, encode, inspect,
     proto::{
@@ -12,7 +12,7 @@ use sextant_onnx::{
         TensorProto, TypeProto, type_proto,
     },
     quantize::{Dynamic, quantize_dynamic_with},
-    quantize_static, split_weights,
+    quantize_static, split_weights, stored_weights,
 };
 use sextant_types::DataType;
 
@@ -240,6 +240,72 @@ fn large_weights_come_out_and_the_rest_stays() {
         .collect();
     assert_eq!(kept, [true, false, true, false]);
     assert!(split.skeleton.len() < model.len());
+}
+
+#[test]
+fn weights_beside_the_model_are_told_apart_from_those_of_branches() {
+    let beside = |name: &str, offset: &str, length: &str| {
+        let mut tensor = external(name);
+        for (key, value) in [("offset", offset), ("length", length)] {
+            tensor.external_data.push(StringStringEntryProto {
+                key: Some(key.to_owned()),
+                value: Some(value.to_owned()),
+            });
+        }
+        tensor
+    };
+    let model = |own: TensorProto, branch: TensorProto| {
+        let mut built = ModelBuilder::new("branches", 1);
+        let mut inner = ModelBuilder::new("branch", 1).model().graph.unwrap();
+        inner.initializer.push(branch);
+        let attribute = AttributeProto {
+            name: Some("then_branch".to_owned()),
+            g: Some(Box::new(inner)),
+            ..AttributeProto::default()
+        };
+        built.node_with("If", &["given"], &["output"], vec![attribute]);
+        let mut model = built.constant("small", &[1], &[1f32]).model();
+        model.graph.as_mut().unwrap().initializer.push(own);
+        encode(&model)
+    };
+    let file = Bytes::from_static(b"0123456789abcdef");
+    let read = |offset: u64, length| {
+        let offset = offset as usize;
+        (offset + length <= file.len()).then(|| file.slice(offset..offset + length))
+    };
+    let both = model(beside("own", "0", "8"), beside("inner", "8", "8"));
+    let (skeleton, weights) = stored_weights(&both, read).unwrap();
+    let own = StoredWeight {
+        name: "own".to_owned(),
+        data_type: DataType::Fp32,
+        dims: vec![2],
+        offset: 0,
+        length: 8,
+    };
+    assert_eq!(weights, [own]);
+    let graph = decode(&skeleton).unwrap().graph.unwrap();
+    let kept = graph.initializer.iter().map(TensorProto::is_external);
+    assert_eq!(kept.collect::<Vec<_>>(), [false, true]);
+    let inner = &graph.node[0].attribute[0].g.as_ref().unwrap().initializer[0];
+    assert_eq!(inner.to_bytes().unwrap().1, b"89abcdef"[..]);
+    // Two elements of four bits: there is no such element type in queries.
+    let narrow = TensorProto {
+        data_type: Some(22),
+        ..beside("narrow", "3", "1")
+    };
+    let (skeleton, weights) =
+        stored_weights(&model(narrow, beside("inner", "8", "8")), read).unwrap();
+    assert_eq!(weights, []);
+    let kept = decode(&skeleton).unwrap().graph.unwrap().initializer;
+    assert_eq!(kept[1].raw_data.as_deref(), Some(&b"3"[..]));
+    for (own, inner) in [
+        (beside("own", "0", "4"), beside("inner", "8", "8")),
+        (beside("own", "0", "8"), beside("inner", "9", "8")),
+        (beside("own", "0", "8"), beside("inner", "x", "8")),
+    ] {
+        let refused = stored_weights(&model(own, inner), read).unwrap_err();
+        assert!(matches!(refused, Error::ExternalData { .. }), "{refused}");
+    }
 }
 
 #[test]
