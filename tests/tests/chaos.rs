@@ -48,12 +48,19 @@ async fn one_process_survives_faults() {
     campaign(seeds(true, 0, 8), 2).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_survives_faults() {
-    campaign(seeds(false, 0, 6), 2).await;
+/// Runs of a fleet, in parts: also a machine that does much else beside gets through each in the time of a test.
+macro_rules! fleets {
+    ($($name:ident: $without:literal),+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            campaign(seeds(false, $without, 3), 2).await;
+        }
+    )+};
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_survives_more_faults() {
-    campaign(seeds(false, 6, 6), 2).await;
+fleets! {
+    a_fleet_survives_faults: 0,
+    a_second_fleet_survives_faults: 3,
+    a_third_fleet_survives_faults: 6,
+    a_fourth_fleet_survives_faults: 9
 }

@@ -75,12 +75,6 @@ impl OffsetFilter {
     pub fn to_local(&self, remote: u64) -> u64 {
         shifted(remote, self.offset().unwrap_or(0).into())
     }
-
-    /// A time on the local clock, on the peer's one; unchanged while the offset is not known.
-    /// `u64::MAX`, which stands for never, stays.
-    pub fn to_remote(&self, local: u64) -> u64 {
-        shifted(local, -i128::from(self.offset().unwrap_or(0)))
-    }
 }
 
 fn difference(later: u64, earlier: u64) -> i64 {

@@ -5,7 +5,7 @@
 //!   measured of each.
 //! - [`Queue`] predicts the mean latency of a configuration under a load (the paper's equations 1
 //!   to 12), [`Model`] names it beside simpler ones, [`Table`] is the best configuration for every
-//!   load. [`known`] holds cases with known answers.
+//!   load.
 //! - [`LoadEstimator`] follows the load, [`lookahead`] plays a recent trace on a profile.
 //! - [`Policy`] names what chooses while requests arrive: [`Serf`] as printed, [`Sextant`] ours.
 //!
@@ -19,7 +19,6 @@
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
 
-pub mod known;
 mod load;
 pub mod lookahead;
 mod policy;

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::{
-    ApplicationId, InvalidResources, Metric, ModelId, Resources, Signature, Targets,
-};
+use sextant_types::{ApplicationId, Metric, ModelId, Resources, Signature, Targets};
 
 use crate::{
     Entity, Error, Registry,
@@ -97,22 +95,6 @@ impl Registry {
         }
         tx.run(sql::DELETE_APPLICATION.bind(id.as_str())).await?;
         tx.commit().await
-    }
-
-    /// Gives an application the resources that `change` makes of those that it has, and returns them.
-    /// What `change` refuses, and what is not [valid](Resources::validate), changes nothing: the inner
-    /// result says why.
-    pub async fn change_resources(
-        &self,
-        id: &ApplicationId,
-        change: impl FnOnce(Resources) -> Resources + Send,
-    ) -> Result<Result<Application, InvalidResources>, Error> {
-        let change = |known: Application| {
-            let resources = change(known.resources);
-            resources.validate()?;
-            Ok(Application { resources, ..known })
-        };
-        self.change_application(id, change).await
     }
 
     /// Gives an application the description, default targets, presets and resources that `change` makes of those

@@ -1,7 +1,7 @@
 //! Applications, models, steps, variants.
 
 use serde_json::json;
-use sextant_types::{Code, ErrorKind, Resources};
+use sextant_types::{Code, ErrorKind, InvalidResources, Resources};
 
 use super::*;
 use crate::{Failure, JobState, ModelStatus};
@@ -43,9 +43,22 @@ async fn an_application_is_created_once_and_kept(place: Place) {
     assert_eq!(told(registry.delete_application(&app()).await), "NotFound");
 }
 
+/// Gives the application other resources, unless they are not valid.
+async fn change_resources(
+    registry: &Registry,
+    change: impl FnOnce(Resources) -> Resources + Send,
+) -> Result<Result<Application, InvalidResources>, Error> {
+    let change = |known: Application| {
+        let resources = change(known.resources);
+        resources.validate()?;
+        Ok(Application { resources, ..known })
+    };
+    registry.change_application(&app(), change).await
+}
+
 async fn resources_are_changed_kept_and_taken_back(place: Place) {
     let registry = place.open().await;
-    let missing = registry.change_resources(&app(), |it| it).await;
+    let missing = change_resources(&registry, |it| it).await;
     assert_eq!(missing.unwrap_err().code(), Code::ApplicationNotFound);
     registry.create_application(&application()).await.unwrap();
     let set = Resources {
@@ -55,23 +68,19 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
         priority: Some(0),
         weight: None,
     };
-    let changed = registry.change_resources(&app(), |_| set).await.unwrap();
+    let changed = change_resources(&registry, |_| set).await.unwrap();
     assert_eq!(changed.unwrap().resources, set);
     // Each member by itself.
     let further = |it: Resources| Resources {
         weight: Some(2.5),
         ..it
     };
-    registry
-        .change_resources(&app(), further)
-        .await
-        .unwrap()
-        .unwrap();
+    change_resources(&registry, further).await.unwrap().unwrap();
     let wrong = |it: Resources| Resources {
         most_workers: Some(0),
         ..it
     };
-    let refused = registry.change_resources(&app(), wrong).await.unwrap();
+    let refused = change_resources(&registry, wrong).await.unwrap();
     assert_eq!(refused.unwrap_err().name, "most_workers");
     // The same settings again, with the resources left out or not.
     let same = Application {
@@ -91,11 +100,7 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
     let registry = place.open().await;
     assert_eq!(registry.application(&app()).await.unwrap(), same);
     let nothing = |_| Resources::default();
-    registry
-        .change_resources(&app(), nothing)
-        .await
-        .unwrap()
-        .unwrap();
+    change_resources(&registry, nothing).await.unwrap().unwrap();
     assert_eq!(registry.applications().await.unwrap(), [application()]);
     registry.delete_application(&app()).await.unwrap();
     assert!(registry.create_application(&same).await.unwrap());

@@ -1,7 +1,7 @@
 //! Cases of the queueing model with known answers, computed apart from this code and confirmed by a
 //! discrete-event simulation within 2 %.
 
-use super::{Queue, Rates};
+use sextant_parallelism::{Queue, Rates};
 
 /// Rates and a load with what equations 1 to 12 say of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,11 +54,6 @@ pub const CASES: [Case; 7] = [
 ];
 
 const FALLING: [f64; 4] = [3.0, 2.9, 2.2, 1.7];
-
-/// By how much the model is off the known answers at most; infinite where it has none.
-pub fn largest_error() -> f64 {
-    CASES.iter().map(Case::error).fold(0.0, f64::max)
-}
 
 const fn case(per_s: &'static [f64], load_per_s: f64, answers: [f64; 5]) -> Case {
     Case {
