@@ -378,3 +378,17 @@ fn a_file_is_inspected_without_a_server() {
         "{changes}"
     );
 }
+
+#[test]
+fn a_model_that_ends_an_engine_s_process_is_told_of() {
+    let cluster = TestCluster::start(Settings::default());
+    // OpenVINO divides by zero while it loads this.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/hostile/col2im.onnx");
+    let inspected = document(&cluster.client(&["--json", "inspect", file]));
+    let engines = inspected["engines"].as_array().expect("a list");
+    let openvino = engines.iter().find(|engine| engine["name"] == "openvino");
+    let openvino = openvino.expect("it is usual");
+    assert_eq!(openvino["runs"], false, "{openvino}");
+    let reason = openvino["reason"].as_str().expect("a text");
+    assert!(reason.contains("ends the process that loads"), "{reason}");
+}

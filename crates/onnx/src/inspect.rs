@@ -8,7 +8,7 @@ use sextant_types::{Signature, TensorSpec};
 use crate::{
     Error, decode,
     proto::{Dimension, GraphProto, ModelProto, ValueInfoProto, dimension, type_proto},
-    tensor::element_type,
+    tensor::{element_type, foreign_type},
     walk::{self, Found},
 };
 
@@ -202,8 +202,12 @@ impl Value {
             Some(type_proto::Value::TensorType(tensor)) => tensor,
             other => return Err(unsupported(kind(other).to_owned())),
         };
-        let data_type = element_type(tensor.elem_type())
-            .ok_or_else(|| unsupported(format!("of element type {}", tensor.elem_type())))?;
+        let data_type = element_type(tensor.elem_type()).ok_or_else(|| {
+            unsupported(format!(
+                "of element type {}",
+                foreign_type(tensor.elem_type())
+            ))
+        })?;
         let shape = tensor
             .shape
             .as_ref()

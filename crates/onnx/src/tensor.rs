@@ -51,6 +51,26 @@ pub fn onnx_type(data_type: DataType) -> i32 {
     }
 }
 
+/// The name of an element type that is none of ours, as ONNX has it.
+pub fn foreign_type(onnx: i32) -> String {
+    let name = match onnx {
+        data_type::COMPLEX64 => "COMPLEX64",
+        data_type::COMPLEX128 => "COMPLEX128",
+        data_type::FLOAT8E4M3FN => "FLOAT8E4M3FN",
+        18 => "FLOAT8E4M3FNUZ",
+        19 => "FLOAT8E5M2",
+        data_type::FLOAT8E5M2FNUZ => "FLOAT8E5M2FNUZ",
+        data_type::FLOAT8E8M0 => "FLOAT8E8M0",
+        data_type::FLOAT4E2M1 => "FLOAT4E2M1",
+        data_type::UINT4 => "UINT4",
+        data_type::INT4 => "INT4",
+        data_type::UINT2 => "UINT2",
+        data_type::INT2 => "INT2",
+        other => return format!("number {other}"),
+    };
+    name.to_owned()
+}
+
 /// Bits of one element, `None` for strings and types this crate does not know.
 fn bits(onnx: i32) -> Option<u64> {
     Some(match onnx {

@@ -182,11 +182,18 @@ fn inputs_that_are_no_tensors_are_refused() {
         })
     };
     let sequence = typed(type_proto::Value::SequenceType(Box::default()));
-    let rankless = typed(type_proto::Value::TensorType(type_proto::Tensor {
-        elem_type: Some(1),
-        shape: None,
-    }));
-    for (bytes, what) in [(sequence, "a sequence"), (rankless, "unknown rank")] {
+    let [rankless, narrow, unknown] = [1, 23, 99].map(|elem_type| {
+        typed(type_proto::Value::TensorType(type_proto::Tensor {
+            elem_type: Some(elem_type),
+            shape: None,
+        }))
+    });
+    for (bytes, what) in [
+        (sequence, "a sequence"),
+        (rankless, "unknown rank"),
+        (narrow, "element type FLOAT4E2M1"),
+        (unknown, "element type number 99"),
+    ] {
         let error = inspect(&bytes).unwrap_err();
         assert!(matches!(error, Error::UnsupportedValue { .. }), "{error:?}");
         assert!(error.to_string().contains(what), "{error}");
