@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 /// Carries out a plan; its history and, where something is wrong, its logs are left in a folder of its own
-/// below `folder`.
+/// below `folder`, which no later run replaces if something is wrong.
 ///
 /// # Panics
 /// When the folder cannot be written.
@@ -71,15 +71,34 @@ pub async fn run(plan: Plan, folder: &Path) -> Outcome {
     }
     let entries = history.entries();
     let count = |is_so: fn(&Event) -> bool| entries.iter().filter(|it| is_so(&it.event)).count();
+    let violations = check(&entries);
     Outcome {
-        violations: check(&entries),
-        folder,
+        folder: match violations.is_empty() {
+            true => folder,
+            false => kept(folder),
+        },
+        violations,
         queries: [
             count(|event| matches!(event, Event::Answered { .. })),
             count(|event| matches!(event, Event::Refused { .. })),
             count(|event| matches!(event, Event::Broken { .. })),
         ],
     }
+}
+
+/// The folder under a name that no later run of the seed takes: what went wrong may do so once in a hundred runs.
+fn kept(folder: PathBuf) -> PathBuf {
+    let named = |number: u32| folder.with_file_name(format!("{}-wrong-{number}", name(&folder)));
+    let free = (1..).map(named).find(|it| !it.exists());
+    match free.filter(|free| fs::rename(&folder, free).is_ok()) {
+        Some(free) => free,
+        None => folder,
+    }
+}
+
+fn name(folder: &Path) -> String {
+    let name = folder.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 async fn act(plan: Plan, history: Arc<History>, folder: PathBuf) -> Result<(), String> {
