@@ -114,8 +114,6 @@ enum Command {
     /// Print what a shell needs to complete commands, names of flags and their values.
     Completions(completions::Completions),
     Simulate(simulate::Simulate),
-    #[command(hide = true)]
-    Load(inspect::Load),
     /// Measure models for the process that has started this one.
     #[command(hide = true)]
     Measure(serve::Measure),
@@ -145,7 +143,6 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
-        Command::Load(load) => load.run(output),
         Command::Inspect(inspect) => {
             environment::complete();
             inspect.run(output)
@@ -185,7 +182,6 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Serve(_)
         | Command::Config(_)
         | Command::Inspect(_)
-        | Command::Load(_)
         | Command::Openapi
         | Command::Completions(_)
         | Command::Measure(_)

@@ -37,7 +37,7 @@ use sextant_variant_gen::{Generator, Publisher, RegistrationService, measure::Ef
 use tokio::net::TcpListener;
 
 use devices::Fleet;
-pub(crate) use host::Host;
+pub(crate) use host::{Host, isolated};
 pub(crate) use measure::Measure;
 use port::Port;
 use process::Process;

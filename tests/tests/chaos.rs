@@ -48,7 +48,7 @@ async fn one_process_survives_faults() {
     campaign(seeds(true, 0, 8), 2).await;
 }
 
-/// Runs of a fleet, in parts: also a machine that does much else beside gets through each in the time of a test.
+/// Runs of a fleet in four parts, so that a busy machine finishes each within the time that a test has.
 macro_rules! fleets {
     ($($name:ident: $without:literal),+) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

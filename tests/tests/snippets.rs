@@ -23,7 +23,7 @@ const ADDRESSES: [&str; 3] = [
     "localhost:8080",
 ];
 
-/// What a query is refused with that may be asked again.
+/// Codes with which a busy service refuses a query.
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
@@ -157,8 +157,8 @@ impl Desk {
         }
     }
 
-    /// Runs a command again and again while it is refused for what the service is busy with: the documents' targets are
-    /// those of a machine that has nothing else to do.
+    /// Runs a command, again while the service is too busy for it: the documents ask for answers as fast as an idle
+    /// machine gives them.
     fn run_patiently(&self, command: &str, end: End) -> Output {
         let begun = Instant::now();
         loop {

@@ -16,7 +16,6 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io,
     os::{fd::AsRawFd, unix::fs::FileExt},
     sync::Arc,
 };
@@ -278,25 +277,20 @@ fn read_back(
     data: &File,
     known: &HashMap<&str, &Shared>,
 ) -> Result<(Bytes, Vec<Shared>), String> {
-    let read = |offset: u64, length: usize| {
-        let mut bytes = vec![0; length];
-        let read = data.read_exact_at(&mut bytes, offset);
-        read.map(|()| Bytes::from(bytes))
+    let optimized =
+        fs::read(path(graph)).map_err(|error| format!("cannot read it back: {error}"))?;
+    let read = |offset, length| {
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        data.read_exact_at(&mut bytes, offset).ok()?;
+        Some(Bytes::from(bytes))
     };
-    let unread = |error: io::Error| format!("cannot read it back: {error}");
-    let optimized = fs::read(path(graph)).map_err(unread)?;
-    let stored = stored_weights(&optimized.into(), |at, length| read(at, length).ok());
-    let (skeleton, stored) = stored.map_err(|error| error.to_string())?;
-    let tensors = stored.into_iter().map(|stored| {
-        let weight = Weight {
-            bytes: read(stored.offset, stored.length).map_err(unread)?,
-            name: stored.name,
-            data_type: stored.data_type,
-            dims: stored.dims,
-        };
-        Shared::new(&weight, known.get(weight.name.as_str()).copied())
+    let mut tensors = Vec::new();
+    let skeleton = stored_weights(&optimized.into(), read, |weight| {
+        let known = known.get(weight.name.as_str()).copied();
+        tensors.push(Shared::new(&weight, known));
     });
-    let tensors = tensors.collect::<Result<_, _>>()?;
+    let skeleton = skeleton.map_err(|error| error.to_string())?;
+    let tensors = tensors.into_iter().collect::<Result<_, _>>()?;
     Ok((skeleton, tensors))
 }
 

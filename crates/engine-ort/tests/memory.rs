@@ -82,7 +82,7 @@ fn measure() {
             [&resident, &highest].map(|it| (it[it.len() - 1] - resident[0]) / copy);
         println!("{optimization:?} on {threads} threads: {copies:+.2} copies, {most:+.2} at most");
     }
-    // What ONNX Runtime does with the weights that it is lent.
+    // ONNX Runtime copies the weights that it is lent until a session is made.
     let most = highest.into_iter().fold(0.0, f64::max);
     let most = (most - resident[0]) / copy;
     assert!(

@@ -52,6 +52,40 @@ pub fn embed(bytes: &Bytes, files: &Files) -> Result<Option<Bytes>, Error> {
     Ok((embedded > 0).then(|| encode(&model)))
 }
 
+/// Where the data of a tensor begins in the file that it names, and its length, bytes.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when either is no number, or the tensor cannot be so long.
+pub(crate) fn place(tensor: &TensorProto) -> Result<(u64, u64), Error> {
+    let number = |key: &str| {
+        let value = tensor.external_entry(key)?;
+        Some(value.trim().parse().ok())
+    };
+    let offset = number("offset").unwrap_or(Some(0));
+    let offset =
+        offset.ok_or_else(|| invalid(tensor, "has an offset that is no number in its part"))?;
+    let length = match number("length") {
+        Some(length) => {
+            length.ok_or_else(|| invalid(tensor, "has a length that is no number in its part"))?
+        }
+        None => tensor.data_bytes()?,
+    };
+    Ok((offset, length))
+}
+
+fn invalid(tensor: &TensorProto, what: &str) -> Error {
+    let location = file_name(tensor.location().unwrap_or_default());
+    Error::NotOnnx(format!("tensor `{}` {what} of `{location}`", tensor.name()))
+}
+
+/// Puts its data into a tensor.
+pub(crate) fn fill(tensor: &mut TensorProto, data: Bytes) -> Result<(), Error> {
+    tensor.raw_data = Some(data);
+    tensor.external_data.clear();
+    tensor.data_location = None;
+    tensor.check()
+}
+
 /// The last part of a path.
 pub fn file_name(location: &str) -> &str {
     location.rsplit(['/', '\\']).next().unwrap_or(location)
@@ -65,33 +99,19 @@ fn take(tensor: &mut TensorProto, files: &Files) -> Result<(), Error> {
     let Some(file) = file else {
         return Err(tensor.external());
     };
-    let number = |key: &str| {
-        let value = tensor.external_entry(key)?;
-        Some(value.trim().parse::<usize>().ok())
-    };
-    let invalid = |what: &str| {
-        let (name, location) = (tensor.name(), file_name(location));
-        Error::NotOnnx(format!("tensor `{name}` {what} of `{location}`"))
-    };
-    let offset = number("offset").unwrap_or(Some(0));
-    let offset = offset.ok_or_else(|| invalid("has an offset that is no number in its part"))?;
-    let length = match number("length") {
-        Some(length) => {
-            length.ok_or_else(|| invalid("has a length that is no number in its part"))?
-        }
-        None => usize::try_from(tensor.data_bytes()?).unwrap_or(usize::MAX),
-    };
-    let end = offset.checked_add(length).filter(|end| *end <= file.len());
+    let (offset, length) = place(tensor)?;
+    let end = offset
+        .checked_add(length)
+        .filter(|end| *end <= file.len() as u64);
     let end = end.ok_or_else(|| {
         let has = file.len();
-        invalid(&format!(
-            "needs {length} bytes from {offset} on, beyond the {has} bytes"
-        ))
+        invalid(
+            tensor,
+            &format!("needs {length} bytes from {offset} on, beyond the {has} bytes"),
+        )
     })?;
-    tensor.raw_data = Some(file.slice(offset..end));
-    tensor.external_data.clear();
-    tensor.data_location = None;
-    tensor.check()
+    let data = file.slice(offset as usize..end as usize);
+    fill(tensor, data)
 }
 
 type Each<'a> = dyn FnMut(&mut TensorProto) -> Result<(), Error> + 'a;

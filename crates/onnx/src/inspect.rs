@@ -202,12 +202,9 @@ impl Value {
             Some(type_proto::Value::TensorType(tensor)) => tensor,
             other => return Err(unsupported(kind(other).to_owned())),
         };
-        let data_type = element_type(tensor.elem_type()).ok_or_else(|| {
-            unsupported(format!(
-                "of element type {}",
-                foreign_type(tensor.elem_type())
-            ))
-        })?;
+        let known = element_type(tensor.elem_type());
+        let foreign = || format!("of element type {}", foreign_type(tensor.elem_type()));
+        let data_type = known.ok_or_else(|| unsupported(foreign()))?;
         let shape = tensor
             .shape
             .as_ref()

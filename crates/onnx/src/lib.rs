@@ -35,7 +35,7 @@ pub use inspect::{ModelInfo, inspect};
 pub use quantize::{
     Calibration, Quantized, Ranges, Weights, calibration_graph, quantize_dynamic, quantize_static,
 };
-pub use weights::{SHARED_LOCATION, Split, StoredWeight, Weight, split_weights, stored_weights};
+pub use weights::{SHARED_LOCATION, Split, Weight, split_weights, stored_weights};
 
 use proto::ModelProto;
 

@@ -43,6 +43,10 @@ pub mod data_type {
     pub const BFLOAT16: i32 = 16;
     /// First of the four 8-bit float formats, 17..=20.
     pub const FLOAT8E4M3FN: i32 = 17;
+    /// The same without negative zero.
+    pub const FLOAT8E4M3FNUZ: i32 = 18;
+    /// 8-bit float with five bits of exponent.
+    pub const FLOAT8E5M2: i32 = 19;
     /// Last of the four 8-bit float formats.
     pub const FLOAT8E5M2FNUZ: i32 = 20;
     /// Unsigned 4-bit, two per byte.

@@ -51,14 +51,14 @@ pub fn onnx_type(data_type: DataType) -> i32 {
     }
 }
 
-/// The name of an element type that is none of ours, as ONNX has it.
+/// ONNX's name of an element type for which [`element_type`] has none.
 pub fn foreign_type(onnx: i32) -> String {
     let name = match onnx {
         data_type::COMPLEX64 => "COMPLEX64",
         data_type::COMPLEX128 => "COMPLEX128",
         data_type::FLOAT8E4M3FN => "FLOAT8E4M3FN",
-        18 => "FLOAT8E4M3FNUZ",
-        19 => "FLOAT8E5M2",
+        data_type::FLOAT8E4M3FNUZ => "FLOAT8E4M3FNUZ",
+        data_type::FLOAT8E5M2 => "FLOAT8E5M2",
         data_type::FLOAT8E5M2FNUZ => "FLOAT8E5M2FNUZ",
         data_type::FLOAT8E8M0 => "FLOAT8E8M0",
         data_type::FLOAT4E2M1 => "FLOAT4E2M1",

@@ -7,9 +7,8 @@ use sextant_types::DataType;
 
 use crate::{
     Error, decode, encode,
-    external::each_tensor,
+    external::{each_tensor, fill, place},
     proto::{EXTERNAL, ModelProto, StringStringEntryProto, TensorProto},
-    tensor,
 };
 
 /// The file that skeletons name in place of the weights. It never exists: ONNX Runtime accepts the
@@ -40,21 +39,6 @@ pub struct Split {
     pub weights: Vec<Weight>,
 }
 
-/// A weight whose elements lie in a file beside the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredWeight {
-    /// Name of the initialiser.
-    pub name: String,
-    /// Element type; never strings.
-    pub data_type: DataType,
-    /// Dimensions.
-    pub dims: Vec<usize>,
-    /// Where its elements begin in the file, bytes.
-    pub offset: u64,
-    /// Bytes of its elements, little-endian and row-major.
-    pub length: usize,
-}
-
 /// Takes the main graph's initialisers of at least `min_bytes` out of a model. What cannot be
 /// shared (strings, types without a fixed width in whole bytes, subgraphs' own constants) stays in.
 ///
@@ -71,62 +55,40 @@ pub fn split_weights(model: &Bytes, min_bytes: usize) -> Result<Split, Error> {
     })
 }
 
-/// The weights of the main graph of a model whose large tensors lie in one file beside it, and the model with a
-/// reference to [`SHARED_LOCATION`] for each. What lies there and cannot be shared, as [`split_weights`] has it, is read
-/// and put into the model.
+/// The same of a model whose large tensors lie in a file beside it. Each weight is read, handed to `each` and no longer
+/// held, so that they never are all in memory. What [`split_weights`] would leave in is put into the model; returned is
+/// the skeleton.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are not a model, [`Error::ExternalData`] when a tensor does not say where its
-/// data lies, or `read` cannot give so many bytes from there on.
+/// [`Error::NotOnnx`] when the bytes are not a model, or a tensor does not say where its data lies;
+/// [`Error::ExternalData`] when `read` cannot give so many bytes from there on.
 pub fn stored_weights(
     model: &Bytes,
-    read: impl Fn(u64, usize) -> Option<Bytes>,
-) -> Result<(Bytes, Vec<StoredWeight>), Error> {
+    read: impl Fn(u64, u64) -> Option<Bytes>,
+    mut each: impl FnMut(Weight),
+) -> Result<Bytes, Error> {
     let mut model = decode(model)?;
-    let mut weights = Vec::new();
+    let fetch = |tensor: &mut TensorProto| {
+        let (offset, length) = place(tensor)?;
+        let data = read(offset, length).ok_or_else(|| tensor.external())?;
+        fill(tensor, data)?;
+        Ok::<_, Error>(offset)
+    };
     let initializers = model.graph.iter_mut().flat_map(|it| &mut it.initializer);
     for tensor in initializers.filter(|tensor| tensor.is_external()) {
-        if let Some(weight) = stored(tensor)? {
-            *tensor = reference(tensor, weight.offset, weight.length);
-            weights.push(weight);
+        let offset = fetch(tensor)?;
+        if let Some(weight) = weight(tensor) {
+            *tensor = reference(tensor, offset, weight.bytes.len());
+            each(weight);
         }
     }
     each_tensor(&mut model, &mut |tensor| {
         if tensor.is_external() && tensor.location() != Some(SHARED_LOCATION) {
-            let (offset, length) = place(tensor)?;
-            let data = read(offset, length).ok_or_else(|| tensor.external())?;
-            tensor.raw_data = Some(data);
-            tensor.external_data.clear();
-            tensor.data_location = None;
+            fetch(tensor)?;
         }
         Ok(())
     })?;
-    Ok((encode(&model), weights))
-}
-
-/// A tensor that lies beside the model; `None` where it cannot be shared.
-fn stored(tensor: &TensorProto) -> Result<Option<StoredWeight>, Error> {
-    let (offset, length) = place(tensor)?;
-    let data_type = tensor::element_type(tensor.data_type()).filter(|it| it.size().is_some());
-    Ok(data_type.map(|data_type| StoredWeight {
-        name: tensor.name().to_owned(),
-        data_type,
-        dims: tensor.dims.iter().map(|dim| *dim as usize).collect(),
-        offset,
-        length,
-    }))
-}
-
-/// Where the data of a tensor begins in the file beside the model, and its length in bytes.
-fn place(tensor: &TensorProto) -> Result<(u64, usize), Error> {
-    let number = |key| tensor.external_entry(key)?.parse::<u64>().ok();
-    let needs = tensor.data_bytes()?;
-    let (offset, length) = number("offset")
-        .zip(number("length"))
-        .filter(|(_, length)| *length == needs)
-        .ok_or_else(|| tensor.external())?;
-    let length = usize::try_from(length).map_err(|_| tensor.external())?;
-    Ok((offset, length))
+    Ok(encode(&model))
 }
 
 fn take(model: &mut ModelProto, min_bytes: usize) -> Vec<Weight> {

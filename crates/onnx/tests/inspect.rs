@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use sextant_onnx::{
-    Error, Ranges, StoredWeight,
+    Error, Ranges, SHARED_LOCATION, Weight,
     builder::{self, BATCH, Dim, ModelBuilder},
     calibration_graph, decode, encode, inspect,
     proto::{
@@ -276,23 +276,28 @@ fn weights_beside_the_model_are_told_apart_from_those_of_branches() {
         encode(&model)
     };
     let file = Bytes::from_static(b"0123456789abcdef");
-    let read = |offset: u64, length| {
-        let offset = offset as usize;
-        (offset + length <= file.len()).then(|| file.slice(offset..offset + length))
+    let read = |offset: u64, length: u64| {
+        let (from, until) = (offset as usize, (offset + length) as usize);
+        (until <= file.len()).then(|| file.slice(from..until))
+    };
+    let split = |model: &Bytes| {
+        let mut weights = Vec::new();
+        let skeleton = stored_weights(model, read, |weight| weights.push(weight))?;
+        Ok::<_, Error>((decode(&skeleton)?.graph.unwrap(), weights))
     };
     let both = model(beside("own", "0", "8"), beside("inner", "8", "8"));
-    let (skeleton, weights) = stored_weights(&both, read).unwrap();
-    let own = StoredWeight {
+    let (graph, weights) = split(&both).unwrap();
+    let own = Weight {
         name: "own".to_owned(),
         data_type: DataType::Fp32,
         dims: vec![2],
-        offset: 0,
-        length: 8,
+        bytes: Bytes::from_static(b"01234567"),
     };
     assert_eq!(weights, [own]);
-    let graph = decode(&skeleton).unwrap().graph.unwrap();
     let kept = graph.initializer.iter().map(TensorProto::is_external);
     assert_eq!(kept.collect::<Vec<_>>(), [false, true]);
+    let location = graph.initializer[1].external_data[0].value.as_deref();
+    assert_eq!(location, Some(SHARED_LOCATION));
     let inner = &graph.node[0].attribute[0].g.as_ref().unwrap().initializer[0];
     assert_eq!(inner.to_bytes().unwrap().1, b"89abcdef"[..]);
     // Two elements of four bits: there is no such element type in queries.
@@ -300,18 +305,29 @@ fn weights_beside_the_model_are_told_apart_from_those_of_branches() {
         data_type: Some(22),
         ..beside("narrow", "3", "1")
     };
-    let (skeleton, weights) =
-        stored_weights(&model(narrow, beside("inner", "8", "8")), read).unwrap();
+    let (graph, weights) = split(&model(narrow, beside("inner", "8", "8"))).unwrap();
     assert_eq!(weights, []);
-    let kept = decode(&skeleton).unwrap().graph.unwrap().initializer;
-    assert_eq!(kept[1].raw_data.as_deref(), Some(&b"3"[..]));
-    for (own, inner) in [
-        (beside("own", "0", "4"), beside("inner", "8", "8")),
-        (beside("own", "0", "8"), beside("inner", "9", "8")),
-        (beside("own", "0", "8"), beside("inner", "x", "8")),
+    let narrow = graph.initializer[1].raw_data.as_deref();
+    assert_eq!(narrow, Some(&b"3"[..]));
+    for (own, inner, why) in [
+        (
+            beside("own", "0", "4"),
+            beside("inner", "8", "8"),
+            "4 bytes",
+        ),
+        (
+            beside("own", "0", "8"),
+            beside("inner", "9", "8"),
+            "`inner` keeps",
+        ),
+        (
+            beside("own", "0", "8"),
+            beside("inner", "x", "8"),
+            "no number",
+        ),
     ] {
-        let refused = stored_weights(&model(own, inner), read).unwrap_err();
-        assert!(matches!(refused, Error::ExternalData { .. }), "{refused}");
+        let refused = split(&model(own, inner)).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
     }
 }
 

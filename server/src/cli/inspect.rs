@@ -19,8 +19,6 @@ use sextant_variant_gen::validation::Scored;
 use super::{Error, Output, register};
 use engines::Able;
 
-pub use engines::Load;
-
 mod engines;
 
 /// Show what would be registered of a model: inputs, outputs, batches, what is scored, what is changed, and

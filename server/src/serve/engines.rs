@@ -120,14 +120,16 @@ fn openvino(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(Arc::new(engine))
 }
 
-/// The names of the engines that are usual.
-pub fn usual() -> Vec<String> {
-    Config::default().variants.engines.0
-}
-
-/// The engine of that name, as it is without a configuration.
-pub fn named(name: &str) -> anyhow::Result<Arc<dyn Engine>> {
-    engine(name, &Config::default())
+/// Each engine that is usual, by name, or what it misses here.
+pub fn each() -> Vec<(String, anyhow::Result<Arc<dyn Engine>>)> {
+    let config = Config::default();
+    let names = config.variants.engines.0.clone().into_iter();
+    names
+        .map(|name| {
+            let engine = engine(&name, &config);
+            (name, engine)
+        })
+        .collect()
 }
 
 fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {

@@ -50,12 +50,19 @@ pub(super) fn isolate(
         .into_iter()
         .map(|engine| match engine.name() == emulated::NAME {
             true => Ok(engine),
-            false => Ok(Arc::new(IsolatedEngine::new(
-                Arc::clone(&engine),
-                program(config, engine.name())?,
-            )) as Arc<dyn Engine>),
+            false => elsewhere(config, engine),
         });
     isolated.collect()
+}
+
+/// An engine whose models are in processes of their own, as they are without a configuration.
+pub fn isolated(engine: Arc<dyn Engine>) -> anyhow::Result<Arc<dyn Engine>> {
+    elsewhere(&Config::default(), engine)
+}
+
+fn elsewhere(config: &Config, engine: Arc<dyn Engine>) -> anyhow::Result<Arc<dyn Engine>> {
+    let program = program(config, engine.name())?;
+    Ok(Arc::new(IsolatedEngine::new(engine, program)))
 }
 
 fn program(config: &Config, engine: &str) -> anyhow::Result<Program> {

@@ -86,19 +86,12 @@ pub async fn run(plan: Plan, folder: &Path) -> Outcome {
     }
 }
 
-/// The folder under a name that no later run of the seed takes: what went wrong may do so once in a hundred runs.
+/// The folder of a wrong run, under a name that no later run of its seed takes.
 fn kept(folder: PathBuf) -> PathBuf {
-    let named = |number: u32| folder.with_file_name(format!("{}-wrong-{number}", name(&folder)));
+    let named = |number: u32| PathBuf::from(format!("{}-wrong-{number}", folder.display()));
     let free = (1..).map(named).find(|it| !it.exists());
-    match free.filter(|free| fs::rename(&folder, free).is_ok()) {
-        Some(free) => free,
-        None => folder,
-    }
-}
-
-fn name(folder: &Path) -> String {
-    let name = folder.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
+    let moved = free.filter(|free| fs::rename(&folder, free).is_ok());
+    moved.unwrap_or(folder)
 }
 
 async fn act(plan: Plan, history: Arc<History>, folder: PathBuf) -> Result<(), String> {
