@@ -277,12 +277,25 @@ def transformer(name, words, tokens, most):
     return g, 2, 64
 
 
+def large():
+    """Sixteen dense layers of 4096: 1 GB of weights, in a file beside the model."""
+    g = Graph("large", {"features": floats(4096)})
+    x = "features"
+    for _ in range(15):
+        x = g.relu(g.dense(x, 4096, 4096))
+    g.dense(x, 4096, 10, output="scores")
+    return g, 10, 64
+
+
 WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
 ARCHITECTURES = {
     f.__name__: f for f in (
-        mlp, emulated, resnet18, resnet18_small, resnet50, mobilenet, bert, encoder, *WIDE
+        mlp, emulated, resnet18, resnet18_small, resnet50, mobilenet, bert, encoder, large, *WIDE
     )
 }
+
+# Their weights lie in files of their own.
+BESIDE = ["large"]
 
 
 def answers(model, inputs):
@@ -311,9 +324,15 @@ def write(name, folder):
     graph.weights[-1] = numpy_helper.from_array(bias, graph.weights[-1].name)
     model = graph.model(outputs)
     labels = answers(model, inputs).argmax(axis=1).astype(np.int64)
-    onnx.save(model, path)
+    onnx.save(
+        model,
+        path,
+        save_as_external_data=name in BESIDE,
+        location=f"{name}.onnx.data",
+    )
     np.savez(validation, **inputs, labels=labels)
-    size, kinds = path.stat().st_size / 1e6, len(set(labels.tolist()))
+    files = folder.glob(f"{name}.onnx*")
+    size, kinds = sum(file.stat().st_size for file in files) / 1e6, len(set(labels.tolist()))
     print(f"{path}: {size:.1f} MB, {rows} validation rows with {kinds} different labels")
 
 

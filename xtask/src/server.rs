@@ -96,6 +96,14 @@ pub fn free_address() -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
+/// A size of a process's memory, as `/proc/PID/status` names it, bytes; `None` where it has ended.
+pub fn memory_bytes(process: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 impl Server {
     /// Starts a server and waits until `GET path` is answered with 200.
     ///
@@ -178,13 +186,7 @@ impl Server {
 
     /// Resident memory of the process now, bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes =
-            line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
-        kibibytes
-            .map(|size: u64| size * 1024)
-            .context("the process has no resident memory")
+        memory_bytes(self.id(), "VmRSS:").context("the process has no resident memory")
     }
 
     fn until_ready(&mut self, is_ready: &dyn Fn() -> bool) -> Result<()> {

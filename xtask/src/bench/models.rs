@@ -16,9 +16,10 @@ use crate::server::Server;
 use crate::{paths, shell};
 
 mod gain;
+mod large;
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 2] = ["exports", "gain"];
+pub const PARTS: [&str; 3] = ["exports", "gain", "large"];
 
 /// The exporting libraries, pinned.
 const REQUIREMENTS: &str = include_str!("../../exports-requirements.txt");
@@ -58,6 +59,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("gain") {
         gain::run(&bench, &folder, report)?;
+    }
+    if arguments.wants("large") {
+        large::run(&bench, report)?;
     }
     Ok(())
 }
