@@ -33,10 +33,11 @@ use self::table::{Added, Batch, Content, Due, Put, Table};
 /// How long and how much a mailbox keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailboxOptions {
-    /// A batch that may start at any time after its earliest waits so long for the inputs of some
-    /// of its parts.
+    /// A batch waits so long after its earliest start for the inputs of some of its parts, and twice as long with
+    /// each time that they were missed before: they are large, or their way is slow.
     pub patience: Duration,
-    /// Such a batch of which no part has its inputs waits so long.
+    /// No longer than this in any case, as a batch does of which no part has its inputs. None waits until after its
+    /// latest start.
     pub longest_wait: Duration,
     /// Inputs whose batch does not come are dropped after this time.
     pub keep: Duration,

@@ -44,8 +44,19 @@ pub struct Ticket {
     pub holder: u64,
     /// The query's number there.
     pub query: u64,
-    /// How often the query has been placed; what comes for an earlier placement is stale.
+    /// How often the query has been placed, over [`Self::PLACEMENTS`] for each time that it was asked; what comes
+    /// for an earlier placement is stale.
     pub attempt: u32,
+}
+
+impl Ticket {
+    /// Placements that one dispatcher can make of one query, at most.
+    pub const PLACEMENTS: u32 = 1 << 16;
+
+    /// How often this dispatcher had placed the query before.
+    pub fn placed_before(&self) -> u32 {
+        self.attempt % Self::PLACEMENTS
+    }
 }
 
 /// What became of a batch.

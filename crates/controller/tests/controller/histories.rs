@@ -4,13 +4,18 @@ use proptest::{collection::vec, option, prelude::*};
 use sextant_placement as placement;
 use sextant_placement::{Shared, Wanted};
 use sextant_schedule as schedule;
-use sextant_schedule::{Delay, NEVER};
+use sextant_schedule::{Delay, NEVER, Nanos};
 
 use crate::world::{Answer, Setting, Step, World};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 const DEVICES: u32 = 3;
 const VARIANTS: u32 = 7;
+/// How much longer the times of [`lively`] devices are.
+const REAL: Nanos = 100_000;
+const MINUTE: Nanos = 60_000_000_000;
+/// Whatever may wait still does not wait longer once nothing else is under way.
+const LONGEST: Nanos = 6_000_000_000;
 
 /// The scheduling policies that serve nothing late on devices that keep to their times.
 const IN_TIME: [schedule::Policy; 6] = [
@@ -33,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..3usize).prop_map(|which| Step::Confirm { which }),
         1 => (0..DEVICES, 0..VARIANTS).prop_map(|(device, variant)| Step::Lose { device: DeviceIx::new(device), variant: VariantIx::new(variant) }),
         1 => (0..DEVICES, 0..VARIANTS).prop_map(|(device, variant)| Step::Find { device: DeviceIx::new(device), variant: VariantIx::new(variant) }),
+        2 => (0..3usize).prop_map(|which| Step::Miss { which }),
         1 => (0..VARIANTS).prop_map(|variant| Step::Respecify { variant: VariantIx::new(variant) }),
         2 => Just(Step::Ring),
         1 => (0..DEVICES).prop_map(|device| Step::Up { device: DeviceIx::new(device) }),
@@ -109,7 +115,62 @@ fn setting() -> impl Strategy<Value = Setting> {
             shaped: vec![1, 2, 3],
             // A device that is sent its next batch ahead of time keeps to its times.
             exact: exact || delay != Delay::default(),
+            tenants: 1,
         })
+}
+
+/// What the service runs with, where several tenants share devices that do as they like: with times as long as
+/// those of real devices.
+fn lively() -> impl Strategy<Value = Setting> {
+    (setting(), 1..4u32, any::<bool>()).prop_map(|(setting, tenants, exact)| Setting {
+        scheduling: schedule::Options {
+            policy: schedule::Policy::Sextant,
+            ..setting.scheduling
+        },
+        placing: placement::Options {
+            look_ahead: 100 * REAL,
+            capacity: 2_000 * REAL,
+            margin: 50 * REAL,
+            memory: 10_000 * REAL,
+            ..placement::Options::of(placement::Policy::Sextant)
+        },
+        variants: setting
+            .variants
+            .into_iter()
+            .map(|(pages, load, first, more)| (pages, load * REAL, first * REAL, more * REAL))
+            .collect(),
+        tenants,
+        exact,
+        ..setting
+    })
+}
+
+/// The same, in longer times, of requests that may wait for a minute or for ever.
+fn patient(step: Step) -> Step {
+    match step {
+        Step::Arrive {
+            variant,
+            rows,
+            slack,
+        } => Step::Arrive {
+            variant,
+            rows,
+            slack: slack
+                .filter(|slack| slack % 4 > 0)
+                .map(|slack| match slack % 4 {
+                    1 => slack * REAL,
+                    _ => MINUTE + slack * REAL,
+                }),
+        },
+        Step::Pass { nanos } => Step::Pass {
+            nanos: nanos * REAL,
+        },
+        Step::Want { list, idle_unload } => Step::Want {
+            list,
+            idle_unload: idle_unload.saturating_mul(REAL),
+        },
+        step => step,
+    }
 }
 
 proptest! {
@@ -131,5 +192,16 @@ proptest! {
         prop_assert_eq!(world.answers.len() as u64, sent);
         let late = |answer: &Answer| matches!(answer, Answer::Served { late: true, .. });
         prop_assert!(!exact || !world.answers.values().any(late), "late answers");
+    }
+
+    #[test]
+    fn nobody_is_forgotten_once_devices_are_idle(
+        setting in lively(),
+        steps in vec(step().prop_map(patient), 1..150),
+    ) {
+        let mut world = World::new(setting);
+        steps.iter().for_each(|step| world.play(step));
+        let sent = world.drain_within(LONGEST);
+        prop_assert_eq!(world.answers.len() as u64, sent);
     }
 }

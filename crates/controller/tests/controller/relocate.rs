@@ -21,6 +21,7 @@ fn world(policy: Policy, devices: &[u32], variants: usize) -> World {
         shared: vec![],
         max_rows: 4,
         shaped: Vec::new(),
+        tenants: 1,
         exact: true,
     })
 }

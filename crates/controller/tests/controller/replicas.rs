@@ -22,6 +22,7 @@ fn world(policy: Policy) -> World {
         shared: vec![],
         max_rows: 4,
         shaped: Vec::new(),
+        tenants: 1,
         exact: true,
     })
 }

@@ -80,6 +80,7 @@ fn world(pages: u32, prefetch: bool) -> World {
         shared: vec![],
         max_rows: 8,
         shaped: Vec::new(),
+        tenants: 1,
         exact: true,
     })
 }

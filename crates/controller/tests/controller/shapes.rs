@@ -17,6 +17,7 @@ fn world() -> World {
         shared: vec![],
         max_rows: 8,
         shaped: vec![0],
+        tenants: 1,
         exact: true,
     });
     world.find(DeviceIx::new(0), VariantIx::new(0));

@@ -29,6 +29,8 @@ pub struct Setting {
     /// Variants whose queries come in several sizes: run times are those of a query of size 100 and grow
     /// with the size.
     pub shaped: Vec<u32>,
+    /// So many tenants share the variants.
+    pub tenants: u32,
     /// Whether LOADs and batches take exactly as long as expected and all succeed.
     pub exact: bool,
 }
@@ -61,6 +63,11 @@ pub enum Step {
     Lose {
         device: DeviceIx,
         variant: VariantIx,
+    },
+    /// A device has not the variant of a batch that was sent to it: what it has of the variant comes back and is
+    /// handed in again.
+    Miss {
+        which: usize,
     },
     /// A device says that it has a variant that nobody loaded.
     Find {
@@ -104,11 +111,12 @@ enum There {
     Leaving,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Running {
     device: DeviceIx,
     variant: VariantIx,
     end: Nanos,
+    requests: Vec<Request<u64>>,
 }
 
 /// What became of a request.
@@ -179,7 +187,7 @@ impl Setting {
                 slots: 1,
                 latency,
                 max_waiting_rows: 500,
-                tenant: 0,
+                tenant: variant.get() % self.tenants.max(1),
                 priority: 100,
                 weight: 1.0,
                 price: 1.0,
@@ -256,6 +264,12 @@ impl World {
                 }
             }
             Step::Lose { device, variant } => self.lose(device, variant),
+            Step::Miss { which } => {
+                let batch = self.running.values().nth(which);
+                if let Some(place) = batch.map(|of| (of.device, of.variant)) {
+                    self.give_back(place);
+                }
+            }
             Step::Find { device, variant } => self.find(device, variant),
             Step::Respecify { variant } => self.specify(variant),
             Step::Ring => self.act(|c, now, actions| c.on_timer(now, actions)),
@@ -331,6 +345,11 @@ impl World {
 
     /// Lets everything end; tells how many requests were handed in.
     pub fn drain(&mut self) -> u64 {
+        self.drain_within(NEVER)
+    }
+
+    /// Lets everything end, which takes so long at most where all devices do what they are told.
+    pub fn drain_within(&mut self, most: Nanos) -> u64 {
         let down: Vec<DeviceIx> = (0..self.setting.devices.len() as u32)
             .map(DeviceIx::new)
             .filter(|device| !self.up.contains_key(device))
@@ -338,6 +357,7 @@ impl World {
         down.into_iter().for_each(|device| self.up(device));
         // What is pinned may leave no room for what is waited for.
         self.want(&[], NEVER);
+        let until = self.now.saturating_add(most);
         for _ in 0..1_000_000 {
             let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
             if let Some(place) = leaving.map(|(place, _)| *place) {
@@ -353,7 +373,7 @@ impl World {
                 if self.loading().iter().any(|(other, _)| *other == place) {
                     self.end_load(place, true);
                 }
-            } else if let Some(next) = self.controller.next_timer()
+            } else if let Some(next) = self.controller.next_timer().filter(|next| *next <= until)
                 && self.controller.waiting() > 0
             {
                 self.pass(next.max(self.now));
@@ -456,6 +476,30 @@ impl World {
         let mut here = runs.filter(|of| (of.device, of.variant) == (device, variant));
         if here.next().is_none() && self.there.get(&(device, variant)) == Some(&There::Loaded) {
             self.confirm((device, variant));
+        }
+    }
+
+    /// As the dispatcher tells it, batch by batch.
+    fn give_back(&mut self, (device, variant): (DeviceIx, VariantIx)) {
+        let here = self.running.iter();
+        let here = here.filter(|(_, of)| (of.device, of.variant) == (device, variant));
+        let here: Vec<BatchId> = here.map(|(id, _)| *id).collect();
+        for id in here {
+            let Some(of) = self.running.remove(&id) else {
+                continue;
+            };
+            self.there.remove(&(device, variant));
+            self.act(|c, now, actions| {
+                c.on_unloaded(now, device, variant, actions);
+                c.on_result(now, id, None, actions);
+            });
+            for request in of.requests {
+                self.answers.remove(&request.payload);
+                let shape = self.shapes[&request.payload];
+                self.act(|c, now, actions| {
+                    c.on_shaped_request(now, (variant, shape), request, actions);
+                });
+            }
         }
     }
 

@@ -113,19 +113,41 @@ impl Batch {
         })
     }
 
-    /// When it goes without the inputs that it still wants.
+    /// When it goes without the inputs that it still wants. However far its latest start is away, those whose
+    /// inputs are there do not wait for a front end that may be gone.
     fn due(&self, options: &MailboxOptions) -> Instant {
-        let nothing = |slot: &Slot| matches!(slot, Slot::Wanted(_));
-        match self.infer.latest {
-            Some(latest) => {
-                let ahead = latest.saturating_duration_since(self.arrived);
-                let before = latest.checked_sub(MARGIN.min(ahead / 2));
-                before.unwrap_or(latest)
-            }
+        let patient = match self.slots.iter().all(Slot::is_wanted) {
             // With no part to run nobody is kept waiting.
-            None if self.slots.iter().all(nothing) => self.arrived + options.longest_wait,
-            None => self.infer.earliest.max(self.arrived) + options.patience,
-        }
+            true => self.arrived + options.longest_wait,
+            false => self.infer.earliest.max(self.arrived) + self.patience(options),
+        };
+        let Some(latest) = self.infer.latest else {
+            return patient;
+        };
+        let ahead = latest.saturating_duration_since(self.arrived);
+        let before = latest.checked_sub(MARGIN.min(ahead / 2));
+        patient.min(before.unwrap_or(latest))
+    }
+
+    /// How long it waits for the inputs of some of its parts.
+    fn patience(&self, options: &MailboxOptions) -> Duration {
+        let missed = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Wanted(ticket) => Some(ticket.placed_before()),
+            Slot::Own(_) | Slot::Held(..) => None,
+        });
+        let doubled = 2u32.saturating_pow(missed.max().unwrap_or(0));
+        options
+            .patience
+            .saturating_mul(doubled)
+            .min(options.longest_wait)
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn is_wanted(&self) -> bool {
+        matches!(self, Self::Wanted(_))
     }
 }
 

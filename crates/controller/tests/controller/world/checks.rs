@@ -120,7 +120,7 @@ impl World {
                         .map(|it| self.shapes[&it.payload].size)
                         .collect(),
                 );
-                for request in requests {
+                for request in &requests {
                     let late = end > request.deadline;
                     self.answer(request.payload, Answer::Served { at: end, late });
                 }
@@ -128,6 +128,7 @@ impl World {
                     device,
                     variant,
                     end,
+                    requests,
                 };
                 assert!(self.running.insert(id, running).is_none(), "a batch twice");
             }

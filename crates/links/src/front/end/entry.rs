@@ -12,9 +12,6 @@ use crate::{
     mailbox::PartOutputs,
 };
 
-/// Placements that one dispatcher can make of one query, at most.
-const ATTEMPTS: u32 = 1 << 16;
-
 /// What became of a query.
 pub(super) enum Ran {
     /// A worker has answered under this assignment.
@@ -126,7 +123,7 @@ impl Entry {
     /// The message that asks, each time under attempts of its own.
     pub(super) fn ask(&mut self, holder: u64, query: u64, clock: &Clock) -> SentAsk {
         let first = self.attempts.1;
-        self.attempts = (first, first.saturating_add(ATTEMPTS));
+        self.attempts = (first, first.saturating_add(Ticket::PLACEMENTS));
         SentAsk {
             ticket: Ticket {
                 holder,

@@ -40,7 +40,7 @@ fn ticket(query: u64) -> Ticket {
     Ticket {
         holder: 7,
         query,
-        attempt: 2,
+        attempt: Ticket::PLACEMENTS,
     }
 }
 
@@ -124,7 +124,9 @@ async fn inputs_and_batches_meet_in_any_order() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_inputs_take_no_other_with_them() {
-    for (latest_ms, least_ms, most_ms) in [(None, 50, 52), (Some(20), 18, 20)] {
+    for (latest_ms, least_ms, most_ms) in
+        [(None, 50, 52), (Some(20), 18, 20), (Some(30_000), 50, 52)]
+    {
         let world = world(MailboxOptions::default());
         let begun = Instant::now();
         let outcome = world.infer(held(&[1, 2]), latest_ms);
@@ -145,14 +147,39 @@ async fn missing_inputs_take_no_other_with_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_without_any_inputs_is_answered() {
+async fn inputs_that_were_missed_are_waited_for_longer() {
     let world = world(MailboxOptions::default());
-    let begun = Instant::now();
-    let outcome = world.infer(held(&[1, 2]), None).await.expect("an answer");
-    let error = outcome.expect_err("nothing to run");
-    assert_eq!(error, InferError::InputsMissing);
-    assert!(begun.elapsed() >= Duration::from_millis(500));
-    assert!(world.double.windows.lock().expect("sound").is_empty());
+    for (placed_before, least_ms) in [(0, 50), (1, 100), (2, 200), (3, 400), (4, 500), (9, 500)] {
+        let begun = Instant::now();
+        let missed = Ticket {
+            attempt: 3 * Ticket::PLACEMENTS + placed_before,
+            ..ticket(1)
+        };
+        let parts = vec![Part::Held(missed), Part::Inputs(part(5.0))];
+        let outcome = world.infer(parts, Some(30_000));
+        let result = outcome.await.expect("an answer").expect("a result");
+        assert_eq!(result.outputs[0], Err(InferError::InputsMissing));
+        assert_eq!(result.outputs[1], Ok(vec![part(5.0)[0].tensor.clone()]));
+        let took_ms = begun.elapsed().as_millis();
+        assert!((least_ms..=least_ms + 2).contains(&took_ms), "{took_ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_without_any_inputs_is_answered() {
+    for latest_ms in [None, Some(30_000)] {
+        let world = world(MailboxOptions::default());
+        let begun = Instant::now();
+        let outcome = world.infer(held(&[1, 2]), latest_ms);
+        let error = outcome
+            .await
+            .expect("an answer")
+            .expect_err("nothing to run");
+        assert_eq!(error, InferError::InputsMissing);
+        let took_ms = begun.elapsed().as_millis();
+        assert!((500..=502).contains(&took_ms), "{took_ms} ms");
+        assert!(world.double.windows.lock().expect("sound").is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
