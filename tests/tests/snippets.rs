@@ -13,7 +13,7 @@ use npyz::WriterBuilder;
 use serde_json::{Value, json};
 use sextant_tests::{PATIENCE, Settings, TestCluster, digits, documents, root, sextant};
 
-/// Its TOML describes experiments and devices, which are no configuration.
+/// Its TOML describes experiments and devices, which are no configuration but are simulated.
 const EXPERIMENTS: &str = "docs/simulator.md";
 
 /// How the documents write the service's address.
@@ -288,10 +288,24 @@ async fn every_piece_of_configuration_and_json_in_the_documents_is_read() {
     for (name, text) in pages() {
         for block in blocks(&text) {
             let said = match block.language {
-                "toml" if name != EXPERIMENTS => {
-                    let file = desk.write("sextant.toml", &block.lines.join("\n"));
-                    let read = format!("sextant config --config {}", file.display());
-                    check(End::Well, &desk.run(&read, End::Well))
+                "toml" => {
+                    let file = desk.write("described.toml", &block.lines.join("\n"));
+                    let file = file.display();
+                    let command = match &*name {
+                        EXPERIMENTS if block.lines[0].starts_with("[devices.") => {
+                            let requests = "timestamp,model\n0.0,resnet50\n0.1,bert\n0.2,bert\n";
+                            let requests = desk.write("requests.csv", requests);
+                            let requests = requests.display();
+                            format!(
+                                "sextant simulate --what-if --workload {requests} --devices {file}"
+                            )
+                        }
+                        EXPERIMENTS => format!(
+                            "sextant simulate --experiment {file} --quick --seeds 1 --policy sextant"
+                        ),
+                        _ => format!("sextant config --config {file}"),
+                    };
+                    check(End::Well, &desk.run(&command, End::Well))
                 }
                 "json" => serde_json::from_str::<Value>(&block.lines.join("\n"))
                     .map(drop)

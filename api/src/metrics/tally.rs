@@ -132,6 +132,14 @@ impl Tally {
     }
 }
 
+impl SizeTotals {
+    /// How many have run at least in part: of a batch whose queries are not all answered yet, only shares are
+    /// counted.
+    pub fn begun(&self) -> u64 {
+        self.batches.ceil() as u64
+    }
+}
+
 impl Totals {
     /// Both together.
     pub fn plus(self, other: Self) -> Self {

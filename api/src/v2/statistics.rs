@@ -148,7 +148,7 @@ impl StatisticBody {
             version: VERSION,
             last_inference: totals.last_ms,
             inference_count: totals.rows,
-            execution_count: totals.batches.round() as u64,
+            execution_count: sizes.values().map(SizeTotals::begun).sum(),
             inference_stats: InferenceStatsBody {
                 success: stat(totals.total_ns),
                 fail: DurationStatBody {
@@ -167,8 +167,7 @@ impl StatisticBody {
 
 impl BatchStatBody {
     fn of((rows, of): (&usize, &SizeTotals)) -> Self {
-        // What has run in part has run.
-        let count = of.batches.ceil() as u64;
+        let count = of.begun();
         let stat = |ns| DurationStatBody { count, ns };
         Self {
             batch_size: *rows as u64,

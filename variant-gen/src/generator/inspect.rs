@@ -145,7 +145,8 @@ impl Registration<'_> {
         let columns = match row_shape(output, signature.batched).last() {
             None => {
                 return Err(Error::Classes(format!(
-                    "output `{}` has no class axis: leave `--classes` out, or name another output with `--output`",
+                    "output `{}` has no class axis: leave `--classes` (or `id2label` of a folder's `config.json`) out, \
+                     or name another output with `--output`",
                     output.name
                 )));
             }
@@ -153,7 +154,8 @@ impl Registration<'_> {
         };
         match columns {
             Some(columns) if columns != classes.len() as u64 => Err(Error::Classes(format!(
-                "`--classes` names `{}` classes, and output `{}` has `{columns}` columns",
+                "`--classes` (or else `id2label` of a folder's `config.json`) names `{}` classes, and output `{}` has \
+                 `{columns}` columns: name as many with `--classes`",
                 classes.len(),
                 output.name
             ))),
