@@ -185,6 +185,62 @@ pub fn colours() -> Vec<u8> {
     model.0
 }
 
+/// What is wrong with a batch dimension that is declared.
+#[derive(Debug, Clone, Copy)]
+pub enum NoBatches {
+    /// What is answered to a row depends on the others.
+    Mixed,
+    /// There can only be one row.
+    One,
+}
+
+impl NoBatches {
+    /// A model of `x` `[N, 4]` and `y` `[N, 4]`.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut graph = Message::default();
+        match self {
+            Self::Mixed => {
+                let mut shares = node("Softmax", &["x"], "y");
+                shares.message(5, &number_attribute("axis", 0));
+                graph.message(1, &shares);
+            }
+            Self::One => {
+                graph.message(1, &node("Reshape", &["x", "shape"], "row"));
+                graph.message(1, &node("Softmax", &["row"], "y"));
+                let shape = [1i64, 4].map(i64::to_le_bytes).concat();
+                let mut size = Message::default();
+                size.number(1, 2)
+                    .number(2, 7)
+                    .text(8, "shape")
+                    .bytes(9, &shape);
+                graph.message(5, &size);
+            }
+        }
+        graph.text(2, "rows");
+        graph
+            .message(11, &value("x", 4))
+            .message(12, &value("y", 4));
+        let mut model = Message::default();
+        model.number(1, 8).message(7, &graph);
+        model.message(8, Message::default().number(2, 17));
+        model.0
+    }
+}
+
+/// A model of vectors of any length, which it turns into shares of 1: `x` and `y`, both `[n]`.
+pub fn shares() -> Vec<u8> {
+    let mut graph = Message::default();
+    graph.message(1, &node("Softmax", &["x"], "y"));
+    graph.text(2, "shares");
+    graph
+        .message(11, &tensor_value("x", 1, &[Err("n")]))
+        .message(12, &tensor_value("y", 1, &[Err("n")]));
+    let mut model = Message::default();
+    model.number(1, 8).message(7, &graph);
+    model.message(8, Message::default().number(2, 17));
+    model.0
+}
+
 /// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
 #[derive(Debug, Clone, Copy)]
 pub enum Hostile {

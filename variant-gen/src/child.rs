@@ -21,7 +21,7 @@ use crate::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Head, Order},
+    isolation::protocol::{Action, Answer, Head, Order, Origin},
     measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
     score::{Judge, ScoreError},
     validation::{self, Expected, Labels, ValidationSet},
@@ -172,10 +172,12 @@ impl Work {
                 Err(MeasureError::Pruned(reason)) => Answer::Pruned(reason),
                 Err(error) => refusal(&error),
             },
-            Action::Batches { engine } => match self.differing_outputs(engine, cancel) {
-                Ok(differ) => Answer::Batches(differ),
-                Err(error) => refusal(&error),
-            },
+            Action::Batches { engine, origin } => {
+                match self.differing_outputs(engine, *origin, cancel) {
+                    Ok(differ) => Answer::Batches(differ),
+                    Err(error) => refusal(&error),
+                }
+            }
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),
@@ -240,9 +242,15 @@ impl Work {
         measure::measure(&subject, effort, cancel)
     }
 
-    fn differing_outputs(&self, engine: &str, cancel: &Cancel) -> Result<Vec<usize>, MeasureError> {
+    fn differing_outputs(
+        &self,
+        engine: &str,
+        origin: Origin,
+        cancel: &Cancel,
+    ) -> Result<Vec<usize>, MeasureError> {
         let request = adapt::request(&self.artefact);
-        measure::differing_outputs(self.needed(engine)?, &request, &self.validation, cancel)
+        let engine = self.needed(engine)?;
+        measure::differing_outputs(engine, (&request, origin), &self.validation, cancel)
     }
 
     fn output_shapes(

@@ -35,7 +35,7 @@ pub use bundle::{with_judge, with_labels};
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels, UNSCORED};
 pub use scored::Scored;
-pub use shapes::record_shapes;
+pub use shapes::{RecordShapes, record_shapes};
 
 /// Name of the labels' array in an `.npz`.
 pub const LABELS: &str = "labels";

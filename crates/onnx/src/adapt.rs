@@ -12,6 +12,9 @@
 //! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
 //!   and outputs with a wrong one. Whether the model can be run so is not known from the file: whoever widens
 //!   it has to run batches of several sizes and compare.
+//! - [`lone`] takes a batch dimension away that is none: what is asked together is not answered as it is alone.
+//! - [`unbatched`] says of a model whose first dimensions are dynamic that none of them is a batch: a vector of any
+//!   length is one record. That is not known from the file either, but from the records.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +26,7 @@ use crate::{
     make::Dim,
     proto::{
         AttributeProto, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-        TensorShapeProto, ValueInfoProto, data_type, dimension, type_proto,
+        StringStringEntryProto, TensorShapeProto, ValueInfoProto, data_type, dimension, type_proto,
     },
 };
 
@@ -38,6 +41,9 @@ const OPSET: i64 = 13;
 
 /// The locale that needs no installation.
 const ANY_LOCALE: &str = "C.UTF-8";
+
+/// The key in a model's metadata whose value `false` says that it takes no batches.
+const BATCHED: &str = "sextant.batched";
 
 /// What [`plain`] made of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,6 +229,45 @@ pub fn fixed_batch(signature: &Signature) -> Option<u64> {
         .map(|input| input.shape.first().copied().flatten());
     let size = firsts.next()??;
     firsts.all(|other| other == Some(size)).then_some(size)
+}
+
+/// Whether a model's metadata say that it takes no batches.
+pub(crate) fn is_said_unbatched(model: &ModelProto) -> bool {
+    let mut said = model.metadata_props.iter();
+    said.any(|it| it.key.as_deref() == Some(BATCHED) && it.value.as_deref() == Some("false"))
+}
+
+/// Says in a model's metadata that it takes no batches.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model.
+pub fn unbatched(bytes: &Bytes) -> Result<Bytes, Error> {
+    let mut model = decode(bytes)?;
+    let said = &mut model.metadata_props;
+    said.retain(|it| it.key.as_deref() != Some(BATCHED));
+    said.push(StringStringEntryProto {
+        key: Some(BATCHED.to_owned()),
+        value: Some("false".to_owned()),
+    });
+    Ok(encode(&model))
+}
+
+/// Declares the first dimension of every input and output, where it is dynamic, as 1: the model takes one record at a
+/// time.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model.
+pub fn lone(bytes: &Bytes) -> Result<Bytes, Error> {
+    let mut model = decode(bytes)?;
+    if let Some(graph) = &mut model.graph {
+        for value in graph.input.iter_mut().chain(&mut graph.output) {
+            let first = shape_mut(value).and_then(|shape| shape.dim.first_mut());
+            if let Some(first) = first.filter(|first| is_free(first)) {
+                first.value = Some(dimension::Value::DimValue(1));
+            }
+        }
+    }
+    Ok(encode(&model))
 }
 
 /// Declares a batch dimension in front of every input and output. `None` where that makes no sense: first

@@ -38,7 +38,8 @@ pub struct ModelInfo {
 ///
 /// A model counts as batched when the first dimension of every input and output is dynamic. It does
 /// not where names say otherwise: inputs whose first dimensions have different symbols, or a
-/// batch symbol that also names another dimension of an input (an `[n, n]` matrix).
+/// batch symbol that also names another dimension of an input (an `[n, n]` matrix), and not where the file's
+/// metadata say so: `sextant.batched` is `false` (see [`crate::adapt::unbatched`]).
 ///
 /// # Errors
 /// [`Error::NotOnnx`] for anything but a complete, consistent model; [`Error::ExternalData`] when
@@ -52,7 +53,8 @@ pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
         .ok_or_else(|| not_onnx("it has no graph"))?;
     let opsets = opsets(&model)?;
     let counts = count(&model)?;
-    let signature = signature(graph)?;
+    let mut signature = signature(graph)?;
+    signature.batched &= !crate::adapt::is_said_unbatched(&model);
     Ok(ModelInfo {
         ir_version: model.ir_version(),
         opset: opsets.get("ai.onnx").copied().unwrap_or(0),

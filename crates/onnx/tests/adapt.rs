@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{plain, widen},
+    adapt::{plain, unbatched, widen},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto, type_proto},
@@ -239,4 +239,19 @@ fn files_that_are_no_models_are_refused() {
         assert!(widen(&file).is_err());
         assert!(turn(&file).is_err());
     }
+}
+
+#[test]
+fn a_model_may_say_that_it_takes_no_batches() {
+    let mut builder = ModelBuilder::new("vectors", 1);
+    builder.input("x", DataType::Fp32, &[Dim::Dynamic("n")]);
+    builder.node("Softmax", &["x"], &["y"]);
+    builder.output("y", DataType::Fp32, &[Dim::Dynamic("n")]);
+    let file = builder.build();
+    assert!(inspect(&file).unwrap().signature.batched);
+    let said = unbatched(&file).unwrap();
+    let signature = inspect(&said).unwrap().signature;
+    assert!(!signature.batched);
+    assert_eq!(signature.inputs[0].shape, [None]);
+    assert_eq!(unbatched(&said).unwrap(), said);
 }

@@ -4,7 +4,10 @@ use std::{fs, path::PathBuf};
 
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, TestCluster, digits};
+use sextant_tests::{
+    Api, Settings, TestCluster, digits,
+    onnx::{NoBatches, shares},
+};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -265,4 +268,92 @@ async fn elements_that_the_models_type_cannot_hold_are_refused() {
     );
     let refused = ask("BYTES", json!("3")).await.json(400);
     assert_eq!(refused["code"], "invalid_tensor", "{refused}");
+}
+
+/// Registers a model without labels for an application of its own; the job when it is over.
+async fn register_unlabelled(api: &Api, name: &str, model: Vec<u8>, records: String) -> Value {
+    let body = json!({"name": name, "metric": "mae"});
+    api.post("/v1/applications", &body).await.created();
+    let part = |bytes: Vec<u8>, file: &'static str| Part::bytes(bytes).file_name(file);
+    let form = Form::new()
+        .text("name", name.to_owned())
+        .text("application", name.to_owned())
+        .part("model", part(model, "model.onnx"))
+        .part("validation", part(records.into_bytes(), "validation.jsonl"));
+    let accepted = api.multipart("/v1/models", form).await.json(202);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    job
+}
+
+/// Asks all at once, so that what shares a batch would be seen.
+async fn ask_together(api: &Api, model: &str, inputs: Vec<Value>) -> Vec<Value> {
+    let asked = inputs.into_iter().map(|input| {
+        let query = json!({"model": model, "inputs": [input]});
+        async move { api.post("/v1/queries", &query).await.json(200) }
+    });
+    futures::future::join_all(asked).await
+}
+
+#[tokio::test]
+async fn a_vector_of_any_length_is_one_record() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let record = |length: usize| {
+        let values: Vec<f32> = (0..length).map(|at| at as f32 / 4.0).collect();
+        format!("{}\n", json!({"inputs": {"x": values}}))
+    };
+    let job = register_unlabelled(&api, "shares", shares(), (4..16).map(record).collect()).await;
+    let changes = job["result"]["changes"].to_string();
+    assert!(changes.contains("a query is one record"), "{job}");
+    let input = |length: usize| {
+        let data = vec![1.0; length];
+        json!({"name": "x", "shape": [length], "datatype": "FP32", "data": data})
+    };
+    let answers = ask_together(&api, "shares", (1..6).map(input).collect()).await;
+    for (answer, length) in answers.into_iter().zip(1..) {
+        let shares = answer["outputs"][0]["data"].as_array().expect("a list");
+        assert_eq!(shares.len(), length, "{answer}");
+        for share in shares {
+            let share = share.as_f64().expect("a number");
+            assert!((share - 1.0 / length as f64).abs() < 1e-4, "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn records_that_do_not_stay_apart_share_no_batch() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let row = |at: usize| {
+        (0..4)
+            .map(|column| (at * 7 + column * 3) as f64 % 5.0 / 4.0)
+            .collect()
+    };
+    let rows: Vec<Vec<f64>> = (0..24).map(row).collect();
+    let records: String = rows
+        .iter()
+        .map(|row| format!("{}\n", json!({"inputs": {"x": row}})))
+        .collect();
+    for (model, kind) in [("mixed", NoBatches::Mixed), ("one", NoBatches::One)] {
+        let job = register_unlabelled(&api, model, kind.bytes(), records.clone()).await;
+        let changes = job["result"]["changes"].to_string();
+        assert!(changes.contains("a query is one record: `y`"), "{job}");
+        let input =
+            |row: &Vec<f64>| json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row});
+        let answers = ask_together(&api, model, rows.iter().map(input).collect()).await;
+        for answer in answers {
+            let shares = answer["outputs"][0]["data"].as_array().expect("a list");
+            let sum: f64 = shares.iter().filter_map(Value::as_f64).sum();
+            // Of a row alone, each element is all there is in its column.
+            let alone = if model == "mixed" { 4.0 } else { 1.0 };
+            assert!((sum - alone).abs() < 1e-4, "{answer}");
+            assert_eq!(answer["timings"]["batch_rows"], 1, "{answer}");
+        }
+        let both = json!({"model": model, "inputs": [
+            {"name": "x", "shape": [2, 4], "datatype": "FP32", "data": vec![0.5; 8]},
+        ]});
+        let refused = api.post("/v1/queries", &both).await;
+        refused.problem(400, "invalid_tensor");
+    }
 }

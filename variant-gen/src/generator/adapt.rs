@@ -18,7 +18,10 @@ use sextant_types::{Optimization, Precision, Signature};
 use super::Registration;
 use crate::{
     Error, Isolation,
-    isolation::{Task, protocol::Action, protocol::Order},
+    isolation::{
+        Task,
+        protocol::{Action, Order, Origin},
+    },
     measure::{self, MeasureError},
     validation::Scored,
 };
@@ -44,6 +47,14 @@ const WIDENED: &str = "its inputs or outputs are declared without a batch dimens
 /// Said where the batch dimension stands elsewhere.
 const TURNED: &str = "its batch dimension is not the first one of each input and output; they are transposed, and batches \
                       of 1, 2 and 3 records are answered as the records are one by one";
+
+/// Said where a record has as many dimensions as an input.
+const WHOLE: &str = "the records of the validation set have as many dimensions as its inputs, so the first one is no batch \
+                     dimension: a query is one record";
+
+/// Said where records do not stay apart.
+const ALONE: &str = "its first dimension is declared as one of batches, and batches of 2 and 3 records cannot be run or are not \
+                     answered as the records are one by one, so a query is one record";
 
 /// What can be seen of a file without running it.
 struct Look {
@@ -84,6 +95,22 @@ impl Look {
             info,
         })
     }
+
+    /// The same of a model that takes one record at a time, which the file is made to say.
+    fn without_batches(
+        self,
+        how: fn(&Bytes) -> Result<Bytes, sextant_onnx::Error>,
+        said: String,
+    ) -> Result<Self, sextant_onnx::Error> {
+        let mut plain = self.plain;
+        plain.model = how(&plain.model)?;
+        plain.changes.push(said);
+        Ok(Self {
+            info: inspect(&plain.model)?,
+            plain,
+            wide: None,
+        })
+    }
 }
 
 impl Registration<'_> {
@@ -100,8 +127,11 @@ impl Registration<'_> {
         let embed = move |_: &_| embedded(&file, &data, &outputs);
         let plain = self.parts.threads.run(embed).await??;
         let (plain, unknown) = self.find_ranks(plain, engines).await?;
-        let look = self.parts.threads.run(move |_| Look::at(plain));
-        let Look { plain, info, wide } = look.await??;
+        let mut look = self.parts.threads.run(move |_| Look::at(plain)).await??;
+        if look.info.signature.batched && unknown.inputs.is_empty() {
+            look = self.with_true_batches(look, engines).await?;
+        }
+        let Look { plain, info, wide } = look;
         let scored = self.scored(&plain, &info);
         if let Some(input) = unknown.inputs.first()
             && info.signature.batched
@@ -121,7 +151,7 @@ impl Registration<'_> {
         };
         let scored = self.scored(&plain, &info);
         let differ = self
-            .differing_outputs(&wide, &info.signature, &scored, engines)
+            .differing_outputs((&wide, Origin::Tried), &info.signature, &scored, engines)
             .await?;
         let name = |at: &usize| Some(info.signature.outputs.get(*at)?.name.clone());
         readable.astray = differ.iter().flatten().filter_map(name).collect();
@@ -135,6 +165,53 @@ impl Registration<'_> {
             };
         }
         Ok(readable)
+    }
+
+    /// Takes a batch dimension that is declared away where it is none: where what is asked together is not answered as
+    /// it is alone, and where a record has it.
+    async fn with_true_batches(
+        &mut self,
+        look: Look,
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Look, Error> {
+        let (info, scored) = (look.info.clone(), self.scored(&look.plain, &look.info));
+        let declared = (&look.plain.model.clone(), Origin::Declared);
+        let differ = self
+            .differing_outputs(declared, &info.signature, &scored, engines)
+            .await?;
+        match differ {
+            Some(differ) if differ.is_empty() => Ok(look),
+            Some(differ) => {
+                let outputs = info.signature.outputs.iter().enumerate();
+                let mixed = outputs.filter(|(at, _)| differ.contains(at));
+                let mixed: Vec<String> = mixed.map(|(_, it)| format!("`{}`", it.name)).collect();
+                let said = format!("{ALONE}: {}", mixed.join(", "));
+                Ok(look.without_batches(adapt::lone, said)?)
+            }
+            None if self.are_records_whole(&info.signature).await? => {
+                Ok(look.without_batches(adapt::unbatched, WHOLE.to_owned())?)
+            }
+            // What keeps it from running is said when it is measured.
+            None => Ok(look),
+        }
+    }
+
+    /// Whether what looks like a batch dimension is a dimension of the records, as of a vector of any length.
+    async fn are_records_whole(&self, signature: &Signature) -> Result<bool, Error> {
+        // What is wrong with the file is said when it is read for the model.
+        let shapes = self.record_shapes().await?.unwrap_or_default();
+        let fits = |(given, declared): (&Option<u64>, &Option<u64>)| {
+            declared.is_none() || given == declared
+        };
+        Ok(signature.inputs.iter().all(|input| {
+            let record = shapes.get(&input.name);
+            // Tokenizers leave a 1 in front of what they make of one text.
+            record.is_some_and(|record| {
+                record.len() == input.shape.len()
+                    && record.first() != Some(&Some(1))
+                    && record.iter().zip(&input.shape).all(fits)
+            })
+        }))
     }
 
     /// What is scored: the first of the outputs that were named, or the one that the metric is meant for.
@@ -161,7 +238,7 @@ impl Registration<'_> {
     /// The outputs by which batches differ from their records; `None` where that cannot be found out.
     pub(super) async fn differing_outputs(
         &mut self,
-        model: &Bytes,
+        (model, origin): (&Bytes, Origin),
         signature: &Signature,
         scored: &Scored,
         engines: &[Arc<dyn Engine>],
@@ -176,6 +253,7 @@ impl Registration<'_> {
             (Some(engine), Some(isolation)) => {
                 let action = Action::Batches {
                     engine: engine.name().to_owned(),
+                    origin,
                 };
                 let order = Order {
                     action,
@@ -189,7 +267,7 @@ impl Registration<'_> {
                     .await?
             }
             _ => {
-                self.batches_here(model, signature, scored, engines.first())
+                self.batches_here((model, origin), signature, scored, engines.first())
                     .await?
             }
         };
@@ -223,7 +301,7 @@ impl Registration<'_> {
 
     async fn batches_here(
         &mut self,
-        model: &Bytes,
+        (model, origin): (&Bytes, Origin),
         signature: &Signature,
         scored: &Scored,
         engine: Option<&Arc<dyn Engine>>,
@@ -237,7 +315,7 @@ impl Registration<'_> {
         };
         let request = request(model);
         let run = self.parts.threads.run(move |cancel| {
-            measure::differing_outputs(engine.as_ref(), &request, &validation, cancel)
+            measure::differing_outputs(engine.as_ref(), (&request, origin), &validation, cancel)
         });
         judge(run.await?)
     }

@@ -18,10 +18,10 @@ use crate::{
     Error, Isolation,
     isolation::{
         Task,
-        protocol::{Action, Order},
+        protocol::{Action, Order, Origin},
     },
     measure::{self, MeasureError},
-    validation::{self, Expected, Scored},
+    validation::{self, Expected, Invalid, RecordShapes, Scored},
 };
 
 /// What to do about an input.
@@ -66,10 +66,7 @@ impl Registration<'_> {
 
     /// With a batch dimension in front of what the records have.
     async fn shapes_of_inputs(&self, names: &[String]) -> Result<Shapes, Error> {
-        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
-        let limits = self.parts.config.limits;
-        let read = move |_: &_| validation::record_shapes(&set, limits);
-        let known = self.parts.threads.run(read).await??;
+        let known = self.record_shapes().await??;
         let shape = |name: &String| {
             let row = known
                 .get(name)
@@ -78,6 +75,14 @@ impl Registration<'_> {
             Ok((name.clone(), whole.collect()))
         };
         names.iter().map(shape).collect()
+    }
+
+    /// What the validation set says of the shapes of its records.
+    pub(super) async fn record_shapes(&self) -> Result<Result<RecordShapes, Invalid>, Error> {
+        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let limits = self.parts.config.limits;
+        let read = move |_: &_| validation::record_shapes(&set, limits);
+        self.parts.threads.run(read).await
     }
 
     async fn shapes_of_outputs(
@@ -109,7 +114,7 @@ impl Registration<'_> {
         engines: &[Arc<dyn Engine>],
     ) -> Result<(), Error> {
         let differ = self
-            .differing_outputs(model, signature, scored, engines)
+            .differing_outputs((model, Origin::Tried), signature, scored, engines)
             .await?;
         match differ {
             // What keeps it from running is said when it is measured.

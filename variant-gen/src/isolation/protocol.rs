@@ -58,6 +58,8 @@ pub enum Action {
     Batches {
         /// The engine's name.
         engine: String,
+        /// Where the batch dimension comes from.
+        origin: Origin,
     },
     /// Find out the shapes of its outputs, which it answers with.
     Shapes {
@@ -71,6 +73,16 @@ pub enum Action {
         /// Records at a time.
         batch: usize,
     },
+}
+
+/// Where a model's batch dimension comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The file declares it: only what is plainly wrong speaks against it.
+    Declared,
+    /// It is tried whether there may be one.
+    Tried,
 }
 
 /// How ranges are found.

@@ -7,16 +7,15 @@ use sextant_formats::{json::nested_shape, npy::Header, zip::Archive};
 
 use super::{Invalid, LABELS, Limits, bundle, jsonl};
 
-/// The shape of a record of each input, by name; `None` for a dimension that differs from record to record. Arrays of an
-/// `.npz` and records of JSONL tell theirs, the columns of CSV do not: it is then empty. Inputs whose records differ
-/// in rank are left out.
+/// The shape of a record of each input, by name; `None` for a dimension that differs from record to record.
+pub type RecordShapes = BTreeMap<String, Vec<Option<u64>>>;
+
+/// The shape of a record of each input. Arrays of an `.npz` and records of JSONL tell theirs, the columns of CSV do not:
+/// it is then empty. Inputs whose records differ in rank are left out.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn record_shapes(
-    bytes: &Bytes,
-    limits: Limits,
-) -> Result<BTreeMap<String, Vec<Option<u64>>>, Invalid> {
+pub fn record_shapes(bytes: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     let bundle = bundle::open(bytes)?;
     let file = bundle.map_or_else(|| bytes.clone(), bundle::Bundle::into_file);
     let first = file.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -27,7 +26,7 @@ pub fn record_shapes(
     }
 }
 
-fn of_arrays(file: &Bytes, limits: Limits) -> Result<BTreeMap<String, Vec<Option<u64>>>, Invalid> {
+fn of_arrays(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     let archive = Archive::open(file.clone()).map_err(|it| Invalid::Archive(it.to_string()))?;
     let mut shapes = BTreeMap::new();
     for entry in archive.entries() {
@@ -50,7 +49,7 @@ fn of_arrays(file: &Bytes, limits: Limits) -> Result<BTreeMap<String, Vec<Option
     Ok(shapes)
 }
 
-fn of_lines(file: &Bytes, limits: Limits) -> Result<BTreeMap<String, Vec<Option<u64>>>, Invalid> {
+fn of_lines(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     let mut shapes: BTreeMap<String, Option<Vec<Option<u64>>>> = BTreeMap::new();
     for inputs in jsonl::inputs(file, limits) {
         for (name, value) in inputs? {
