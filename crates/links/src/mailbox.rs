@@ -34,10 +34,10 @@ use self::table::{Added, Batch, Content, Due, Put, Table};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailboxOptions {
     /// A batch waits so long after its earliest start for the inputs of some of its parts, and twice as long with
-    /// each time that they were missed before: they are large, or their way is slow.
+    /// each time that they were missed before. What large ones take at a gigabit a second is added.
     pub patience: Duration,
-    /// No longer than this in any case, as a batch does of which no part has its inputs. None waits until after its
-    /// latest start.
+    /// The most that it doubles to. A batch of which no part has its inputs waits so long after it came, and doubles that.
+    /// None waits until after its latest start.
     pub longest_wait: Duration,
     /// Inputs whose batch does not come are dropped after this time.
     pub keep: Duration,

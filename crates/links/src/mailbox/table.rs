@@ -91,6 +91,14 @@ pub(super) struct Table {
 /// A batch must reach the worker a little before its latest start; timers are late by up to 1 ms.
 const MARGIN: Duration = Duration::from_millis(2);
 
+/// Inputs are waited for as long as they take at this speed, a gigabit a second or so.
+const BYTES_PER_US: u64 = 100;
+
+fn bytes_of(inputs: &[NamedTensor]) -> u64 {
+    let bytes = inputs.iter().map(|input| input.tensor.byte_len() as u64);
+    bytes.sum()
+}
+
 // === impl Batch ===
 
 impl Batch {
@@ -118,7 +126,7 @@ impl Batch {
     fn due(&self, options: &MailboxOptions) -> Instant {
         let patient = match self.slots.iter().all(Slot::is_wanted) {
             // With no part to run nobody is kept waiting.
-            true => self.arrived + options.longest_wait,
+            true => self.arrived + options.longest_wait.saturating_mul(self.doublings()),
             false => self.infer.earliest.max(self.arrived) + self.patience(options),
         };
         let Some(latest) = self.infer.latest else {
@@ -129,23 +137,37 @@ impl Batch {
         patient.min(before.unwrap_or(latest))
     }
 
-    /// How long it waits for the inputs of some of its parts.
+    /// How long it waits for the inputs of some of its parts: longer for large ones, which are as large as those that are
+    /// there.
     fn patience(&self, options: &MailboxOptions) -> Duration {
+        let patience = options.patience.saturating_mul(self.doublings());
+        let largest = self.slots.iter().map(Slot::bytes).max().unwrap_or(0);
+        let bytes = largest.saturating_mul(self.slots.len() as u64);
+        patience.min(options.longest_wait) + Duration::from_micros(bytes / BYTES_PER_US)
+    }
+
+    /// How many times as long it waits as at first: what is missing was missed before.
+    fn doublings(&self) -> u32 {
         let missed = self.slots.iter().filter_map(|slot| match slot {
             Slot::Wanted(ticket) => Some(ticket.placed_before()),
             Slot::Own(_) | Slot::Held(..) => None,
         });
-        let doubled = 2u32.saturating_pow(missed.max().unwrap_or(0));
-        options
-            .patience
-            .saturating_mul(doubled)
-            .min(options.longest_wait)
+        2u32.saturating_pow(missed.max().unwrap_or(0))
     }
 }
 
 // === impl Slot ===
 
 impl Slot {
+    /// Bytes of what is there of its inputs.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Own(inputs) => bytes_of(inputs),
+            Self::Held(_, content, ..) => content.bytes(),
+            Self::Wanted(_) => 0,
+        }
+    }
+
     fn is_wanted(&self) -> bool {
         matches!(self, Self::Wanted(_))
     }
@@ -156,10 +178,7 @@ impl Slot {
 impl Content {
     fn bytes(&self) -> u64 {
         match self {
-            Self::Inputs { inputs, .. } => inputs
-                .iter()
-                .map(|input| input.tensor.byte_len() as u64)
-                .sum(),
+            Self::Inputs { inputs, .. } => bytes_of(inputs),
             Self::Never(_) => 0,
         }
     }

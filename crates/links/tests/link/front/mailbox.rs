@@ -7,7 +7,7 @@ use sextant_links::{
     mailbox::{FromMailbox, Mailbox, MailboxOptions, PartOutputs, ToMailbox, serve_mailbox},
 };
 use sextant_rpc::{BatchResult, BatchTimings, Infer, InferError, InferOutcome, Part, Ticket, Work};
-use sextant_types::Tensor;
+use sextant_types::{NamedTensor, Tensor};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep},
@@ -166,18 +166,42 @@ async fn inputs_that_were_missed_are_waited_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn large_inputs_are_waited_for_longer() {
+    let world = world(MailboxOptions::default());
+    let begun = Instant::now();
+    let pixels = Tensor::from_elements(vec![1, 1_000_000], &vec![0.5f32; 1_000_000]);
+    let large = vec![NamedTensor::new("x", pixels.expect("as many"))];
+    let parts = vec![Part::Held(ticket(1)), Part::Inputs(large)];
+    let outcome = world.infer(parts, Some(30_000));
+    let result = outcome.await.expect("an answer").expect("a result");
+    assert_eq!(result.outputs[0], Err(InferError::InputsMissing));
+    // Two parts of 4 MB.
+    let took_ms = begun.elapsed().as_millis();
+    assert!((130..=132).contains(&took_ms), "{took_ms} ms");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_batch_without_any_inputs_is_answered() {
-    for latest_ms in [None, Some(30_000)] {
+    for (latest_ms, placed_before, least_ms) in [
+        (None, 0, 500),
+        (Some(30_000), 0, 500),
+        (Some(30_000), 3, 4000),
+    ] {
         let world = world(MailboxOptions::default());
         let begun = Instant::now();
-        let outcome = world.infer(held(&[1, 2]), latest_ms);
+        let again = Ticket {
+            attempt: placed_before,
+            ..ticket(2)
+        };
+        let parts = vec![Part::Held(ticket(1)), Part::Held(again)];
+        let outcome = world.infer(parts, latest_ms);
         let error = outcome
             .await
             .expect("an answer")
             .expect_err("nothing to run");
         assert_eq!(error, InferError::InputsMissing);
         let took_ms = begun.elapsed().as_millis();
-        assert!((500..=502).contains(&took_ms), "{took_ms} ms");
+        assert!((least_ms..=least_ms + 2).contains(&took_ms), "{took_ms} ms");
         assert!(world.double.windows.lock().expect("sound").is_empty());
     }
 }
