@@ -53,7 +53,7 @@ const WHOLE: &str = "the records of the validation set have as many dimensions a
                      dimension: a query is one record";
 
 /// Said where records do not stay apart.
-const ALONE: &str = "its first dimension is declared as one of batches, and batches of 2 and 3 records cannot be run or are not \
+const ALONE: &str = "its first dimension is declared as one of batches, and a batch of 3 records cannot be run or is not \
                      answered as the records are one by one, so a query is one record";
 
 /// What can be seen of a file without running it.
