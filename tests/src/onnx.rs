@@ -185,16 +185,18 @@ pub fn colours() -> Vec<u8> {
     model.0
 }
 
-/// What is wrong with a batch dimension that is declared.
+/// What becomes of rows that are asked together, where a batch dimension is declared.
 #[derive(Debug, Clone, Copy)]
-pub enum NoBatches {
+pub enum Rows {
     /// What is answered to a row depends on the others.
     Mixed,
     /// There can only be one row.
     One,
+    /// Each is answered by itself, and otherwise each time.
+    Random,
 }
 
-impl NoBatches {
+impl Rows {
     /// A model of `x` `[N, 4]` and `y` `[N, 4]`.
     pub fn bytes(self) -> Vec<u8> {
         let mut graph = Message::default();
@@ -214,6 +216,10 @@ impl NoBatches {
                     .text(8, "shape")
                     .bytes(9, &shape);
                 graph.message(5, &size);
+            }
+            Self::Random => {
+                graph.message(1, &node("RandomNormalLike", &["x"], "noise"));
+                graph.message(1, &node("Add", &["x", "noise"], "y"));
             }
         }
         graph.text(2, "rows");

@@ -6,7 +6,7 @@ use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use sextant_tests::{
     Api, Settings, TestCluster, digits,
-    onnx::{NoBatches, shares},
+    onnx::{Rows, shares},
 };
 
 fn path(name: &str) -> PathBuf {
@@ -335,7 +335,7 @@ async fn records_that_do_not_stay_apart_share_no_batch() {
         .iter()
         .map(|row| format!("{}\n", json!({"inputs": {"x": row}})))
         .collect();
-    for (model, kind) in [("mixed", NoBatches::Mixed), ("one", NoBatches::One)] {
+    for (model, kind) in [("mixed", Rows::Mixed), ("one", Rows::One)] {
         let job = register_unlabelled(&api, model, kind.bytes(), records.clone()).await;
         let changes = job["result"]["changes"].to_string();
         assert!(changes.contains("a query is one record: `y`"), "{job}");
@@ -356,4 +356,20 @@ async fn records_that_do_not_stay_apart_share_no_batch() {
         let refused = api.post("/v1/queries", &both).await;
         refused.problem(400, "invalid_tensor");
     }
+}
+
+#[tokio::test]
+async fn answers_that_are_drawn_at_random_are_no_sign_of_mixed_records() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let record = |at: usize| format!("{}\n", json!({"inputs": {"x": [at, 1, 2, 3]}}));
+    let records = (0..24).map(record).collect();
+    let job = register_unlabelled(&api, "random", Rows::Random.bytes(), records).await;
+    let changes = job["result"]["changes"].to_string();
+    assert!(!changes.contains("one record"), "{job}");
+    let query = json!({"model": "random", "inputs": [
+        {"name": "x", "shape": [2, 4], "datatype": "FP32", "data": vec![0.5; 8]},
+    ]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    assert_eq!(answer["outputs"][0]["shape"], json!([2, 4]), "{answer}");
 }
