@@ -8,7 +8,7 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use sextant_controller::Excess;
 use sextant_schedule::{Backlog, NEVER, Nanos, PoolIx, PoolLoad, ahead};
-use sextant_types::index::{IndexVec, KindIx, Number, VariantIx};
+use sextant_types::index::{IndexVec, KindIx, Number, TenantIx, VariantIx};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
@@ -74,13 +74,13 @@ impl Gauges {
     pub(crate) fn set_variant(
         &self,
         variant: VariantIx,
-        tenant: Option<u32>,
+        tenant: Option<TenantIx>,
         runs_on: impl Iterator<Item = (PoolIx, KindIx, Nanos)> + Clone,
         excesses: impl Iterator<Item = Excess>,
     ) {
         self.variants.with(variant, |of| {
             if let Some(tenant) = tenant {
-                of.tenant.store(tenant, Ordering::Relaxed);
+                of.tenant.store(tenant.get(), Ordering::Relaxed);
             }
             let excesses: Vec<Excess> = excesses.collect();
             if **of.excesses.load() != excesses {
@@ -149,7 +149,7 @@ impl Gauges {
             return NEVER;
         };
         let pools = self.pools.0.load();
-        let tenant = of.tenant.load(Ordering::Relaxed);
+        let tenant = TenantIx::new(of.tenant.load(Ordering::Relaxed));
         let places = of.places.load();
         let of_kind = places.iter().filter(|place| place.kind == kind);
         let waits = of_kind.filter_map(|place| {
@@ -178,7 +178,7 @@ impl Place {
 
 impl Pool {
     /// Until a query of a tenant could start.
-    fn wait(&self, now: Nanos, tenant: u32) -> Nanos {
+    fn wait(&self, now: Nanos, tenant: TenantIx) -> Nanos {
         let busy = self.busy_until.load(Ordering::Relaxed).saturating_sub(now);
         let queued = self.queued.load(Ordering::Relaxed);
         let backlogs = self.backlogs.load();

@@ -9,7 +9,7 @@ use sextant_metadata::{DeviceTypes, InstanceState, View};
 use sextant_rpc::Route;
 use sextant_schedule::Nanos;
 use sextant_selection::{Entry, Index, Readiness, mark_dominated};
-use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
+use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Signature, Variant,
     VariantId, WorkerId,
@@ -31,10 +31,10 @@ mod usual;
 #[derive(Default)]
 pub(crate) struct Interner {
     ordinals: HashMap<VariantId, VariantIx>,
-    applications: HashMap<ApplicationId, u32>,
+    applications: HashMap<ApplicationId, ApplicationIx>,
     weights: HashMap<(EngineName, Digest, Precision), u32>,
     /// Of the applications that have a budget.
-    accounts: BTreeMap<u32, Arc<Account>>,
+    accounts: BTreeMap<ApplicationIx, Arc<Account>>,
 }
 
 /// What a snapshot is built with beside the store's view.
@@ -70,7 +70,7 @@ pub(crate) struct Usable<'a> {
 /// What may answer an application or a model.
 pub(crate) struct Scope {
     /// The application, by number and by name.
-    application: (u32, ApplicationId),
+    application: (ApplicationIx, ApplicationId),
     index: Index,
     /// Where queries come in several sizes: by class of size, made by the first query of a class.
     sized: Option<Sized>,
@@ -98,7 +98,7 @@ pub(crate) struct Snapshot {
     applications: HashMap<ApplicationId, Scope>,
     models: HashMap<ModelId, Scope>,
     /// By application: of those that have a budget.
-    accounts: BTreeMap<u32, Arc<Account>>,
+    accounts: BTreeMap<ApplicationIx, Arc<Account>>,
     /// Variants among which the number of threads is chosen by load.
     pub(crate) families: Families,
 }
@@ -115,14 +115,14 @@ impl Interner {
     }
 
     /// A number for an application.
-    fn application(&mut self, application: &ApplicationId) -> u32 {
-        let next = self.applications.len() as u32;
+    fn application(&mut self, application: &ApplicationId) -> ApplicationIx {
+        let next = ApplicationIx::new(self.applications.len() as u32);
         *self.applications.entry(application.clone()).or_insert(next)
     }
 
     /// The accounts of the applications that have a budget, kept over snapshots.
-    fn accounts(&mut self, view: &View, clock: Clock) -> BTreeMap<u32, Arc<Account>> {
-        let mut accounts: BTreeMap<u32, Arc<Account>> = BTreeMap::new();
+    fn accounts(&mut self, view: &View, clock: Clock) -> BTreeMap<ApplicationIx, Arc<Account>> {
+        let mut accounts: BTreeMap<ApplicationIx, Arc<Account>> = BTreeMap::new();
         for variant in view.variants.values() {
             let number = self.application(&variant.application);
             let Some(budget) = variant.resources.budget_per_hour_usd else {
@@ -189,7 +189,7 @@ impl Snapshot {
     }
 
     /// The application that a route belongs to, by number and by name.
-    pub(crate) fn application_of(&self, route: &Route) -> Option<(u32, &ApplicationId)> {
+    pub(crate) fn application_of(&self, route: &Route) -> Option<(ApplicationIx, &ApplicationId)> {
         let scope = match route {
             Route::Application(id) => self.application(id),
             Route::Model(id) => self.model(id),
@@ -203,7 +203,7 @@ impl Snapshot {
     }
 
     /// The account of an application that has a budget.
-    pub(crate) fn account(&self, application: u32) -> Option<&Arc<Account>> {
+    pub(crate) fn account(&self, application: ApplicationIx) -> Option<&Arc<Account>> {
         self.accounts.get(&application)
     }
 
@@ -315,7 +315,7 @@ impl Snapshot {
 
 impl Scope {
     /// The number of the application.
-    pub(crate) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> ApplicationIx {
         self.application.0
     }
 

@@ -33,7 +33,7 @@ use sextant_schedule::{
     Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolIx, PoolLoad, QueueSpec,
     Request, Scheduler, ahead,
 };
-use sextant_types::index::{DeviceIx, IndexVec, KindIx, QueueIx, VariantIx};
+use sextant_types::index::{DeviceIx, IndexVec, KindIx, QueueIx, TenantIx, VariantIx};
 
 mod cold;
 mod devices;
@@ -283,7 +283,7 @@ impl<T> Controller<T> {
     }
 
     /// Whose a variant is; `None` for one that is not known.
-    pub fn tenant(&self, variant: VariantIx) -> Option<u32> {
+    pub fn tenant(&self, variant: VariantIx) -> Option<TenantIx> {
         Some(self.variant(variant)?.spec.queue.tenant)
     }
 

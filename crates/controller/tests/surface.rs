@@ -8,7 +8,7 @@ use sextant_controller::{
 };
 use sextant_profile::{BUCKET, Run, Surface};
 use sextant_schedule::{LatencyTable, NEVER, QueueSpec, Request};
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+use sextant_types::index::{DeviceIx, KindIx, TenantIx, VariantIx};
 
 const ROWS: u32 = 8;
 
@@ -122,7 +122,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
             slots: 1,
             latency: surface.table(8),
             max_waiting_rows: 100,
-            tenant: 0,
+            tenant: TenantIx::new(0),
             priority: 100,
             weight: 1.0,
             price: 1.0,

@@ -16,7 +16,7 @@
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons.
 
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 mod candidates;
 mod heap;
@@ -61,7 +61,7 @@ pub struct QueueSpec {
     pub max_waiting_rows: u32,
     /// Whose it is: what tenants get of a pool that cannot serve all is by their weights. The same
     /// priority and weight for all queues of a tenant.
-    pub tenant: u32,
+    pub tenant: TenantIx,
     /// Higher goes first, whatever the deadlines.
     pub priority: u8,
     /// Share of what is served when not everything can be; 1 is normal.

@@ -22,13 +22,13 @@ use std::{cmp, collections::BTreeMap};
 use smallvec::SmallVec;
 
 use super::{LatencyTable, NEVER, Nanos, QueueSpec};
-use sextant_types::index::QueueIx;
+use sextant_types::index::{QueueIx, TenantIx};
 
 /// What waits of a tenant on a pool, and what it may count on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backlog {
     /// Who.
-    pub tenant: u32,
+    pub tenant: TenantIx,
     /// Higher goes first.
     pub priority: u8,
     /// Share of what is served when not everything can be.
@@ -85,7 +85,7 @@ struct Class {
 /// The shares of a pool's tenants.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    tenants: BTreeMap<u32, Tenant>,
+    tenants: BTreeMap<TenantIx, Tenant>,
     classes: BTreeMap<u8, Class>,
     work: Nanos,
     /// Queues of tenants that are not kept back any more.
@@ -95,7 +95,7 @@ pub(super) struct Shares {
 /// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
 /// has waiting itself, what equals get by their weights until that is served, and all that has a higher
 /// priority. `None` for a tenant of whom nothing is known there.
-pub fn ahead(tenant: u32, backlogs: impl Iterator<Item = Backlog> + Clone) -> Option<Nanos> {
+pub fn ahead(tenant: TenantIx, backlogs: impl Iterator<Item = Backlog> + Clone) -> Option<Nanos> {
     let own = backlogs.clone().find(|it| it.tenant == tenant)?;
     // Nobody comes between what goes in one batch.
     let later = own.work.saturating_sub(own.batch);
@@ -173,7 +173,7 @@ impl Shares {
     }
 
     /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
-    pub fn leave(&mut self, queue: QueueIx, tenant: u32) {
+    pub fn leave(&mut self, queue: QueueIx, tenant: TenantIx) {
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
         };
@@ -192,7 +192,7 @@ impl Shares {
     }
 
     /// Of what waits, a tenant's part that was `before` is `after`.
-    pub fn count(&mut self, tenant: u32, before: Nanos, after: Nanos) {
+    pub fn count(&mut self, tenant: TenantIx, before: Nanos, after: Nanos) {
         let changed = |work: Nanos| work.saturating_sub(before).saturating_add(after);
         self.work = changed(self.work);
         let alone = self.tenants.len() < 2;
@@ -213,7 +213,7 @@ impl Shares {
     }
 
     /// A query has come which may take `room` beyond its own run.
-    pub fn note(&mut self, now: Nanos, tenant: u32, room: Nanos) {
+    pub fn note(&mut self, now: Nanos, tenant: TenantIx, room: Nanos) {
         let alone = self.tenants.len() < 2;
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
@@ -231,7 +231,7 @@ impl Shares {
     }
 
     /// A batch of a tenant starts that takes `work` of device time, times slots.
-    pub fn charge(&mut self, tenant: u32, work: Nanos) {
+    pub fn charge(&mut self, tenant: TenantIx, work: Nanos) {
         let alone = self.tenants.len() < 2;
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
@@ -283,11 +283,11 @@ impl Shares {
 
     /// Whether the candidates of a tenant are to be kept back on a pool of `slots` slots.
     #[inline]
-    pub fn keeps_back(&mut self, tenant: u32, slots: u32) -> bool {
+    pub fn keeps_back(&mut self, tenant: TenantIx, slots: u32) -> bool {
         self.tenants.len() > 1 && self.keeps_back_among(tenant, slots)
     }
 
-    fn keeps_back_among(&mut self, tenant: u32, slots: u32) -> bool {
+    fn keeps_back_among(&mut self, tenant: TenantIx, slots: u32) -> bool {
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return false;
         };

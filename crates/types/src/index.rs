@@ -103,6 +103,22 @@ number! {
     QueueIx
 }
 
+number! {
+    /// An application.
+    ApplicationIx
+}
+
+number! {
+    /// Whose a queue is: an application, where device time is shared out.
+    TenantIx
+}
+
+impl From<ApplicationIx> for TenantIx {
+    fn from(application: ApplicationIx) -> Self {
+        Self(application.0)
+    }
+}
+
 /// A table whose rows have numbers of the type `I` alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexVec<I, T> {

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
-use sextant_types::index::VariantIx;
+use sextant_types::index::{ApplicationIx, VariantIx};
 use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
 
 /// Most rows of queries that were queued; the others are kept for those that were not, and for what
@@ -54,7 +54,7 @@ struct Rows {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
-    application: u32,
+    application: ApplicationIx,
     class: TargetClass,
     variant: Option<VariantIx>,
 }
@@ -111,7 +111,7 @@ impl Counts {
     /// the numbers that stand for them.
     pub(crate) fn add(
         &self,
-        (application, application_id): (u32, &ApplicationId),
+        (application, application_id): (ApplicationIx, &ApplicationId),
         class: TargetClass,
         variant: Option<(VariantIx, &VariantId)>,
         query: (Ended, u32, Duration),
@@ -440,7 +440,7 @@ mod tests {
         let target = application == 0;
         let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of.get())));
         counts.add(
-            (application, &of),
+            (ApplicationIx::new(application), &of),
             TargetClass::default(),
             variant,
             ended,

@@ -12,13 +12,13 @@ use sextant_types::{DeviceTypeName, Profile, Variant};
 
 use super::{Surroundings, Usable};
 use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, extent::Extent};
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+use sextant_types::index::{ApplicationIx, DeviceIx, KindIx, VariantIx};
 
 /// One published variant.
 pub(crate) struct Known {
     pub(crate) ordinal: VariantIx,
     /// The number of its application.
-    pub(crate) application: u32,
+    pub(crate) application: ApplicationIx,
     pub(crate) variant: Arc<Variant>,
     pub(crate) readiness: Readiness,
     /// Positions of the workers that serve it.
@@ -82,7 +82,7 @@ impl Known {
         let positions: Vec<DeviceIx> = able.iter().map(|worker| worker.at).collect();
         Self {
             ordinal,
-            application: 0,
+            application: ApplicationIx::new(0),
             variant: Arc::clone(variant),
             readiness: readiness(instances, &positions),
             workers,
@@ -235,7 +235,7 @@ impl Known {
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),
             max_waiting_rows: config.max_waiting_rows,
-            tenant: self.application,
+            tenant: self.application.into(),
             priority: set.priority.unwrap_or(tenant.priority),
             weight: set.weight.map_or(tenant.weight, |weight| weight as f32),
             price: 1.0,

@@ -9,7 +9,7 @@ use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
 
 use super::{Policy, Setting, variants::Presences};
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+use sextant_types::index::{DeviceIx, KindIx, TenantIx, VariantIx};
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +173,7 @@ fn model_spec(setting: &Setting, at: u32) -> Option<VariantSpec> {
             slots: variant.slots.max(1),
             latency,
             max_waiting_rows: u32::MAX,
-            tenant: variant.application,
+            tenant: TenantIx::new(variant.application),
             priority: tenant.priority,
             weight: tenant.weight as f32,
             price: 1.0,

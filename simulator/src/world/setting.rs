@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use sextant_schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
+use sextant_types::index::TenantIx;
 
 use crate::workload::{exponential, normal};
 
@@ -187,7 +188,7 @@ impl Model {
             slots: 1,
             latency: latency.clone(),
             max_waiting_rows: u32::MAX,
-            tenant: 0,
+            tenant: TenantIx::new(0),
             priority: self.priority,
             weight: self.weight,
             price: 1.0,

@@ -4,7 +4,7 @@ use proptest::{collection::vec, option, prelude::*};
 use sextant_schedule::{Delay, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec};
 
 use crate::world::{MS, World, spec};
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 const POLICIES: [Policy; 4] = [
     Policy::Clockwork,
@@ -39,7 +39,7 @@ fn queue_spec(pool: PoolIx, queue: QueueIx) -> QueueSpec {
     QueueSpec {
         batched,
         max_waiting_rows: 64,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: if queue == QueueIx::new(2) { 120 } else { 100 },
         ..spec(slower, 4.0 * slower, max_rows)
     }

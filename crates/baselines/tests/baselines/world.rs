@@ -7,7 +7,7 @@ use sextant_schedule::{
     Action, Actions, BatchId, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options,
     PoolIx, QueueSpec, Request, Scheduler,
 };
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -70,7 +70,7 @@ pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::linear(alpha_ms, beta_ms, max_rows).expect("a line"),
         max_waiting_rows: 100_000,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: 100,
         weight: 1.0,
         price: 1.0,

@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_profile::Run as Measured;
 use sextant_schedule::{BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec, Request};
+use sextant_types::index::TenantIx;
 
 #[path = "subject.rs"]
 mod subject;
@@ -256,7 +257,7 @@ fn spec() -> QueueSpec {
         slots: 1,
         latency: LatencyTable::linear(PROFILE_MS.0, PROFILE_MS.1, 32).expect("a valid profile"),
         max_waiting_rows: u32::MAX,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: 0,
         weight: 1.0,
         price: 1.0,

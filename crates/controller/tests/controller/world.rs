@@ -10,7 +10,7 @@ use sextant_placement::{Presence, Shared, Wanted};
 use sextant_profile::{Estimation, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request};
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+use sextant_types::index::{DeviceIx, KindIx, TenantIx, VariantIx};
 
 mod checks;
 
@@ -187,7 +187,7 @@ impl Setting {
                 slots: 1,
                 latency,
                 max_waiting_rows: 500,
-                tenant: variant.get() % self.tenants.max(1),
+                tenant: TenantIx::new(variant.get() % self.tenants.max(1)),
                 priority: 100,
                 weight: 1.0,
                 price: 1.0,

@@ -10,6 +10,7 @@ mod trial;
 
 use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec};
 
+use sextant_types::index::TenantIx;
 use trial::{Stream, Trial, play};
 
 const US: Nanos = 1_000;
@@ -24,7 +25,7 @@ fn spec(alpha: Nanos, beta: Nanos, most: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).unwrap(),
         max_waiting_rows: 256,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: 100,
         weight: 1.0,
         price: 1.0,
@@ -53,7 +54,7 @@ fn trial(devices: (u32, u16), streams: Vec<Stream>) -> Trial {
 
 fn of_tenant(tenant: u32, weight: f32, of: Stream) -> Stream {
     let spec = QueueSpec {
-        tenant,
+        tenant: TenantIx::new(tenant),
         weight,
         ..of.spec
     };

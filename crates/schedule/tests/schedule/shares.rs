@@ -9,7 +9,7 @@ use sextant_schedule::{
     Action, Actions, Backlog, BatchId, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
     PoolIx, QueueSpec, Request, Scheduler, ahead,
 };
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1000 * MS;
@@ -88,7 +88,7 @@ impl Bench {
                 slots: 1,
                 latency: latency.clone(),
                 max_waiting_rows: u32::MAX,
-                tenant: queue,
+                tenant: TenantIx::new(queue),
                 priority: load.priority,
                 weight: load.weight,
                 price: 1.0,
@@ -321,7 +321,7 @@ fn one_tenant_alone_is_served_by_deadline() {
     // The same queries, in two queues of one tenant.
     let mut random = ChaCha8Rng::seed_from_u64(6);
     let backlog = |work| Backlog {
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: 100,
         weight: 1.0,
         work,
@@ -330,15 +330,18 @@ fn one_tenant_alone_is_served_by_deadline() {
     };
     for _ in 0..100 {
         let work = random.random_range(0..1000);
-        assert_eq!(ahead(0, [backlog(work)].into_iter()), Some(work));
-        assert_eq!(ahead(1, [backlog(work)].into_iter()), None);
+        assert_eq!(
+            ahead(TenantIx::new(0), [backlog(work)].into_iter()),
+            Some(work)
+        );
+        assert_eq!(ahead(TenantIx::new(1), [backlog(work)].into_iter()), None);
     }
 }
 
 #[test]
 fn what_goes_before_a_query_is_what_the_shares_say() {
     let of = |tenant, priority, weight, work, lag| Backlog {
-        tenant,
+        tenant: TenantIx::new(tenant),
         priority,
         weight,
         work,
@@ -352,7 +355,7 @@ fn what_goes_before_a_query_is_what_the_shares_say() {
         of(3, 200, 1.0, 7, 0),
         of(4, 50, 9.0, 1000, 0),
     ];
-    let before = |tenant| ahead(tenant, all.into_iter()).unwrap();
+    let before = |tenant| ahead(TenantIx::new(tenant), all.into_iter()).unwrap();
     // All of it goes in one batch, after those of a higher priority.
     assert_eq!(before(0), 30 + 7);
     // Turns of 950 / 2 + 40 for an equal of weight 1, who have less than that.
@@ -361,5 +364,5 @@ fn what_goes_before_a_query_is_what_the_shares_say() {
     assert_eq!(before(4), 1000 + 30 + 1000 + 5 + 7);
     let later = [of(0, 100, 2.0, 250, 10), of(1, 100, 0.5, 1000, 0)];
     // 200 after the first batch: turns of 100 + 10, of which the other takes half.
-    assert_eq!(ahead(0, later.into_iter()), Some(250 + 55));
+    assert_eq!(ahead(TenantIx::new(0), later.into_iter()), Some(250 + 55));
 }

@@ -5,7 +5,7 @@ use sextant_schedule::{
     Action, Actions, BatchId, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options, Policy,
     PoolIx, QueueSpec, Request, Scheduler,
 };
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 /// A scheduler that is told one thing at a time.
 pub struct Small {
@@ -31,7 +31,7 @@ pub fn spec(max_rows: u32) -> QueueSpec {
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).unwrap(),
         max_waiting_rows: 64,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority: 100,
         weight: 1.0,
         price: 1.0,

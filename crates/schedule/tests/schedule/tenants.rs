@@ -3,13 +3,13 @@
 use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, Policy, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
-use sextant_types::index::QueueIx;
+use sextant_types::index::{QueueIx, TenantIx};
 
 const SECOND: Nanos = 1_000_000_000;
 
 fn of(tenant: u32, max_rows: u32) -> QueueSpec {
     QueueSpec {
-        tenant,
+        tenant: TenantIx::new(tenant),
         ..spec(max_rows)
     }
 }
@@ -57,10 +57,16 @@ fn a_backlog_says_what_waits_and_what_may_go_together() {
         panic!("two tenants");
     };
     // Of five rows four take 140 ns, and one 110.
-    assert_eq!((first.tenant, first.priority, first.weight), (0, 100, 1.0));
+    assert_eq!(
+        (first.tenant.get(), first.priority, first.weight),
+        (0, 100, 1.0)
+    );
     assert_eq!((first.work, first.batch, first.lag), (250, 140, 110));
     // The larger batch of its two queues, on two slots.
-    assert_eq!((second.tenant, second.work, second.batch), (7, 0, 2 * 180));
+    assert_eq!(
+        (second.tenant.get(), second.work, second.batch),
+        (7, 0, 2 * 180)
+    );
 }
 
 #[test]
@@ -144,7 +150,9 @@ fn what_leaves_is_forgotten_and_nothing_else_is() {
     assert_eq!(unload(&mut small, QueueIx::new(2)), 1);
     let left = |small: &Small| -> Vec<(u32, Nanos, Nanos)> {
         let all = backlogs(small);
-        all.iter().map(|it| (it.tenant, it.work, it.lag)).collect()
+        all.iter()
+            .map(|it| (it.tenant.get(), it.work, it.lag))
+            .collect()
     };
     assert_eq!(left(&small), [(0, 110, 0), (1, 0, 110)]);
     assert_eq!(unload(&mut small, QueueIx::new(0)), 1);

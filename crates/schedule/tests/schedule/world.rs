@@ -7,7 +7,7 @@ use sextant_schedule::{
     Action, Actions, BatchId, Delay, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
     PoolIx, QueueSpec, Request, Scheduler,
 };
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 /// By device: its first pool, and its slots.
 pub const DEVICES: [(u32, u16); 4] = [(0, 3), (0, 1), (1, 2), (2, 1)];
@@ -111,7 +111,7 @@ fn spec(pool: PoolIx, queue: QueueIx) -> QueueSpec {
         slots,
         latency: table(SLOWNESS[pool.get() as usize]),
         max_waiting_rows: 64,
-        tenant: 0,
+        tenant: TenantIx::new(0),
         priority,
         weight: 1.0,
         price: 1.0,
