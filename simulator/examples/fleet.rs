@@ -50,7 +50,7 @@ fn counts(experiment: &Experiment, plan: &Plan) -> Result<(), Error> {
         for policy in policies {
             let report = run(&cell.setting, *policy)?;
             for (class, of) in cell.setting.classes.iter().zip(&report.classes) {
-                let application = &cell.setting.applications[class.application as usize].name;
+                let application = &cell.setting.applications[class.application].name;
                 let (sent, late, refused) = (of.sent, of.late, of.refused);
                 println!(
                     "{} {} {application} {sent} {late} {refused}",

@@ -21,6 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_profile::Run;
 use sextant_schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request};
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use crate::{Arrival, Error, Setting, Source, Span};
 use control::Control;
@@ -37,17 +38,17 @@ pub struct PagedWorld<'a> {
     setting: &'a Setting,
     paging: &'a Paging,
     control: Control,
-    workers: Vec<Worker>,
+    workers: IndexVec<DeviceIx, Worker>,
     /// By worker: when something happens there.
-    due: IndexedHeap<u32>,
+    due: IndexedHeap<DeviceIx>,
     mail: BinaryHeap<Reverse<Mail>>,
     sent: u64,
     /// By worker: when what was sent last arrives.
-    arrival: Vec<Nanos>,
+    arrival: IndexVec<DeviceIx, Nanos>,
     now: Nanos,
     recorder: Recorder,
     /// By model: devices on which it is loaded.
-    copies: Vec<u32>,
+    copies: IndexVec<VariantIx, u32>,
     batches: Vec<Option<Batch>>,
     vacant: Vec<u32>,
     random: ChaCha8Rng,
@@ -58,7 +59,7 @@ pub struct PagedWorld<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     arrived: Nanos,
-    model: u32,
+    model: VariantIx,
     client: u32,
     cold: bool,
 }
@@ -100,10 +101,10 @@ impl<'a> PagedWorld<'a> {
             due: IndexedHeap::default(),
             mail: BinaryHeap::new(),
             sent: 0,
-            arrival: vec![0; devices],
+            arrival: (0..devices).map(|_| 0).collect(),
             now: 0,
             recorder: Recorder::new(paging, devices as u32, Span::default()),
-            copies: vec![0; setting.models.len()],
+            copies: setting.models.iter().map(|_| 0).collect(),
             batches: Vec::new(),
             vacant: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(setting.seed),
@@ -143,9 +144,10 @@ impl<'a> PagedWorld<'a> {
 
     fn on_arrival(&mut self, arrival: Arrival) {
         let Arrival { at, model, client } = arrival;
-        let cold = self.copies[model as usize] == 0;
+        let model = VariantIx::new(model);
+        let cold = self.copies[model] == 0;
         self.recorder.arrived(at, model, cold);
-        let target = self.setting.models[model as usize].target;
+        let target = self.setting.model(model).target;
         let request = Request {
             payload: Token {
                 arrived: at,
@@ -162,7 +164,7 @@ impl<'a> PagedWorld<'a> {
     /// Something ends or may start on a worker.
     fn on_due(&mut self) {
         if let Some((_, worker)) = self.due.first() {
-            self.workers[worker as usize].advance(self.now, &mut self.outcomes);
+            self.workers[worker].advance(self.now, &mut self.outcomes);
             self.look_at(worker);
         }
     }
@@ -173,11 +175,11 @@ impl<'a> PagedWorld<'a> {
         };
         match mail.message {
             Message::Order(order) => {
-                let worker = &mut self.workers[mail.worker as usize];
+                let worker = &mut self.workers[mail.worker];
                 if let Order::Unload { model } = order
                     && worker.is_loaded(model)
                 {
-                    self.copies[model as usize] -= 1;
+                    self.copies[model] -= 1;
                 }
                 worker.deliver(self.now, order, &mut self.outcomes);
                 self.look_at(mail.worker);
@@ -187,8 +189,8 @@ impl<'a> PagedWorld<'a> {
     }
 
     /// After anything on a worker: sends what came of it and notes when to look again.
-    fn look_at(&mut self, worker: u32) {
-        match self.workers[worker as usize].next() {
+    fn look_at(&mut self, worker: DeviceIx) {
+        match self.workers[worker].next() {
             Some(at) => self.due.set(worker, at),
             None => {
                 self.due.remove(worker);
@@ -197,7 +199,7 @@ impl<'a> PagedWorld<'a> {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         for outcome in outcomes.drain(..) {
             if let Outcome::Load { model, ran: Ok(_) } = outcome {
-                self.copies[model as usize] += 1;
+                self.copies[model] += 1;
             }
             if self.paging.log {
                 self.log(worker, outcome);
@@ -208,7 +210,7 @@ impl<'a> PagedWorld<'a> {
         self.outcomes = outcomes;
     }
 
-    fn log(&mut self, device: u32, outcome: Outcome) {
+    fn log(&mut self, device: DeviceIx, outcome: Outcome) {
         let at = Ran {
             start: self.now,
             end: self.now,
@@ -220,7 +222,7 @@ impl<'a> PagedWorld<'a> {
             } => {
                 let requests = self.batches[batch as usize].as_ref();
                 let first = requests.and_then(|batch| batch.requests.first());
-                let model = first.map_or(0, |request| request.payload.model);
+                let model = first.map_or(VariantIx::default(), |request| request.payload.model);
                 (What::Infer, model, ran)
             }
             Outcome::Load {
@@ -239,7 +241,7 @@ impl<'a> PagedWorld<'a> {
         });
     }
 
-    fn post(&mut self, at: Nanos, worker: u32, message: Message) {
+    fn post(&mut self, at: Nanos, worker: DeviceIx, message: Message) {
         self.sent += 1;
         let number = self.sent;
         self.mail.push(Reverse(Mail {
@@ -251,14 +253,14 @@ impl<'a> PagedWorld<'a> {
     }
 
     /// Sends an order; it arrives no earlier than the one before.
-    fn order(&mut self, worker: u32, delay: Nanos, order: Order) {
-        let last = &mut self.arrival[worker as usize];
+    fn order(&mut self, worker: DeviceIx, delay: Nanos, order: Order) {
+        let last = &mut self.arrival[worker];
         *last = (*last).max(self.now + delay);
         let at = *last;
         self.post(at, worker, Message::Order(order));
     }
 
-    fn on_outcome(&mut self, worker: u32, outcome: Outcome, source: &mut dyn Source) {
+    fn on_outcome(&mut self, worker: DeviceIx, outcome: Outcome, source: &mut dyn Source) {
         match outcome {
             Outcome::Infer { batch, ran } => self.on_batch(batch, ran, source),
             Outcome::Load { model, ran } => {
@@ -299,12 +301,12 @@ impl<'a> PagedWorld<'a> {
     ) {
         let token = request.payload;
         if let Err(failure) = ran {
-            source.on_drop(self.now, token.model, token.client);
+            source.on_drop(self.now, token.model.get(), token.client);
             let reason = Reason::Failed(failure);
             return self.recorder.missed(token.model, token.arrived, reason);
         }
-        source.on_answer(self.now, token.model, token.client);
-        let target = self.setting.models[token.model as usize].target;
+        source.on_answer(self.now, token.model.get(), token.client);
+        let target = self.setting.model(token.model).target;
         self.recorder.answered(Answer {
             model: token.model,
             arrived: token.arrived,

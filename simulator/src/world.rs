@@ -11,6 +11,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request};
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use control::{Control, Order};
 use report::Counts;
@@ -27,8 +28,8 @@ pub struct World<'a> {
     now: Nanos,
     span: Span,
     report: Report,
-    tallies: Vec<Counts>,
-    devices: Vec<DeviceState>,
+    tallies: IndexVec<VariantIx, Counts>,
+    devices: IndexVec<DeviceIx, DeviceState>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     order: u64,
     batches: Vec<Option<Batch>>,
@@ -45,7 +46,7 @@ pub struct World<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     arrived: Nanos,
-    model: u32,
+    model: VariantIx,
     client: u32,
 }
 
@@ -81,8 +82,10 @@ impl<'a> World<'a> {
             now: 0,
             span: Span::default(),
             report: Report::default(),
-            tallies: vec![Counts::default(); setting.models.len()],
-            devices: vec![DeviceState::default(); setting.devices.len()],
+            tallies: setting.models.iter().map(|_| Counts::default()).collect(),
+            devices: (setting.devices.iter())
+                .map(|_| DeviceState::default())
+                .collect(),
             events: BinaryHeap::new(),
             order: 0,
             batches: Vec::new(),
@@ -125,8 +128,8 @@ impl<'a> World<'a> {
     }
 
     fn load(&mut self) {
-        for at in 0..self.setting.devices.len() as u32 {
-            self.device_up(at);
+        for device in self.devices.numbers() {
+            self.device_up(device);
         }
         for (at, failure) in self.setting.failures.iter().enumerate() {
             let failure_at = at as u32;
@@ -147,28 +150,28 @@ impl<'a> World<'a> {
         }
     }
 
-    fn device_up(&mut self, device: u32) {
-        self.devices[device as usize].free_at = self.now;
+    fn device_up(&mut self, device: DeviceIx) {
+        self.devices[device].free_at = self.now;
         self.control.device_up(self.now, device, self.setting);
     }
 
     fn on_arrival(&mut self, arrival: Arrival) {
-        let model = &self.setting.models[arrival.model as usize];
+        let model = VariantIx::new(arrival.model);
         self.report.simulated += 1;
         if self.counts(arrival.at) {
-            self.tallies[arrival.model as usize].sent += 1;
+            self.tallies[model].sent += 1;
             self.open += 1;
         }
         let request = Request {
             payload: Token {
                 arrived: arrival.at,
-                model: arrival.model,
+                model,
                 client: arrival.client,
             },
             rows: 1,
-            deadline: arrival.at.saturating_add(model.target),
+            deadline: arrival.at.saturating_add(self.setting.model(model).target),
         };
-        self.control.on_request(self.now, arrival.model, request);
+        self.control.on_request(self.now, model, request);
     }
 
     fn on_event(&mut self, source: &mut dyn Source) {
@@ -235,7 +238,7 @@ impl<'a> World<'a> {
         {
             self.report.batches.insert(rows as u32, *count);
         }
-        for (tally, counts) in self.report.models.iter_mut().zip(&self.tallies) {
+        for (tally, counts) in self.report.models.iter_mut().zip(self.tallies.iter()) {
             counts.write(tally);
         }
         self.report

@@ -30,7 +30,7 @@ impl World<'_> {
             if there.len() <= wanted {
                 self.surplus_since[kind] = None;
                 for at in &there {
-                    if let Some(of) = self.devices[*at as usize].as_mut() {
+                    if let Some(of) = self.devices[*at].as_mut() {
                         of.emptying = false;
                     }
                 }
@@ -58,8 +58,8 @@ impl World<'_> {
     }
 
     /// A device takes work from now on.
-    pub(super) fn on_up(&mut self, device: u32) {
-        let Some(of) = self.devices[device as usize].as_mut() else {
+    pub(super) fn on_up(&mut self, device: DeviceIx) {
+        let Some(of) = self.devices[device].as_mut() else {
             return;
         };
         of.state = State::Up;
@@ -81,10 +81,10 @@ impl World<'_> {
     }
 
     /// A device ends what it has and goes, at once where it has nothing.
-    fn send_away(&mut self, device: u32) {
+    fn send_away(&mut self, device: DeviceIx) {
         // What was given to it before it was told to go is its own.
         self.carry_out();
-        let Some(of) = self.devices[device as usize].as_mut() else {
+        let Some(of) = self.devices[device].as_mut() else {
             return;
         };
         let (kind, was_up) = (of.kind, of.state == State::Up);
@@ -98,39 +98,35 @@ impl World<'_> {
     }
 
     /// A device that drains goes once nothing runs on it.
-    pub(super) fn leave(&mut self, device: u32) {
+    pub(super) fn leave(&mut self, device: DeviceIx) {
         let is_done = |of: &Device| of.state == State::Draining && of.slots.is_idle();
-        let at = device as usize;
-        if self.devices[at].as_ref().is_some_and(is_done) {
+        if self.devices[device].as_ref().is_some_and(is_done) {
             self.bill();
-            self.devices[at] = None;
+            self.devices[device] = None;
             self.vacant.push(Reverse(device));
         }
     }
 
-    fn order(&mut self, kind: usize) -> u32 {
+    fn order(&mut self, kind: usize) -> DeviceIx {
         let device = self.add(kind);
         self.count(kind);
         device
     }
 
-    fn add(&mut self, kind: usize) -> u32 {
+    fn add(&mut self, kind: usize) -> DeviceIx {
         self.bill();
         self.lives += 1;
         let of = Device::new(&self.setting.types[kind], kind, self.lives, self.now);
         let device = match self.vacant.pop() {
             Some(Reverse(device)) => device,
-            None => {
-                self.devices.push(None);
-                self.devices.len() as u32 - 1
-            }
+            None => self.devices.push(None),
         };
-        self.devices[device as usize] = Some(of);
+        self.devices[device] = Some(of);
         device
     }
 
-    fn staying(&self, kind: usize) -> Vec<u32> {
-        let all = (0..).zip(&self.devices);
+    fn staying(&self, kind: usize) -> Vec<DeviceIx> {
+        let all = self.devices.numbered();
         let of = all.filter_map(|(at, device)| {
             let device = device.as_ref()?;
             (device.kind == kind && device.state != State::Draining).then_some(at)
@@ -145,8 +141,8 @@ impl World<'_> {
     }
 
     /// Those that are not up serve nobody.
-    fn removable(&self, at: u32) -> Removable {
-        match self.devices[at as usize].as_ref() {
+    fn removable(&self, at: DeviceIx) -> Removable {
+        match self.devices[at].as_ref() {
             Some(of) if of.state == State::Up => Removable {
                 busy_share: of.busy_share,
                 holds: self.wanted_on(of).collect(),
@@ -161,25 +157,22 @@ impl World<'_> {
     }
 
     /// What a device that is to leave has alone moves to those that stay, the least busy first.
-    fn empty(&mut self, from: u32, alone: &[u32], leavers: &[Leaver], there: &[u32]) {
-        if let Some(of) = self.devices[from as usize].as_mut() {
+    fn empty(&mut self, from: DeviceIx, alone: &[u32], leavers: &[Leaver], there: &[DeviceIx]) {
+        if let Some(of) = self.devices[from].as_mut() {
             of.emptying = true;
         }
-        let leaves = |at: u32| leavers.iter().any(|leaver| there[leaver.at] == at);
-        let all = (0..).zip(&self.devices);
+        let leaves = |at: DeviceIx| leavers.iter().any(|leaver| there[leaver.at] == at);
+        let all = self.devices.numbered();
         let up = all.filter_map(|(at, device)| Some((at, device.as_ref()?)));
-        let mut to: Vec<(f64, u32)> = up
+        let mut to: Vec<(f64, DeviceIx)> = up
             .filter(|(at, of)| of.state == State::Up && !leaves(*at))
             .map(|(at, of)| (of.busy_share, at))
             .collect();
         to.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let to: Vec<_> = to.into_iter().map(|(_, at)| DeviceIx::new(at)).collect();
+        let to: Vec<DeviceIx> = to.into_iter().map(|(_, at)| at).collect();
         for variant in alone {
-            self.control.relocate(
-                self.now,
-                (VariantIx::new(*variant), DeviceIx::new(from)),
-                &to,
-            );
+            self.control
+                .relocate(self.now, (VariantIx::new(*variant), from), &to);
         }
     }
 
@@ -187,7 +180,7 @@ impl World<'_> {
     fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = u32> + 'a {
         let wanted = self.control.wanted().iter();
         let wanted = wanted.filter(|(_, wanted)| wanted.devices > 0);
-        let here = wanted.filter(|(variant, _)| of.held.get(&variant.get()) == Some(&Held::Loaded));
+        let here = wanted.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
         here.map(|(variant, _)| variant.get())
     }
 

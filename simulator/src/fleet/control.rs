@@ -9,14 +9,14 @@ use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
 
 use super::{Policy, Setting, variants::Presences};
-use sextant_types::index::{DeviceIx, KindIx, TenantIx, VariantIx};
+use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) arrived: Nanos,
     pub(super) class: u32,
-    pub(super) variant: u32,
+    pub(super) variant: VariantIx,
     /// Whether its variant had to be loaded.
     pub(super) load: bool,
     /// How often it was placed.
@@ -29,7 +29,7 @@ pub(super) struct Control {
     pub(super) controller: Controller<Token>,
     pub(super) actions: Actions<Token>,
     /// By application.
-    indices: Vec<Index>,
+    indices: IndexVec<ApplicationIx, Index>,
     /// What is wanted, as the controller was told.
     wanted: Vec<(VariantIx, Wanted)>,
 }
@@ -47,26 +47,32 @@ impl Control {
         let mut control = Self {
             controller: Controller::new(&options),
             actions: Actions::new(),
-            indices: Vec::new(),
+            indices: (setting.applications.iter())
+                .map(|_| Index::default())
+                .collect(),
             wanted: Vec::new(),
         };
-        for at in 0..setting.variants.len() as u32 {
+        for at in setting.variants.numbers() {
             if let Some(spec) = model_spec(setting, at) {
                 let Self {
                     controller,
                     actions,
                     ..
                 } = &mut control;
-                controller.on_variant(0, VariantIx::new(at), spec, actions);
+                controller.on_variant(0, at, spec, actions);
             }
         }
-        let applications = setting.applications.len();
-        control.indices.resize_with(applications, Index::default);
         control
     }
 
     /// A device takes work.
-    pub(super) fn device_up(&mut self, now: Nanos, device: u32, setting: &Setting, kind: usize) {
+    pub(super) fn device_up(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        setting: &Setting,
+        kind: usize,
+    ) {
         let of = &setting.types[kind];
         let spec = DeviceSpec {
             kind: KindIx::new(kind as u32),
@@ -74,27 +80,32 @@ impl Control {
             slots: of.slots.max(1),
         };
         self.controller
-            .on_device_up(now, DeviceIx::new(device), spec, &mut self.actions);
+            .on_device_up(now, device, spec, &mut self.actions);
     }
 
     /// A device takes no new work.
-    pub(super) fn device_down(&mut self, now: Nanos, device: u32) {
+    pub(super) fn device_down(&mut self, now: Nanos, device: DeviceIx) {
         self.controller
-            .on_device_down(now, DeviceIx::new(device), &mut self.actions);
+            .on_device_down(now, device, &mut self.actions);
     }
 
     /// What is loaded where is another thing for an application.
-    pub(super) fn index(&mut self, setting: &Setting, application: u32, there: &Presences<'_>) {
-        let pinned = setting.applications[application as usize].pinned;
+    pub(super) fn index(
+        &mut self,
+        setting: &Setting,
+        application: ApplicationIx,
+        there: &Presences<'_>,
+    ) {
+        let pinned = setting.applications[application].pinned;
         let mut entries = Vec::new();
-        for (at, variant) in (0..).zip(&setting.variants) {
+        for (at, variant) in setting.variants.numbered() {
             if variant.application == application && pinned.is_none_or(|pinned| pinned == at) {
                 entries.extend(self::entries(setting, at, there));
             }
         }
         let all: Vec<usize> = (0..entries.len()).collect();
         select::mark_dominated(&mut entries, &all);
-        self.indices[application as usize] = Index::new(entries);
+        self.indices[application] = Index::new(entries);
     }
 
     /// Which variant answers a query of a class that came at `arrived`.
@@ -117,7 +128,7 @@ impl Control {
             controller: &self.controller,
             now,
         };
-        select::select(&self.indices[of.application as usize], &demand, &waits)
+        select::select(&self.indices[of.application], &demand, &waits)
     }
 
     /// What is wanted loaded now, by variant in order.
@@ -146,9 +157,9 @@ impl Control {
 }
 
 /// A variant as the controller knows it; `None` where no type of device runs it.
-fn model_spec(setting: &Setting, at: u32) -> Option<VariantSpec> {
-    let variant = &setting.variants[at as usize];
-    let tenant = setting.applications[variant.application as usize].tenant;
+fn model_spec(setting: &Setting, at: VariantIx) -> Option<VariantSpec> {
+    let variant = &setting.variants[at];
+    let tenant = setting.applications[variant.application].tenant;
     let load = (variant.load_ms * 1e6) as Nanos;
     let kinds = variant.on.iter().enumerate().filter_map(|(kind, latency)| {
         let of = &setting.types[kind];
@@ -173,7 +184,7 @@ fn model_spec(setting: &Setting, at: u32) -> Option<VariantSpec> {
             slots: variant.slots.max(1),
             latency,
             max_waiting_rows: u32::MAX,
-            tenant: TenantIx::new(variant.application),
+            tenant: variant.application.into(),
             priority: tenant.priority,
             weight: tenant.weight as f32,
             price: 1.0,
@@ -184,15 +195,15 @@ fn model_spec(setting: &Setting, at: u32) -> Option<VariantSpec> {
 
 /// What selection knows of a variant: an entry for each type of device that is up, and where it is
 /// loaded somewhere for those types alone.
-fn entries(setting: &Setting, at: u32, there: &Presences<'_>) -> Vec<Entry> {
-    let variant = &setting.variants[at as usize];
+fn entries(setting: &Setting, at: VariantIx, there: &Presences<'_>) -> Vec<Entry> {
+    let variant = &setting.variants[at];
     let mut entries = Vec::new();
     let mut nowhere = None;
     for (kind, latency) in variant.on.iter().enumerate() {
         let Some(latency) = latency else { continue };
         let readiness = there.readiness(at, kind);
         let entry = Entry {
-            ordinal: VariantIx::new(at),
+            ordinal: at,
             kind: KindIx::new(kind as u32),
             quality_bound: variant.accuracy,
             latency_ms: latency.of(1) as f64 / 1e6,

@@ -6,6 +6,7 @@ mod watch;
 use std::collections::BTreeMap;
 
 use sextant_schedule::{NEVER, Nanos};
+use sextant_types::index::VariantIx;
 
 use super::DeviceType;
 use slots::Slots;
@@ -38,7 +39,7 @@ pub(super) struct Device {
     /// Tells it from those that had its number before.
     pub(super) life: u64,
     pub(super) since: Nanos,
-    pub(super) held: BTreeMap<u32, Held>,
+    pub(super) held: BTreeMap<VariantIx, Held>,
     pub(super) slots: Slots,
     /// When the slots are looked at next, as it was scheduled last.
     pub(super) next: Nanos,
@@ -79,11 +80,11 @@ impl Device {
 
     /// Measures how busy it was since the last time, and what condition its variants are in; answers
     /// those whose condition has changed.
-    pub(super) fn look(&mut self, now: Nanos) -> Vec<u32> {
+    pub(super) fn look(&mut self, now: Nanos) -> Vec<VariantIx> {
         let whole = (now - self.measured).max(1) as f64 * f64::from(self.slots.count());
         self.measured = now;
         let busy = self.slots.read_busy(now).into_iter();
-        let shares: Vec<(u32, f64)> = busy.map(|(of, nanos)| (of, nanos / whole)).collect();
+        let shares: Vec<(VariantIx, f64)> = busy.map(|(of, nanos)| (of, nanos / whole)).collect();
         let busy_share: f64 = shares.iter().map(|(_, share)| share).sum();
         self.busy_share = busy_share.clamp(0.0, 1.0);
         self.watch.look(&self.held, &shares)

@@ -10,6 +10,7 @@ mod variants;
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
+use sextant_types::index::{ApplicationIx, VariantIx};
 use toml::{Table, Value};
 
 use super::{Application, Cell, Class, DeviceType, Experiment, Policy, Scaling, Setting};
@@ -235,7 +236,7 @@ impl CellFile {
             })
             .collect();
         let mut variants = Vec::new();
-        for (at, of) in (0..).zip(&self.application) {
+        for (at, of) in (0..).map(ApplicationIx::new).zip(&self.application) {
             for variant in &of.variant {
                 variants.push(variant.read(at, &types)?);
             }
@@ -245,14 +246,13 @@ impl CellFile {
             variants::read(&text, path, &types, (&mut applications, &mut variants))
                 .map_err(|error| error.to_string())?;
         }
-        for (at, of) in self.application.iter().enumerate() {
+        for (at, of) in (0..).map(ApplicationIx::new).zip(&self.application) {
             let Some(pinned) = &of.pinned else { continue };
-            let is = |variant: &super::Variant| {
-                variant.application as usize == at && variant.name == *pinned
-            };
+            let is =
+                |variant: &super::Variant| variant.application == at && variant.name == *pinned;
             let found = variants.iter().position(is);
             let found = found.ok_or_else(|| format!("`{}` has no variant `{pinned}`", of.name))?;
-            applications[at].pinned = Some(found as u32);
+            applications[at.get() as usize].pinned = Some(VariantIx::new(found as u32));
         }
         let load = self.load.rate(folder)?;
         let classes = self.class.iter().map(|class| {
@@ -266,7 +266,7 @@ impl CellFile {
                 _ => return Err("a class has a `rate` or a `share`, not both".to_owned()),
             };
             Ok(Class {
-                application: at as u32,
+                application: ApplicationIx::new(at as u32),
                 latency_ms: class.latency_ms,
                 min_accuracy: class.min_accuracy,
                 rate,
@@ -280,8 +280,8 @@ impl CellFile {
         Ok(Cell {
             setting: Setting {
                 types,
-                applications,
-                variants,
+                applications: applications.into_iter().collect(),
+                variants: variants.into_iter().collect(),
                 classes,
                 recorded: self.load.recorded(folder)?,
                 scaling: self.scaling.read(),

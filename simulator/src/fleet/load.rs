@@ -39,8 +39,7 @@ pub(super) fn source(setting: &Setting) -> Result<Box<dyn Source>, Error> {
 impl Recorded {
     fn new(trace: &Arc<Trace>, setting: &Setting) -> Result<Self, Error> {
         let class_of = |name: &String| {
-            let named =
-                |of: &super::Class| setting.applications[of.application as usize].name == *name;
+            let named = |of: &super::Class| setting.applications[of.application].name == *name;
             let at = setting.classes.iter().position(named);
             at.map(|at| at as u32).ok_or_else(|| {
                 Error::Setting(format!(

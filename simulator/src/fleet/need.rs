@@ -49,7 +49,7 @@ pub(super) fn need(setting: &Setting, report: &Report) -> Option<Need> {
 /// What a query a second of a class costs least in full batches, US dollars an hour.
 fn cheapest_usd(setting: &Setting, class: usize) -> Option<f64> {
     let of = &setting.classes[class];
-    let good = (0..).zip(&setting.variants).filter(|(_, variant)| {
+    let good = setting.variants.numbered().filter(|(_, variant)| {
         let is_good = of
             .min_accuracy
             .is_none_or(|least| variant.accuracy >= least);

@@ -148,8 +148,8 @@ impl Replicas {
 /// Where the queries of a class run: on the type on which its application's pinned variant is cheapest.
 fn runs(setting: &Setting, class: usize) -> Option<Runs> {
     let of = &setting.classes[class];
-    let pinned = setting.applications[of.application as usize].pinned?;
-    let variant = &setting.variants[pinned as usize];
+    let pinned = setting.applications[of.application].pinned?;
+    let variant = &setting.variants[pinned];
     let able = (0..setting.types.len()).filter(|kind| setting.types[*kind].most > 0);
     let priced = able.filter_map(|kind| Some((kind, setting.cost_per_1k_usd(variant, kind)?)));
     let (kind, _) = priced.min_by(|(_, a), (_, b)| a.total_cmp(b))?;

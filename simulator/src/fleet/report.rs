@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, collections::VecDeque};
 
+use sextant_types::index::{IndexVec, VariantIx};
+
 use super::{Setting, need::need};
 
 /// Length of the time in which turns are counted, s.
@@ -24,11 +26,11 @@ pub struct Report {
     pub counts: Vec<(f64, usize, u32)>,
     /// When a variant on a device became interfered, s from the beginning of the run: the type of the
     /// device, the variant.
-    pub interfered: Vec<(f64, usize, u32)>,
+    pub interfered: Vec<(f64, usize, VariantIx)>,
     /// Queries in the run, those before the measured time included.
     pub simulated: u64,
     /// By variant: answers.
-    pub answers: Vec<u64>,
+    pub answers: IndexVec<VariantIx, u64>,
     /// Loads that ended well, in the whole run.
     pub loads: u64,
 }

@@ -11,6 +11,7 @@ use sextant_scaling::{
     tenants::Tenants,
     wanted::{Candidate, Place, wanted},
 };
+use sextant_types::index::VariantIx;
 
 use super::{
     Policy, Setting,
@@ -45,7 +46,7 @@ pub(super) struct Look {
     /// By type: how many devices.
     pub(super) devices: Vec<u32>,
     /// By variant in order.
-    pub(super) variants: Vec<(u32, Wanted)>,
+    pub(super) variants: Vec<(VariantIx, Wanted)>,
 }
 
 impl Autoscaler {
@@ -126,7 +127,7 @@ impl Autoscaler {
                 pinned: false,
                 order: 0,
             };
-            (*variant, wanted)
+            (VariantIx::new(*variant), wanted)
         });
         let warm = match self.policy {
             Policy::Scaler(_) => warm(setting, there),
@@ -140,7 +141,7 @@ impl Autoscaler {
 }
 
 /// Variants that are pinned to applications, everywhere.
-fn preloaded(setting: &Setting) -> Vec<(u32, Wanted)> {
+fn preloaded(setting: &Setting) -> Vec<(VariantIx, Wanted)> {
     let pinned = setting.applications.iter().filter_map(|of| of.pinned);
     let everywhere = |variant| {
         let wanted = Wanted {
@@ -157,24 +158,18 @@ fn preloaded(setting: &Setting) -> Vec<(u32, Wanted)> {
 /// smallest first; by variant.
 fn in_order(
     setting: &Setting,
-    mut wanted: Vec<(u32, Wanted)>,
-    warm: Vec<u32>,
-) -> Vec<(u32, Wanted)> {
-    let mut order: Vec<(bool, u32, u32)> = wanted
+    mut wanted: Vec<(VariantIx, Wanted)>,
+    warm: Vec<VariantIx>,
+) -> Vec<(VariantIx, Wanted)> {
+    let mut order: Vec<(bool, u32, VariantIx)> = wanted
         .iter()
-        .map(|(variant, _)| {
-            (
-                false,
-                setting.variants[*variant as usize].memory_mb,
-                *variant,
-            )
-        })
+        .map(|(variant, _)| (false, setting.variants[*variant].memory_mb, *variant))
         .collect();
     for variant in warm {
         match wanted.iter_mut().find(|(known, _)| *known == variant) {
             Some((_, known)) => known.devices = u32::MAX,
             None => {
-                order.push((true, setting.variants[variant as usize].memory_mb, variant));
+                order.push((true, setting.variants[variant].memory_mb, variant));
                 let kept = Wanted {
                     devices: u32::MAX,
                     pinned: false,
@@ -196,18 +191,18 @@ fn in_order(
 
 /// Variants that are loaded before anybody asks, as the live autoscaler chooses them. A type of device
 /// counts as an engine.
-fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<u32> {
+fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<VariantIx> {
     let share = setting.scaling.warm_memory_share;
     if share <= 0.0 {
         return Vec::new();
     }
     let mut candidates = Vec::new();
-    for (at, variant) in (0..).zip(&setting.variants) {
+    for (at, variant) in setting.variants.numbered() {
         let on = variant.on.iter().enumerate();
         for (kind, latency) in on.filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))) {
             candidates.push(Candidate {
-                ordinal: at,
-                model: variant.application,
+                ordinal: at.get(),
+                model: variant.application.get(),
                 engine: kind as u32,
                 dominated: false,
                 own_bytes: bytes(variant.memory_mb),
@@ -228,7 +223,8 @@ fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<u32> {
     });
     let places: Vec<Place> = places.collect();
     let wishes = wanted(&candidates, &places, share);
-    let mut variants: Vec<u32> = wishes.iter().map(|wish| wish.ordinal).collect();
+    let wished = wishes.iter().map(|wish| VariantIx::new(wish.ordinal));
+    let mut variants: Vec<VariantIx> = wished.collect();
     variants.dedup();
     variants
 }
@@ -258,7 +254,9 @@ fn scene(
         footprints: Vec::new(),
         tenants: Tenants {
             all: setting.applications.iter().map(|of| of.tenant).collect(),
-            of_need: setting.classes.iter().map(|of| of.application).collect(),
+            of_need: (setting.classes.iter())
+                .map(|of| of.application.get())
+                .collect(),
         },
     };
     for class in 0..setting.classes.len() {
@@ -297,8 +295,8 @@ fn add_choices(
     scene: &mut Scene,
 ) {
     let of = &setting.classes[class];
-    let pinned = setting.applications[of.application as usize].pinned;
-    for (at, variant) in (0..).zip(&setting.variants) {
+    let pinned = setting.applications[of.application].pinned;
+    for (at, variant) in setting.variants.numbered() {
         let is_good = of
             .min_accuracy
             .is_none_or(|least| variant.accuracy >= least);
@@ -316,7 +314,7 @@ fn add_choices(
             }
             scene.problem.choices.push(Choice {
                 need: class as u32,
-                variant: at,
+                variant: at.get(),
                 device: kind as u32,
                 rps,
                 memory_share,
@@ -324,9 +322,9 @@ fn add_choices(
                 running: there.loaded(at, kind),
             });
             scene.footprints.push(Footprint {
-                variant: at,
+                variant: at.get(),
                 own_bytes: bytes(variant.memory_mb),
-                group: at,
+                group: at.get(),
                 shared_bytes: 0,
                 least: 0,
                 load: 0,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_scaling as scaling;
 use sextant_scaling::{rate_for_class, rate_in_time, tenants::Tenant};
 use sextant_schedule::LatencyTable;
+use sextant_types::index::{ApplicationIx, IndexVec, VariantIx};
 
 use super::Policy;
 use crate::{
@@ -19,9 +20,9 @@ pub struct Setting {
     /// Types of devices.
     pub types: Vec<DeviceType>,
     /// Applications.
-    pub applications: Vec<Application>,
+    pub applications: IndexVec<ApplicationIx, Application>,
     /// Variants of all applications.
-    pub variants: Vec<Variant>,
+    pub variants: IndexVec<VariantIx, Variant>,
     /// What is asked for.
     pub classes: Vec<Class>,
     /// Recorded queries in place of the classes' rates; their models are names of applications, and a
@@ -72,7 +73,7 @@ pub struct Application {
     pub name: String,
     /// Position in [`Setting::variants`]: answers all its queries under policies that pin; without it
     /// the variant whose queries cost least at full batches of those that meet all targets.
-    pub pinned: Option<u32>,
+    pub pinned: Option<VariantIx>,
     /// What it may use of the fleet.
     pub tenant: Tenant,
 }
@@ -83,7 +84,7 @@ pub struct Variant {
     /// Its name.
     pub name: String,
     /// Position of its application.
-    pub application: u32,
+    pub application: ApplicationIx,
     /// How good it is, larger is better, in any unit that all variants of the application share.
     pub accuracy: f64,
     /// Memory that it takes, million bytes.
@@ -101,7 +102,7 @@ pub struct Variant {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     /// Position of the application.
-    pub application: u32,
+    pub application: ApplicationIx,
     /// Time within which an answer counts, ms; `None` for any.
     pub latency_ms: Option<f64>,
     /// Least accuracy; `None` for any.
@@ -160,7 +161,7 @@ impl Setting {
             }
             of.initial = of.initial.clamp(of.least, of.most.max(of.least));
         }
-        for application in 0..setting.applications.len() {
+        for application in setting.applications.numbers() {
             let pinned = match policy.is_pinned() {
                 true => Some(setting.choose_pinned(application)?),
                 false => None,
@@ -171,7 +172,12 @@ impl Setting {
     }
 
     /// Queries a second that one device of a type answers in time with a variant.
-    pub fn rate_in_time(&self, variant: u32, device: usize, target_ms: Option<f64>) -> Option<f64> {
+    pub fn rate_in_time(
+        &self,
+        variant: VariantIx,
+        device: usize,
+        target_ms: Option<f64>,
+    ) -> Option<f64> {
         let (latency, side_by_side) = self.curve(variant, device)?;
         let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
         rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
@@ -181,7 +187,7 @@ impl Setting {
     pub(super) fn planned_rate(
         &self,
         planner: scaling::Policy,
-        (variant, device): (u32, usize),
+        (variant, device): (VariantIx, usize),
         of: &Class,
     ) -> Option<f64> {
         let (latency, side_by_side) = self.curve(variant, device)?;
@@ -192,8 +198,8 @@ impl Setting {
     }
 
     /// Run times of a variant on a type of device, and how many of its batches run side by side.
-    fn curve(&self, variant: u32, device: usize) -> Option<(&LatencyTable, f64)> {
-        let of = &self.variants[variant as usize];
+    fn curve(&self, variant: VariantIx, device: usize) -> Option<(&LatencyTable, f64)> {
+        let of = &self.variants[variant];
         let latency = of.on.get(device)?.as_ref()?;
         let slots = f64::from(self.types[device].slots.max(1));
         Some((latency, (slots / f64::from(of.slots.max(1))).max(1.0)))
@@ -211,20 +217,20 @@ impl Setting {
     }
 
     /// The accuracy of an application's best variant.
-    pub(super) fn best_accuracy(&self, application: u32) -> f64 {
+    pub(super) fn best_accuracy(&self, application: ApplicationIx) -> f64 {
         let of = self.variants.iter();
         let of = of.filter(|variant| variant.application == application);
         of.map(|variant| variant.accuracy).fold(0.0, f64::max)
     }
 
-    fn choose_pinned(&self, application: usize) -> Result<u32, Error> {
+    fn choose_pinned(&self, application: ApplicationIx) -> Result<VariantIx, Error> {
         let of = &self.applications[application];
         if let Some(pinned) = of.pinned {
             return Ok(pinned);
         }
-        let mut best: Option<(f64, u32)> = None;
-        for (at, variant) in (0..).zip(&self.variants) {
-            if variant.application as usize != application || !self.meets_all(at) {
+        let mut best: Option<(f64, VariantIx)> = None;
+        for (at, variant) in self.variants.numbered() {
+            if variant.application != application || !self.meets_all(at) {
                 continue;
             }
             let costs = (0..self.types.len()).filter_map(|on| self.cost_per_1k_usd(variant, on));
@@ -242,8 +248,8 @@ impl Setting {
     }
 
     /// Whether a variant meets all targets of its application's classes somewhere.
-    fn meets_all(&self, at: u32) -> bool {
-        let variant = &self.variants[at as usize];
+    fn meets_all(&self, at: VariantIx) -> bool {
+        let variant = &self.variants[at];
         let mut classes = self.classes.iter();
         classes.all(|class| {
             class.application != variant.application

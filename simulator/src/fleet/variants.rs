@@ -2,17 +2,18 @@
 
 use sextant_health::Condition;
 use sextant_selection::Readiness;
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use super::devices::{Device, Held, State};
 
 /// A look at all devices.
 pub(super) struct Presences<'a> {
-    pub(super) devices: &'a [Option<Device>],
+    pub(super) devices: &'a IndexVec<DeviceIx, Option<Device>>,
 }
 
 impl Presences<'_> {
     /// How soon a variant could start on a type of device; [`Readiness::Failed`] where none is up.
-    pub(super) fn readiness(&self, variant: u32, kind: usize) -> Readiness {
+    pub(super) fn readiness(&self, variant: VariantIx, kind: usize) -> Readiness {
         let mut up = self.up(kind).peekable();
         if up.peek().is_none() {
             return Readiness::Failed;
@@ -36,7 +37,7 @@ impl Presences<'_> {
     }
 
     /// Devices of a type on which a variant is loaded.
-    pub(super) fn loaded(&self, variant: u32, kind: usize) -> u32 {
+    pub(super) fn loaded(&self, variant: VariantIx, kind: usize) -> u32 {
         let has = |device: &&Device| device.held.get(&variant) == Some(&Held::Loaded);
         self.up(kind).filter(has).count() as u32
     }

@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_controller::{Action, Actions};
 use sextant_scaling::demand::Ended;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request};
+use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use super::{
     Policy, Report, Setting,
@@ -36,8 +37,8 @@ pub(super) struct World<'a> {
     /// From when until when queries and costs count, ns.
     pub(super) span: (Nanos, Nanos),
     pub(super) report: Report,
-    pub(super) devices: Vec<Option<Device>>,
-    pub(super) vacant: BinaryHeap<Reverse<u32>>,
+    pub(super) devices: IndexVec<DeviceIx, Option<Device>>,
+    pub(super) vacant: BinaryHeap<Reverse<DeviceIx>>,
     pub(super) lives: u64,
     /// By type: since when there are more than are wanted.
     pub(super) surplus_since: Vec<Option<Nanos>>,
@@ -60,27 +61,27 @@ pub(super) struct World<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// A batch ends on a device, or may start there.
-    Step { device: u32, life: u64 },
+    Step { device: DeviceIx, life: u64 },
     /// A load has ended.
     Loaded {
-        device: u32,
+        device: DeviceIx,
         life: u64,
-        variant: u32,
+        variant: VariantIx,
     },
     /// A load could not start in time.
     LoadFailed {
-        device: u32,
+        device: DeviceIx,
         life: u64,
-        variant: u32,
+        variant: VariantIx,
     },
     /// A variant was unloaded.
     Unloaded {
-        device: u32,
+        device: DeviceIx,
         life: u64,
-        variant: u32,
+        variant: VariantIx,
     },
     /// A device takes work.
-    Up { device: u32, life: u64 },
+    Up { device: DeviceIx, life: u64 },
     /// The autoscaler looks.
     Look,
 }
@@ -102,11 +103,11 @@ impl<'a> World<'a> {
             report: Report {
                 classes: vec![Counted::default(); setting.classes.len()],
                 device_hours: vec![0.0; setting.types.len()],
-                answers: vec![0; setting.variants.len()],
+                answers: setting.variants.iter().map(|_| 0).collect(),
                 seconds: setting.measured_s,
                 ..Report::default()
             },
-            devices: Vec::new(),
+            devices: IndexVec::default(),
             vacant: BinaryHeap::new(),
             lives: 0,
             surplus_since: vec![None; setting.types.len()],
@@ -166,8 +167,8 @@ impl<'a> World<'a> {
         self.events.push(Reverse((at, self.order, event)));
     }
 
-    pub(super) fn life(&self, device: u32) -> u64 {
-        let of = self.devices.get(device as usize).and_then(Option::as_ref);
+    pub(super) fn life(&self, device: DeviceIx) -> u64 {
+        let of = self.devices.known(device);
         of.map_or(0, |device| device.life)
     }
 
@@ -204,7 +205,7 @@ impl<'a> World<'a> {
                 variant,
             } => self.on_unloaded((device, life), variant),
             Event::Up { device, life } => {
-                let of = self.devices[device as usize].as_ref();
+                let of = self.devices[device].as_ref();
                 let waits = of.is_some_and(|of| of.life == life && of.state == State::Starting);
                 if waits {
                     self.on_up(device);
@@ -229,8 +230,11 @@ impl<'a> World<'a> {
                         id,
                         ..
                     } => {
-                        let on = (device.get(), variant.get());
-                        self.start(on, Batch { id, requests }, (earliest, latest));
+                        self.start(
+                            (device, variant),
+                            Batch { id, requests },
+                            (earliest, latest),
+                        );
                     }
                     Action::Drop {
                         request, reason, ..

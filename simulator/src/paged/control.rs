@@ -14,15 +14,15 @@ use super::{
     worker::{Order, Window},
 };
 use crate::{Setting, Source};
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 
 #[derive(Debug)]
 pub(super) struct Control {
     controller: Controller<Token>,
     /// By device and model: what a LOAD under way is expected to take.
-    expected: BTreeMap<(u32, u32), Nanos>,
+    expected: BTreeMap<(DeviceIx, VariantIx), Nanos>,
     /// By model: its queue.
-    queues: Vec<QueueSpec>,
+    queues: IndexVec<VariantIx, QueueSpec>,
     pub(super) actions: Actions<Token>,
 }
 
@@ -47,8 +47,8 @@ impl Control {
 
     fn begin(&mut self, setting: &Setting, paging: &Paging) {
         let kind = setting.devices.first().map_or(0, |device| device.kind);
-        for (model, queue) in (0..).zip(&self.queues) {
-            let residence = paging.residences[model as usize];
+        for (model, queue) in self.queues.numbered() {
+            let residence = paging.residence(model);
             let spec = VariantSpec {
                 pages: residence.pages,
                 shared: None,
@@ -64,16 +64,16 @@ impl Control {
                 }],
             };
             self.controller
-                .on_variant(0, VariantIx::new(model), spec, &mut self.actions);
+                .on_variant(0, model, spec, &mut self.actions);
         }
-        for device in 0..setting.devices.len() as u32 {
+        for device in setting.device_numbers() {
             let spec = DeviceSpec {
                 kind: KindIx::new(kind),
                 pages: paging.pages,
                 slots: 1,
             };
             self.controller
-                .on_device_up(0, DeviceIx::new(device), spec, &mut self.actions);
+                .on_device_up(0, device, spec, &mut self.actions);
         }
     }
 
@@ -85,9 +85,9 @@ impl Control {
         self.controller.on_timer(now, &mut self.actions);
     }
 
-    pub(super) fn on_request(&mut self, now: Nanos, model: u32, request: Request<Token>) {
+    pub(super) fn on_request(&mut self, now: Nanos, model: VariantIx, request: Request<Token>) {
         self.controller
-            .on_request(now, VariantIx::new(model), request, &mut self.actions);
+            .on_request(now, model, request, &mut self.actions);
     }
 
     /// A batch has left its device; `run` is how it ran, if it did.
@@ -100,39 +100,30 @@ impl Control {
     pub(super) fn on_load_result(
         &mut self,
         now: Nanos,
-        device: u32,
-        model: u32,
+        device: DeviceIx,
+        model: VariantIx,
         took: Option<Nanos>,
     ) {
         self.expected.remove(&(device, model));
         let loaded = took.map_or(Loaded::Failed, Loaded::After);
-        self.controller.on_load_result(
-            now,
-            DeviceIx::new(device),
-            VariantIx::new(model),
-            loaded,
-            &mut self.actions,
-        );
+        self.controller
+            .on_load_result(now, device, model, loaded, &mut self.actions);
     }
 
-    pub(super) fn on_unloaded(&mut self, now: Nanos, device: u32, model: u32) {
-        self.controller.on_unloaded(
-            now,
-            DeviceIx::new(device),
-            VariantIx::new(model),
-            &mut self.actions,
-        );
+    pub(super) fn on_unloaded(&mut self, now: Nanos, device: DeviceIx, model: VariantIx) {
+        self.controller
+            .on_unloaded(now, device, model, &mut self.actions);
     }
 
     /// What the LOAD of a model that is under way is expected to take, ns.
-    pub(super) fn expected_load(&self, device: u32, model: u32) -> Nanos {
+    pub(super) fn expected_load(&self, device: DeviceIx, model: VariantIx) -> Nanos {
         let known = self.expected.get(&(device, model));
         known.copied().unwrap_or(0)
     }
 }
 
 /// By model: its queue by the profile.
-fn queues(setting: &Setting) -> Vec<QueueSpec> {
+fn queues(setting: &Setting) -> IndexVec<VariantIx, QueueSpec> {
     let kind = setting.devices.first().map_or(0, |device| device.kind);
     let queue = |model: &crate::Model| {
         let latency = model.latency.get(kind as usize).and_then(Option::as_ref)?;
@@ -167,21 +158,19 @@ impl PagedWorld<'_> {
                         requests,
                         expected,
                     };
-                    let (device, model) = (device.get(), variant.get());
-                    self.infer(device, model, batch, self.window(earliest, latest));
+                    self.infer(device, variant, batch, self.window(earliest, latest));
                 }
                 Action::Drop {
                     variant,
                     request,
                     reason,
                 } => {
-                    let model = variant.get();
                     let Token {
                         arrived, client, ..
                     } = request.payload;
-                    source.on_drop(self.now, model, client);
+                    source.on_drop(self.now, variant.get(), client);
                     self.recorder
-                        .missed(model, arrived, Reason::Dropped(reason));
+                        .missed(variant, arrived, Reason::Dropped(reason));
                 }
                 Action::Move(step) => self.order_move(step),
             }
@@ -193,16 +182,13 @@ impl PagedWorld<'_> {
         let (device, order) = match step {
             placement::Action::Load {
                 device,
-                variant,
+                variant: model,
                 earliest,
                 latest,
                 expected,
             } => {
-                let model = variant.get();
-                self.control
-                    .expected
-                    .insert((device.get(), model), expected);
-                let residence = self.paging.residences[model as usize];
+                self.control.expected.insert((device, model), expected);
+                let residence = self.paging.residence(model);
                 let order = Order::Load {
                     model,
                     pages: residence.pages,
@@ -211,13 +197,13 @@ impl PagedWorld<'_> {
                 };
                 (device, order)
             }
-            placement::Action::Unload { device, variant } => {
-                let model = variant.get();
-                (device, Order::Unload { model })
-            }
+            placement::Action::Unload {
+                device,
+                variant: model,
+            } => (device, Order::Unload { model }),
         };
         let delay = self.network(|delay| delay.control);
-        self.order(device.get(), delay, order);
+        self.order(device, delay, order);
     }
 
     fn window(&self, earliest: Nanos, latest: Nanos) -> Window {
@@ -230,9 +216,9 @@ impl PagedWorld<'_> {
         }
     }
 
-    fn infer(&mut self, device: u32, model: u32, batch: Batch, window: Window) {
+    fn infer(&mut self, device: DeviceIx, model: VariantIx, batch: Batch, window: Window) {
         let rows = batch.rows;
-        let profile = self.control.queues[model as usize].latency.of(rows);
+        let profile = self.control.queues[model].latency.of(rows);
         let at = self.vacant.pop().unwrap_or_else(|| {
             self.batches.push(None);
             self.batches.len() as u32 - 1

@@ -1,6 +1,7 @@
 //! Messages under way between the controller and the workers.
 
 use sextant_schedule::Nanos;
+use sextant_types::index::DeviceIx;
 
 use super::worker::{Order, Outcome};
 
@@ -9,7 +10,7 @@ use super::worker::{Order, Outcome};
 pub(super) struct Mail {
     pub(super) at: Nanos,
     pub(super) number: u64,
-    pub(super) worker: u32,
+    pub(super) worker: DeviceIx,
     pub(super) message: Message,
 }
 

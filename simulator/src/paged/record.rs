@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_schedule::Nanos;
+use sextant_types::index::{IndexVec, VariantIx};
 
 use super::{
     Paging, Reason,
@@ -17,9 +18,9 @@ pub(super) struct Recorder {
     span: Span,
     length: Nanos,
     /// By model: its class.
-    classes: Vec<u32>,
+    classes: IndexVec<VariantIx, u32>,
     /// By model: the interval of its last cold request, from 1.
-    last_cold: Vec<u32>,
+    last_cold: IndexVec<VariantIx, u32>,
     pub(super) report: Report,
     /// Requests of the span without an answer.
     pub(super) open: u64,
@@ -28,7 +29,7 @@ pub(super) struct Recorder {
 /// A request that was answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
-    pub(super) model: u32,
+    pub(super) model: VariantIx,
     pub(super) arrived: Nanos,
     pub(super) answered: Nanos,
     pub(super) in_time: bool,
@@ -49,8 +50,8 @@ impl Recorder {
         };
         Self {
             length,
-            classes: paging.classes.clone(),
-            last_cold: vec![0; paging.classes.len()],
+            classes: paging.classes.iter().copied().collect(),
+            last_cold: paging.classes.iter().map(|_| 0).collect(),
             report: Report {
                 intervals: (0..whole.div_ceil(length)).map(interval).collect(),
                 devices,
@@ -68,24 +69,24 @@ impl Recorder {
         counts.then(|| ((at - self.span.from) / self.length) as usize)
     }
 
-    fn class(&mut self, arrived: Nanos, model: u32) -> Option<&mut Class> {
+    fn class(&mut self, arrived: Nanos, model: VariantIx) -> Option<&mut Class> {
         let at = self.interval(arrived)?;
-        let class = self.classes[model as usize] as usize;
+        let class = self.classes[model] as usize;
         self.report.intervals[at].classes.get_mut(class)
     }
 
-    pub(super) fn arrived(&mut self, now: Nanos, model: u32, cold: bool) {
+    pub(super) fn arrived(&mut self, now: Nanos, model: VariantIx, cold: bool) {
         self.report.simulated += 1;
         let Some(at) = self.interval(now) else {
             return;
         };
         self.open += 1;
-        let class = self.classes[model as usize] as usize;
+        let class = self.classes[model] as usize;
         let interval = &mut self.report.intervals[at];
         interval.classes[class].sent += 1;
         if cold {
             interval.classes[class].cold += 1;
-            let last = &mut self.last_cold[model as usize];
+            let last = &mut self.last_cold[model];
             if *last != at as u32 + 1 {
                 *last = at as u32 + 1;
                 interval.cold_models += 1.0;
@@ -110,7 +111,7 @@ impl Recorder {
         self.open -= 1;
     }
 
-    pub(super) fn missed(&mut self, model: u32, arrived: Nanos, reason: Reason) {
+    pub(super) fn missed(&mut self, model: VariantIx, arrived: Nanos, reason: Reason) {
         if let Some(class) = self.class(arrived, model) {
             *class.missed.entry(reason).or_default() += 1;
             self.open -= 1;

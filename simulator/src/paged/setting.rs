@@ -3,6 +3,7 @@
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule::Nanos;
+use sextant_types::index::VariantIx;
 
 use crate::{Error, Jitter, Setting};
 
@@ -45,6 +46,11 @@ pub struct Residence {
 // === impl Paging ===
 
 impl Paging {
+    /// What it takes to have a model loaded.
+    pub(super) fn residence(&self, model: VariantIx) -> Residence {
+        self.residences[model.get() as usize]
+    }
+
     /// What is wrong with it for the models and devices of `setting`.
     pub(super) fn check(&self, setting: &Setting) -> Result<(), Error> {
         let models = setting.models.len();

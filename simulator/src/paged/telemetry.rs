@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use sextant_schedule::{DropReason, Nanos};
+use sextant_types::index::{DeviceIx, VariantIx};
 
 use crate::Histogram;
 
@@ -59,9 +60,9 @@ pub struct Step {
     /// Which kind.
     pub what: What,
     /// On which device.
-    pub device: u32,
+    pub device: DeviceIx,
     /// Of which model.
-    pub model: u32,
+    pub model: VariantIx,
     /// From when, ns.
     pub start: Nanos,
     /// Until when, ns.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use rand_chacha::ChaCha8Rng;
 use sextant_schedule::Nanos;
+use sextant_types::index::VariantIx;
 
 use super::telemetry::Failure;
 use crate::Jitter;
@@ -22,19 +23,19 @@ pub(super) enum Order {
     /// Run a batch that takes `profile` ns by its profile.
     Infer {
         batch: u32,
-        model: u32,
+        model: VariantIx,
         window: Window,
         profile: Nanos,
     },
     /// Load a model.
     Load {
-        model: u32,
+        model: VariantIx,
         pages: u32,
         window: Window,
         profile: Nanos,
     },
     /// Give a model's pages back.
-    Unload { model: u32 },
+    Unload { model: VariantIx },
 }
 
 /// When an action may start, ns.
@@ -52,11 +53,11 @@ pub(super) enum Outcome {
         ran: Result<Ran, Failure>,
     },
     Load {
-        model: u32,
+        model: VariantIx,
         ran: Result<Ran, Failure>,
     },
     Unload {
-        model: u32,
+        model: VariantIx,
     },
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Worker {
     load: Executor<Load>,
     free_pages: u32,
     /// Models that occupy pages.
-    held: BTreeMap<u32, Held>,
+    held: BTreeMap<VariantIx, Held>,
     noise: Noise,
 }
 
@@ -94,13 +95,13 @@ struct Held {
 #[derive(Debug, Clone, Copy)]
 struct Infer {
     batch: u32,
-    model: u32,
+    model: VariantIx,
     profile: Nanos,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    model: u32,
+    model: VariantIx,
     pages: u32,
     profile: Nanos,
 }
@@ -118,7 +119,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn is_loaded(&self, model: u32) -> bool {
+    pub(super) fn is_loaded(&self, model: VariantIx) -> bool {
         self.held.get(&model).is_some_and(|held| held.loaded)
     }
 
@@ -231,7 +232,7 @@ impl Worker {
         }
     }
 
-    fn unload(&mut self, model: u32) {
+    fn unload(&mut self, model: VariantIx) {
         let Some(held) = self.held.remove(&model) else {
             return;
         };

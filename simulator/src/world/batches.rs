@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use rand::Rng;
 use sextant_schedule::{BatchId, Delay, DropReason, Nanos, Request};
+use sextant_types::index::{DeviceIx, VariantIx};
 
 use super::{Batch, Event, Source, Token, World, report::REASONS};
 
@@ -36,14 +37,14 @@ impl World<'_> {
             client,
         } = request.payload;
         match ran {
-            Some((_, end)) => source.on_answer(end, model, client),
-            None => source.on_drop(self.now, model, client),
+            Some((_, end)) => source.on_answer(end, model.get(), client),
+            None => source.on_drop(self.now, model.get(), client),
         }
         if !self.counts(arrived) {
             return;
         }
         self.open -= 1;
-        let tally = &mut self.tallies[model as usize];
+        let tally = &mut self.tallies[model];
         let Some((start, answered)) = ran else {
             tally.failed += 1;
             return self.look_at_misses(model);
@@ -52,7 +53,9 @@ impl World<'_> {
         self.report.latencies.add(latency);
         self.report.waits.add(start.saturating_sub(arrived));
         if self.setting.histograms {
-            self.report.models[model as usize].latencies.add(latency);
+            self.report.models[model.get() as usize]
+                .latencies
+                .add(latency);
         }
         if answered <= request.deadline {
             tally.good += 1;
@@ -65,20 +68,20 @@ impl World<'_> {
 
     pub(super) fn start(
         &mut self,
-        model: u32,
-        device: u32,
+        model: VariantIx,
+        device: DeviceIx,
         requests: Vec<Request<Token>>,
         (earliest, latest): (Nanos, Nanos),
         id: BatchId,
     ) {
-        let kind = self.setting.devices[device as usize].kind as usize;
-        let Some(Some(latency)) = self.setting.models[model as usize].latency.get(kind) else {
+        let kind = self.setting.device(device).kind as usize;
+        let Some(Some(latency)) = self.setting.model(model).latency.get(kind) else {
             return;
         };
         let rows: u32 = requests.iter().map(|request| request.rows).sum();
         let profile = latency.of(rows);
         let sent = self.now + self.network(|delay| delay.before_start(rows));
-        let free_at = self.devices[device as usize].free_at;
+        let free_at = self.devices[device].free_at;
         let start = sent.max(earliest).max(free_at);
         let ran = start <= latest;
         let end = if ran {
@@ -86,7 +89,7 @@ impl World<'_> {
         } else {
             start
         };
-        self.devices[device as usize].free_at = end;
+        self.devices[device].free_at = end;
         if ran {
             self.count_busy(start, end);
             if self.counts(start) {
@@ -134,11 +137,11 @@ impl World<'_> {
             model,
             client,
         } = request.payload;
-        source.on_drop(self.now, model, client);
+        source.on_drop(self.now, model.get(), client);
         if self.counts(arrived) {
             self.open -= 1;
             let at = REASONS.iter().position(|known| *known == reason);
-            self.tallies[model as usize].dropped[at.unwrap_or(0)] += 1;
+            self.tallies[model].dropped[at.unwrap_or(0)] += 1;
             self.look_at_misses(model);
         }
     }
@@ -156,9 +159,9 @@ impl World<'_> {
         usage.cost_usd += took_s / 3600.0 * self.setting.price(kind as u32);
     }
 
-    fn look_at_misses(&mut self, model: u32) {
-        if let Some(most) = self.span.most_missed.get(model as usize) {
-            let tally = &self.tallies[model as usize];
+    fn look_at_misses(&mut self, model: VariantIx) {
+        if let Some(most) = self.span.most_missed.get(model.get() as usize) {
+            let tally = &self.tallies[model];
             let missed = tally.late + tally.failed + tally.dropped.iter().sum::<u64>();
             self.report.stopped |= missed > *most;
         }

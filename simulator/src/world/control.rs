@@ -17,8 +17,8 @@ use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 #[derive(Debug)]
 pub(super) enum Order {
     Infer {
-        model: u32,
-        device: u32,
+        model: VariantIx,
+        device: DeviceIx,
         requests: Vec<Request<Token>>,
         window: (Nanos, Nanos),
         id: BatchId,
@@ -118,8 +118,8 @@ impl Control {
     }
 
     /// A device is up, with every model that it can run loaded.
-    pub fn device_up(&mut self, now: Nanos, device: u32, setting: &Setting) {
-        let kind = setting.devices[device as usize].kind;
+    pub fn device_up(&mut self, now: Nanos, device: DeviceIx, setting: &Setting) {
+        let kind = setting.device(device).kind;
         match self {
             Self::Fleet {
                 controller,
@@ -130,12 +130,12 @@ impl Control {
                     pages: u32::MAX,
                     slots: 1,
                 };
-                controller.on_device_up(now, DeviceIx::new(device), spec, actions);
+                controller.on_device_up(now, device, spec, actions);
                 for (at, model) in (0..).zip(&setting.models) {
                     if let Some(Some(_)) = model.latency.get(kind as usize) {
                         controller.on_load_result(
                             now,
-                            DeviceIx::new(device),
+                            device,
                             VariantIx::new(at),
                             Loaded::Found,
                             actions,
@@ -147,37 +147,30 @@ impl Control {
             }
             Self::Pool { scheduler, actions } => {
                 let (pool, slots) = (PoolIx::new(kind), 1);
-                scheduler.on_device_up(
-                    now,
-                    DeviceIx::new(device),
-                    schedule::DeviceSpec { pool, slots },
-                    actions,
-                );
+                scheduler.on_device_up(now, device, schedule::DeviceSpec { pool, slots }, actions);
             }
         }
     }
 
     /// A device is gone; tells the batches that were under way on it.
-    pub fn device_down(&mut self, now: Nanos, device: u32) -> Vec<BatchId> {
+    pub fn device_down(&mut self, now: Nanos, device: DeviceIx) -> Vec<BatchId> {
         match self {
             Self::Fleet {
                 controller,
                 actions,
-            } => controller.on_device_down(now, DeviceIx::new(device), actions),
-            Self::Pool { scheduler, actions } => {
-                scheduler.on_device_down(now, DeviceIx::new(device), actions)
-            }
+            } => controller.on_device_down(now, device, actions),
+            Self::Pool { scheduler, actions } => scheduler.on_device_down(now, device, actions),
         }
     }
 
-    pub fn on_request(&mut self, now: Nanos, model: u32, request: Request<Token>) {
+    pub fn on_request(&mut self, now: Nanos, model: VariantIx, request: Request<Token>) {
         match self {
             Self::Fleet {
                 controller,
                 actions,
-            } => controller.on_request(now, VariantIx::new(model), request, actions),
+            } => controller.on_request(now, model, request, actions),
             Self::Pool { scheduler, actions } => {
-                scheduler.on_request(now, QueueIx::new(model), request, actions);
+                scheduler.on_request(now, QueueIx::new(model.get()), request, actions);
             }
         }
     }
@@ -234,8 +227,8 @@ impl Order {
                 id,
                 ..
             } => Some(Self::Infer {
-                model: variant.get(),
-                device: device.get(),
+                model: variant,
+                device,
                 requests,
                 window: (earliest, latest),
                 id,
@@ -259,8 +252,8 @@ impl Order {
                 id,
                 ..
             } => Self::Infer {
-                model: queue.get(),
-                device: device.get(),
+                model: VariantIx::new(queue.get()),
+                device,
                 requests,
                 window: (earliest, latest),
                 id,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use sextant_schedule::{Delay, LatencyTable, Nanos, Options, QueueSpec};
-use sextant_types::index::TenantIx;
+use sextant_types::index::{DeviceIx, TenantIx, VariantIx};
 
 use crate::workload::{exponential, normal};
 
@@ -77,7 +77,7 @@ pub enum Jitter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// Position of the device.
-    pub device: u32,
+    pub device: DeviceIx,
     /// When it goes, ns.
     pub from: Nanos,
     /// When it is back, ns.
@@ -134,7 +134,8 @@ pub struct Network {
 pub struct Arrival {
     /// When, ns.
     pub at: Nanos,
-    /// Which model.
+    /// Which model, by a number that says something to who takes the requests: in a world it is that of
+    /// the variant.
     pub model: u32,
     /// Who, for a source that waits for answers.
     pub client: u32,
@@ -171,6 +172,21 @@ pub struct Span {
 // === impl Setting ===
 
 impl Setting {
+    /// A model, which the controller knows as a variant.
+    pub(crate) fn model(&self, model: VariantIx) -> &Model {
+        &self.models[model.get() as usize]
+    }
+
+    /// A device.
+    pub(crate) fn device(&self, device: DeviceIx) -> Device {
+        self.devices[device.get() as usize]
+    }
+
+    /// The numbers of the devices.
+    pub(crate) fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<> {
+        (0..self.devices.len() as u32).map(DeviceIx::new)
+    }
+
     /// Price of a device of a kind, US dollars an hour.
     pub fn price(&self, kind: u32) -> f64 {
         self.prices.get(kind as usize).copied().unwrap_or(1.0)

@@ -2,6 +2,7 @@
 
 use sextant_scaling as scaling;
 use sextant_simulator::fleet::{Experiment, Plan, Policy, Report, Setting, names, play, run};
+use sextant_types::index::VariantIx;
 
 /// One application on cheap devices and on dear ones.
 const SMALL: &str = r#"
@@ -241,8 +242,8 @@ fn targets_choose_the_variant() {
         ("measured_s = 300", "measured_s = 300"),
     ]);
     let report = played(&good);
-    assert_eq!(report.answers[0], 0);
-    assert!(report.answers[1] > 1000);
+    assert_eq!(report.answers[VariantIx::new(0)], 0);
+    assert!(report.answers[VariantIx::new(1)] > 1000);
     let impossible = with(&[("latency_ms = 250", "min_accuracy = 99.0")]);
     let report = played(&impossible);
     assert_eq!(report.total().refused, report.total().sent);

@@ -3,6 +3,7 @@
 use sextant_scaling as scaling;
 use sextant_scaling::autoscale;
 use sextant_simulator::fleet::{Experiment, Plan, Policy, play, run};
+use sextant_types::index::VariantIx;
 
 use crate::fleet::{setting, with};
 
@@ -67,7 +68,11 @@ fn variants_that_slow_each_other_down_are_found_and_bring_a_device() {
     for policy in [Policy::SEXTANT, Policy::Scaler(scaling::Policy::Infaas)] {
         let report = run(&setting(SHARED), policy).unwrap();
         let (first_s, kind, variant) = report.interfered[0];
-        assert_eq!((kind, variant), (0, 1), "the small one is slowed down most");
+        assert_eq!(
+            (kind, variant),
+            (0, VariantIx::new(1)),
+            "the small one is slowed down most"
+        );
         let before = report.devices_at(0, first_s - 1.0);
         assert!(
             report.devices_at(0, first_s + 4.0) > before,
@@ -136,7 +141,7 @@ fn rules_about_replicas_follow_the_load() {
             0,
             "nothing is pinned to run there"
         );
-        assert_eq!(report.answers[1], 0);
+        assert_eq!(report.answers[VariantIx::new(1)], 0);
     }
 }
 

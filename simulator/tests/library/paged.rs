@@ -10,6 +10,7 @@ use sextant_simulator::{
     trace::Trace,
     workload::{Gaps, Mixed, Rate, Spread, Spreading, Stream, open_loop, zipf},
 };
+use sextant_types::index::DeviceIx;
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -126,7 +127,7 @@ fn all(report: &Report) -> Class {
     report.total().class_total()
 }
 
-fn steps(report: &Report, device: u32, what: What) -> Vec<Step> {
+fn steps(report: &Report, device: DeviceIx, what: What) -> Vec<Step> {
     let of = |step: &&Step| step.device == device && step.what == what;
     report.log.iter().filter(of).copied().collect()
 }
@@ -138,7 +139,7 @@ fn assert_one_at_a_time(steps: &[Step], about: &str) {
 }
 
 /// Most pages that were occupied on a device at any time. A LOAD occupies them from its start.
-fn most_pages(report: &Report, device: u32) -> i64 {
+fn most_pages(report: &Report, device: DeviceIx) -> i64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     changes.extend(
         steps(report, device, What::Load)
@@ -169,7 +170,7 @@ fn devices_do_one_batch_and_one_load_at_a_time_and_both_side_by_side() {
             let report = case.run(skewed(40, 400.0, 5).as_mut(), 3);
             let about = format!("{} rough {rough}", pair.0);
             let mut together = 0;
-            for device in 0..2 {
+            for device in DeviceIx::first::<2>() {
                 let (infers, loads) = (
                     steps(&report, device, What::Infer),
                     steps(&report, device, What::Load),
@@ -239,8 +240,8 @@ fn a_request_of_a_model_that_is_not_loaded_is_answered_after_a_load() {
         let report = case.run(&mut single("0").replay(1.0), 1);
         let all = all(&report);
         assert_eq!((all.sent, all.cold, all.cold_good), (1, 1, 1), "{}", pair.0);
-        let load = steps(&report, 0, What::Load);
-        let infer = steps(&report, 0, What::Infer);
+        let load = steps(&report, DeviceIx::new(0), What::Load);
+        let infer = steps(&report, DeviceIx::new(0), What::Infer);
         assert_eq!((load.len(), infer.len()), (1, 1), "{}", pair.0);
         assert_eq!(load[0].end - load[0].start, LOAD);
         assert!(infer[0].start >= load[0].end, "{}", pair.0);

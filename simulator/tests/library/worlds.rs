@@ -5,6 +5,7 @@ use sextant_simulator::{
     Device, Failure, Jitter, Model, Network, Report, Setting, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},
 };
+use sextant_types::index::DeviceIx;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -129,12 +130,12 @@ fn scatter_delays_and_failures_lose_nothing() {
         setting.network.base = delay;
         setting.failures = vec![
             Failure {
-                device: 1,
+                device: DeviceIx::new(1),
                 from: SECOND / 2,
                 until: SECOND,
             },
             Failure {
-                device: 0,
+                device: DeviceIx::new(0),
                 from: SECOND / 2 + 10_000_000,
                 until: SECOND / 2 + 90_000_000,
             },

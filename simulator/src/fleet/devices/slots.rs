@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 
 use sextant_schedule::Nanos;
+use sextant_types::index::VariantIx;
 
 /// A batch for a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::fleet) struct Job {
     /// The caller's number.
     pub(in crate::fleet) batch: u32,
-    pub(in crate::fleet) variant: u32,
+    pub(in crate::fleet) variant: VariantIx,
     /// Slots that it occupies, at least 1.
     pub(in crate::fleet) slots: u16,
     pub(in crate::fleet) earliest: Nanos,
@@ -26,7 +27,7 @@ pub(in crate::fleet) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::fleet) struct Left {
     pub(in crate::fleet) batch: u32,
-    pub(in crate::fleet) variant: u32,
+    pub(in crate::fleet) variant: VariantIx,
     /// How long it ran, and how long it would have run alone, ns; `None` where it came too late to start.
     pub(in crate::fleet) ran: Option<(Nanos, Nanos)>,
 }
@@ -44,7 +45,7 @@ pub(in crate::fleet) struct Slots {
     /// Until when what runs is accounted for.
     until: Nanos,
     /// Since the last reading: slots times the time that they were busy, ns, by variant.
-    busy: Vec<(u32, f64)>,
+    busy: Vec<(VariantIx, f64)>,
 }
 
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl Slots {
     }
 
     /// By variant: slots times the time that they were busy since the last reading, ns.
-    pub(in crate::fleet) fn read_busy(&mut self, now: Nanos) -> Vec<(u32, f64)> {
+    pub(in crate::fleet) fn read_busy(&mut self, now: Nanos) -> Vec<(VariantIx, f64)> {
         self.advance(now);
         std::mem::take(&mut self.busy)
     }
@@ -154,7 +155,7 @@ impl Slots {
 
     /// How many times as long batches take now.
     fn factor(&self) -> f64 {
-        let mut variants: Vec<u32> = Vec::new();
+        let mut variants: Vec<VariantIx> = Vec::new();
         if self.slowdown.is_empty() || self.running.len() < 2 {
             return self.slowdown.first().copied().unwrap_or(1.0);
         }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use sextant_health::{Condition, Health, Thresholds, Window};
+use sextant_types::index::VariantIx;
 
 use super::{Held, slots::Left};
 
 /// What is known of the variants that are loaded on a device.
 #[derive(Debug, Default)]
 pub(in crate::fleet) struct Watch {
-    seen: BTreeMap<u32, Seen>,
+    seen: BTreeMap<VariantIx, Seen>,
 }
 
 #[derive(Debug, Default)]
@@ -43,10 +44,10 @@ impl Watch {
     /// the variants whose condition has changed.
     pub(in crate::fleet) fn look(
         &mut self,
-        held: &BTreeMap<u32, Held>,
-        shares: &[(u32, f64)],
-    ) -> Vec<u32> {
-        let is_loaded = |variant: &u32| held.get(variant) == Some(&Held::Loaded);
+        held: &BTreeMap<VariantIx, Held>,
+        shares: &[(VariantIx, f64)],
+    ) -> Vec<VariantIx> {
+        let is_loaded = |variant: &VariantIx| held.get(variant) == Some(&Held::Loaded);
         self.seen.retain(|variant, _| is_loaded(variant));
         let device_load: f64 = shares.iter().map(|(_, share)| share).sum();
         let busy = shares.iter().filter(|(_, share)| *share > 0.0).count() as u32;
@@ -75,7 +76,7 @@ impl Watch {
     }
 
     /// The condition of a variant here.
-    pub(in crate::fleet) fn condition(&self, variant: u32) -> Condition {
+    pub(in crate::fleet) fn condition(&self, variant: VariantIx) -> Condition {
         let seen = self.seen.get(&variant);
         seen.map_or(Condition::default(), |seen| seen.health.condition())
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Deserialize;
 use sextant_scaling::tenants::Tenant;
 use sextant_schedule::LatencyTable;
+use sextant_types::index::ApplicationIx;
 
 use crate::{
     Error,
@@ -57,7 +58,11 @@ fn max_rows() -> u32 {
 // === impl VariantFile ===
 
 impl VariantFile {
-    pub(super) fn read(&self, application: u32, types: &[DeviceType]) -> Result<Variant, String> {
+    pub(super) fn read(
+        &self,
+        application: ApplicationIx,
+        types: &[DeviceType],
+    ) -> Result<Variant, String> {
         let mut variant = Variant {
             name: self.name.clone(),
             application,
@@ -166,7 +171,8 @@ pub(super) fn read(
             });
             applications.len() - 1
         });
-        let of = columns.read(&row, application as u32, (kind, types.len()))?;
+        let application = ApplicationIx::new(application as u32);
+        let of = columns.read(&row, application, (kind, types.len()))?;
         let known = variants
             .iter_mut()
             .find(|known| known.application == of.application && known.name == of.name);
@@ -195,7 +201,7 @@ impl Columns {
     fn read(
         &self,
         row: &Row<'_>,
-        application: u32,
+        application: ApplicationIx,
         (kind, types): (usize, usize),
     ) -> Result<Variant, Error> {
         let name = row.text(self.variant);

@@ -2,6 +2,7 @@
 
 use sextant_profile::Run;
 use sextant_schedule::Nanos;
+use sextant_types::index::{DeviceIx, VariantIx};
 
 use super::{Batch, Event, World};
 use crate::fleet::{
@@ -11,10 +12,10 @@ use crate::fleet::{
 
 impl World<'_> {
     /// Brings the batches of a device to now.
-    pub(super) fn step(&mut self, (device, life): (u32, u64)) {
+    pub(super) fn step(&mut self, (device, life): (DeviceIx, u64)) {
         let now = self.now;
         loop {
-            let Some(of) = self.devices[device as usize].as_mut() else {
+            let Some(of) = self.devices[device].as_mut() else {
                 return;
             };
             if of.life != life {
@@ -27,7 +28,7 @@ impl World<'_> {
             self.on_left(left);
         }
         self.leave(device);
-        if let Some(of) = self.devices[device as usize].as_mut()
+        if let Some(of) = self.devices[device].as_mut()
             && let Some(next) = of.slots.next()
             && of.next != next
         {
@@ -66,15 +67,15 @@ impl World<'_> {
 
     pub(super) fn start(
         &mut self,
-        (device, model): (u32, u32),
+        (device, variant): (DeviceIx, VariantIx),
         batch: Batch,
         (earliest, latest): (Nanos, Nanos),
     ) {
-        let variant = &self.setting.variants[model as usize];
-        let Some(of) = self.devices[device as usize].as_mut() else {
+        let of_variant = &self.setting.variants[variant];
+        let Some(of) = self.devices[device].as_mut() else {
             return;
         };
-        let Some(Some(latency)) = variant.on.get(of.kind) else {
+        let Some(Some(latency)) = of_variant.on.get(of.kind) else {
             return;
         };
         for request in &batch.requests {
@@ -90,8 +91,8 @@ impl World<'_> {
         self.batches[at as usize] = Some(batch);
         of.slots.push(Job {
             batch: at,
-            variant: model,
-            slots: variant.slots,
+            variant,
+            slots: of_variant.slots,
             earliest,
             latest,
             alone,

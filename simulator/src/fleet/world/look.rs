@@ -8,7 +8,6 @@ use sextant_schedule::Nanos;
 
 use super::{Event, World};
 use crate::fleet::variants::Presences;
-use sextant_types::index::VariantIx;
 
 /// Time between two looks of the autoscaler, ns.
 const LOOK: Nanos = 1_000_000_000;
@@ -35,9 +34,7 @@ impl World<'_> {
             .scaling
             .idle_unload_ms
             .saturating_mul(1_000_000);
-        let wanted = look.variants.into_iter();
-        let wanted = wanted.map(|(variant, of)| (VariantIx::new(variant), of));
-        self.control.want(now, wanted.collect(), idle_unload);
+        self.control.want(now, look.variants, idle_unload);
         self.carry_out();
         self.balance(&look.devices);
         self.looks += 1;

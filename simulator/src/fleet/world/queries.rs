@@ -2,6 +2,7 @@
 
 use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_selection::Decision;
+use sextant_types::index::VariantIx;
 
 use super::{World, nanos};
 use crate::{
@@ -23,7 +24,7 @@ impl World<'_> {
         self.place(Token {
             arrived: arrival.at,
             class: arrival.model,
-            variant: 0,
+            variant: VariantIx::default(),
             load: false,
             placed: 0,
         });
@@ -54,7 +55,7 @@ impl World<'_> {
         let deadline = of.latency_ms.map_or(NEVER, |ms| token.arrived + nanos(ms));
         let request = Request {
             payload: Token {
-                variant: variant.get(),
+                variant,
                 load,
                 placed: token.placed + 1,
                 ..token
@@ -92,9 +93,9 @@ impl World<'_> {
             return;
         }
         self.open -= 1;
-        let variant = &self.setting.variants[token.variant as usize];
+        let variant = &self.setting.variants[token.variant];
         let best = self.setting.best_accuracy(variant.application);
-        self.report.answers[token.variant as usize] += 1;
+        self.report.answers[token.variant] += 1;
         let counted = &mut self.report.classes[token.class as usize];
         counted.accuracy_sum_percent += 100.0 * variant.accuracy / best.max(f64::MIN_POSITIVE);
         match is_late {

@@ -13,12 +13,12 @@ use sextant_types::index::{DeviceIx, VariantIx};
 
 impl World<'_> {
     /// The device of that life, if it still takes work.
-    pub(super) fn device(&mut self, (device, life): (u32, u64)) -> Option<&mut Device> {
-        let of = self.devices[device as usize].as_mut()?;
+    pub(super) fn device(&mut self, (device, life): (DeviceIx, u64)) -> Option<&mut Device> {
+        let of = self.devices[device].as_mut()?;
         (of.life == life && of.state == State::Up).then_some(of)
     }
 
-    pub(super) fn on_loaded(&mut self, at: (u32, u64), variant: u32, ok: bool) {
+    pub(super) fn on_loaded(&mut self, at: (DeviceIx, u64), variant: VariantIx, ok: bool) {
         let now = self.now;
         let Some(device) = self.device(at) else {
             return;
@@ -29,7 +29,7 @@ impl World<'_> {
         };
         self.report.loads += u64::from(ok);
         self.reindex(Some(variant));
-        let load = nanos(self.setting.variants[variant as usize].load_ms);
+        let load = nanos(self.setting.variants[variant].load_ms);
         let loaded = match ok {
             true => Loaded::After(load),
             false => Loaded::Failed,
@@ -39,16 +39,10 @@ impl World<'_> {
             actions,
             ..
         } = &mut self.control;
-        controller.on_load_result(
-            now,
-            DeviceIx::new(at.0),
-            VariantIx::new(variant),
-            loaded,
-            actions,
-        );
+        controller.on_load_result(now, at.0, variant, loaded, actions);
     }
 
-    pub(super) fn on_unloaded(&mut self, at: (u32, u64), variant: u32) {
+    pub(super) fn on_unloaded(&mut self, at: (DeviceIx, u64), variant: VariantIx) {
         if self.device(at).is_none() {
             return;
         }
@@ -58,7 +52,7 @@ impl World<'_> {
             actions,
             ..
         } = &mut self.control;
-        controller.on_unloaded(now, DeviceIx::new(at.0), VariantIx::new(variant), actions);
+        controller.on_unloaded(now, at.0, variant, actions);
     }
 
     pub(super) fn move_variant(&mut self, moved: placement::Action) {
@@ -70,9 +64,8 @@ impl World<'_> {
                 latest,
                 ..
             } => {
-                let (device, variant) = (device.get(), variant.get());
                 let (now, life) = (self.now, self.life(device));
-                let load = nanos(self.setting.variants[variant as usize].load_ms);
+                let load = nanos(self.setting.variants[variant].load_ms);
                 let Some(of) = self.device((device, life)) else {
                     return;
                 };
@@ -96,7 +89,6 @@ impl World<'_> {
                 self.schedule(at, loaded);
             }
             placement::Action::Unload { device, variant } => {
-                let (device, variant) = (device.get(), variant.get());
                 let life = self.life(device);
                 if let Some(of) = self.device((device, life)) {
                     of.held.remove(&variant);
@@ -113,12 +105,12 @@ impl World<'_> {
     }
 
     /// What is loaded is another thing, for one variant or for all.
-    pub(in crate::fleet) fn reindex(&mut self, variant: Option<u32>) {
+    pub(in crate::fleet) fn reindex(&mut self, variant: Option<VariantIx>) {
         let there = Presences {
             devices: &self.devices,
         };
-        let one = variant.map(|at| self.setting.variants[at as usize].application);
-        for application in 0..self.setting.applications.len() as u32 {
+        let one = variant.map(|at| self.setting.variants[at].application);
+        for application in self.setting.applications.numbers() {
             if one.is_none_or(|one| one == application) {
                 self.control.index(self.setting, application, &there);
             }

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sextant_simulator::fleet::Experiment;
+use sextant_types::index::VariantIx;
 
 use super::{Parts, Targets};
 
@@ -83,7 +84,9 @@ fn what_the_service_knows_becomes_an_experiment() {
     assert_eq!((device.slots, device.memory_mb), (8, 4000));
     let names: Vec<&str> = setting.variants.iter().map(|of| &*of.name).collect();
     assert_eq!(names, ["small", "large"], "what is dominated is left out");
-    let run = setting.variants[0].on[0].as_ref().expect("it runs there");
+    let run = setting.variants[VariantIx::new(0)].on[0]
+        .as_ref()
+        .expect("it runs there");
     assert_eq!(
         [1, 2, 4].map(|rows| run.of(rows)),
         [2_000_000, 3_000_000, 3_000_000]
