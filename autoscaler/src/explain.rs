@@ -6,7 +6,7 @@ use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS,
 use sextant_scaling::{
     Decided, Plan, Wanted, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
-use sextant_types::{ApplicationId, VariantId};
+use sextant_types::{ApplicationId, VariantId, index::KindIx};
 
 use crate::{Config, picture::Picture};
 
@@ -46,7 +46,7 @@ pub(crate) fn inputs(
     let meant = |at: &usize| {
         let outlook = &picture.outlooks[*at];
         let mut choices = picture.problem.choices_of(*at);
-        kind.is_none_or(|kind| choices.any(|(_, choice)| choice.device as usize == kind))
+        kind.is_none_or(|kind| choices.any(|(_, choice)| choice.kind() == kind))
             && application.is_none_or(|application| outlook.need.application == *application)
     };
     let mut needs: Vec<usize> = (0..picture.outlooks.len()).filter(meant).collect();
@@ -75,7 +75,7 @@ pub(crate) fn of_pool(
     let mut reason = of_number(picture, &decided.free, at, of, config);
     let could_answer = |cut: &&Cut| {
         let mut choices = picture.problem.choices_of(cut.need as usize);
-        choices.any(|(_, choice)| choice.device as usize == at)
+        choices.any(|(_, choice)| choice.kind() == at)
     };
     let cuts: Vec<Cut> = decided.cuts.iter().filter(could_answer).copied().collect();
     for held_back in picture.set.held_back(&picture.outlooks, &cuts) {
@@ -102,7 +102,7 @@ fn of_number(
     let (kind, name) = (&picture.kinds[at], &pool.device_type);
     let problem = &picture.problem;
     let served = problem.choices.iter().zip(&free.served_rps);
-    let on = served.filter(|(choice, _)| choice.device as usize == at);
+    let on = served.filter(|(choice, _)| choice.kind() == at);
     let (rps, busy) = on.fold((0.0, 0.0), |(rps, busy), (choice, served)| {
         (rps + served, busy + served / choice.rps)
     });
@@ -289,13 +289,13 @@ pub(crate) fn of_variants(
 /// The most that a device answers with a variant, 1/s; 0 where it meets no need.
 fn speed(picture: &Picture, name: &VariantId) -> f64 {
     let choices = picture.problem.choices.iter();
-    let of = choices.filter(|choice| picture.variants[choice.variant as usize].id == *name);
+    let of = choices.filter(|choice| picture.variants[choice.variant].id == *name);
     of.map(|choice| choice.rps).fold(0.0, f64::max)
 }
 
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
     let served = picture.problem.choices.iter().zip(&here.served_rps);
-    let own = served.filter(|(choice, _)| picture.variants[choice.variant as usize].id == *name);
+    let own = served.filter(|(choice, _)| picture.variants[choice.variant].id == *name);
     // Of devices that answer nothing of it the rate says nothing.
     let own = own.filter(|(_, served)| **served > 0.0);
     let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
@@ -319,20 +319,22 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
 fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     let problem = &picture.problem;
     let price = |choice: &sextant_scaling::Choice| {
-        let kind = &picture.kinds[choice.device as usize];
+        let kind = &picture.kinds[choice.kind()];
         kind.facts.price_per_hour_usd / choice.rps / 3.6
     };
-    let id = |choice: &sextant_scaling::Choice| &picture.variants[choice.variant as usize].id;
+    let id = |choice: &sextant_scaling::Choice| &picture.variants[choice.variant].id;
     let needs: Vec<u32> = problem
         .choices
         .iter()
         .filter(|choice| id(choice) == name)
         .map(|choice| choice.need)
         .collect();
-    let mut others: BTreeMap<&VariantId, (f64, u32)> = BTreeMap::new();
+    let mut others: BTreeMap<&VariantId, (f64, KindIx)> = BTreeMap::new();
     for choice in &problem.choices {
         if needs.contains(&choice.need) && id(choice) != name {
-            let known = others.entry(id(choice)).or_insert((f64::INFINITY, 0));
+            let known = others
+                .entry(id(choice))
+                .or_insert((f64::INFINITY, choice.device));
             if price(choice) < known.0 {
                 *known = (price(choice), choice.device);
             }
@@ -342,7 +344,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     others.sort_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     let rows = others.into_iter().take(MOST_DECISION_ROWS);
     rows.map(|(other, (price, device))| {
-        let kind = &picture.kinds[device as usize];
+        let kind = &picture.kinds[device.get() as usize];
         Alternative {
             what: format!("`{other}` on `{}`", kind.name).into(),
             cost_per_hour_usd: None,

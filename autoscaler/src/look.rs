@@ -7,6 +7,7 @@ use sextant_scaling::{
     wanted,
     wanted::{Candidate, Place, SharedBytes},
 };
+use sextant_types::index::{IndexVec, VariantIx};
 use sextant_types::{Digest, EngineName, ModelId, Precision, Variant};
 
 /// Numbers in the order in which things are first met.
@@ -24,9 +25,9 @@ struct Names<'a> {
 /// The variants that should be loaded, in the order of their ids.
 pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
     let mut names = Names::default();
-    let variants: Vec<&Arc<Variant>> = view.variants.values().collect();
-    let candidates: Vec<Candidate> = (0..)
-        .zip(&variants)
+    let variants: IndexVec<VariantIx, &Arc<Variant>> = view.variants.values().collect();
+    let candidates: Vec<Candidate> = variants
+        .numbered()
         .map(|(ordinal, variant)| names.candidate(ordinal, variant))
         .collect();
     let workers = view.workers.values();
@@ -35,7 +36,7 @@ pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
     let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
     let wishes = wanted::wanted(&candidates, &places, memory_share);
     let wishes = wishes.iter().map(|wish| WantedVariant {
-        variant: variants[wish.ordinal as usize].id.clone(),
+        variant: variants[wish.ordinal].id.clone(),
         workers: Count::Everywhere,
         pinned: false,
         needed: 0,
@@ -61,7 +62,7 @@ impl<K: Ord> Numbers<K> {
 // === impl Names ===
 
 impl<'a> Names<'a> {
-    fn candidate(&mut self, ordinal: u32, variant: &'a Variant) -> Candidate {
+    fn candidate(&mut self, ordinal: VariantIx, variant: &'a Variant) -> Candidate {
         let (spec, profile) = (&variant.spec, &variant.profile);
         let weights = (&spec.engine, variant.artefact, spec.precision);
         Candidate {

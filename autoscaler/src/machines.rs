@@ -14,7 +14,7 @@ use std::{
 use sextant_metadata::{View, Wanted};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
 use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
-use sextant_types::{DeviceTypeName, WorkerId};
+use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 use tokio::{task::JoinHandle, time::timeout};
 
 use crate::seats::{Seat, copies, leavers, seats};
@@ -71,7 +71,7 @@ struct Order {
     /// Those that somebody has taken out, and whether they drain already.
     leavers: Vec<(WorkerId, bool)>,
     /// By wanted variant: workers that stay on which it serves.
-    copies: BTreeMap<u32, u32>,
+    copies: BTreeMap<VariantIx, u32>,
     now_ms: u64,
     start_ms: u64,
     /// Those that variants depend on may end, too.

@@ -11,6 +11,7 @@ use sextant_scaling::{
     Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
+use sextant_types::index::{IndexVec, KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
 };
@@ -38,7 +39,7 @@ pub(crate) struct Kind {
 pub(crate) struct Picture {
     pub(crate) outlooks: Vec<Outlook>,
     pub(crate) kinds: Vec<Kind>,
-    pub(crate) variants: Vec<Arc<Variant>>,
+    pub(crate) variants: IndexVec<VariantIx, Arc<Variant>>,
     pub(crate) problem: Problem,
     /// By choice: memory of its variant.
     footprints: Vec<Footprint>,
@@ -51,8 +52,8 @@ pub(crate) struct Picture {
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     kinds: BTreeMap<DeviceTypeName, u32>,
-    variants: BTreeMap<VariantId, u32>,
-    names: Vec<VariantId>,
+    variants: BTreeMap<VariantId, VariantIx>,
+    names: IndexVec<VariantIx, VariantId>,
 }
 
 // === impl Keys ===
@@ -63,19 +64,18 @@ impl Keys {
         *self.kinds.entry(name.clone()).or_insert(next)
     }
 
-    pub(crate) fn variant(&mut self, id: &VariantId) -> u32 {
+    pub(crate) fn variant(&mut self, id: &VariantId) -> VariantIx {
         if let Some(known) = self.variants.get(id) {
             return *known;
         }
-        let next = self.names.len() as u32;
-        self.names.push(id.clone());
+        let next = self.names.push(id.clone());
         self.variants.insert(id.clone(), next);
         next
     }
 
     /// The variant of a number that was given out.
-    pub(crate) fn name(&self, variant: u32) -> Option<&VariantId> {
-        self.names.get(variant as usize)
+    pub(crate) fn name(&self, variant: VariantIx) -> Option<&VariantId> {
+        self.names.get(variant)
     }
 }
 
@@ -103,7 +103,7 @@ impl Picture {
             slots: kind.facts.slots.max(1).into(),
             start_s: kind.facts.start_ms as f64 / 1e3,
         });
-        let variants: Vec<Arc<Variant>> = view.variants.values().cloned().collect();
+        let variants: IndexVec<VariantIx, Arc<Variant>> = view.variants.values().cloned().collect();
         let mut picture = Self {
             problem: Problem {
                 needs: outlooks
@@ -132,10 +132,10 @@ impl Picture {
     pub(crate) fn scene(&self, config: &Config, keys: &mut Keys) -> Scene {
         let mut problem = self.problem.clone();
         for choice in &mut problem.choices {
-            choice.variant = keys.variant(&self.variants[choice.variant as usize].id);
+            choice.variant = keys.variant(&self.variants[choice.variant].id);
         }
         let footprints = self.footprints.iter().map(|footprint| Footprint {
-            variant: keys.variant(&self.variants[footprint.variant as usize].id),
+            variant: keys.variant(&self.variants[footprint.variant].id),
             ..*footprint
         });
         let footprints = footprints.collect();
@@ -157,7 +157,7 @@ impl Picture {
 
     fn add_choices(&mut self, view: &View, config: &Config) {
         let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
-        for (number, variant) in self.variants.iter().enumerate() {
+        for (number, variant) in self.variants.numbered() {
             if self.is_left_out(view, variant) {
                 continue;
             }
@@ -185,15 +185,15 @@ impl Picture {
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
                         need: at as u32,
-                        variant: number as u32,
-                        device: device as u32,
+                        variant: number,
+                        device: KindIx::new(device as u32),
                         rps,
                         memory_share,
                         load_s: profile.load_ms / 1e3,
                         running: running.get(&kind.name).copied().unwrap_or(0),
                     });
                     self.footprints.push(Footprint {
-                        variant: number as u32,
+                        variant: number,
                         own_bytes: bytes.saturating_sub(profile.weights_bytes),
                         group,
                         shared_bytes: profile.weights_bytes,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sextant_metadata::{Instance, View, Wanted, Worker};
 use sextant_scaling::fleet::{Removable, leaving};
-use sextant_types::{DeviceTypeName, WorkerId};
+use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
 /// A worker as one that may end.
 pub(crate) struct Seat {
@@ -49,7 +49,7 @@ fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
 }
 
 /// By wanted variant: workers that stay on which it serves.
-pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<u32, u32> {
+pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<VariantIx, u32> {
     let mut copies = BTreeMap::new();
     for variant in holdings(view, wanted).into_values().flatten() {
         *copies.entry(variant).or_default() += 1;
@@ -77,8 +77,8 @@ pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
 }
 
 /// By worker that stays: the wanted variants that serve on it.
-fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<u32>> {
-    let mut holdings: BTreeMap<WorkerId, Vec<u32>> = BTreeMap::new();
+fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<VariantIx>> {
+    let mut holdings: BTreeMap<WorkerId, Vec<VariantIx>> = BTreeMap::new();
     let stays = |instance: &&Instance| {
         let worker = view.workers.get(&instance.key.worker);
         instance.state.is_serving() && worker.is_some_and(Worker::stays)
@@ -90,7 +90,7 @@ fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<u32>> {
             .binary_search_by(|of| of.variant.cmp(&key.variant));
         if let Ok(number) = number {
             let of = holdings.entry(key.worker.clone()).or_default();
-            of.push(number as u32);
+            of.push(VariantIx::new(number as u32));
         }
     }
     holdings

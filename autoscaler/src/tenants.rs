@@ -10,7 +10,7 @@ use sextant_scaling::{
     Need,
     tenants::{Cut, Limit, Tenant, Tenants},
 };
-use sextant_types::{ApplicationId, Resources};
+use sextant_types::{ApplicationId, Resources, index::ApplicationIx};
 
 use crate::demand::{Outlook, Seen};
 
@@ -45,11 +45,11 @@ impl Set {
         if self.0.is_empty() {
             return Tenants::default();
         }
-        let mut numbers: BTreeMap<&ApplicationId, u32> = BTreeMap::new();
+        let mut numbers: BTreeMap<&ApplicationId, ApplicationIx> = BTreeMap::new();
         let mut tenants = Tenants::default();
         for outlook in outlooks {
             let application = &outlook.need.application;
-            let next = numbers.len() as u32;
+            let next = ApplicationIx::new(numbers.len() as u32);
             let number = *numbers.entry(application).or_insert(next);
             if number == next {
                 tenants.all.push(self.tenant(application));

@@ -19,6 +19,7 @@ use sextant_scaling::{
     Choice, Device, Infaas, Need, Plan, Problem, instances, instances::Weights, shared,
     shared::Effort,
 };
+use sextant_types::index::{KindIx, VariantIx};
 
 /// Seeds of the random problems.
 const SEEDS: std::ops::Range<u64> = 0..20;
@@ -121,8 +122,8 @@ fn instances_problem(seed: u64) -> Problem {
             let memory_share = random.random_range(0.02..0.3);
             problem.choices.push(Choice {
                 need,
-                variant: need * 8 + variant,
-                device,
+                variant: VariantIx::new(need * 8 + variant),
+                device: KindIx::new(device),
                 rps: speed,
                 memory_share,
                 load_s: random.random_range(0.5..11.0),
@@ -148,7 +149,7 @@ fn instances_problem(seed: u64) -> Problem {
     };
     let mut used = [0.0; 2];
     for (choice, count) in problem.choices.iter().zip(&free.instances) {
-        used[choice.device as usize] += choice.memory_share * f64::from(*count);
+        used[choice.kind()] += choice.memory_share * f64::from(*count);
     }
     for (device, used) in problem.devices.iter_mut().zip(used) {
         device.most = (SCARCE * used).ceil() as u32;
@@ -180,8 +181,8 @@ fn fleet_problem(seed: u64) -> Problem {
             let device = variant as usize % 4;
             problem.choices.push(Choice {
                 need,
-                variant: need * 8 + variant,
-                device: device as u32,
+                variant: VariantIx::new(need * 8 + variant),
+                device: KindIx::new(device as u32),
                 rps: speeds[device] * 10f64.powf(random.random_range(-0.5..0.5)),
                 memory_share: 0.05,
                 load_s: 1.0,

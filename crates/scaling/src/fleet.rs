@@ -14,6 +14,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use sextant_types::index::{KindIx, VariantIx};
+
 use super::{Choice, Plan, Problem, demand::Outlook};
 
 /// How long a device is kept that wanted variants depend on, before it leaves all the same.
@@ -68,7 +70,7 @@ pub struct Removable {
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
     /// Wanted variants that are loaded on it, by the caller's numbers.
-    pub holds: Vec<u32>,
+    pub holds: Vec<VariantIx>,
     /// When it started, ms.
     pub since_ms: u64,
     /// Whether it is being emptied.
@@ -82,7 +84,7 @@ pub struct Leaver {
     pub at: usize,
     /// Wanted variants that would be loaded nowhere without it: they have to move to a device that
     /// stays before it may go.
-    pub alone: Vec<u32>,
+    pub alone: Vec<VariantIx>,
 }
 
 // === impl Measured ===
@@ -154,7 +156,7 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u3
             choices.map(|(position, choice)| (choice.device, here.served_rps[position]))
         };
         let all: f64 = served().map(|(_, rps)| rps).sum();
-        let dealt: Vec<(u32, f64)> = match all > 0.0 {
+        let dealt: Vec<(KindIx, f64)> = match all > 0.0 {
             true => served().map(|(device, rps)| (device, rps / all)).collect(),
             false => cheapest(problem, at, up)
                 .map(|device| (device, 1.0))
@@ -162,7 +164,7 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u3
                 .collect(),
         };
         for (device, share) in dealt {
-            let (bad, recent) = &mut counted[device as usize];
+            let (bad, recent) = &mut counted[device.get() as usize];
             *bad += outlook.bad_share * outlook.recent * share;
             *recent += outlook.recent * share;
         }
@@ -174,9 +176,9 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u3
 }
 
 /// The type on which the queries of a need cost least, of those that are up if any is.
-fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<u32> {
+fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
     let rank = |choice: &Choice| {
-        let device = choice.device as usize;
+        let device = choice.kind();
         let is_away = up.get(device).is_none_or(|up| *up == 0);
         let price = problem.devices[device].price_per_hour_usd / choice.rps;
         (is_away, price)
@@ -192,7 +194,11 @@ fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<u32> {
 /// Those that leave, `surplus` of them, in this order: devices on which nothing depends, those that are
 /// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
 /// devices that stay each wanted variant is loaded, these included.
-pub fn leaving(devices: &[Removable], copies: &BTreeMap<u32, u32>, surplus: usize) -> Vec<Leaver> {
+pub fn leaving(
+    devices: &[Removable],
+    copies: &BTreeMap<VariantIx, u32>,
+    surplus: usize,
+) -> Vec<Leaver> {
     let mut copies = copies.clone();
     let mut left: Vec<usize> = (0..devices.len()).collect();
     let mut leavers = Vec::new();
@@ -200,7 +206,7 @@ pub fn leaving(devices: &[Removable], copies: &BTreeMap<u32, u32>, surplus: usiz
         let alone = |at: usize| {
             let holds = devices[at].holds.iter().copied();
             let here = holds.filter(|variant| copies.get(variant).is_none_or(|count| *count <= 1));
-            here.collect::<Vec<u32>>()
+            here.collect::<Vec<VariantIx>>()
         };
         let first = left.iter().copied().map(|at| (at, alone(at)));
         let first = first.min_by(|(a, alone_a), (b, alone_b)| {

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use sextant_types::index::{KindIx, VariantIx};
+
 use super::{
     Choice, Plan, Problem,
     instances::{Weights, price, serve},
@@ -18,7 +20,7 @@ use super::{
 pub struct Infaas {
     weights: Weights,
     /// By variant and type: seconds in a row in which it could have been removed or replaced.
-    waited: BTreeMap<(u32, u32), u32>,
+    waited: BTreeMap<(VariantIx, KindIx), u32>,
 }
 
 /// A change of instances and what it costs.
@@ -106,7 +108,7 @@ impl Infaas {
         problem: &Problem,
         need: usize,
         instances: &[u32],
-        still: &mut BTreeMap<(u32, u32), u32>,
+        still: &mut BTreeMap<(VariantIx, KindIx), u32>,
     ) -> Option<Change> {
         let asked = problem.needs[need].rps * self.weights.slack;
         let capacity = capacity(problem, need, instances);
@@ -178,7 +180,7 @@ fn fits(problem: &Problem, instances: &[u32], changed: &[(usize, u32)]) -> bool 
     for (at, choice) in problem.choices.iter().enumerate() {
         let change = changed.iter().find(|(changed, _)| *changed == at);
         let count = change.map_or(instances[at], |(_, count)| *count);
-        used[choice.device as usize] += choice.memory_share * f64::from(count);
+        used[choice.kind()] += choice.memory_share * f64::from(count);
     }
     let mut rooms = used.iter().zip(&problem.devices);
     rooms.all(|(used, device)| *used <= f64::from(device.most.max(device.least)) + 1e-9)

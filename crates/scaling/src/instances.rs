@@ -60,7 +60,7 @@ pub fn plan(problem: &Problem, weights: Weights) -> Option<Plan> {
 
 /// Price of an instance of a choice, US dollars an hour.
 pub(super) fn price(problem: &Problem, choice: &super::Choice) -> f64 {
-    problem.devices[choice.device as usize].price_per_hour_usd * choice.memory_share
+    problem.devices[choice.kind()].price_per_hour_usd * choice.memory_share
 }
 
 /// What instances serve and cost: a need's queries are dealt to them by what each can do. Devices have
@@ -89,8 +89,8 @@ pub(super) fn serve(problem: &Problem, instances: Vec<u32>, slack: f64) -> Plan 
     let mut busy = vec![0.0; problem.devices.len()];
     let each = problem.choices.iter().zip(&instances);
     for ((choice, count), served) in each.zip(&plan.served_rps) {
-        shares[choice.device as usize] += choice.memory_share * f64::from(*count);
-        busy[choice.device as usize] += served * slack / choice.rps;
+        shares[choice.kind()] += choice.memory_share * f64::from(*count);
+        busy[choice.kind()] += served * slack / choice.rps;
         let price = price(problem, choice);
         plan.cost_per_hour_usd += price * f64::from(*count);
     }

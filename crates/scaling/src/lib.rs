@@ -41,7 +41,10 @@ pub use scaler::{Decided, Kind, Options, Scaler, Scene, Wanted};
 pub use steady::Steady;
 pub use symphony::Symphony;
 
-use sextant_types::named;
+use sextant_types::{
+    index::{KindIx, VariantIx},
+    named,
+};
 
 /// What the fleet may be made of, and what it must do.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -71,9 +74,9 @@ pub struct Choice {
     /// Position of the need in [`Problem::needs`].
     pub need: u32,
     /// The caller's number of the variant.
-    pub variant: u32,
-    /// Position of the type in [`Problem::devices`].
-    pub device: u32,
+    pub variant: VariantIx,
+    /// The type of device, by its position in [`Problem::devices`].
+    pub device: KindIx,
     /// Queries a second that one device answers within the target when it runs nothing else, above 0.
     pub rps: f64,
     /// Share of one device's memory that it occupies, 0 to 1.
@@ -209,6 +212,15 @@ impl Policy {
     }
 }
 
+// === impl Choice ===
+
+impl Choice {
+    /// The position of its type of device, in lists by type.
+    pub fn kind(&self) -> usize {
+        self.device.get() as usize
+    }
+}
+
 // === impl Problem ===
 
 impl Problem {
@@ -226,7 +238,7 @@ impl Problem {
         let mut kept = self.clone();
         let mut soonest_s = vec![f64::INFINITY; self.needs.len()];
         for choice in &self.choices {
-            let device = &self.devices[choice.device as usize];
+            let device = &self.devices[choice.kind()];
             if device.most > 0 {
                 let soonest_s = &mut soonest_s[choice.need as usize];
                 *soonest_s = soonest_s.min(device.start_s + choice.load_s);

@@ -9,11 +9,13 @@
 
 use std::collections::BTreeMap;
 
+use sextant_types::index::VariantIx;
+
 /// A variant to be loaded on devices of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// The caller's number of the variant.
-    pub variant: u32,
+    pub variant: VariantIx,
     /// Memory for itself, bytes.
     pub own_bytes: u64,
     /// Names the variants that hold their weights together.
@@ -102,7 +104,7 @@ fn fill(footprints: &[Footprint], room: Room, devices: &mut [Filled], spread: &m
 struct Filled {
     bytes: u64,
     groups: BTreeMap<u32, u64>,
-    variants: Vec<u32>,
+    variants: Vec<VariantIx>,
 }
 
 // === impl Filled ===
@@ -115,7 +117,7 @@ impl Filled {
         footprint.own_bytes.saturating_add(shared)
     }
 
-    fn has(&self, variant: u32) -> bool {
+    fn has(&self, variant: VariantIx) -> bool {
         self.variants.contains(&variant)
     }
 

@@ -10,6 +10,8 @@ mod variants;
 
 use std::collections::BTreeMap;
 
+use sextant_types::index::VariantIx;
+
 use super::{
     Footprint, Infaas, Plan, Policy, Problem, Steady, Symphony,
     demand::{BAD_FADED_MS, Outlook},
@@ -111,7 +113,7 @@ pub struct Decided {
     /// By type of device, in the problem's order.
     pub devices: Vec<Wanted>,
     /// By the caller's number: on how many devices a variant should be loaded; none where on none.
-    pub variants: BTreeMap<u32, u32>,
+    pub variants: BTreeMap<VariantIx, u32>,
 }
 
 /// Decides, and remembers what it has decided.
@@ -119,8 +121,8 @@ pub struct Decided {
 pub struct Scaler {
     options: Options,
     devices: Steady<u32>,
-    variants: Steady<u32>,
-    known: BTreeMap<u32, u32>,
+    variants: Steady<VariantIx>,
+    known: BTreeMap<VariantIx, u32>,
     /// By type: how many devices were wanted at the last look.
     wanted: BTreeMap<u32, u32>,
     /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
@@ -169,7 +171,7 @@ impl Scaler {
     }
 
     /// Takes over on how many devices another has wanted a variant.
-    pub fn assume_variant(&mut self, variant: u32, now_ms: u64, devices: u32) {
+    pub fn assume_variant(&mut self, variant: VariantIx, now_ms: u64, devices: u32) {
         self.variants.assume(variant, now_ms, devices);
         self.known.insert(variant, devices);
     }

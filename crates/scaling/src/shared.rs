@@ -138,7 +138,7 @@ fn worth(problem: &Problem, plan: &Plan) -> f64 {
 fn worth_of(problem: &Problem, need: usize) -> f64 {
     let of = &problem.needs[need];
     let prices = problem.choices_of(need).map(|(_, choice)| {
-        let price = problem.devices[choice.device as usize].price_per_hour_usd;
+        let price = problem.devices[choice.kind()].price_per_hour_usd;
         price * (1.0 + of.rps / choice.rps)
     });
     10.0 * of.weight * (prices.fold(0.0, f64::max) + 1e-3)
@@ -159,7 +159,7 @@ fn busy_shares(problem: &Problem, plan: &Plan) -> Vec<f64> {
 pub fn busy_devices(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let mut used = vec![0.0; problem.devices.len()];
     for (choice, served) in problem.choices.iter().zip(&plan.served_rps) {
-        used[choice.device as usize] += served / choice.rps;
+        used[choice.kind()] += served / choice.rps;
     }
     used
 }
@@ -188,9 +188,8 @@ fn assign(problem: &Problem, allowed: &[bool]) -> Plan {
         unserved_rps: problem.needs.iter().map(|need| need.rps).collect(),
         ..Plan::default()
     };
-    let price = |choice: &super::Choice| {
-        problem.devices[choice.device as usize].price_per_hour_usd / choice.rps
-    };
+    let price =
+        |choice: &super::Choice| problem.devices[choice.kind()].price_per_hour_usd / choice.rps;
     let mut used = vec![0.0; problem.devices.len()];
     let mut order: Vec<usize> = (0..problem.needs.len()).collect();
     order.sort_by(|a, b| {
@@ -201,11 +200,11 @@ fn assign(problem: &Problem, allowed: &[bool]) -> Plan {
     for need in order {
         let usable = problem
             .choices_of(need)
-            .filter(|(_, choice)| allowed[choice.device as usize]);
+            .filter(|(_, choice)| allowed[choice.kind()]);
         let mut usable: Vec<_> = usable.collect();
         usable.sort_by(|(_, a), (_, b)| price(a).total_cmp(&price(b)));
         for (at, choice) in usable {
-            let kind = choice.device as usize;
+            let kind = choice.kind();
             let left = plan.unserved_rps[need];
             let room = room(problem, kind, used[kind], &plan.devices);
             let served = left.min(room * choice.rps);
@@ -243,7 +242,7 @@ fn room(problem: &Problem, kind: usize, used: f64, devices: &[u32]) -> f64 {
 fn fastest(problem: &Problem, need: usize) -> impl Iterator<Item = (usize, &super::Choice)> {
     let mut best: Vec<Option<(usize, &super::Choice)>> = vec![None; problem.devices.len()];
     for (position, choice) in problem.choices_of(need) {
-        let known = &mut best[choice.device as usize];
+        let known = &mut best[choice.kind()];
         if known.is_none_or(|(_, known)| choice.rps > known.rps) {
             *known = Some((position, choice));
         }
@@ -279,7 +278,7 @@ fn solve(problem: &Problem, busy: &[f64], effort: Effort) -> Option<Plan> {
             let share = program.add_var(0.0, (0.0, 1.0));
             // Loads that are nothing beside the others are left out of the row of their type.
             if load > NONE {
-                rows[choice.device as usize].push((share, load));
+                rows[choice.kind()].push((share, load));
             }
             all.push((share, 1.0));
             shares[position] = Some(share);

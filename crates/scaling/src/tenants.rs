@@ -15,6 +15,8 @@
 
 mod divide;
 
+use sextant_types::index::{ApplicationIx, IndexVec};
+
 use super::{Problem, demand::Outlook, shared::busy_of};
 
 /// The priority of who sets none.
@@ -42,9 +44,9 @@ pub struct Tenant {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tenants {
     /// Applications.
-    pub all: Vec<Tenant>,
-    /// By need, in the problem's order: the position of its application.
-    pub of_need: Vec<u32>,
+    pub all: IndexVec<ApplicationIx, Tenant>,
+    /// By need, in the problem's order: its application.
+    pub of_need: Vec<ApplicationIx>,
 }
 
 /// Why queries are not planned for.
@@ -151,7 +153,7 @@ impl Tenants {
         let owners = self.of_need.iter().zip(&problem.needs);
         for (need, (owner, _)) in owners.enumerate() {
             if let (Some((_, needs)), Some(unit)) =
-                (all.get_mut(*owner as usize), Unit::of(problem, need))
+                (all.get_mut(owner.get() as usize), Unit::of(problem, need))
             {
                 needs.push((need, unit));
             }
@@ -246,7 +248,7 @@ fn in_order(
 impl Unit {
     fn of(problem: &Problem, need: usize) -> Option<Self> {
         let units = problem.choices_of(need).map(|(_, choice)| {
-            let device = &problem.devices[choice.device as usize];
+            let device = &problem.devices[choice.kind()];
             Self {
                 usd: device.price_per_hour_usd / choice.rps,
                 busy: 1.0 / choice.rps,

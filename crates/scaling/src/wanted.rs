@@ -20,12 +20,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use sextant_types::index::VariantIx;
+
 /// A published variant as the policy sees it. Numbers of models, engines and groups are the caller's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The caller's number for the variant, each once; of two that are equal in all else the lesser
     /// comes first.
-    pub ordinal: u32,
+    pub ordinal: VariantIx,
     /// Its model.
     pub model: u32,
     /// The engine that runs it.
@@ -68,7 +70,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wish {
     /// Which one.
-    pub ordinal: u32,
+    pub ordinal: VariantIx,
     /// Why.
     pub reason: Reason,
 }

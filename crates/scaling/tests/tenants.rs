@@ -9,6 +9,7 @@ use sextant_scaling::{
     shared::{Effort, staffed},
     tenants::{Cut, Limit, Tenant, Tenants},
 };
+use sextant_types::index::{ApplicationIx, KindIx, VariantIx};
 
 /// Queries a second that a device answers with any variant here.
 const RPS: f64 = 100.0;
@@ -27,8 +28,8 @@ fn device(price_per_hour_usd: f64, most: u32) -> Device {
 fn choice(need: u32, device: u32, rps: f64) -> Choice {
     Choice {
         need,
-        variant: need,
-        device,
+        variant: VariantIx::new(need),
+        device: KindIx::new(device),
         rps,
         memory_share: 0.1,
         load_s: 0.0,
@@ -56,8 +57,11 @@ fn problem(rates: &[f64], most: u32) -> Problem {
 
 /// Each need is of an application of its own.
 fn each(all: Vec<Tenant>) -> Tenants {
-    let of_need = (0..all.len() as u32).collect();
-    Tenants { all, of_need }
+    let of_need = (0..all.len() as u32).map(ApplicationIx::new).collect();
+    Tenants {
+        all: all.into_iter().collect(),
+        of_need,
+    }
 }
 
 fn claims(priority: u8, weight: f64) -> Tenant {
@@ -85,7 +89,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
     let footprints = problem.choices.iter().map(|choice| Footprint {
         variant: choice.variant,
         own_bytes: 1,
-        group: choice.variant,
+        group: choice.variant.get(),
         shared_bytes: 0,
         least: 0,
         load: 0,
@@ -117,11 +121,13 @@ fn a_budget_leaves_out_the_dearest_queries_first() {
     let mut problem = problem(&[300.0, 100.0], 100);
     problem.choices[1].rps = RPS / 2.0;
     let tenants = Tenants {
-        all: vec![Tenant {
+        all: [Tenant {
             budget_per_hour_usd: Some(4.0),
             ..Tenant::default()
-        }],
-        of_need: vec![0, 0],
+        }]
+        .into_iter()
+        .collect(),
+        of_need: vec![ApplicationIx::default(); 2],
     };
     // By hand: 300 a second cost 3 dollars an hour, and the dollar that is left pays 50 of the others.
     let granted = tenants.bounded(&problem);
@@ -270,7 +276,7 @@ fn who_uses_devices_that_are_not_short_is_not_held_back() {
     // The third is answered by a type of its own, of which there is enough.
     let mut problem = problem(&[1000.0, 1000.0, 1000.0], 4);
     problem.devices.push(device(1.0, 100));
-    problem.choices[2].device = 1;
+    problem.choices[2].device = KindIx::new(1);
     let tenants = each(vec![claims(7, 1.0), claims(7, 1.0), claims(7, 0.01)]);
     let planned = rates(&tenants.divided(&problem).expect("they differ").problem);
     assert_eq!(planned[2], 1000.0);
@@ -374,8 +380,8 @@ proptest! {
             problem.choices[at] = choice(at as u32, at as u32, *rps);
         }
         let tenants = Tenants {
-            all: vec![Tenant { budget_per_hour_usd: Some(budget), most: Some(most), ..Tenant::default() }],
-            of_need: vec![0; of.len()],
+            all: [Tenant { budget_per_hour_usd: Some(budget), most: Some(most), ..Tenant::default() }].into_iter().collect(),
+            of_need: vec![ApplicationIx::default(); of.len()],
         };
         let granted = tenants.bounded(&problem);
         let planned = rates(&granted.problem);

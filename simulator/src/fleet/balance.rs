@@ -157,7 +157,13 @@ impl World<'_> {
     }
 
     /// What a device that is to leave has alone moves to those that stay, the least busy first.
-    fn empty(&mut self, from: DeviceIx, alone: &[u32], leavers: &[Leaver], there: &[DeviceIx]) {
+    fn empty(
+        &mut self,
+        from: DeviceIx,
+        alone: &[VariantIx],
+        leavers: &[Leaver],
+        there: &[DeviceIx],
+    ) {
         if let Some(of) = self.devices[from].as_mut() {
             of.emptying = true;
         }
@@ -171,21 +177,20 @@ impl World<'_> {
         to.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let to: Vec<DeviceIx> = to.into_iter().map(|(_, at)| at).collect();
         for variant in alone {
-            self.control
-                .relocate(self.now, (VariantIx::new(*variant), from), &to);
+            self.control.relocate(self.now, (*variant, from), &to);
         }
     }
 
     /// Wanted variants that are loaded on a device.
-    fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = u32> + 'a {
+    fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = VariantIx> + 'a {
         let wanted = self.control.wanted().iter();
         let wanted = wanted.filter(|(_, wanted)| wanted.devices > 0);
         let here = wanted.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
-        here.map(|(variant, _)| variant.get())
+        here.map(|(variant, _)| *variant)
     }
 
     /// By wanted variant: devices that stay on which it is loaded.
-    fn copies(&self) -> BTreeMap<u32, u32> {
+    fn copies(&self) -> BTreeMap<VariantIx, u32> {
         let mut copies = BTreeMap::new();
         let up = self.devices.iter().flatten();
         for device in up.filter(|device| device.state == State::Up) {

@@ -11,7 +11,7 @@ use sextant_scaling::{
     tenants::Tenants,
     wanted::{Candidate, Place, wanted},
 };
-use sextant_types::index::VariantIx;
+use sextant_types::index::{KindIx, VariantIx};
 
 use super::{
     Policy, Setting,
@@ -127,7 +127,7 @@ impl Autoscaler {
                 pinned: false,
                 order: 0,
             };
-            (VariantIx::new(*variant), wanted)
+            (*variant, wanted)
         });
         let warm = match self.policy {
             Policy::Scaler(_) => warm(setting, there),
@@ -201,7 +201,7 @@ fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<VariantIx> {
         let on = variant.on.iter().enumerate();
         for (kind, latency) in on.filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))) {
             candidates.push(Candidate {
-                ordinal: at.get(),
+                ordinal: at,
                 model: variant.application.get(),
                 engine: kind as u32,
                 dominated: false,
@@ -223,8 +223,7 @@ fn warm(setting: &Setting, there: &Presences<'_>) -> Vec<VariantIx> {
     });
     let places: Vec<Place> = places.collect();
     let wishes = wanted(&candidates, &places, share);
-    let wished = wishes.iter().map(|wish| VariantIx::new(wish.ordinal));
-    let mut variants: Vec<VariantIx> = wished.collect();
+    let mut variants: Vec<VariantIx> = wishes.iter().map(|wish| wish.ordinal).collect();
     variants.dedup();
     variants
 }
@@ -254,9 +253,7 @@ fn scene(
         footprints: Vec::new(),
         tenants: Tenants {
             all: setting.applications.iter().map(|of| of.tenant).collect(),
-            of_need: (setting.classes.iter())
-                .map(|of| of.application.get())
-                .collect(),
+            of_need: setting.classes.iter().map(|of| of.application).collect(),
         },
     };
     for class in 0..setting.classes.len() {
@@ -314,15 +311,15 @@ fn add_choices(
             }
             scene.problem.choices.push(Choice {
                 need: class as u32,
-                variant: at.get(),
-                device: kind as u32,
+                variant: at,
+                device: KindIx::new(kind as u32),
                 rps,
                 memory_share,
                 load_s: variant.load_ms / 1e3,
                 running: there.loaded(at, kind),
             });
             scene.footprints.push(Footprint {
-                variant: at.get(),
+                variant: at,
                 own_bytes: bytes(variant.memory_mb),
                 group: at.get(),
                 shared_bytes: 0,

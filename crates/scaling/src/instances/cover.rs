@@ -69,7 +69,7 @@ impl Covers {
             let enough = (rps / choice.rps).ceil().min(1e6) as u32;
             let item = Item {
                 choice: position,
-                device: choice.device as usize,
+                device: choice.kind(),
                 rps: choice.rps,
                 share: choice.memory_share,
                 cost,

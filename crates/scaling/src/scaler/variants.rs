@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sextant_types::index::VariantIx;
+
 use super::{MEMORY, Scaler, Scene};
 use crate::{Footprint, Plan, Policy, Room, shared, spread};
 
@@ -12,8 +14,8 @@ impl Scaler {
         scene: &Scene,
         here: &Plan,
         now_ms: u64,
-    ) -> BTreeMap<u32, u32> {
-        let mut planned: BTreeMap<u32, u32> = BTreeMap::new();
+    ) -> BTreeMap<VariantIx, u32> {
+        let mut planned: BTreeMap<VariantIx, u32> = BTreeMap::new();
         for kind in 0..scene.kinds.len() {
             for (variant, count) in self.on_kind(scene, here, kind) {
                 *planned.entry(variant).or_default() += count;
@@ -36,14 +38,12 @@ impl Scaler {
         self.known.clone()
     }
 
-    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(u32, u32)> {
+    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(VariantIx, u32)> {
         let up = scene.kinds[kind].up;
         let all = scene.problem.choices.iter().enumerate();
-        let on: Vec<_> = all
-            .filter(|(_, choice)| choice.device as usize == kind)
-            .collect();
+        let on: Vec<_> = all.filter(|(_, choice)| choice.kind() == kind).collect();
         if self.options.policy != Policy::Sextant {
-            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+            let mut counts: BTreeMap<VariantIx, u32> = BTreeMap::new();
             for (at, choice) in on {
                 *counts.entry(choice.variant).or_default() += here.instances[at];
             }
@@ -53,7 +53,7 @@ impl Scaler {
             return counts.filter(|(_, count)| *count > 0).collect();
         }
         let slots = scene.problem.devices[kind].slots;
-        let mut busy: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
+        let mut busy: BTreeMap<VariantIx, (usize, f64)> = BTreeMap::new();
         for (at, choice) in on {
             if here.served_rps[at] > 0.0 {
                 let (_, sum) = busy.entry(choice.variant).or_insert((at, 0.0));

@@ -7,6 +7,7 @@ use sextant_scaling::{
     shared,
     shared::Effort,
 };
+use sextant_types::index::VariantIx;
 
 use crate::problems::{choice, device, need, scene};
 
@@ -49,7 +50,7 @@ fn measured_load_says_how_many_devices_there_must_be() {
 fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> Removable {
     Removable {
         busy_share,
-        holds: holds.to_vec(),
+        holds: holds.iter().copied().map(VariantIx::new).collect(),
         since_ms,
         emptying: false,
     }
@@ -68,11 +69,15 @@ fn those_leave_first_on_whom_nothing_depends() {
         removable(0.1, &[], 2),
     ];
     // One that is loaded elsewhere, too.
-    let copies = [(7, 1), (8, 3)].into();
+    let copies = [(VariantIx::new(7), 1), (VariantIx::new(8), 3)].into();
     assert_eq!(positions(&leaving(&devices, &copies, 3)), [3, 2, 1]);
     let all = leaving(&devices, &copies, 9);
     assert_eq!(positions(&all), [3, 2, 1, 0]);
-    assert_eq!(all[3].alone, [7], "it is loaded nowhere else");
+    assert_eq!(
+        all[3].alone,
+        [VariantIx::new(7)],
+        "it is loaded nowhere else"
+    );
     devices[1].emptying = true;
     assert_eq!(positions(&leaving(&devices, &copies, 3)), [1, 3, 2]);
 }
@@ -80,20 +85,24 @@ fn those_leave_first_on_whom_nothing_depends() {
 #[test]
 fn of_those_that_leave_together_one_keeps_what_they_have_in_common() {
     let devices = [removable(0.1, &[7], 1), removable(0.2, &[7], 1)];
-    let leavers = leaving(&devices, &[(7, 2)].into(), 2);
+    let leavers = leaving(&devices, &[(VariantIx::new(7), 2)].into(), 2);
     let first = Leaver {
         at: 0,
         alone: vec![],
     };
     let last = Leaver {
         at: 1,
-        alone: vec![7],
+        alone: vec![VariantIx::new(7)],
     };
     assert_eq!(leavers, [first, last]);
     // Who is emptied stays the choice while others are as empty.
     let mut devices = [removable(0.1, &[7], 1), removable(0.2, &[8], 1)];
     devices[1].emptying = true;
-    let leavers = leaving(&devices, &[(7, 1), (8, 1)].into(), 1);
+    let leavers = leaving(
+        &devices,
+        &[(VariantIx::new(7), 1), (VariantIx::new(8), 1)].into(),
+        1,
+    );
     assert_eq!(positions(&leavers), [1]);
 }
 

@@ -1,13 +1,14 @@
 //! On how many devices variants are loaded.
 
 use sextant_scaling::{Footprint, Room, spread};
+use sextant_types::index::VariantIx;
 
 use crate::problems::footprint_of;
 
 #[test]
 fn variants_are_on_all_devices_where_they_fit_and_else_on_as_many_as_they_need() {
     let footprint = |variant, own_bytes, least| Footprint {
-        variant,
+        variant: VariantIx::new(variant),
         own_bytes,
         group: variant / 2,
         shared_bytes: 50,

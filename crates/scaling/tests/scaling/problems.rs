@@ -4,6 +4,7 @@ use sextant_scaling::{
     Choice, Device, Footprint, Kind, Need, Problem, Scene, demand::Outlook, fleet::Measured,
     instances::Weights,
 };
+use sextant_types::index::{KindIx, VariantIx};
 
 /// Weights under which nothing but running instances is paid for, and no slack is kept.
 pub const BARE: Weights = Weights {
@@ -26,8 +27,8 @@ pub fn device(price_per_hour_usd: f64) -> Device {
 pub fn choice(need: u32, device: u32, rps: f64) -> Choice {
     Choice {
         need,
-        variant: device,
-        device,
+        variant: VariantIx::new(device),
+        device: KindIx::new(device),
         rps,
         memory_share: 1.0,
         load_s: 0.0,
@@ -86,7 +87,7 @@ pub fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
 
 pub fn footprint_of(variant: u32, own_bytes: u64, least: u32) -> Footprint {
     Footprint {
-        variant,
+        variant: VariantIx::new(variant),
         own_bytes,
         group: variant,
         shared_bytes: 0,

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use sextant_scaling::{
     Choice, Device, Infaas, Plan, Problem, fleet::Measured, instances, instances::Weights,
 };
+use sextant_types::index::VariantIx;
 
 use crate::problems::{BARE, choice, device, need, scene, table3};
 
@@ -11,7 +12,7 @@ use crate::problems::{BARE, choice, device, need, scene, table3};
 fn counts(problem: &Problem, plan: &Plan) -> [u32; 3] {
     let mut counts = [0; 3];
     for (choice, count) in problem.choices.iter().zip(&plan.instances) {
-        counts[choice.device as usize] += count;
+        counts[choice.kind()] += count;
     }
     counts
 }
@@ -46,7 +47,7 @@ fn by_hand(problem: &Problem, weights: Weights) -> Option<f64> {
         });
         let fits = problem.devices.iter().enumerate().all(|(device, of)| {
             let choices = problem.choices.iter().zip(&counts);
-            let on = choices.filter(|(it, _)| it.device as usize == device);
+            let on = choices.filter(|(it, _)| it.kind() == device);
             let used: f64 = on
                 .map(|(it, count)| it.memory_share * f64::from(*count))
                 .sum();
@@ -54,8 +55,7 @@ fn by_hand(problem: &Problem, weights: Weights) -> Option<f64> {
         });
         if covers && fits {
             let costs = problem.choices.iter().zip(&counts).map(|(it, count)| {
-                let price =
-                    problem.devices[it.device as usize].price_per_hour_usd * it.memory_share;
+                let price = problem.devices[it.kind()].price_per_hour_usd * it.memory_share;
                 let loaded = count.saturating_sub(it.running);
                 let loading = weights.load_per_s * it.load_s * f64::from(loaded);
                 price * (f64::from(*count) + loading)
@@ -71,7 +71,7 @@ fn by_hand(problem: &Problem, weights: Weights) -> Option<f64> {
 fn objective(problem: &Problem, plan: &Plan, weights: Weights) -> f64 {
     let each = problem.choices.iter().zip(&plan.instances);
     each.map(|(it, count)| {
-        let price = problem.devices[it.device as usize].price_per_hour_usd * it.memory_share;
+        let price = problem.devices[it.kind()].price_per_hour_usd * it.memory_share;
         let loaded = f64::from(count.saturating_sub(it.running));
         price * (f64::from(*count) + weights.load_per_s * it.load_s * loaded)
     })
@@ -94,7 +94,7 @@ proptest! {
         let problem = Problem {
             needs: rates.iter().map(|rps| need(*rps)).collect(),
             choices: (0..4).map(|at| Choice {
-                variant: at as u32,
+                variant: VariantIx::new(at as u32),
                 memory_share: shares[at],
                 load_s: 2.0,
                 running: running[at],

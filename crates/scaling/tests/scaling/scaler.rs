@@ -5,6 +5,7 @@ use sextant_scaling::{
     Options, Scaler, Steady,
     fleet::{Measured, Trigger},
 };
+use sextant_types::index::VariantIx;
 
 use crate::problems::scene;
 
@@ -140,5 +141,5 @@ fn a_correction_goes_with_the_load_that_it_was_for() {
 fn a_variant_that_fills_a_device_is_loaded() {
     let mut scaler = Scaler::new(Options::default());
     let decided = scaler.decide(&scene(50.0, 3, Measured::default()), 0);
-    assert_eq!(decided.variants.get(&0), Some(&3));
+    assert_eq!(decided.variants.get(&VariantIx::new(0)), Some(&3));
 }
