@@ -185,11 +185,19 @@ impl Registration<'_> {
                 let outputs = info.signature.outputs.iter().enumerate();
                 let mixed = outputs.filter(|(at, _)| differ.contains(at));
                 let mixed: Vec<String> = mixed.map(|(_, it)| format!("`{}`", it.name)).collect();
-                let said = format!("{ALONE}: {}", mixed.join(", "));
-                Ok(look.without_batches(adapt::lone, said)?)
+                let others = match differ.len() < info.signature.outputs.len() {
+                    true => {
+                        "; without them, by `--output` with the names of the others, there can be batches"
+                    }
+                    false => "",
+                };
+                let said = format!("{ALONE}: {}{others}", mixed.join(", "));
+                let lone = move |_: &_| look.without_batches(adapt::lone, said);
+                Ok(self.parts.threads.run(lone).await??)
             }
             None if self.are_records_whole(&info.signature).await? => {
-                Ok(look.without_batches(adapt::unbatched, WHOLE.to_owned())?)
+                let whole = move |_: &_| look.without_batches(adapt::unbatched, WHOLE.to_owned());
+                Ok(self.parts.threads.run(whole).await??)
             }
             // What keeps it from running is said when it is measured.
             None => Ok(look),

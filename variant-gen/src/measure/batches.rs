@@ -22,8 +22,9 @@ const TOLERANCE: (f64, f64) = (1e-4, 1e-3);
 /// found for a whole batch, as of activations in 8 bits, make some.
 const SHARE: f64 = 0.1;
 
-/// Runs batches of 1, 2 and 3 records, of 3 alone where they are declared, and compares: the positions of the outputs that differ, none where the
-/// model takes batches. The validation set has been read for the signature with a batch dimension.
+/// Runs batches of 1, 2 and 3 records, of 3 alone where they are declared, and compares: the positions of the outputs
+/// that differ, none where the model takes batches. The validation set has been read for the signature with a batch
+/// dimension.
 ///
 /// A model that declares one keeps it where its outputs are drawn at random, where they differ by much less than
 /// records do, and where only whole numbers beside them differ. It loses it where it cannot run larger batches.
