@@ -274,16 +274,26 @@ async fn elements_that_the_models_type_cannot_hold_are_refused() {
 async fn register_unlabelled(api: &Api, name: &str, model: Vec<u8>, records: String) -> Value {
     let body = json!({"name": name, "metric": "mae"});
     api.post("/v1/applications", &body).await.created();
+    let job = try_unlabelled(api, (name, name), model, records).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    job
+}
+
+/// Registers a model without labels for an application; the job when it is over.
+async fn try_unlabelled(
+    api: &Api,
+    (application, name): (&str, &str),
+    model: Vec<u8>,
+    records: String,
+) -> Value {
     let part = |bytes: Vec<u8>, file: &'static str| Part::bytes(bytes).file_name(file);
     let form = Form::new()
         .text("name", name.to_owned())
-        .text("application", name.to_owned())
+        .text("application", application.to_owned())
         .part("model", part(model, "model.onnx"))
         .part("validation", part(records.into_bytes(), "validation.jsonl"));
     let accepted = api.multipart("/v1/models", form).await.json(202);
-    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
-    assert_eq!(job["state"], "succeeded", "{job}");
-    job
+    api.job_over(accepted["job"].as_str().expect("a job")).await
 }
 
 /// Asks all at once, so that what shares a batch would be seen.
@@ -363,8 +373,8 @@ async fn answers_that_are_drawn_at_random_are_no_sign_of_mixed_records() {
     let cluster = TestCluster::start(Settings::default());
     let api = cluster.api();
     let record = |at: usize| format!("{}\n", json!({"inputs": {"x": [at, 1, 2, 3]}}));
-    let records = (0..24).map(record).collect();
-    let job = register_unlabelled(&api, "random", Rows::Random.bytes(), records).await;
+    let records: String = (0..24).map(record).collect();
+    let job = register_unlabelled(&api, "random", Rows::Random.bytes(), records.clone()).await;
     let changes = job["result"]["changes"].to_string();
     assert!(!changes.contains("one record"), "{job}");
     let query = json!({"model": "random", "inputs": [
@@ -372,4 +382,10 @@ async fn answers_that_are_drawn_at_random_are_no_sign_of_mixed_records() {
     ]});
     let answer = api.post("/v1/queries", &query).await.json(200);
     assert_eq!(answer["outputs"][0]["shape"], json!([2, 4]), "{answer}");
+
+    // A model that takes no batches does not fit there, and why it takes none is said.
+    let mixed = ("random", "mixed");
+    let job = try_unlabelled(&api, mixed, Rows::Mixed.bytes(), records).await;
+    assert_eq!(job["error"]["code"], "signature_mismatch", "{job}");
+    assert!(job.to_string().contains("a query is one record"), "{job}");
 }

@@ -53,14 +53,15 @@ impl Registration<'_> {
         let scored = self.with_classes(scored, &info.signature)?;
         let validation = self.validation(&info.signature, &scored).await;
         let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
-        let mut labelled = None;
+        let (mut labelled, of_the_model) = (None, changes.len());
         if !validation.is_labelled() {
             let file = adapted.clone().unwrap_or(bytes);
             let of = (&info.signature, &scored);
             labelled = Some(self.label(file, of, &engines).await?);
             changes.push(LABELLED.to_owned());
         }
-        self.fix_signature(&info.signature).await?;
+        self.fix_signature(&info.signature, &changes[..of_the_model])
+            .await?;
         self.show_scored(&scored, &info.signature).await?;
         let inspected = Inspected {
             signature: info.signature,
@@ -181,18 +182,24 @@ impl Registration<'_> {
             .await?)
     }
 
-    async fn fix_signature(&self, signature: &Signature) -> Result<(), Error> {
+    /// The signature is that of the application from now on, or has to be the same. `changes` are what it differs by from
+    /// what the file declares, in words.
+    async fn fix_signature(&self, signature: &Signature, changes: &[String]) -> Result<(), Error> {
         let registry = &self.parts.registry;
         let fixed = registry.fix_signature(&self.model.id, signature).await;
         let Err(sextant_registry::Error::SignatureMismatch { application }) = fixed else {
             return Ok(fixed?);
         };
         let known = registry.application(&application).await?.signature;
+        let difference = known.and_then(|known| difference(signature, &known));
+        let difference = difference.unwrap_or_else(|| "its signature differs".to_owned());
+        let changed = match changes {
+            [] => String::new(),
+            changes => format!("; of the model: {}", changes.join("; ")),
+        };
         Err(Error::Signature {
             application: application.to_string(),
-            difference: known
-                .and_then(|known| difference(signature, &known))
-                .unwrap_or_else(|| "its signature differs".to_owned()),
+            difference: difference + &changed,
         })
     }
 
