@@ -5,7 +5,13 @@
 //! [`Bytes`], cut out of the file's own buffer without a copy.
 
 use bytes::Bytes;
-use prost::{Message, Oneof};
+use prost::Message;
+
+mod device;
+mod types;
+
+pub use device::*;
+pub use types::*;
 
 /// `TensorProto.DataType` values.
 pub mod data_type {
@@ -331,157 +337,6 @@ pub struct SparseTensorProto {
     pub dims: Vec<i64>,
 }
 
-/// A value's name and type.
-#[derive(Clone, PartialEq, Message)]
-pub struct ValueInfoProto {
-    /// Name of the value.
-    #[prost(string, optional, tag = "1")]
-    pub name: Option<String>,
-    /// Type.
-    #[prost(message, optional, tag = "2")]
-    pub r#type: Option<TypeProto>,
-    /// Free text.
-    #[prost(string, optional, tag = "3")]
-    pub doc_string: Option<String>,
-    /// Free key-value pairs.
-    #[prost(message, repeated, tag = "4")]
-    pub metadata_props: Vec<StringStringEntryProto>,
-}
-
-/// A type.
-#[derive(Clone, PartialEq, Message)]
-pub struct TypeProto {
-    /// Which type.
-    #[prost(oneof = "type_proto::Value", tags = "1, 4, 5, 7, 8, 9")]
-    pub value: Option<type_proto::Value>,
-    /// Standard meaning, e.g. `IMAGE`.
-    #[prost(string, optional, tag = "6")]
-    pub denotation: Option<String>,
-}
-
-/// The alternatives of [`TypeProto`].
-pub mod type_proto {
-    use super::{Message, Oneof, TensorShapeProto, TypeProto};
-
-    /// Which type.
-    #[derive(Clone, PartialEq, Oneof)]
-    pub enum Value {
-        /// Dense tensor.
-        #[prost(message, tag = "1")]
-        TensorType(Tensor),
-        /// Sequence.
-        #[prost(message, tag = "4")]
-        SequenceType(Box<Sequence>),
-        /// Map.
-        #[prost(message, tag = "5")]
-        MapType(Box<Map>),
-        /// Optional value.
-        #[prost(message, tag = "9")]
-        OptionalType(Box<Optional>),
-        /// Sparse tensor.
-        #[prost(message, tag = "8")]
-        SparseTensorType(SparseTensor),
-        /// Opaque.
-        #[prost(message, tag = "7")]
-        OpaqueType(Opaque),
-    }
-
-    /// Dense tensor.
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Tensor {
-        /// Element type, see [`super::data_type`].
-        #[prost(int32, optional, tag = "1")]
-        pub elem_type: Option<i32>,
-        /// Shape; absent when even the rank is unknown.
-        #[prost(message, optional, tag = "2")]
-        pub shape: Option<TensorShapeProto>,
-    }
-
-    /// Sequence.
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Sequence {
-        /// Type of its elements.
-        #[prost(message, optional, boxed, tag = "1")]
-        pub elem_type: Option<Box<TypeProto>>,
-    }
-
-    /// Map.
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Map {
-        /// Type of the keys, see [`super::data_type`].
-        #[prost(int32, optional, tag = "1")]
-        pub key_type: Option<i32>,
-        /// Type of the values.
-        #[prost(message, optional, boxed, tag = "2")]
-        pub value_type: Option<Box<TypeProto>>,
-    }
-
-    /// Optional value.
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Optional {
-        /// Type of the value.
-        #[prost(message, optional, boxed, tag = "1")]
-        pub elem_type: Option<Box<TypeProto>>,
-    }
-
-    /// Sparse tensor.
-    #[derive(Clone, PartialEq, Message)]
-    pub struct SparseTensor {
-        /// Element type, see [`super::data_type`].
-        #[prost(int32, optional, tag = "1")]
-        pub elem_type: Option<i32>,
-        /// Shape.
-        #[prost(message, optional, tag = "2")]
-        pub shape: Option<TensorShapeProto>,
-    }
-
-    /// Opaque.
-    #[derive(Clone, PartialEq, Eq, Message)]
-    pub struct Opaque {
-        /// Name space.
-        #[prost(string, optional, tag = "1")]
-        pub domain: Option<String>,
-        /// Name.
-        #[prost(string, optional, tag = "2")]
-        pub name: Option<String>,
-    }
-}
-
-/// A shape.
-#[derive(Clone, PartialEq, Message)]
-pub struct TensorShapeProto {
-    /// Dimensions.
-    #[prost(message, repeated, tag = "1")]
-    pub dim: Vec<Dimension>,
-}
-
-/// A dimension.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Dimension {
-    /// Size or symbol; absent when unknown.
-    #[prost(oneof = "dimension::Value", tags = "1, 2")]
-    pub value: Option<dimension::Value>,
-    /// Standard meaning, e.g. `DATA_BATCH`.
-    #[prost(string, optional, tag = "3")]
-    pub denotation: Option<String>,
-}
-
-/// The alternatives of [`Dimension`].
-pub mod dimension {
-    use super::Oneof;
-
-    /// Size or symbol.
-    #[derive(Clone, PartialEq, Eq, Oneof)]
-    pub enum Value {
-        /// Size.
-        #[prost(int64, tag = "1")]
-        DimValue(i64),
-        /// Symbol.
-        #[prost(string, tag = "2")]
-        DimParam(String),
-    }
-}
-
 /// An operator set.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct OperatorSetIdProto {
@@ -571,82 +426,4 @@ pub struct FunctionProto {
     /// Free key-value pairs.
     #[prost(message, repeated, tag = "14")]
     pub metadata_props: Vec<StringStringEntryProto>,
-}
-
-/// A multi-device configuration.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct DeviceConfigurationProto {
-    /// Name.
-    #[prost(string, optional, tag = "1")]
-    pub name: Option<String>,
-    /// Number of devices.
-    #[prost(int32, optional, tag = "2")]
-    pub num_devices: Option<i32>,
-    /// Names of devices.
-    #[prost(string, repeated, tag = "3")]
-    pub device: Vec<String>,
-}
-
-/// Placement of a node.
-#[derive(Clone, PartialEq, Message)]
-pub struct NodeDeviceConfigurationProto {
-    /// Which configuration.
-    #[prost(string, optional, tag = "1")]
-    pub configuration_id: Option<String>,
-    /// How its tensors are cut.
-    #[prost(message, repeated, tag = "2")]
-    pub sharding_spec: Vec<ShardingSpecProto>,
-    /// Pipeline stage.
-    #[prost(int32, optional, tag = "3")]
-    pub pipeline_stage: Option<i32>,
-}
-
-/// How a tensor is cut.
-#[derive(Clone, PartialEq, Message)]
-pub struct ShardingSpecProto {
-    /// Which tensor.
-    #[prost(string, optional, tag = "1")]
-    pub tensor_name: Option<String>,
-    /// Devices.
-    #[prost(int64, repeated, packed = "false", tag = "2")]
-    pub device: Vec<i64>,
-    /// Groups of devices.
-    #[prost(message, repeated, tag = "3")]
-    pub index_to_device_group_map: Vec<IntIntListEntryProto>,
-    /// Cut dimensions.
-    #[prost(message, repeated, tag = "4")]
-    pub sharded_dim: Vec<ShardedDimProto>,
-}
-
-/// A group of devices.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct IntIntListEntryProto {
-    /// Index of the group.
-    #[prost(int64, optional, tag = "1")]
-    pub key: Option<i64>,
-    /// Its devices.
-    #[prost(int64, repeated, packed = "false", tag = "2")]
-    pub value: Vec<i64>,
-}
-
-/// A cut dimension.
-#[derive(Clone, PartialEq, Message)]
-pub struct ShardedDimProto {
-    /// Which axis.
-    #[prost(int64, optional, tag = "1")]
-    pub axis: Option<i64>,
-    /// How.
-    #[prost(message, repeated, tag = "2")]
-    pub simple_sharding: Vec<SimpleShardedDimProto>,
-}
-
-/// An evenly cut dimension.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct SimpleShardedDimProto {
-    /// Size or symbol.
-    #[prost(oneof = "dimension::Value", tags = "1, 2")]
-    pub dim: Option<dimension::Value>,
-    /// Number of parts.
-    #[prost(int64, optional, tag = "3")]
-    pub num_shards: Option<i64>,
 }

@@ -23,6 +23,19 @@ fn index() -> Value {
     serde_json::from_slice(&file("exports.json")).expect("the index is JSON")
 }
 
+/// Hands in a registration; the job when it is over.
+async fn hand_in(api: &Api, form: Form) -> Value {
+    let accepted = api.multipart("/v1/models", form).await.json(202);
+    api.job_over(accepted["job"].as_str().expect("a job")).await
+}
+
+/// Asks a model with an input that it does not take.
+async fn ask_in_vain(api: &Api, model: &str, input: Value) {
+    let query = json!({"model": model, "inputs": [input]});
+    let refused = api.post("/v1/queries", &query).await;
+    refused.problem(400, "invalid_tensor");
+}
+
 /// Registers an export for an application of its own; the job when it is over.
 async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> Value {
     let metric = &index()[name]["metric"];
@@ -43,8 +56,7 @@ async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> V
     let form = form
         .part("model", part("onnx"))
         .part("validation", part("npz"));
-    let accepted = api.multipart("/v1/models", form).await.json(202);
-    api.job_over(accepted["job"].as_str().expect("a job")).await
+    hand_in(api, form).await
 }
 
 /// The measured accuracy in single precision.
@@ -96,11 +108,8 @@ async fn shapes_that_are_not_declared_are_found() {
         "{job}"
     );
     assert!(changes.contains("[?, 1] was found by running it"), "{job}");
-    let query = json!({"model": "diabetes", "inputs": [
-        {"name": "X", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]},
-    ]});
-    let refused = api.post("/v1/queries", &query).await;
-    refused.problem(400, "invalid_tensor");
+    let short = json!({"name": "X", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]});
+    ask_in_vain(&api, "diabetes", short).await;
 }
 
 #[tokio::test]
@@ -292,8 +301,7 @@ async fn try_unlabelled(
         .text("application", application.to_owned())
         .part("model", part(model, "model.onnx"))
         .part("validation", part(records.into_bytes(), "validation.jsonl"));
-    let accepted = api.multipart("/v1/models", form).await.json(202);
-    api.job_over(accepted["job"].as_str().expect("a job")).await
+    hand_in(api, form).await
 }
 
 /// Asks all at once, so that what shares a batch would be seen.
@@ -360,11 +368,8 @@ async fn records_that_do_not_stay_apart_share_no_batch() {
             assert!((sum - alone).abs() < 1e-4, "{answer}");
             assert_eq!(answer["timings"]["batch_rows"], 1, "{answer}");
         }
-        let both = json!({"model": model, "inputs": [
-            {"name": "x", "shape": [2, 4], "datatype": "FP32", "data": vec![0.5; 8]},
-        ]});
-        let refused = api.post("/v1/queries", &both).await;
-        refused.problem(400, "invalid_tensor");
+        let both = json!({"name": "x", "shape": [2, 4], "datatype": "FP32", "data": vec![0.5; 8]});
+        ask_in_vain(&api, model, both).await;
     }
 }
 
